@@ -1,0 +1,1 @@
+//! A file or block device of today's disks.

@@ -1,0 +1,1 @@
+//! A directory of an ordinary file system.

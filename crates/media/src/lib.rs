@@ -1,0 +1,210 @@
+//! What Wholly stores bytes on, and what each medium may do to them at a crash.
+//!
+//! Two traits are all that the rest of Wholly knows of storage:
+//!
+//! - [`Region`]: a linear range of bytes (the log of a store, a home file mapped from persistent memory);
+//! - [`HostFs`] with [`HostFile`]: the calls by which a store reaches the ordinary directory that it cares for.
+//!
+//! [`Guarantees`] tells what a medium may do at a crash. The code above reads it; the simulator obeys it.
+//!
+//! | module | medium |
+//! |---|---|
+//! | [`pmem`] | persistent memory: real (DAX) or *emulated* (tmpfs, hugetlb, ordinary files) |
+//! | [`disk`] | a file or block device of today's disks |
+//! | [`host`] | a directory of an ordinary file system |
+//! | [`sim`]  | any of them in memory, recorded, yielding crash images |
+//!
+//! # Words
+//!
+//! *write*: bytes are on their way, any part of them may survive a crash. *fence*: what this thread wrote before
+//! it survives. *write through*: a write that survives when it returns. Nothing else makes bytes survive.
+//!
+//! # Sites
+//!
+//! Every call that changes or orders persistent bytes names its [`Site`]. The crash explorer uses the names to drop
+//! each one in turn (a mutant), and to prove that each was a crash point of some workload.
+
+#![warn(missing_docs)]
+
+pub mod disk;
+mod error;
+mod guarantees;
+pub mod host;
+pub mod pmem;
+pub mod sim;
+
+pub use error::{Error, Result};
+pub use guarantees::{Guarantees, Kind, PersistenceDomain};
+
+use std::sync::Arc;
+
+/// The name of one place in the code that changes or orders persistent bytes, such as `lane.commit.fence`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Site(pub &'static str);
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// A linear range of bytes on a medium.
+///
+/// Offsets and lengths are in bytes. A region is shared by threads; two threads must not write the same bytes at
+/// once. Reads of bytes that nobody writes need no lock.
+pub trait Region: Send + Sync {
+    /// What this region may do at a crash.
+    fn guarantees(&self) -> &Guarantees;
+
+    /// The number of bytes that can be read and written.
+    fn len(&self) -> u64;
+
+    /// Whether the region has no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the latest bytes from `offset` on into `buf`, whether or not they would survive a crash.
+    ///
+    /// # Errors
+    /// The medium's read error. The contents of `buf` are then unspecified.
+    ///
+    /// # Panics
+    /// If the range is not inside the region: bounds are our own arithmetic, checked before the call.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Copies the bytes that a crash at this moment would be certain to keep, past any cache that might show bytes which
+    /// are not there yet (`O_DIRECT` on disks). On persistent memory the same as [`read`](Self::read).
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read(offset, buf)
+    }
+
+    /// Starts to write. Until [`fence`](Self::fence) returns on the same thread, any subset of the atomic units of
+    /// `data` may be what a crash keeps, in any order with other writes.
+    ///
+    /// On persistent memory: non-temporal stores for whole words, store and `clwb` for the rest. On a disk: a write
+    /// into the page cache.
+    fn write(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Makes every write that this thread made before survive a crash.
+    ///
+    /// On persistent memory `sfence`; another thread's writes are not covered. On a disk `fdatasync`, which covers all
+    /// threads' writes that had returned.
+    ///
+    /// # Errors
+    /// After a failed fence nothing is known of the writes before it: the caller must treat the region as failed.
+    fn fence(&self, site: Site) -> Result<()>;
+
+    /// Writes bytes that survive when the call returns, without making other writes survive.
+    ///
+    /// On persistent memory this is a write and a fence. On a disk one synchronous write past the page cache where
+    /// that works; `offset` and the length must be multiples of [`Guarantees::block`].
+    fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Makes the region `len` bytes long. New bytes are zero, allocated and durable when the call returns: writing
+    /// them later can fail neither for want of space nor for an unwritten extent. Bytes beyond a smaller `len` are given back.
+    fn set_len(&self, site: Site, len: u64) -> Result<()>;
+
+    /// Asks the processor to fetch the line at `offset`, where that means anything.
+    fn prefetch(&self, offset: u64) {
+        let _ = offset;
+    }
+}
+
+/// What is known of a host file: its identity, and what a bystander's change would alter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Stat {
+    /// Inode number.
+    pub ino: u64,
+    /// Time of birth in ns since the epoch, 0 where the file system has none. With `ino` it names the file for ever.
+    pub btime_ns: i64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Bytes allocated to the file.
+    pub allocated: u64,
+    /// Time of the last change of content in ns since the epoch.
+    pub mtime_ns: i64,
+    /// Time of the last change of content or attributes in ns since the epoch.
+    pub ctime_ns: i64,
+    /// Type and permission bits as in `st_mode`.
+    pub mode: u32,
+    /// Number of names.
+    pub nlink: u32,
+}
+
+impl Stat {
+    /// Whether this is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.mode & 0o170_000 == 0o100_000
+    }
+}
+
+/// The calls by which a store reaches its directory.
+///
+/// Paths are relative to the directory, their parts separated by `/`, without a leading `/`; the empty path is the
+/// directory itself. They are resolved beneath the directory: a `..` or a symbolic link that would leave it, or another
+/// file system mounted below it, is refused with `EXDEV`; nothing can be raced out of it.
+///
+/// Nothing survives a crash until [`HostFile::sync`], [`sync_dir`](Self::sync_dir) or [`sync_all`](Self::sync_all) returned.
+pub trait HostFs: Send + Sync {
+    /// What the files of this directory may do at a crash.
+    fn guarantees(&self) -> &Guarantees;
+
+    /// The identity of the file system: its UUID where it tells one, else its file system id.
+    fn fs_id(&self) -> [u8; 16];
+
+    /// Opens an existing file for reading and writing, or only for reading where `write` is not asked for.
+    fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>>;
+
+    /// What `path` names, a symbolic link at its end not followed.
+    fn stat(&self, path: &[u8]) -> Result<Stat>;
+
+    /// Makes a regular file without a name in the directory `parent`, to be given one by [`link`](Self::link) or to vanish
+    /// when closed. `mode` are permission bits; the process's umask is not applied.
+    fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>>;
+
+    /// Gives a file made by [`create_unnamed`](Self::create_unnamed) its name.
+    ///
+    /// # Errors
+    /// `EEXIST` where the name is taken.
+    fn link(&self, site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()>;
+
+    /// Makes the names in the directory `path` survive a crash (`fsync` of a directory).
+    fn sync_dir(&self, site: Site, path: &[u8]) -> Result<()>;
+
+    /// Makes everything on this file system survive a crash (`syncfs`). Returns an error if any write-back has failed
+    /// since the directory was opened.
+    fn sync_all(&self, site: Site) -> Result<()>;
+}
+
+/// An open regular file of a host directory.
+pub trait HostFile: Send + Sync {
+    /// Identity, size and times.
+    fn stat(&self) -> Result<Stat>;
+
+    /// Reads up to `buf.len()` bytes from `offset`; fewer only at the end of the file.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `data` at `offset`, growing the file where needed.
+    fn write_at(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Makes the file `len` bytes long; new bytes are zero.
+    fn set_len(&self, site: Site, len: u64) -> Result<()>;
+
+    /// Allocates the blocks of a range without changing size or content, so that stores into a mapping of it cannot fail.
+    fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()>;
+
+    /// Makes content, size and attributes survive a crash (`fsync`).
+    ///
+    /// # Errors
+    /// After an error nothing is known of what was written since the last sync that succeeded; it must not be retried.
+    fn sync(&self, site: Site) -> Result<()>;
+
+    /// The first `len` bytes of the file as a region of persistent memory, `None` where the medium is not byte-addressable.
+    /// `len` may lie beyond the end of the file; only bytes inside the file may be touched. The region's
+    /// [`set_len`](Region::set_len) is not supported.
+    fn map(&self, len: u64) -> Result<Option<Arc<dyn Region>>>;
+
+    /// For a medium to recognise its own files.
+    fn as_any(&self) -> &dyn std::any::Any;
+}

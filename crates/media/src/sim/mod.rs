@@ -1,0 +1,1 @@
+//! Media in memory, recorded, yielding crash images.
