@@ -1,0 +1,253 @@
+//! The host directory and its files.
+
+use super::HostModel;
+use super::event::EventKind;
+use super::hash;
+use super::reads::question;
+use super::region::SimRegion;
+use super::state::{ObjId, ObjKind, PAGE};
+use super::world::{Call, Live, World};
+use crate::{Error, Guarantees, HostFile, HostFs, Region, Result, Site, Stat};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// The directory of a simulated world.
+pub(super) struct SimHost {
+    world: Arc<World>,
+}
+
+/// An open file of it.
+struct SimFile {
+    world: Arc<World>,
+    obj: ObjId,
+    writable: bool,
+}
+
+fn shown(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+fn stat(live: &mut Live, id: ObjId) -> Stat {
+    let obj = live.latest.obj(id);
+    let stat = Stat {
+        ino: u64::from(id),
+        btime_ns: obj.btime_ns,
+        size: obj.len,
+        allocated: obj.allocated(),
+        mtime_ns: obj.mtime_ns,
+        ctime_ns: obj.ctime_ns,
+        mode: obj.mode,
+        nlink: obj.nlink,
+    };
+    if let Some(reads) = &mut live.reads {
+        let seen = hash::bytes(format!("{stat:?}").as_bytes());
+        reads.answer(question(2, &id.to_le_bytes()), seen);
+    }
+    stat
+}
+
+/// A call that ends with an effect on the host file system: on a synchronous one that is durable at its return.
+fn finish(live: &mut Live, world: &World, call: &Call, kind: EventKind) {
+    let begun = live.record(call, kind);
+    if world.config.host == HostModel::Synchronous {
+        live.record(call, EventKind::Done { begun });
+    }
+}
+
+impl SimHost {
+    pub fn new(world: Arc<World>) -> Self {
+        SimHost { world }
+    }
+
+    fn resolve(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<ObjId> {
+        let found = live.latest.resolve(path);
+        if let Some(reads) = &mut live.reads {
+            reads.answer(question(3, path), found.map_or_else(|e| e.raw_os_error() as u64, |id| u64::from(id) << 32));
+        }
+        found.map_err(|e| Error::new(operation, shown(path), e))
+    }
+}
+
+impl HostFs for SimHost {
+    fn guarantees(&self) -> &Guarantees {
+        &self.world.host_guarantees
+    }
+
+    fn fs_id(&self) -> [u8; 16] {
+        *b"simulated host\0\0"
+    }
+
+    fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {
+        let mut live = self.world.live();
+        let obj = self.resolve(&mut live, "open", path)?;
+        if live.latest.obj(obj).kind != ObjKind::File {
+            return Err(Error::new("open", shown(path), Errno::ISDIR));
+        }
+        drop(live);
+        Ok(Arc::new(SimFile { world: self.world.clone(), obj, writable: write }))
+    }
+
+    fn stat(&self, path: &[u8]) -> Result<Stat> {
+        let mut live = self.world.live();
+        let id = self.resolve(&mut live, "stat", path)?;
+        Ok(stat(&mut live, id))
+    }
+
+    fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let dir = self.resolve(&mut live, "create", parent)?;
+        if live.latest.obj(dir).kind != ObjKind::Dir {
+            return Err(Error::new("create", shown(parent), Errno::NOTDIR));
+        }
+        let call = live.call(&self.world.config, thread, site, "create", || shown(parent))?;
+        let (mode, time_ns) = (0o100_000 | mode & 0o7777, live.time_ns());
+        let obj = live.latest.create(ObjKind::File, mode, time_ns);
+        live.record(&call, EventKind::Create { obj, mode, time_ns });
+        drop(live);
+        Ok(Arc::new(SimFile { world: self.world.clone(), obj, writable: true }))
+    }
+
+    fn link(&self, site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()> {
+        let failed = |e| Error::new("link", shown(path), e);
+        let file = file.as_any().downcast_ref::<SimFile>().filter(|f| Arc::ptr_eq(&f.world, &self.world));
+        let obj = file.ok_or_else(|| failed(Errno::XDEV))?.obj;
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let (dir, name) = live.latest.resolve_parent(path).map_err(failed)?;
+        let taken = live.latest.obj(dir).entries.contains_key(name);
+        if let Some(reads) = &mut live.reads {
+            reads.answer(question(4, path), u64::from(taken));
+        }
+        if taken {
+            return Err(failed(Errno::EXIST));
+        }
+        let call = live.call(&self.world.config, thread, site, "link", || shown(path))?;
+        let (name, time_ns) = (Arc::<[u8]>::from(name), live.time_ns());
+        if !call.is_dropped() {
+            live.latest.link(dir, &name, obj);
+            let mtime_ns = live.latest.obj(obj).mtime_ns;
+            live.latest.set_times(obj, mtime_ns, time_ns);
+        }
+        finish(&mut live, &self.world, &call, EventKind::Link { obj, dir, name, time_ns });
+        Ok(())
+    }
+
+    fn sync_dir(&self, site: Site, path: &[u8]) -> Result<()> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let dir = self.resolve(&mut live, "fsync", path)?;
+        if live.latest.obj(dir).kind != ObjKind::Dir {
+            return Err(Error::new("fsync", shown(path), Errno::NOTDIR));
+        }
+        let call = live.call(&self.world.config, thread, site, "fsync", || shown(path))?;
+        live.record(&call, EventKind::SyncDir { dir });
+        Ok(())
+    }
+
+    fn sync_all(&self, site: Site) -> Result<()> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let call = live.call(&self.world.config, thread, site, "syncfs", String::new)?;
+        live.record(&call, EventKind::SyncAll);
+        Ok(())
+    }
+}
+
+impl SimFile {
+    fn place(&self) -> String {
+        format!("inode {}", self.obj)
+    }
+
+    fn call(&self, live: &mut Live, thread: u64, site: Site, operation: &'static str) -> Result<Call> {
+        if !self.writable {
+            return Err(Error::new(operation, self.place(), Errno::BADF));
+        }
+        live.call(&self.world.config, thread, site, operation, || self.place())
+    }
+}
+
+impl HostFile for SimFile {
+    fn stat(&self) -> Result<Stat> {
+        Ok(stat(&mut self.world.live(), self.obj))
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut live = self.world.live();
+        let len = live.len(self.obj);
+        let n = (buf.len() as u64).min(len.saturating_sub(offset)) as usize;
+        live.read(self.obj, offset, &mut buf[..n]).map_err(|e| Error::new("read", self.place(), e))?;
+        Ok(n)
+    }
+
+    fn write_at(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let call = self.call(&mut live, thread, site, "write")?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset + data.len() as u64;
+        let file = live.latest.obj(self.obj);
+        let grown = (end > file.len).then_some(end);
+        let first_beyond = file.len.div_ceil(PAGE as u64).max(offset / PAGE as u64);
+        let fresh = (first_beyond..end.div_ceil(PAGE as u64)).filter(|n| !file.has_page(*n)).collect();
+        let time_ns = live.time_ns();
+        if !call.is_dropped() {
+            if let Some(len) = grown {
+                live.latest.set_len(self.obj, len);
+            }
+            live.latest.set_times(self.obj, time_ns, time_ns);
+            live.write(self.obj, offset, data);
+        }
+        let kind = EventKind::Write { obj: self.obj, offset, data: data.into(), grown, fresh, time_ns };
+        finish(&mut live, &self.world, &call, kind);
+        Ok(())
+    }
+
+    fn set_len(&self, site: Site, len: u64) -> Result<()> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let call = self.call(&mut live, thread, site, "ftruncate")?;
+        let (old, time_ns) = (live.latest.obj(self.obj).len, live.time_ns());
+        if !call.is_dropped() {
+            live.latest.set_len(self.obj, len);
+            live.latest.set_times(self.obj, time_ns, time_ns);
+        }
+        finish(&mut live, &self.world, &call, EventKind::SetLen { obj: self.obj, old, new: len, time_ns });
+        Ok(())
+    }
+
+    fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let call = self.call(&mut live, thread, site, "fallocate")?;
+        if len == 0 {
+            return Err(Error::new("fallocate", self.place(), Errno::INVAL));
+        }
+        if !call.is_dropped() {
+            live.latest.allocate(self.obj, offset, len);
+        }
+        finish(&mut live, &self.world, &call, EventKind::Allocate { obj: self.obj, offset, len });
+        Ok(())
+    }
+
+    fn sync(&self, site: Site) -> Result<()> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let call = live.call(&self.world.config, thread, site, "fsync", || self.place())?;
+        live.record(&call, EventKind::Sync { obj: self.obj });
+        Ok(())
+    }
+
+    fn map(&self, len: u64) -> Result<Option<Arc<dyn Region>>> {
+        if !self.world.config.home.is_pmem() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(SimRegion::mapping(self.world.clone(), self.obj, len, self.writable))))
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}

@@ -1,0 +1,71 @@
+//! What recovery looked at: a bit for each word, and a hash of what it saw.
+
+use super::hash::{Place, bytes, term};
+use super::state::{Obj, ObjId};
+use std::collections::{HashMap, HashSet};
+
+/// The words and names that were read, each once, and a hash of what was seen there first.
+///
+/// Two images from which a deterministic recovery reads the same set with the same contents are one state to it.
+#[derive(Clone, Default, Debug)]
+pub struct ReadSet {
+    words: HashMap<ObjId, Vec<u64>>,
+    other: HashSet<u64>,
+    hash: u64,
+}
+
+impl ReadSet {
+    /// The hash of every place that was read and what was first seen there.
+    pub fn fingerprint(&self) -> u64 {
+        self.hash
+    }
+
+    /// The number of 8-byte words that were read.
+    pub fn words(&self) -> u64 {
+        self.words.values().flatten().map(|bits| u64::from(bits.count_ones())).sum()
+    }
+
+    /// Whether any word of a range was read.
+    pub(super) fn contains(&self, id: ObjId, offset: u64, len: u64) -> bool {
+        let Some(bits) = self.words.get(&id) else { return false };
+        len > 0
+            && (offset / 8..=(offset + len - 1) / 8)
+                .any(|w| bits.get(w as usize / 64).is_some_and(|b| b >> (w % 64) & 1 == 1))
+    }
+
+    pub(super) fn range(&mut self, id: ObjId, obj: &Obj, offset: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        let (first, last) = (offset / 8, (offset + len - 1) / 8);
+        let bits = self.words.entry(id).or_default();
+        if bits.len() <= last as usize / 64 {
+            bits.resize(last as usize / 64 + 1, 0);
+        }
+        for group in first / 64..=last / 64 {
+            let low = first.saturating_sub(group * 64).min(63);
+            let high = (last - group * 64).min(63);
+            let wanted = (!0u64 << low) & (!0u64 >> (63 - high));
+            let mut new = wanted & !bits[group as usize];
+            bits[group as usize] |= wanted;
+            while new != 0 {
+                let word = group * 64 + u64::from(new.trailing_zeros());
+                self.hash = self.hash.wrapping_add(term(Place::word(id, word), obj.word(word)));
+                new &= new - 1;
+            }
+        }
+    }
+
+    /// Something else was asked and answered: a name, a length, a stat.
+    pub(super) fn answer(&mut self, question: u64, answer: u64) {
+        if self.other.insert(question) {
+            // A question with the answer zero must count too.
+            self.hash = self.hash.wrapping_add(term(Place(question), answer | 1 << 63));
+        }
+    }
+}
+
+/// A question about `path`, told apart by `kind`.
+pub(super) fn question(kind: u64, path: &[u8]) -> u64 {
+    bytes(path).wrapping_mul(8).wrapping_add(kind)
+}

@@ -1,0 +1,309 @@
+//! The world that programs run in: it keeps what they see and records what they do.
+
+use super::config::{Mutation, MutationKind, SimConfig};
+use super::event::{Event, EventKind, Fate, Mark, Trace};
+use super::files::SimHost;
+use super::image::Image;
+use super::pending::Tracker;
+use super::reads::{ReadSet, question};
+use super::region::SimRegion;
+use super::state::{LOG, ObjId, ObjKind, State};
+use crate::{Error, Guarantees, HostFs, Region, Result, Site};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One store in memory: a log region and a host directory, recorded. See the [module](super).
+pub struct World {
+    pub(super) config: Arc<SimConfig>,
+    pub(super) log_guarantees: Guarantees,
+    pub(super) host_guarantees: Guarantees,
+    live: Mutex<Live>,
+}
+
+/// What changes as a world runs.
+pub(super) struct Live {
+    /// What a running process sees.
+    pub latest: State,
+    pub reads: Option<ReadSet>,
+    pub faults: Vec<(ObjId, Range<u64>)>,
+    initial: Image,
+    events: Vec<Event>,
+    ops: HashMap<u64, u64>,
+    calls: HashMap<Site, u64>,
+    clock_ns: i64,
+    /// What is durable so far; made when somebody asks, and brought up to date then.
+    tracker: Option<Tracker>,
+}
+
+impl World {
+    /// An empty log and an empty directory.
+    ///
+    /// # Panics
+    /// If the configuration contradicts itself.
+    pub fn new(config: impl Into<Arc<SimConfig>>) -> Arc<World> {
+        let config = config.into();
+        let state = State::new(config.log_len);
+        World::from_image(&Image::new(state), config)
+    }
+
+    /// What the next process finds after a crash. The length of the log is the image's.
+    pub fn from_image(image: &Image, config: impl Into<Arc<SimConfig>>) -> Arc<World> {
+        let config = config.into();
+        config.check();
+        Arc::new(World {
+            log_guarantees: config.log_guarantees(),
+            host_guarantees: config.host_guarantees(),
+            config,
+            live: Mutex::new(Live {
+                latest: image.seen(),
+                reads: None,
+                faults: image.faults.clone(),
+                initial: image.clone(),
+                events: Vec::new(),
+                ops: HashMap::new(),
+                calls: HashMap::new(),
+                clock_ns: 0,
+                tracker: None,
+            }),
+        })
+    }
+
+    /// The log region.
+    pub fn log(self: &Arc<Self>) -> Arc<dyn Region> {
+        Arc::new(SimRegion::log(self.clone()))
+    }
+
+    /// The host directory.
+    pub fn host(self: &Arc<Self>) -> Arc<dyn HostFs> {
+        Arc::new(SimHost::new(self.clone()))
+    }
+
+    /// The rules of this world.
+    pub fn config(&self) -> &Arc<SimConfig> {
+        &self.config
+    }
+
+    /// Puts a directory into the initial, durable state.
+    ///
+    /// # Panics
+    /// If something has happened in this world already, the name is taken or its parent does not exist.
+    pub fn add_dir(&self, path: impl AsRef<[u8]>) {
+        self.add(ObjKind::Dir, path.as_ref(), &[], 0o040_755);
+    }
+
+    /// Puts a file into the initial, durable state, its blocks allocated.
+    ///
+    /// # Panics
+    /// As [`add_dir`](Self::add_dir).
+    pub fn add_file(&self, path: impl AsRef<[u8]>, content: &[u8]) {
+        self.add(ObjKind::File, path.as_ref(), content, 0o100_644);
+    }
+
+    fn add(&self, kind: ObjKind, path: &[u8], content: &[u8], mode: u32) {
+        let mut live = self.live();
+        assert!(live.events.is_empty(), "the initial state is made before anything happens");
+        assert!(live.initial.pending.is_none(), "a process died here: nothing can be put in beside what it left");
+        let (dir, name) = live.latest.resolve_parent(path).expect("parent of an initial path");
+        assert!(!live.latest.obj(dir).entries.contains_key(name), "initial name is taken");
+        let state = &mut live.latest;
+        let id = state.create(kind, mode, 0);
+        state.set_len(id, content.len() as u64);
+        state.allocate(id, 0, content.len() as u64);
+        state.put(id, 0, content);
+        state.link(dir, &Arc::from(name), id);
+        live.initial.state = live.latest.clone();
+    }
+
+    /// Records what the program under test does.
+    pub fn mark(&self, mark: Mark) {
+        let thread = self.thread();
+        let mut live = self.live();
+        let begun = match &mark {
+            Mark::Begin { op, .. } => live.ops.insert(thread, *op),
+            Mark::Return { .. } | Mark::Note { .. } => live.ops.get(&thread).copied(),
+        };
+        let op = match &mark {
+            Mark::Begin { op, .. } | Mark::Return { op } => Some(*op),
+            Mark::Note { .. } => begun,
+        };
+        if matches!(mark, Mark::Return { .. }) {
+            live.ops.remove(&thread);
+        }
+        live.events.push(Event { thread, site: None, op, fate: Fate::Normal, kind: EventKind::Mark(mark) });
+    }
+
+    /// The number of events so far: the time.
+    pub fn now(&self) -> u64 {
+        self.live().events.len() as u64
+    }
+
+    /// What has happened until now.
+    pub fn trace(&self) -> Trace {
+        let live = self.live();
+        Trace { config: self.config.clone(), initial: live.initial.clone(), events: live.events.clone() }
+    }
+
+    /// What a process sees at this moment, as if all of it were durable.
+    pub fn latest(&self) -> Image {
+        let live = self.live();
+        Image { state: live.latest.clone(), pending: None, faults: live.faults.clone() }
+    }
+
+    /// The process dies: everything that it wrote stays, files that no name reaches are gone, memory is gone. What was
+    /// pending remains so, by [`DEAD`](super::DEAD): a power failure in the world made from this image may still lose it.
+    ///
+    /// Whoever still holds a region or a file of this world must not use it any more.
+    pub fn kill(&self) -> Image {
+        let mut live = self.live();
+        let faults = live.faults.clone();
+        let mut image = live.tracked(&self.config).kill();
+        image.faults = faults;
+        image
+    }
+
+    /// Starts to note what is read, forgetting what was noted before.
+    pub fn track_reads(&self) {
+        self.live().reads = Some(ReadSet::default());
+    }
+
+    /// What was read since [`track_reads`](Self::track_reads); empty if that was never called.
+    pub fn reads(&self) -> ReadSet {
+        self.live().reads.clone().unwrap_or_default()
+    }
+
+    /// The hash of every place that was read since [`track_reads`](Self::track_reads) and what was first seen there.
+    pub fn read_fingerprint(&self) -> u64 {
+        self.live().reads.as_ref().map_or(0, ReadSet::fingerprint)
+    }
+
+    pub(super) fn thread(&self) -> u64 {
+        (self.config.thread)()
+    }
+
+    /// The lock is never held across a call to anything outside of the simulator.
+    pub(super) fn live(&self) -> MutexGuard<'_, Live> {
+        // A panic under the lock is a report to the test (a store into a hole): the state itself is whole.
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The parts of a call that all calls share: who calls, from where, and what is broken on purpose.
+pub(super) struct Call {
+    thread: u64,
+    site: Site,
+    pub mutation: Option<MutationKind>,
+}
+
+impl Call {
+    /// Whether the call is to do nothing at all.
+    pub fn is_dropped(&self) -> bool {
+        self.mutation == Some(MutationKind::DropWrite)
+    }
+}
+
+impl Live {
+    /// Notes a call of `site` and looks up what is broken about it.
+    ///
+    /// # Errors
+    /// The error that a mutation asks for.
+    pub fn call(
+        &mut self,
+        config: &SimConfig,
+        thread: u64,
+        site: Site,
+        operation: &'static str,
+        place: impl FnOnce() -> String,
+    ) -> Result<Call> {
+        let count = self.calls.entry(site).or_insert(0);
+        let nth = *count;
+        *count += 1;
+        let applies = |m: &&Mutation| m.site == site && m.nth.is_none_or(|only| only == nth);
+        let mutation = config.mutations.iter().find(applies).map(|m| m.kind);
+        match mutation {
+            Some(MutationKind::Fail(errno)) => Err(Error::new(operation, place(), errno)),
+            _ => Ok(Call { thread, site, mutation }),
+        }
+    }
+
+    /// Records what a call did. Returns the event's number.
+    pub fn record(&mut self, call: &Call, kind: EventKind) -> u64 {
+        let op = self.ops.get(&call.thread).copied();
+        let fate = call.mutation.map_or(Fate::Normal, Fate::Mutated);
+        self.events.push(Event { thread: call.thread, site: Some(call.site), op, fate, kind });
+        self.events.len() as u64 - 1
+    }
+
+    /// The time in ns that files are stamped with: later at every call.
+    pub fn time_ns(&mut self) -> i64 {
+        if self.clock_ns == 0 {
+            // A second after anything that the image tells of: stamps that the crash lost are not given again.
+            self.clock_ns = self.latest.objs().map(|(_, obj)| obj.ctime_ns).max().unwrap_or(0) + 1_000_000_000;
+        }
+        self.clock_ns += 1000;
+        self.clock_ns
+    }
+
+    /// What is durable now.
+    pub fn tracked(&mut self, config: &Arc<SimConfig>) -> &mut Tracker {
+        let tracker = self.tracker.get_or_insert_with(|| Tracker::new(config, &self.initial));
+        while (tracker.now() as usize) < self.events.len() {
+            tracker.step(&self.events[tracker.now() as usize]);
+        }
+        tracker
+    }
+
+    /// Reads bytes as a process sees them.
+    pub fn read(&mut self, id: ObjId, offset: u64, buf: &mut [u8]) -> Result<(), Errno> {
+        Image::check_read(&self.faults, id, offset..offset + buf.len() as u64)?;
+        let obj = self.latest.obj(id);
+        obj.read(offset, buf);
+        if let Some(reads) = &mut self.reads {
+            reads.range(id, obj, offset, buf.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads bytes that a crash is certain to keep.
+    pub fn read_durable(
+        &mut self,
+        config: &Arc<SimConfig>,
+        id: ObjId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), Errno> {
+        if self.events.is_empty() && self.initial.pending.is_none() {
+            return self.read(id, offset, buf);
+        }
+        Image::check_read(&self.faults, id, offset..offset + buf.len() as u64)?;
+        let mut reads = self.reads.take();
+        let obj = self.tracked(config).durable().obj(id);
+        obj.read(offset, buf);
+        if let Some(reads) = &mut reads {
+            reads.range(id, obj, offset, buf.len() as u64);
+        }
+        self.reads = reads;
+        Ok(())
+    }
+
+    /// Writes bytes that a process sees at once. What is written again can be read again.
+    pub fn write(&mut self, id: ObjId, offset: u64, data: &[u8]) {
+        self.latest.put(id, offset, data);
+        let end = offset + data.len() as u64;
+        self.faults.retain(|(of, bad)| !(*of == id && offset <= bad.start && bad.end <= end));
+    }
+
+    /// The length of the log or of a file, noted as read.
+    pub fn len(&mut self, id: ObjId) -> u64 {
+        let len = self.latest.obj(id).len;
+        if let Some(reads) = &mut self.reads {
+            reads.answer(question(1, &id.to_le_bytes()), len);
+        }
+        len
+    }
+
+    pub fn log_len(&self) -> u64 {
+        self.latest.obj(LOG).len
+    }
+}
