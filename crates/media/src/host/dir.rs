@@ -112,7 +112,7 @@ impl HostDir {
         let root =
             rustix::fs::openat(rustix::fs::CWD, name, flags, Mode::empty()).or_fail("open directory", || show(name))?;
         // Says now what every later call would say.
-        open_beneath(root.as_fd(), b"", OFlags::PATH, Mode::empty()).or_fail("openat2", || show(name))?;
+        open_beneath(root.as_fd(), b"", OFlags::PATH).or_fail("openat2", || show(name))?;
         let file_system = FileSystem::of(&root)?;
         let fs_id = fs_id(root.as_fd()).or_fail("fstatfs", || show(name))?;
         let pmem = match options.medium {
@@ -147,8 +147,8 @@ impl HostDir {
     ///
     /// # Errors
     /// Those of `openat2(2)`.
-    pub fn open_fd(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        open_beneath(self.root.as_fd(), path, flags, mode).or_fail("open", || show(path))
+    pub fn open_fd(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
+        open_beneath(self.root.as_fd(), path, flags).or_fail("open", || show(path))
     }
 
     /// Opens the directory that holds the last part of `path` and returns it with that part, a plain name: what `renameat`, `unlinkat`
@@ -170,7 +170,7 @@ impl HostDir {
             return Ok(None);
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR;
-        match open_beneath(self.root.as_fd(), parent, flags, Mode::RUSR | Mode::WUSR) {
+        match open_beneath(self.root.as_fd(), parent, flags) {
             Ok(fd) => Ok(Some(fd)),
             // Kernels and file systems without it take the call for an open of the directory for writing.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
@@ -185,21 +185,20 @@ impl HostDir {
     fn open_staged(&self) -> Result<(OwnedFd, Staged)> {
         let path = [HOME, "/", STAGED].concat();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let folder = match open_beneath(self.root.as_fd(), path.as_bytes(), flags, Mode::empty()) {
+        let folder = match open_beneath(self.root.as_fd(), path.as_bytes(), flags) {
             Err(Errno::NOENT) => {
-                let home = self.open_fd(HOME.as_bytes(), flags, Mode::empty())?;
+                let home = self.open_fd(HOME.as_bytes(), flags)?;
                 match rustix::fs::mkdirat(&home, STAGED, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(Error::new("mkdir", path, errno)),
                 }
-                self.open_fd(path.as_bytes(), flags, Mode::empty())?
+                self.open_fd(path.as_bytes(), flags)?
             }
             opened => opened.or_fail("open", || path.as_str())?,
         };
         let name = sys::random_name("")?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
-        let fd = open_beneath(folder.as_fd(), name.as_bytes(), flags, Mode::RUSR | Mode::WUSR)
-            .or_fail("create", || format!("{path}/{name}"))?;
+        let fd = open_beneath(folder.as_fd(), name.as_bytes(), flags).or_fail("create", || format!("{path}/{name}"))?;
         Ok((fd, Staged { folder, name }))
     }
 
@@ -224,7 +223,7 @@ impl HostFs for HostDir {
     fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
         // What is no regular file must neither block (a FIFO) nor become our terminal before it is refused.
-        let fd = self.open_fd(path, access | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
+        let fd = self.open_fd(path, access | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let stat = stat(fd.as_fd()).or_fail("statx", || show(path))?;
         if !stat.is_file() {
             return Err(not_a_file(path, stat.mode));
@@ -233,7 +232,7 @@ impl HostFs for HostDir {
     }
 
     fn stat(&self, path: &[u8]) -> Result<Stat> {
-        let fd = self.open_fd(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
+        let fd = self.open_fd(path, OFlags::PATH | OFlags::NOFOLLOW)?;
         stat(fd.as_fd()).or_fail("statx", || show(path))
     }
 
@@ -260,7 +259,7 @@ impl HostFs for HostDir {
     }
 
     fn sync_dir(&self, _site: Site, path: &[u8]) -> Result<()> {
-        let fd = self.open_fd(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let fd = self.open_fd(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         rustix::fs::fsync(fd).or_fail("fsync", || show(path))
     }
 
@@ -304,7 +303,7 @@ fn guarantees(root: BorrowedFd<'_>, file_system: FileSystem, pmem: bool, options
 
 /// Whether files in the directory are mapped from persistent memory. One that cannot be written to has no such files for us.
 fn has_dax(root: BorrowedFd<'_>) -> bool {
-    open_beneath(root, b"", OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).is_ok_and(|fd| is_dax(fd.as_fd()))
+    open_beneath(root, b"", OFlags::TMPFILE | OFlags::RDWR).is_ok_and(|fd| is_dax(fd.as_fd()))
 }
 
 /// See [`HostFs::fs_id`] of [`HostDir`].

@@ -87,7 +87,7 @@ impl StoreHome {
     /// # Errors
     /// [`HomeError::Busy`] names the owner. `ENOENT` where there is no store.
     pub fn open(dir: &Arc<HostDir>) -> Result<StoreHome, HomeError> {
-        let folder = dir.open_fd(HOME.as_bytes(), FOLDER, Mode::empty())?;
+        let folder = dir.open_fd(HOME.as_bytes(), FOLDER)?;
         let lock = OwnerLock::take(folder.as_fd(), false)?.map_err(HomeError::Busy)?;
         // The folder may have been removed, and another made, before the lock was taken.
         let now = dir.stat(HOME.as_bytes())?;
@@ -131,7 +131,7 @@ impl StoreHome {
         for _ in 0..TRIES {
             let name = sys::random_name(UNFINISHED)?;
             rustix::fs::mkdirat(dir.as_fd(), name.as_str(), Mode::RWXU).or_fail("mkdir", || name.as_str())?;
-            let folder = match dir.open_fd(name.as_bytes(), FOLDER, Mode::empty()) {
+            let folder = match dir.open_fd(name.as_bytes(), FOLDER) {
                 Err(error) if error.errno == Errno::NOENT => continue,
                 folder => folder?,
             };
@@ -205,7 +205,7 @@ impl StoreHome {
     /// # Errors
     /// Those of `getdents` and `unlinkat`.
     pub fn clear_staged(&self) -> Result<()> {
-        let folder = match open_beneath(self.folder.as_fd(), STAGED.as_bytes(), FOLDER, Mode::empty()) {
+        let folder = match open_beneath(self.folder.as_fd(), STAGED.as_bytes(), FOLDER) {
             Err(Errno::NOENT) => return Ok(()),
             folder => folder.or_fail("open", || in_home(STAGED))?,
         };
@@ -226,7 +226,7 @@ impl StoreHome {
     }
 
     fn open_file(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        open_beneath(self.folder.as_fd(), name.as_bytes(), flags | OFlags::NOFOLLOW, Mode::RUSR | Mode::WUSR)
+        open_beneath(self.folder.as_fd(), name.as_bytes(), flags | OFlags::NOFOLLOW)
     }
 
     fn region(&self, fd: OwnedFd, name: &str) -> Result<Arc<dyn Region>> {
@@ -259,7 +259,7 @@ fn rename_new(dir: BorrowedFd<'_>, from: &str, to: &str) -> rustix::io::Result<(
 /// Removes what makings and unmakings that were interrupted have left. Those that somebody works on stay.
 fn clear_unfinished(dir: &HostDir) -> Result<()> {
     let mut names = Vec::new();
-    let root = dir.open_fd(b"", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    let root = dir.open_fd(b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
     each_entry(root.as_fd(), |name, _| {
         if name.starts_with(UNFINISHED.as_bytes()) {
             names.push(name.to_vec());
@@ -267,7 +267,7 @@ fn clear_unfinished(dir: &HostDir) -> Result<()> {
     })
     .or_fail("read directory", || ".")?;
     for name in names {
-        let Ok(folder) = dir.open_fd(&name, FOLDER, Mode::empty()) else { continue };
+        let Ok(folder) = dir.open_fd(&name, FOLDER) else { continue };
         match OwnerLock::take(folder.as_fd(), false) {
             // Ours now: nobody who makes or unmakes it is alive.
             Ok(Ok(_lock)) => remove_tree(dir.as_fd(), &name, DEPTH).or_fail("remove", || show(&name))?,
@@ -284,7 +284,7 @@ fn clear_unfinished(dir: &HostDir) -> Result<()> {
 /// Removes the directory `name` and all below it, without following symbolic links. The lock goes last, so that what an
 /// interruption leaves can be told from what somebody is making.
 fn remove_tree(parent: BorrowedFd<'_>, name: &[u8], depth: u32) -> rustix::io::Result<()> {
-    let folder = open_beneath(parent, name, FOLDER, Mode::empty())?;
+    let folder = open_beneath(parent, name, FOLDER)?;
     empty_tree(folder.as_fd(), depth)?;
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }

@@ -4,7 +4,7 @@ use super::resolve::open_beneath;
 use crate::sys::{self, Lock, OrFail};
 use crate::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 /// The name of the lock file in a store's folder.
 pub(super) const LOCK: &str = "lock";
@@ -43,7 +43,7 @@ impl OwnerLock {
     pub(super) fn take(folder: BorrowedFd<'_>, create: bool) -> Result<Result<OwnerLock, Busy>> {
         let flags = if create { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
         let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = open_beneath(folder, LOCK.as_bytes(), flags, Mode::RUSR | Mode::WUSR).or_fail("open", || LOCK)?;
+        let fd = open_beneath(folder, LOCK.as_bytes(), flags).or_fail("open", || LOCK)?;
         match sys::try_lock(fd.as_fd()).or_fail("lock", || LOCK)? {
             Lock::Taken => {
                 let lock = OwnerLock { fd };
