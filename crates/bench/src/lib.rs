@@ -1,0 +1,3 @@
+//! The measurements of Wholly.
+
+#![warn(missing_docs)]
