@@ -32,9 +32,11 @@ mod guarantees;
 pub mod host;
 pub mod pmem;
 pub mod sim;
+mod sys;
 
 pub use error::{Error, Result};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
+pub use sys::FileSystem;
 
 use std::sync::Arc;
 
@@ -83,7 +85,7 @@ pub trait Region: Send + Sync {
     /// `data` may be what a crash keeps, in any order with other writes.
     ///
     /// On persistent memory: non-temporal stores for whole words, store and `clwb` for the rest. On a disk: a write
-    /// into the page cache.
+    /// without a barrier (past the page cache where the region's synchronous writes go past it, else into it).
     fn write(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
 
     /// Makes every write that this thread made before survive a crash.

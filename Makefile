@@ -1,0 +1,39 @@
+# Everything a developer calls, by name. `make help` lists it.
+#
+# A target `name` takes ARGS="..." for the program that it runs.
+
+CARGO ?= cargo
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long crash bench fmt lint clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+
+demo: ## kill an update half-way and see that nothing of it is left
+	$(CARGO) run --quiet --release --package wholly --example demo -- $(ARGS)
+
+# The test profile is optimised and keeps its assertions. With CI=true a missing capability (FUSE, a loop device, a package)
+# fails; otherwise the test that needs it says why it was skipped.
+test: ## all tests (a newcomer needs only Rust and gcc)
+	$(CARGO) test --workspace $(ARGS)
+
+test-long: ## all tests with their long bounds
+	WHOLLY_LONG=1 $(CARGO) test --workspace $(ARGS)
+
+crash: ## explore crashes beyond what `make test` does
+	$(CARGO) run --release --package wholly-cli -- crash $(ARGS)
+
+bench: ## measure against bounds and peers, in turns; ARGS="--json" for the raw rows
+	$(CARGO) run --release --package wholly-bench-peers -- groups $(ARGS)
+
+fmt: ## format the sources
+	$(CARGO) fmt --all
+
+lint: ## what CI asks of the sources
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+clean: ## remove what was built
+	$(CARGO) clean

@@ -1,1 +1,0 @@
-//! A file or block device of today's disks.

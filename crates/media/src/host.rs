@@ -1,1 +1,0 @@
-//! A directory of an ordinary file system.

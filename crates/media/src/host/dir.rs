@@ -1,0 +1,319 @@
+//! The directory itself.
+
+use super::file::{OrdinaryFile, Staged, not_a_file, stat};
+use super::home::{HOME, STAGED};
+use super::resolve::{open_beneath, open_parent};
+use crate::pmem::{EmulatedRegion, Emulation, Emulator, PmemOptions, PmemRegion, is_dax};
+use crate::sys::{self, FileSystem, OrFail, show};
+use crate::{Error, Guarantees, HostFile, HostFs, Kind, PersistenceDomain, Region, Result, Site, Stat};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the files of a directory are taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum HostMedium {
+    /// Persistent memory where the file system accepts `MAP_SYNC`, and, emulated, on tmpfs, ramfs and hugetlbfs; else a disk.
+    #[default]
+    Auto,
+    /// Persistent memory; emulated where it is none.
+    Pmem,
+    /// A disk.
+    Disk,
+}
+
+/// How a directory is opened.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// What its files are taken for.
+    pub medium: HostMedium,
+    /// Slows all mapped files and regions of the directory down. Shared by what lies on the same memory.
+    pub emulator: Option<Arc<Emulator>>,
+    /// Whether the machine keeps its caches at a power failure (eADR); see [`PmemOptions::caches_persist`].
+    pub caches_persist: bool,
+    /// Bytes of address space for each region of the store's own that may grow.
+    pub reserve: u64,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        HostOptions {
+            medium: HostMedium::Auto,
+            emulator: None,
+            caches_persist: false,
+            reserve: PmemOptions::default().reserve,
+        }
+    }
+}
+
+/// How files of a directory on persistent memory are mapped.
+#[derive(Debug)]
+pub(super) struct Pmem {
+    pub options: PmemOptions,
+    pub emulator: Option<Arc<Emulator>>,
+}
+
+impl Pmem {
+    /// The region at the speed that was asked for.
+    pub fn slow_down(&self, region: PmemRegion) -> Arc<dyn Region> {
+        match &self.emulator {
+            Some(emulator) => Arc::new(EmulatedRegion::new(region, emulator.clone())),
+            None => Arc::new(region),
+        }
+    }
+}
+
+/// A directory of an ordinary file system.
+///
+/// The directory is opened once; all paths are resolved beneath that descriptor by the kernel in one step, so a symbolic link
+/// or a rename by somebody else cannot lead out of it. A directory that is *moved out* while a call works in it stays
+/// the place of that call.
+///
+/// [`sync_all`](HostFs::sync_all) uses the descriptor too. Linux (5.8) reports to it every write-back error of the file system
+/// since it was opened: none from between the first write and the sync is missed.
+///
+/// # Example
+/// ```
+/// use wholly_media::{HostFile, HostFs, Site, host::{HostDir, HostOptions}};
+/// # let path = std::env::temp_dir().join(format!("wholly-doc-{}", std::process::id()));
+/// # std::fs::create_dir(&path).unwrap();
+/// let dir = HostDir::open(&path, HostOptions::default())?;
+/// let file = dir.create_unnamed(Site("example.create"), b"", 0o644)?;
+/// file.write_at(Site("example.write"), 0, b"hello")?;
+/// file.sync(Site("example.sync"))?;
+/// dir.link(Site("example.link"), &*file, b"greeting")?;
+/// dir.sync_dir(Site("example.sync-dir"), b"")?;
+/// # drop(dir); std::fs::remove_dir_all(&path).unwrap();
+/// # Ok::<(), wholly_media::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct HostDir {
+    root: OwnedFd,
+    file_system: FileSystem,
+    fs_id: [u8; 16],
+    pmem: Option<Arc<Pmem>>,
+    guarantees: Guarantees,
+    /// Whether the file system once refused a file without a name; it will again.
+    no_unnamed: AtomicBool,
+}
+
+impl HostDir {
+    /// Opens the directory `path`, which the user names: symbolic links in it are followed.
+    ///
+    /// # Errors
+    /// Those of `openat` and `fstatfs`; `ENOSYS` before Linux 5.6, which cannot resolve paths beneath a directory.
+    pub fn open(path: &Path, options: HostOptions) -> Result<HostDir> {
+        let name = path.as_os_str().as_bytes();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root =
+            rustix::fs::openat(rustix::fs::CWD, name, flags, Mode::empty()).or_fail("open directory", || show(name))?;
+        // Says now what every later call would say.
+        open_beneath(root.as_fd(), b"", OFlags::PATH).or_fail("openat2", || show(name))?;
+        let file_system = FileSystem::of(&root)?;
+        let fs_id = fs_id(root.as_fd()).or_fail("fstatfs", || show(name))?;
+        let pmem = match options.medium {
+            HostMedium::Pmem => true,
+            HostMedium::Disk => false,
+            HostMedium::Auto => file_system.is_memory() || has_dax(root.as_fd()),
+        };
+        let guarantees = guarantees(root.as_fd(), file_system, pmem, &options);
+        let pmem = pmem.then(|| {
+            let map = PmemOptions {
+                reserve: options.reserve,
+                caches_persist: options.caches_persist,
+                ..PmemOptions::default()
+            };
+            Arc::new(Pmem { options: map, emulator: options.emulator })
+        });
+        Ok(HostDir { root, file_system, fs_id, pmem, guarantees, no_unnamed: AtomicBool::new(false) })
+    }
+
+    /// The kind of file system that it lies on.
+    pub fn file_system(&self) -> FileSystem {
+        self.file_system
+    }
+
+    /// The descriptor of the directory, for calls that the trait does not have. Changes through it are seen by no recorder.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Opens what `path` names, of whatever type, beneath the directory; see [`HostFs`] for paths. For calls that the trait does not
+    /// have.
+    ///
+    /// # Errors
+    /// Those of `openat2(2)`.
+    pub fn open_fd(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
+        open_beneath(self.root.as_fd(), path, flags).or_fail("open", || show(path))
+    }
+
+    /// Opens the directory that holds the last part of `path` and returns it with that part, a plain name: what `renameat`, `unlinkat`
+    /// and their like take.
+    ///
+    /// # Errors
+    /// Those of `openat2(2)`; `EINVAL` for a path that ends in `/`, `.` or `..` or is empty.
+    pub fn open_parent<'p>(&self, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8])> {
+        open_parent(self.root.as_fd(), path)
+    }
+
+    pub(super) fn pmem(&self) -> Option<&Arc<Pmem>> {
+        self.pmem.as_ref()
+    }
+
+    /// A file without a name, or `None` where the file system has none.
+    fn open_unnamed(&self, parent: &[u8]) -> Result<Option<OwnedFd>> {
+        if self.no_unnamed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        match open_beneath(self.root.as_fd(), parent, flags) {
+            Ok(fd) => Ok(Some(fd)),
+            // Kernels and file systems without it take the call for an open of the directory for writing.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                self.no_unnamed.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(errno) => Err(Error::new("create file in", show(parent), errno)),
+        }
+    }
+
+    /// A file with a name that nobody knows, in the store's own folder.
+    fn open_staged(&self) -> Result<(OwnedFd, Staged)> {
+        let path = [HOME, "/", STAGED].concat();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let folder = match open_beneath(self.root.as_fd(), path.as_bytes(), flags) {
+            Err(Errno::NOENT) => {
+                let home = self.open_fd(HOME.as_bytes(), flags)?;
+                match rustix::fs::mkdirat(&home, STAGED, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(Error::new("mkdir", path, errno)),
+                }
+                self.open_fd(path.as_bytes(), flags)?
+            }
+            opened => opened.or_fail("open", || path.as_str())?,
+        };
+        let name = sys::random_name("")?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let fd = open_beneath(folder.as_fd(), name.as_bytes(), flags).or_fail("create", || format!("{path}/{name}"))?;
+        Ok((fd, Staged { folder, name }))
+    }
+
+    #[cfg(test)]
+    pub(super) fn pretend_no_unnamed(&self) {
+        self.no_unnamed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl HostFs for HostDir {
+    fn guarantees(&self) -> &Guarantees {
+        &self.guarantees
+    }
+
+    /// The UUID that the file system tells (Linux 6.9). Else the id that `statfs` gives, with the kind of the file system behind it:
+    /// ext4 and btrfs make that id of their UUID, xfs of the number of its device, which may be another after a reboot; a store there
+    /// that is found with another id is taken for a copy.
+    fn fs_id(&self) -> [u8; 16] {
+        self.fs_id
+    }
+
+    fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {
+        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        // What is no regular file must neither block (a FIFO) nor become our terminal before it is refused.
+        let fd = self.open_fd(path, access | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let stat = stat(fd.as_fd()).or_fail("statx", || show(path))?;
+        if !stat.is_file() {
+            return Err(not_a_file(path, stat.mode));
+        }
+        Ok(Arc::new(OrdinaryFile::new(fd, path, write, self.pmem.clone(), None)))
+    }
+
+    fn stat(&self, path: &[u8]) -> Result<Stat> {
+        let fd = self.open_fd(path, OFlags::PATH | OFlags::NOFOLLOW)?;
+        stat(fd.as_fd()).or_fail("statx", || show(path))
+    }
+
+    fn create_unnamed(&self, _site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
+        let (fd, staged) = match self.open_unnamed(parent)? {
+            Some(fd) => (fd, None),
+            None => {
+                let (fd, staged) = self.open_staged()?;
+                (fd, Some(staged))
+            }
+        };
+        // After the fact, since the umask takes bits from what open is given.
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode & 0o7777))
+            .or_fail("fchmod", || format!("a new file in {}", show(parent)))?;
+        let name = [parent, b"/(a file without a name)"].concat();
+        Ok(Arc::new(OrdinaryFile::new(fd, &name, true, self.pmem.clone(), staged)))
+    }
+
+    fn link(&self, _site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()> {
+        let file = file.as_any().downcast_ref::<OrdinaryFile>();
+        let file = file.ok_or(Errno::XDEV).or_fail("link a file of another medium to", || show(path))?;
+        let (parent, name) = self.open_parent(path)?;
+        file.link_into(parent.as_fd(), name).or_fail("link", || show(path))
+    }
+
+    fn sync_dir(&self, _site: Site, path: &[u8]) -> Result<()> {
+        let fd = self.open_fd(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        rustix::fs::fsync(fd).or_fail("fsync", || show(path))
+    }
+
+    fn sync_all(&self, _site: Site) -> Result<()> {
+        rustix::fs::syncfs(&self.root).or_fail("syncfs", || show(b""))
+    }
+}
+
+fn guarantees(root: BorrowedFd<'_>, file_system: FileSystem, pmem: bool, options: &HostOptions) -> Guarantees {
+    if !pmem {
+        let emulated = file_system.is_memory();
+        let disk = if emulated { "directory, emulated disk on" } else { "directory on" };
+        return Guarantees {
+            kind: Kind::Disk,
+            atomic_unit: 512,
+            block: rustix::fs::fstat(root).map_or(4096, |stat| stat.st_blksize as u32),
+            domain: PersistenceDomain::Device,
+            emulated,
+            description: format!("{disk} {file_system}"),
+        };
+    }
+    let slowed = options.emulator.as_ref().and_then(|emulator| match emulator.emulation() {
+        Emulation::None => None,
+        emulation => emulation.describe(),
+    });
+    let real = has_dax(root);
+    let mut description =
+        format!("directory in persistent memory{} on {file_system}", if real { " (DAX)" } else { ", emulated" });
+    if let Some(how) = &slowed {
+        description = format!("{description}, {how}");
+    }
+    Guarantees {
+        kind: Kind::Pmem,
+        atomic_unit: 8,
+        block: 1,
+        domain: if options.caches_persist { PersistenceDomain::CpuCaches } else { PersistenceDomain::MemoryController },
+        emulated: !real || slowed.is_some(),
+        description,
+    }
+}
+
+/// Whether files in the directory are mapped from persistent memory. One that cannot be written to has no such files for us.
+fn has_dax(root: BorrowedFd<'_>) -> bool {
+    open_beneath(root, b"", OFlags::TMPFILE | OFlags::RDWR).is_ok_and(|fd| is_dax(fd.as_fd()))
+}
+
+/// See [`HostFs::fs_id`] of [`HostDir`].
+fn fs_id(root: BorrowedFd<'_>) -> rustix::io::Result<[u8; 16]> {
+    if let Some(uuid) = sys::file_system_uuid(root) {
+        return Ok(uuid);
+    }
+    let statfs = rustix::fs::fstatfs(root)?;
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&rustix::fs::fstatvfs(root)?.f_fsid.to_le_bytes());
+    id[8..12].copy_from_slice(&(statfs.f_type as u32).to_le_bytes());
+    Ok(id)
+}

@@ -1,0 +1,158 @@
+//! An open regular file of a host directory.
+
+use super::dir::Pmem;
+use crate::pmem::{PmemOptions, PmemRegion};
+use crate::sys::{self, OrFail, show};
+use crate::{Error, HostFile, Region, Result, Site, Stat};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, StatxFlags};
+use rustix::io::Errno;
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A regular file of a [`HostDir`](super::HostDir).
+#[derive(Debug)]
+pub struct OrdinaryFile {
+    fd: OwnedFd,
+    /// What it was opened as, for errors.
+    path: Vec<u8>,
+    writable: bool,
+    /// How the directory's files are mapped; `None` on disks.
+    pmem: Option<Arc<Pmem>>,
+    /// The name it bears until it is linked, where the file system has no files without names.
+    staged: Mutex<Option<Staged>>,
+}
+
+/// A file that stands in for one without a name.
+#[derive(Debug)]
+pub(super) struct Staged {
+    /// The folder for such files.
+    pub folder: OwnedFd,
+    /// Empty once it is no longer there.
+    pub name: String,
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.name.is_empty() {
+            // Nobody waits for it; what a crash leaves in the folder is cleared by the next owner.
+            let _ = rustix::fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
+        }
+    }
+}
+
+impl OrdinaryFile {
+    pub(super) fn new(
+        fd: OwnedFd,
+        path: &[u8],
+        writable: bool,
+        pmem: Option<Arc<Pmem>>,
+        staged: Option<Staged>,
+    ) -> OrdinaryFile {
+        OrdinaryFile { fd, path: path.to_vec(), writable, pmem, staged: Mutex::new(staged) }
+    }
+
+    /// The descriptor, for calls that the traits do not have. Writes through it are seen by no recorder.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn name(&self) -> String {
+        show(&self.path)
+    }
+
+    /// Gives the file the name `name` in the directory `parent`.
+    pub(super) fn link_into(&self, parent: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
+        let mut guard = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(staged) = &mut *guard {
+            let old = staged.name.as_str();
+            match rustix::fs::renameat_with(&staged.folder, old, parent, name, RenameFlags::NOREPLACE) {
+                // The old name is no longer there to be removed.
+                Ok(()) => staged.name.clear(),
+                // Not known there. A second name never replaces one either, and the first goes below.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    rustix::fs::linkat(&staged.folder, old, parent, name, AtFlags::empty())?;
+                }
+                Err(errno) => return Err(errno),
+            }
+            *guard = None;
+            return Ok(());
+        }
+        drop(guard);
+        match rustix::fs::linkat(&self.fd, "", parent, name, AtFlags::EMPTY_PATH) {
+            // Before Linux 6.10 this needs a capability, and says ENOENT without.
+            Err(Errno::NOENT | Errno::PERM | Errno::INVAL) => {
+                let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+                rustix::fs::linkat(rustix::fs::CWD, path, parent, name, AtFlags::SYMLINK_FOLLOW)
+            }
+            result => result,
+        }
+    }
+}
+
+/// Identity, size and times of an open file.
+pub(super) fn stat(fd: BorrowedFd<'_>) -> rustix::io::Result<Stat> {
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let statx = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, wanted)?;
+    let has_btime = statx.stx_mask & StatxFlags::BTIME.bits() != 0;
+    Ok(Stat {
+        ino: statx.stx_ino,
+        btime_ns: if has_btime { sys::nanoseconds(statx.stx_btime) } else { 0 },
+        size: statx.stx_size,
+        // statx counts in units of 512 bytes, whatever the file system's blocks.
+        allocated: statx.stx_blocks * 512,
+        mtime_ns: sys::nanoseconds(statx.stx_mtime),
+        ctime_ns: sys::nanoseconds(statx.stx_ctime),
+        mode: u32::from(statx.stx_mode),
+        nlink: statx.stx_nlink,
+    })
+}
+
+impl HostFile for OrdinaryFile {
+    fn stat(&self) -> Result<Stat> {
+        stat(self.fd.as_fd()).or_fail("statx", || self.name())
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let len = buf.len();
+        sys::read_full_at(&self.fd, buf, offset).or_fail("read", || format!("{}, {len} bytes at {offset}", self.name()))
+    }
+
+    fn write_at(&self, _site: Site, offset: u64, data: &[u8]) -> Result<()> {
+        sys::write_all_at(&self.fd, data, offset)
+            .or_fail("write", || format!("{}, {} bytes at {offset}", self.name(), data.len()))
+    }
+
+    fn set_len(&self, _site: Site, len: u64) -> Result<()> {
+        rustix::fs::ftruncate(&self.fd, len).or_fail("ftruncate", || format!("{} to {len} bytes", self.name()))
+    }
+
+    fn allocate(&self, _site: Site, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        sys::allocate(&self.fd, FallocateFlags::KEEP_SIZE, offset, len)
+            .or_fail("fallocate", || format!("{}, {len} bytes at {offset}", self.name()))
+    }
+
+    fn sync(&self, _site: Site) -> Result<()> {
+        rustix::fs::fsync(&self.fd).or_fail("fsync", || self.name())
+    }
+
+    fn map(&self, len: u64) -> Result<Option<Arc<dyn Region>>> {
+        let Some(pmem) = &self.pmem else { return Ok(None) };
+        let options = PmemOptions { name: self.name(), writable: self.writable, ..pmem.options.clone() };
+        let region = PmemRegion::window(self.fd.as_fd(), len, options)?;
+        Ok(Some(pmem.slow_down(region)))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// An error for what should have been a regular file.
+pub(super) fn not_a_file(path: &[u8], mode: u32) -> Error {
+    let is_directory = mode & 0o170_000 == 0o040_000;
+    Error::new("open", show(path), if is_directory { Errno::ISDIR } else { Errno::INVAL })
+}

@@ -1,0 +1,324 @@
+//! The folder in which a store keeps what is its own.
+
+use super::HostDir;
+use super::owner::{Busy, LOCK, OwnerLock};
+use super::resolve::open_beneath;
+use crate::disk::DiskRegion;
+use crate::pmem::{PmemOptions, PmemRegion};
+use crate::sys::{self, OrFail, show};
+use crate::{Error, HostFs, Region, Result, Site};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+/// The name of a store's folder in its directory.
+pub const HOME: &str = ".wholly";
+
+/// The folder for files that have no name of their own yet, below [`HOME`].
+pub(super) const STAGED: &str = "staged";
+
+/// What folders are called that are being made or unmade. They are nobody's; whoever makes the next one removes them.
+const UNFINISHED: &str = ".wholly.unfinished-";
+
+/// How deep the folder's own directories nest at most; what is deeper was not made by a store and is not removed.
+const DEPTH: u32 = 128;
+
+/// Why a store's folder is not at one's disposal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HomeError {
+    /// Another process owns it, or makes it at this moment.
+    #[error("the store is {0}")]
+    Busy(Busy),
+    /// A call failed: `ENOENT` on opening where there is no store, `EEXIST` on creating where there is one.
+    #[error(transparent)]
+    Media(#[from] Error),
+}
+
+/// The folder `.wholly` of a directory, owned by this process.
+///
+/// It has mode 0700. A store keeps its log and its catalogue in it as [`Region`]s of the directory's own kind, and whatever else
+/// it needs through [`HostFs`] by paths that begin with `.wholly/`. It holds the file `lock` (see [`OwnerLock`]) and, where the
+/// file system has no files without names, the folder `staged`.
+///
+/// # What survives
+/// A folder is built under another name, synced, and then renamed: after a crash it is there with all that
+/// [`create`](Self::create) was told to put into it, or it is not there. The same holds for [`remove`](Self::remove).
+///
+/// # Example
+/// ```
+/// use std::sync::Arc;
+/// use wholly_media::{Region, Site, host::{HostDir, HostOptions, StoreHome}};
+/// # let path = std::env::temp_dir().join(format!("wholly-doc-home-{}", std::process::id()));
+/// # std::fs::create_dir(&path).unwrap();
+/// let dir = Arc::new(HostDir::open(&path, HostOptions::default())?);
+/// let home = StoreHome::create(&dir, |home| {
+///     home.create_region(Site("init.log"), "log", 1 << 20)?.write_through(Site("init.head"), 0, &[1; 4096])
+/// })?;
+/// let log = home.open_region("log")?;
+/// assert_eq!(log.len(), 1 << 20);
+/// home.remove()?;
+/// # drop((dir, log)); std::fs::remove_dir_all(&path).unwrap();
+/// # Ok::<(), wholly_media::host::HomeError>(())
+/// ```
+#[derive(Debug)]
+pub struct StoreHome {
+    dir: Arc<HostDir>,
+    folder: OwnedFd,
+    lock: OwnerLock,
+}
+
+impl StoreHome {
+    /// Whether the directory has a store's folder. The answer may be out of date when it is given.
+    ///
+    /// # Errors
+    /// Those of `openat2(2)`.
+    pub fn exists(dir: &HostDir) -> Result<bool> {
+        match dir.stat(HOME.as_bytes()) {
+            Ok(_) => Ok(true),
+            Err(error) if error.errno == Errno::NOENT => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the folder of an existing store and takes ownership of it.
+    ///
+    /// # Errors
+    /// [`HomeError::Busy`] names the owner. `ENOENT` where there is no store.
+    pub fn open(dir: &Arc<HostDir>) -> Result<StoreHome, HomeError> {
+        let folder = dir.open_fd(HOME.as_bytes(), FOLDER)?;
+        let lock = OwnerLock::take(folder.as_fd(), false)?.map_err(HomeError::Busy)?;
+        // The folder may have been removed, and another made, before the lock was taken.
+        let now = dir.stat(HOME.as_bytes())?;
+        let ours = super::file::stat(folder.as_fd()).or_fail("statx", || HOME)?;
+        if (now.ino, now.btime_ns) != (ours.ino, ours.btime_ns) {
+            return Err(HomeError::Busy(Busy { pid: None }));
+        }
+        Ok(StoreHome { dir: dir.clone(), folder, lock })
+    }
+
+    /// Makes the folder, with what `fill` puts into it, and owns it. On return it survives a crash.
+    ///
+    /// `fill` works on the folder under its unfinished name: it uses [`create_region`](Self::create_region) and [`as_fd`](Self::as_fd),
+    /// not paths below `.wholly`. What it makes by other means it syncs itself.
+    ///
+    /// # Errors
+    /// `EEXIST` where there is a store; what `fill` returns, after the unfinished folder was removed.
+    pub fn create(dir: &Arc<HostDir>, fill: impl FnOnce(&StoreHome) -> Result<()>) -> Result<StoreHome, HomeError> {
+        if Self::exists(dir)? {
+            return Err(Error::new("create", HOME, Errno::EXIST).into());
+        }
+        clear_unfinished(dir)?;
+        let (home, name) = Self::create_unfinished(dir)?;
+        let finished =
+            fill(&home).and_then(|()| rustix::fs::fsync(&home.folder).or_fail("fsync", || HOME)).and_then(|()| {
+                rename_new(dir.as_fd(), &name, HOME).or_fail("rename to", || HOME)?;
+                rustix::fs::fsync(dir.as_fd()).or_fail("fsync the directory of", || HOME)
+            });
+        if let Err(error) = finished {
+            // If the rename was made and its sync failed, nothing is known of what survives, and the folder stays.
+            let _ = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH);
+            return Err(error.into());
+        }
+        Ok(home)
+    }
+
+    /// An empty folder under an unfinished name, locked.
+    fn create_unfinished(dir: &Arc<HostDir>) -> Result<(StoreHome, String), HomeError> {
+        // Somebody who clears unfinished folders may take this one between two of the calls below.
+        const TRIES: u32 = 16;
+        for _ in 0..TRIES {
+            let name = sys::random_name(UNFINISHED)?;
+            rustix::fs::mkdirat(dir.as_fd(), name.as_str(), Mode::RWXU).or_fail("mkdir", || name.as_str())?;
+            let folder = match dir.open_fd(name.as_bytes(), FOLDER) {
+                Err(error) if error.errno == Errno::NOENT => continue,
+                folder => folder?,
+            };
+            // Exact, whatever the umask and a default ACL made of it.
+            rustix::fs::fchmod(&folder, Mode::RWXU).or_fail("fchmod", || name.as_str())?;
+            match OwnerLock::take(folder.as_fd(), true) {
+                Err(error) if error.errno == Errno::NOENT => {}
+                Err(error) => return Err(error.into()),
+                Ok(Err(_)) => {}
+                Ok(Ok(lock)) => return Ok((StoreHome { dir: dir.clone(), folder, lock }, name)),
+            }
+        }
+        Err(HomeError::Busy(Busy { pid: None }))
+    }
+
+    /// The directory that the store cares for.
+    pub fn dir(&self) -> &Arc<HostDir> {
+        &self.dir
+    }
+
+    /// The ownership of the store.
+    pub fn owner(&self) -> &OwnerLock {
+        &self.lock
+    }
+
+    /// The descriptor of the folder, for calls that are not offered here. Changes through it are seen by no recorder.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
+    /// Makes a file in the folder as a region of `len` zeros. On return both its name and its bytes survive a crash.
+    ///
+    /// # Errors
+    /// `EEXIST` where it exists; `ENOSPC`, and then it is removed again.
+    pub fn create_region(&self, site: Site, name: &str, len: u64) -> Result<Arc<dyn Region>> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let fd = self.open_file(name, flags).or_fail("create", || in_home(name))?;
+        // Exact, whatever a default ACL made of it.
+        rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).or_fail("fchmod", || in_home(name))?;
+        let made = self.region(fd, name).and_then(|region| region.set_len(site, len).map(|()| region));
+        let synced = made.and_then(|region| {
+            rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)?;
+            Ok(region)
+        });
+        if synced.is_err() {
+            let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+        }
+        synced
+    }
+
+    /// Opens an existing file of the folder as a region: of persistent memory, or of a disk, as the directory is taken for.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is none.
+    pub fn open_region(&self, name: &str) -> Result<Arc<dyn Region>> {
+        let fd = self.open_file(name, OFlags::RDWR).or_fail("open", || in_home(name))?;
+        self.region(fd, name)
+    }
+
+    /// Removes a file of the folder; its absence survives a crash on return.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is none.
+    pub fn remove_region(&self, name: &str) -> Result<()> {
+        rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()).or_fail("unlink", || in_home(name))?;
+        rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)
+    }
+
+    /// Removes what earlier owners left of files that never got their name. For recovery, before new ones are made.
+    ///
+    /// # Errors
+    /// Those of `getdents` and `unlinkat`.
+    pub fn clear_staged(&self) -> Result<()> {
+        let folder = match open_beneath(self.folder.as_fd(), STAGED.as_bytes(), FOLDER) {
+            Err(Errno::NOENT) => return Ok(()),
+            folder => folder.or_fail("open", || in_home(STAGED))?,
+        };
+        empty_tree(folder.as_fd(), DEPTH).or_fail("empty", || in_home(STAGED))
+    }
+
+    /// Removes the folder and all that is in it. On return its absence survives a crash; the ownership is given up.
+    ///
+    /// # Errors
+    /// Those of `renameat2` and `fsync`: then the folder may be there or not. What is left under an unfinished name because it
+    /// could not be deleted is no error: it is removed when a store is made here again.
+    pub fn remove(self) -> Result<(), HomeError> {
+        let name = sys::random_name(UNFINISHED)?;
+        rename_new(self.dir.as_fd(), HOME, &name).or_fail("rename", || HOME)?;
+        rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)?;
+        let _ = remove_tree(self.dir.as_fd(), name.as_bytes(), DEPTH);
+        Ok(())
+    }
+
+    fn open_file(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        open_beneath(self.folder.as_fd(), name.as_bytes(), flags | OFlags::NOFOLLOW)
+    }
+
+    fn region(&self, fd: OwnedFd, name: &str) -> Result<Arc<dyn Region>> {
+        match self.dir.pmem() {
+            Some(pmem) => {
+                let options = PmemOptions { name: in_home(name), ..pmem.options.clone() };
+                Ok(pmem.slow_down(PmemRegion::open(fd, options)?))
+            }
+            None => Ok(Arc::new(DiskRegion::open(fd, in_home(name))?)),
+        }
+    }
+}
+
+/// How the store's own directories are opened: never through a symbolic link.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+
+fn in_home(name: &str) -> String {
+    format!("{HOME}/{name}")
+}
+
+/// Renames a directory to a name that must be free.
+fn rename_new(dir: BorrowedFd<'_>, from: &str, to: &str) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
+        // Not known there. Without the flag a directory replaces an empty directory only, and a store's folder has its lock.
+        Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(dir, from, dir, to),
+        result => result,
+    }
+}
+
+/// Removes what makings and unmakings that were interrupted have left. Those that somebody works on stay.
+fn clear_unfinished(dir: &HostDir) -> Result<()> {
+    let mut names = Vec::new();
+    let root = dir.open_fd(b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
+    each_entry(root.as_fd(), |name, _| {
+        if name.starts_with(UNFINISHED.as_bytes()) {
+            names.push(name.to_vec());
+        }
+    })
+    .or_fail("read directory", || ".")?;
+    for name in names {
+        let Ok(folder) = dir.open_fd(&name, FOLDER) else { continue };
+        match OwnerLock::take(folder.as_fd(), false) {
+            // Ours now: nobody who makes or unmakes it is alive.
+            Ok(Ok(_lock)) => remove_tree(dir.as_fd(), &name, DEPTH).or_fail("remove", || show(&name))?,
+            Ok(Err(_busy)) => {}
+            // Its maker has not come to the lock, or its remover has removed that first. An empty one goes.
+            Err(_) => {
+                let _ = rustix::fs::unlinkat(dir.as_fd(), &name[..], AtFlags::REMOVEDIR);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the directory `name` and all below it, without following symbolic links. The lock goes last, so that what an
+/// interruption leaves can be told from what somebody is making.
+fn remove_tree(parent: BorrowedFd<'_>, name: &[u8], depth: u32) -> rustix::io::Result<()> {
+    let folder = open_beneath(parent, name, FOLDER)?;
+    empty_tree(folder.as_fd(), depth)?;
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+/// Removes all that is in a directory.
+fn empty_tree(folder: BorrowedFd<'_>, depth: u32) -> rustix::io::Result<()> {
+    let depth = depth.checked_sub(1).ok_or(Errno::LOOP)?;
+    let mut entries = Vec::new();
+    each_entry(folder, |name, kind| entries.push((name.to_vec(), kind)))?;
+    entries.sort_by_key(|(name, _)| name == LOCK.as_bytes());
+    for (name, kind) in entries {
+        match kind {
+            FileType::Directory => remove_tree(folder, &name, depth)?,
+            _ => match rustix::fs::unlinkat(folder, &name[..], AtFlags::empty()) {
+                // Some file systems do not tell types.
+                Err(Errno::ISDIR | Errno::PERM) => remove_tree(folder, &name, depth)?,
+                result => result?,
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Calls `visit` with each name of a directory but `.` and `..`.
+fn each_entry(folder: BorrowedFd<'_>, mut visit: impl FnMut(&[u8], FileType)) -> rustix::io::Result<()> {
+    rustix::fs::seek(folder, rustix::fs::SeekFrom::Start(0))?;
+    let mut buf = [MaybeUninit::uninit(); 8192];
+    let mut entries = RawDir::new(folder, &mut buf);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            visit(name, entry.file_type());
+        }
+    }
+    Ok(())
+}

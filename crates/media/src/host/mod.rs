@@ -1,0 +1,20 @@
+//! A directory of an ordinary file system.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `dir.rs` | [`HostDir`]: the directory and what kind of medium it lies on |
+//! | `file.rs` | [`OrdinaryFile`]: an open file of it |
+//! | `resolve.rs` | paths that cannot leave it |
+//! | `home.rs` | [`StoreHome`]: the folder `.wholly`, its regions and its making and unmaking |
+//! | `owner.rs` | [`OwnerLock`]: one process owns a store |
+
+mod dir;
+mod file;
+mod home;
+mod owner;
+mod resolve;
+
+pub use dir::{HostDir, HostMedium, HostOptions};
+pub use file::OrdinaryFile;
+pub use home::{HOME, HomeError, StoreHome};
+pub use owner::{Busy, OwnerLock};

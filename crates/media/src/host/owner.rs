@@ -1,0 +1,72 @@
+//! One process owns a store.
+
+use super::resolve::open_beneath;
+use crate::sys::{self, Lock, OrFail};
+use crate::{Error, Result};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::OFlags;
+
+/// The name of the lock file in a store's folder.
+pub(super) const LOCK: &str = "lock";
+
+/// Somebody else owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy {
+    /// The process that took ownership, as it knows itself (another container may number it differently). `None` where it
+    /// has not written its number yet.
+    pub pid: Option<u32>,
+}
+
+impl std::fmt::Display for Busy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "owned by process {pid}"),
+            None => f.write_str("owned by another process"),
+        }
+    }
+}
+
+/// Ownership of a store, held until it is dropped or the process ends, however that ends.
+///
+/// It is a lock of the *open file description* (`F_OFD_SETLK`) on the file `lock` in the store's folder; the file holds the owner's
+/// process id, for others to read. After `fork` parent and child share the description, so both hold the lock and it
+/// is free once both have let go: which of the two goes on is for them to settle, then [`rename_owner`](Self::rename_owner) writes it
+/// down.
+#[derive(Debug)]
+pub struct OwnerLock {
+    fd: OwnedFd,
+}
+
+impl OwnerLock {
+    /// Takes ownership through the existing file `lock` in `folder`, or makes the file where `create` is set (then it must not
+    /// exist).
+    pub(super) fn take(folder: BorrowedFd<'_>, create: bool) -> Result<Result<OwnerLock, Busy>> {
+        let flags = if create { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
+        let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = open_beneath(folder, LOCK.as_bytes(), flags).or_fail("open", || LOCK)?;
+        match sys::try_lock(fd.as_fd()).or_fail("lock", || LOCK)? {
+            Lock::Taken => {
+                let lock = OwnerLock { fd };
+                lock.rename_owner()?;
+                Ok(Ok(lock))
+            }
+            Lock::Busy => Ok(Err(Busy { pid: read_pid(fd.as_fd())? })),
+        }
+    }
+
+    /// Writes the calling process's id down as the owner's.
+    ///
+    /// # Errors
+    /// Those of `write` and `ftruncate`.
+    pub fn rename_owner(&self) -> Result<(), Error> {
+        let pid = rustix::process::getpid().as_raw_nonzero();
+        // Padded to one length: a reader meets the old number or the new one, not the beginning of one with the end of the other.
+        sys::write_all_at(&self.fd, format!("{pid:<10}\n").as_bytes(), 0).or_fail("write", || LOCK)
+    }
+}
+
+fn read_pid(fd: BorrowedFd<'_>) -> Result<Option<u32>> {
+    let mut text = [0; 16];
+    let len = sys::read_full_at(fd, &mut text, 0).or_fail("read", || LOCK)?;
+    Ok(std::str::from_utf8(&text[..len]).ok().and_then(|text| text.trim().parse().ok()))
+}

@@ -1,0 +1,49 @@
+//! Paths that cannot leave their directory.
+
+use crate::Result;
+use crate::sys::{OrFail, show};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+/// Opens `path` beneath `root`.
+///
+/// The kernel resolves the whole path in one call and refuses with `EXDEV` a `..` or a symbolic link that leaves `root`, an
+/// absolute path, and a file system mounted below; a magic link of `/proc` with `ELOOP`. There is no moment between a check and a use.
+/// Symbolic links that stay inside are followed, at the end of the path unless `flags` has `NOFOLLOW`. What is made has mode 0600.
+pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    // The kernel gives EAGAIN where a rename anywhere on the system meets a `..`. Somebody who renames without end must
+    // not hold us for ever.
+    const TRIES: u32 = 1000;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let path = if path.is_empty() { b"." } else { path };
+    let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
+    // The kernel refuses a mode where nothing is made.
+    let mode = if makes { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
+    for _ in 0..TRIES {
+        match openat2(root, path, flags | OFlags::CLOEXEC, mode, resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            result => return result,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Opens the directory that holds `path`'s last part, and returns it with that part, which is a plain name.
+///
+/// # Errors
+/// `EINVAL` for a path whose last part is empty, `.` or `..`.
+pub(super) fn open_parent<'p>(root: BorrowedFd<'_>, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8])> {
+    let (parent, name) = match path.iter().rposition(|&byte| byte == b'/') {
+        // An absolute path stays one, for the kernel to refuse.
+        Some(0) => (&path[..1], &path[1..]),
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (&path[..0], path),
+    };
+    if matches!(name, b"" | b"." | b"..") {
+        return Err(crate::Error::new("resolve", show(path), Errno::INVAL));
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let fd = open_beneath(root, parent, flags).or_fail("open directory of", || show(path))?;
+    Ok((fd, name))
+}

@@ -1,1 +1,0 @@
-//! Persistent memory: real (DAX) or emulated.

@@ -1,0 +1,243 @@
+//! Slowing memory down to what persistent memory costs, for benchmarks.
+//!
+//! Memory modules of persistent memory write more slowly than DRAM. Figures that compare mechanisms by the bytes
+//! they write need that cost, so an [`Emulator`] adds it by waiting after each write. One emulator stands for the modules
+//! of one machine: all regions that are slowed by it share its bandwidth.
+
+use crate::pmem::PmemRegion;
+use crate::{Guarantees, Region, Result, Site};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What persistent memory costs more than DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub enum Emulation {
+    /// Nothing: the speed of the memory itself.
+    #[default]
+    None,
+    /// All threads together write at most so many bytes in a second, counted in whole lines of 64 bytes.
+    Bandwidth {
+        /// Bytes in a second, such as 4e9.
+        bytes_per_s: f64,
+    },
+    /// The emulator of FCFS (section VI-A): a delay after each line that is flushed; at most `bandwidth` x `latency` / 64 B
+    /// threads write at once, others queue.
+    Paper {
+        /// Delay after each line, in ns; the paper has 150.
+        latency_ns: u64,
+        /// Bytes in a second; the paper has 4e9.
+        bandwidth: f64,
+    },
+}
+
+impl Emulation {
+    /// The settings of FCFS: 150 ns after each line, 4 GB/s.
+    pub const PAPER: Emulation = Emulation::Paper { latency_ns: 150, bandwidth: 4e9 };
+
+    /// A part of a description: `"slowed to 4 GB/s shared by all threads"`; `None` where nothing is slowed.
+    pub fn describe(&self) -> Option<String> {
+        match *self {
+            Emulation::None => None,
+            Emulation::Bandwidth { bytes_per_s } => {
+                Some(format!("slowed to {} GB/s shared by all threads", bytes_per_s / 1e9))
+            }
+            Emulation::Paper { latency_ns, bandwidth } => Some(format!(
+                "slowed by {latency_ns} ns after each line, at most {} threads writing at once ({} GB/s)",
+                writers(latency_ns, bandwidth),
+                bandwidth / 1e9,
+            )),
+        }
+    }
+}
+
+/// How many threads may write at once: bandwidth x latency / line, at least one.
+fn writers(latency_ns: u64, bandwidth: f64) -> u64 {
+    ((bandwidth * latency_ns as f64 / 1e9 / LINE as f64) as u64).max(1)
+}
+
+/// Bytes of a line.
+const LINE: u64 = 64;
+
+/// The cost of one machine's persistent memory, shared by all regions on it.
+#[derive(Debug)]
+pub struct Emulator {
+    emulation: Emulation,
+    /// What all times are counted from.
+    start: Instant,
+    /// When the bandwidth is free again, in ns since `start`.
+    free_at_ns: AtomicU64,
+    /// The next queue number to be given out; numbers below `admitted` may write.
+    tickets: AtomicU64,
+    admitted: AtomicU64,
+}
+
+impl Emulator {
+    /// An emulator whose memory is idle.
+    pub fn new(emulation: Emulation) -> Arc<Emulator> {
+        let admitted = match emulation {
+            Emulation::Paper { latency_ns, bandwidth } => writers(latency_ns, bandwidth),
+            Emulation::None | Emulation::Bandwidth { .. } => 0,
+        };
+        Arc::new(Emulator {
+            emulation,
+            start: Instant::now(),
+            free_at_ns: AtomicU64::new(0),
+            tickets: AtomicU64::new(0),
+            admitted: AtomicU64::new(admitted),
+        })
+    }
+
+    /// What it was made with.
+    pub fn emulation(&self) -> Emulation {
+        self.emulation
+    }
+
+    /// Performs `store`, which writes to `lines` lines, in the time that the emulated memory takes.
+    fn run<T>(&self, lines: u64, store: impl FnOnce() -> T) -> T {
+        match self.emulation {
+            Emulation::None => store(),
+            Emulation::Bandwidth { bytes_per_s } => {
+                let cost_ns = ((lines * LINE) as f64 * 1e9 / bytes_per_s) as u64;
+                let now_ns = self.now_ns();
+                let mut free_at = self.free_at_ns.load(Ordering::Relaxed);
+                let done_at = loop {
+                    let done_at = free_at.max(now_ns) + cost_ns;
+                    match self.free_at_ns.compare_exchange_weak(free_at, done_at, Ordering::Relaxed, Ordering::Relaxed)
+                    {
+                        Ok(_) => break done_at,
+                        Err(seen) => free_at = seen,
+                    }
+                };
+                let result = store();
+                while self.now_ns() < done_at {
+                    std::hint::spin_loop();
+                }
+                result
+            }
+            Emulation::Paper { latency_ns, .. } => {
+                let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+                // Threads in front may have been taken off the processor, so the queue gives way.
+                while self.admitted.load(Ordering::Acquire) <= ticket {
+                    std::thread::yield_now();
+                }
+                let result = store();
+                let delay = Duration::from_nanos(lines * latency_ns);
+                let begun = Instant::now();
+                while begun.elapsed() < delay {
+                    std::hint::spin_loop();
+                }
+                self.admitted.fetch_add(1, Ordering::Release);
+                result
+            }
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+/// A region of persistent memory that is slowed by an [`Emulator`].
+///
+/// Writes wait; reads and fences cost what they cost. The description says with which settings.
+#[derive(Debug)]
+pub struct EmulatedRegion {
+    inner: PmemRegion,
+    emulator: Arc<Emulator>,
+    guarantees: Guarantees,
+}
+
+impl EmulatedRegion {
+    /// Slows `inner` down. Whatever the memory is, the region says that it is emulated if the emulator does anything.
+    pub fn new(inner: PmemRegion, emulator: Arc<Emulator>) -> EmulatedRegion {
+        let mut guarantees = inner.guarantees().clone();
+        if let Some(how) = emulator.emulation().describe() {
+            guarantees.description = format!("{}, {how}", guarantees.description);
+            guarantees.emulated = true;
+        }
+        EmulatedRegion { inner, emulator, guarantees }
+    }
+}
+
+impl Region for EmulatedRegion {
+    fn guarantees(&self) -> &Guarantees {
+        &self.guarantees
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read(offset, buf)
+    }
+
+    fn write(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {
+        let lines = lines_of(offset, data.len() as u64);
+        self.emulator.run(lines, || self.inner.write(site, offset, data))
+    }
+
+    fn fence(&self, site: Site) -> Result<()> {
+        self.inner.fence(site)
+    }
+
+    fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {
+        self.write(site, offset, data)?;
+        self.fence(site)
+    }
+
+    fn set_len(&self, site: Site, len: u64) -> Result<()> {
+        self.inner.set_len(site, len)
+    }
+
+    fn prefetch(&self, offset: u64) {
+        self.inner.prefetch(offset);
+    }
+}
+
+/// How many lines the range touches.
+fn lines_of(offset: u64, len: u64) -> u64 {
+    if len == 0 { 0 } else { (offset + len - 1) / LINE - offset / LINE + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_whole() {
+        assert_eq!(lines_of(0, 0), 0);
+        assert_eq!(lines_of(5, 0), 0);
+        assert_eq!(lines_of(63, 1), 1);
+        assert_eq!(lines_of(63, 2), 2);
+        assert_eq!(lines_of(64, 64), 1);
+        assert_eq!(lines_of(1, 4096), 65);
+    }
+
+    #[test]
+    fn the_papers_settings_admit_nine_writers() {
+        assert_eq!(writers(150, 4e9), 9);
+        assert_eq!(writers(1, 1.0), 1);
+        assert!(Emulation::PAPER.describe().expect("slows").contains("at most 9 threads"));
+        assert_eq!(Emulation::None.describe(), None);
+    }
+
+    #[test]
+    fn more_threads_than_writers_all_come_through() {
+        let emulator = Emulator::new(Emulation::Paper { latency_ns: 64, bandwidth: 1e9 });
+        let done = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        emulator.run(2, || done.fetch_add(1, Ordering::Relaxed));
+                    }
+                });
+            }
+        });
+        assert_eq!(done.into_inner(), 200);
+        assert_eq!(emulator.tickets.load(Ordering::Relaxed), 200);
+        assert_eq!(emulator.admitted.load(Ordering::Relaxed), 201);
+    }
+}

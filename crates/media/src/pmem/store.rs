@@ -1,0 +1,49 @@
+//! The instructions by which bytes reach persistent memory.
+//!
+//! A write is cut at 64-byte lines and 8-byte words of its *destination*; the source is loaded unaligned, which costs next
+//! to nothing:
+//!
+//! ```text
+//!        head                 whole lines                tail
+//!   ┌─┬─────┬──────┬────────────────────────────┬──────┬─────┬─┐
+//!   │p│  8  │16  32│ 64   64   64   ...      64 │32  16│  8  │p│
+//!   └─┴─────┴──────┴────────────────────────────┴──────┴─────┴─┘
+//!    │   └──────────── non-temporal stores ────────────────┘   │
+//!    └─ a part of a word: merged into its word, line flushed ──┘
+//! ```
+//!
+//! A **part of a word** is put into the word by one compare-and-exchange, so that the word, the atomic unit of
+//! persistent memory, is never torn, and so that two threads may write neighbouring bytes. Its line is then written back by the
+//! best instruction that the processor has ([`Flush`]).
+//!
+//! Nothing here survives a crash before [`fence`]. Non-temporal stores leave through write-combining buffers in no order;
+//! the program that made them sees them at once, other processors after the fence.
+//!
+//! On other architectures than x86-64 [`copy_for_this_processor`] yields an ordinary copy and [`fence`] a memory fence. **That is no
+//! persistence primitive**: it serves emulated persistent memory, where only the death of a process is survived; a real
+//! DAX mapping is refused there (see [`PmemRegion::open`](super::PmemRegion::open)).
+
+/// Copies `len` bytes to persistent memory, to survive once [`fence`] was called by the same thread.
+///
+/// # Safety
+/// `len` bytes must be readable at the source, and every 8-byte word that the range at the destination touches must be
+/// mapped and writable for the whole call; source and destination must not overlap; no other thread may write the same bytes,
+/// or read them, during the call; the processor must have the instructions (see [`copy_for_this_processor`]).
+pub(super) type Copy = unsafe fn(destination: *mut u8, source: *const u8, len: usize);
+
+/// Which instructions a region uses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Instructions {
+    /// The copy.
+    pub copy: Copy,
+    /// For people: `"AVX-512 non-temporal stores, clwb"`.
+    pub name: &'static str,
+    /// Whether these make bytes survive on real persistent memory.
+    pub persistent: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use super::x86_64::{copy_for_this_processor, fence, prefetch};
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use super::portable::{copy_for_this_processor, fence, prefetch};

@@ -1,0 +1,201 @@
+//! System calls and ioctls that `rustix` does not name, and small helpers over those that it does.
+//!
+//! Everything here, as in the whole crate, goes to the kernel without passing libc: the preload library carries this
+//! code, and a file call of its own must not come back to it.
+
+mod file_system;
+
+pub use file_system::FileSystem;
+
+use crate::{Error, Result};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::io::Errno;
+use rustix::{fs, ioctl};
+
+/// Turns an `errno` into an [`Error`] that says which call failed on what. `place` is only evaluated on failure.
+pub(crate) trait OrFail<T> {
+    /// See the trait.
+    fn or_fail<P: Into<String>>(self, operation: &'static str, place: impl FnOnce() -> P) -> Result<T>;
+}
+
+impl<T> OrFail<T> for rustix::io::Result<T> {
+    #[inline]
+    fn or_fail<P: Into<String>>(self, operation: &'static str, place: impl FnOnce() -> P) -> Result<T> {
+        self.map_err(|errno| Error::new(operation, place(), errno))
+    }
+}
+
+/// A path for messages: bytes that are not UTF-8 are replaced.
+pub(crate) fn show(path: &[u8]) -> String {
+    if path.is_empty() { ".".into() } else { String::from_utf8_lossy(path).into_owned() }
+}
+
+/// Sixteen random hexadecimal digits.
+pub(crate) fn random_name(prefix: &str) -> Result<String> {
+    let mut bytes = [0u8; 8];
+    let got =
+        rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).or_fail("getrandom", || "")?;
+    // Up to 256 bytes come in one piece (getrandom(2)).
+    assert_eq!(got, bytes.len());
+    Ok(format!("{prefix}{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+/// Whether anybody holds the lock, as `try_lock` found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// The caller has it now.
+    Taken,
+    /// Another open file description has it.
+    Busy,
+}
+
+/// Tries to take the write lock of the whole file for this open file description (`F_OFD_SETLK`). It is released when the
+/// last descriptor of the description is closed: not by closing some other descriptor of the file, as POSIX locks are.
+pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
+    const F_OFD_SETLK: usize = 37;
+    const F_WRLCK: i16 = 1;
+    /// `struct flock` of 64-bit Linux.
+    #[repr(C)]
+    struct Flock {
+        kind: i16,
+        whence: i16,
+        start: i64,
+        len: i64,
+        pid: i32,
+    }
+    let flock = Flock { kind: F_WRLCK, whence: 0, start: 0, len: 0, pid: 0 };
+    loop {
+        // SAFETY: fcntl(F_OFD_SETLK) reads one `struct flock` at the address, which lives until the call returns, and
+        // writes no memory of ours.
+        match unsafe { fcntl(fd.as_raw_fd(), F_OFD_SETLK, &raw const flock as usize) } {
+            Ok(_) => return Ok(Lock::Taken),
+            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(Lock::Busy),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// `fcntl(2)` itself, since rustix knows only POSIX locks.
+///
+/// # Safety
+/// `argument` must be what the kernel expects for `command`.
+#[cfg(target_arch = "x86_64")]
+unsafe fn fcntl(fd: i32, command: usize, argument: usize) -> rustix::io::Result<usize> {
+    const SYS_FCNTL: isize = 72;
+    let result: isize;
+    // SAFETY: the Linux system call convention of x86-64: number in rax, arguments in rdi, rsi, rdx; rcx and r11 are
+    // clobbered; what `argument` points to is the caller's duty. No `nomem`, so the pointed-to values are in memory.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") SYS_FCNTL => result,
+            in("rdi") fd as isize, in("rsi") command, in("rdx") argument,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack, preserves_flags),
+        );
+    }
+    decode(result)
+}
+
+/// `fcntl(2)` itself, since rustix knows only POSIX locks.
+///
+/// # Safety
+/// `argument` must be what the kernel expects for `command`.
+#[cfg(target_arch = "aarch64")]
+unsafe fn fcntl(fd: i32, command: usize, argument: usize) -> rustix::io::Result<usize> {
+    const SYS_FCNTL: usize = 25;
+    let result: isize;
+    // SAFETY: the Linux system call convention of aarch64: number in x8, arguments in x0, x1, x2, result in x0; what
+    // `argument` points to is the caller's duty. No `nomem`, so the pointed-to values are in memory.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") SYS_FCNTL,
+            inlateout("x0") fd as isize => result, in("x1") command, in("x2") argument,
+            options(nostack, preserves_flags),
+        );
+    }
+    decode(result)
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("wholly-media makes raw system calls and knows those of x86_64 and aarch64 only");
+
+/// What a system call returned: values of -4095..0 are errors.
+fn decode(result: isize) -> rustix::io::Result<usize> {
+    match usize::try_from(result) {
+        Ok(value) => Ok(value),
+        Err(_) => Err(Errno::from_raw_os_error(-result as i32)),
+    }
+}
+
+/// The UUID of a file system (`FS_IOC_GETFSUUID`, Linux 6.9), where it tells one.
+pub(crate) fn file_system_uuid(fd: BorrowedFd<'_>) -> Option<[u8; 16]> {
+    /// `struct fsuuid2` of `linux/fs.h`.
+    #[repr(C)]
+    struct FsUuid {
+        len: u8,
+        uuid: [u8; 16],
+    }
+    const FS_IOC_GETFSUUID: ioctl::Opcode = ioctl::opcode::read::<FsUuid>(0x15, 0);
+    // SAFETY: the opcode writes one `struct fsuuid2`, of which `FsUuid` has size and layout; all bit patterns are valid.
+    let answer = unsafe { ioctl::ioctl(fd, ioctl::Getter::<FS_IOC_GETFSUUID, FsUuid>::new()) }.ok()?;
+    // Shorter ids (FAT: 4 bytes) are padded with zeros by the kernel's own buffer; an id of zeros is no id.
+    (answer.len > 0 && answer.uuid != [0; 16]).then_some(answer.uuid)
+}
+
+/// The size of a block device in bytes (`BLKGETSIZE64`).
+pub(crate) fn block_device_len(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
+    const BLKGETSIZE64: ioctl::Opcode = ioctl::opcode::read::<usize>(0x12, 114);
+    // SAFETY: the opcode writes one u64 (its number says size_t, which on 64-bit Linux is as long).
+    unsafe { ioctl::ioctl(fd, ioctl::Getter::<BLKGETSIZE64, u64>::new()) }
+}
+
+/// Writes all of `data` at `offset` through the page cache or past it, as the descriptor was opened.
+pub(crate) fn write_all_at(fd: impl AsFd, mut data: &[u8], mut offset: u64) -> rustix::io::Result<()> {
+    while !data.is_empty() {
+        match rustix::io::pwrite(&fd, data, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => {
+                data = &data[n..];
+                offset += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Reads until `buf` is full or the file ends, and returns how much it was.
+pub(crate) fn read_full_at(fd: impl AsFd, buf: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pread(&fd, &mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// `fallocate`, repeated when a signal interrupts it.
+pub(crate) fn allocate(fd: impl AsFd, mode: fs::FallocateFlags, offset: u64, len: u64) -> rustix::io::Result<()> {
+    // A signal that comes again before any progress could interrupt for ever; nobody is helped by an endless loop.
+    const TRIES: u32 = 1000;
+    for _ in 0..TRIES {
+        match fs::fallocate(&fd, mode, offset, len) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+    Err(Errno::INTR)
+}
+
+/// Nanoseconds since the epoch of a time stamp.
+pub(crate) fn nanoseconds(time: fs::StatxTimestamp) -> i64 {
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
+}
