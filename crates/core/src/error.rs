@@ -1,0 +1,91 @@
+//! What can go wrong, by what the caller should do next.
+
+use wholly_media::Error as MediaError;
+
+/// What Wholly returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong. Each kind tells the caller what to do next; [`errno`](Error::errno) is the one table to error numbers.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else uses it now: wait, or end the other group. Nothing was changed.
+    #[error("{0} is in use: {1}")]
+    Busy(String, String),
+    /// There is no store here: `wholly init` makes one.
+    #[error("not a store: {0}; `wholly init` makes one")]
+    NotAStore(String),
+    /// There is a store here already.
+    #[error("already a store: {0}")]
+    AlreadyAStore(String),
+    /// The name does not exist.
+    #[error("no such file: {0}")]
+    NotFound(String),
+    /// The name exists.
+    #[error("file exists: {0}")]
+    Exists(String),
+    /// The call makes no sense as it was made: change it.
+    #[error("invalid call: {0}")]
+    Invalid(String),
+    /// No space for it; the group can still be aborted, and nothing committed is lost.
+    #[error("no space left for {0}")]
+    NoSpace(String),
+    /// The store was written by a newer program, or stands on a file system that cannot carry it.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// Media are damaged at the place named. What is intact is still served.
+    #[error("corrupt {place}: {fault}")]
+    Corrupt {
+        /// Where: which part of the log, or which file.
+        place: String,
+        /// What does not fit.
+        fault: String,
+    },
+    /// A file was changed by a program that bypasses the store while its committed data were in the log. Its data are kept there.
+    #[error("{path} was changed by another program: {change}; the store's version is kept in its log")]
+    Conflict {
+        /// The file, relative to the store's directory.
+        path: String,
+        /// What differs.
+        change: String,
+    },
+    /// An earlier write-back failed: close the store and open it again, which recovers it.
+    #[error("the store has failed and must be reopened: {0}")]
+    Poisoned(String),
+    /// The medium or the host file system refused.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+}
+
+impl Error {
+    pub(crate) fn corrupt(place: impl Into<String>, fault: impl Into<String>) -> Self {
+        Error::Corrupt { place: place.into(), fault: fault.into() }
+    }
+
+    pub(crate) fn unsupported(what: impl Into<String>) -> Self {
+        Error::Unsupported(what.into())
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        Error::Invalid(what.into())
+    }
+
+    /// The error number that a C program gets for it, positive.
+    pub fn errno(&self) -> i32 {
+        use rustix::io::Errno;
+        match self {
+            Error::Busy(..) => Errno::BUSY,
+            Error::NotAStore(_) => Errno::NODEV,
+            Error::AlreadyAStore(_) | Error::Exists(_) => Errno::EXIST,
+            Error::NotFound(_) => Errno::NOENT,
+            Error::Invalid(_) => Errno::INVAL,
+            Error::NoSpace(_) => Errno::NOSPC,
+            Error::Unsupported(_) => Errno::OPNOTSUPP,
+            Error::Corrupt { .. } => Errno::UCLEAN,
+            Error::Conflict { .. } => Errno::STALE,
+            Error::Poisoned(_) => Errno::IO,
+            Error::Media(error) => return error.raw_os_error(),
+        }
+        .raw_os_error()
+    }
+}

@@ -1,0 +1,326 @@
+//! One regular file of the store: its home, its index, who uses it, and how its committed bytes are read.
+
+use std::sync::{Arc, OnceLock};
+
+use wholly_media::{HostFile, Region};
+
+use super::StoreInner;
+use super::identity::{Baseline, Identity};
+use super::published::Published;
+use crate::error::{Error, Result};
+use crate::index::{BLOCK, FileIndex, Version, pieces};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, Ordering};
+
+/// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of implicit calls.
+const OWNED: u64 = 1 << 63;
+/// Set in [`File::mapped_reads`] while the home file is being cut: readers use `pread`.
+const CUTTING: u32 = 1 << 31;
+
+/// A regular file below the store's directory. One value per inode, whatever names it was opened by.
+pub(crate) struct File {
+    /// Names the file in the log; never used again.
+    pub id: u64,
+    /// Its place in the store's table, below 2^24.
+    pub number: u32,
+    pub path: Vec<u8>,
+    pub home: Arc<dyn HostFile>,
+    pub index: FileIndex,
+    /// Committed size in bytes.
+    pub size: AtomicU64,
+    /// Home bytes from here on do not count: they read as zero.
+    pub home_limit: AtomicU64,
+    /// Blocks that have versions, and one more if the size is not home: nothing else needs a checkpoint.
+    pub pending: AtomicU64,
+    /// 1 while the size, or a cut, is not home.
+    pub resized: AtomicU8,
+    /// The sequence of the last group that identified the file in the log; 0 if none.
+    pub identified: AtomicU64,
+    /// Held by calls that change the size, from reading it until it is published.
+    pub append: Mutex<()>,
+    /// How it lies at home.
+    pub home_state: Mutex<HomeState>,
+    owner: AtomicU64,
+    mapped_reads: AtomicU32,
+    /// Mapping `k` covers at least `1 << k` times the first one's bytes.
+    mappings: [OnceLock<Option<Arc<dyn Region>>>; 44],
+}
+
+/// How a file lies at home. Only checkpoints change it.
+pub(crate) struct HomeState {
+    /// Size at home in bytes.
+    pub size: u64,
+    /// Whether every block of it is allocated.
+    pub dense: bool,
+    /// As a bystander must have left it.
+    pub baseline: Option<Baseline>,
+    /// Permission bits.
+    pub mode: u32,
+    /// Inode number and time of birth.
+    pub inode: (u64, i64),
+    /// What a bystander did; the file is not taken home any more.
+    pub conflict: Option<String>,
+}
+
+/// The first mapping covers as much.
+const FIRST_MAPPING: u64 = 1 << 20;
+
+impl File {
+    pub fn new(id: u64, number: u32, path: Vec<u8>, home: Arc<dyn HostFile>) -> Result<Self> {
+        let stat = home.stat()?;
+        Ok(File {
+            id,
+            number,
+            path,
+            index: FileIndex::default(),
+            size: AtomicU64::new(stat.size),
+            home_limit: AtomicU64::new(stat.size),
+            pending: AtomicU64::new(0),
+            resized: AtomicU8::new(0),
+            identified: AtomicU64::new(0),
+            append: Mutex::new(()),
+            home_state: Mutex::new(HomeState {
+                size: stat.size,
+                dense: stat.allocated >= stat.size,
+                baseline: Some(Baseline::of(&stat)),
+                mode: stat.mode & 0o7777,
+                inode: (stat.ino, stat.btime_ns),
+                conflict: None,
+            }),
+            owner: AtomicU64::new(0),
+            mapped_reads: AtomicU32::new(0),
+            mappings: [const { OnceLock::new() }; 44],
+            home,
+        })
+    }
+
+    /// Its path for messages.
+    pub fn name(&self) -> String {
+        String::from_utf8_lossy(&self.path).into_owned()
+    }
+
+    /// A group becomes the file's only writer, until [`disown`](Self::disown).
+    pub fn own(&self, group: u64) -> Result<()> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.owner.compare_exchange(0, OWNED | group, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(owner) if owner & OWNED != 0 => return Err(self.busy(owner)),
+                // Implicit calls end by themselves.
+                Err(_) => backoff.wait(),
+            }
+        }
+    }
+
+    pub fn disown(&self, group: u64) {
+        let was = self.owner.swap(0, Ordering::Release);
+        assert_eq!(was, OWNED | group, "only the owner gives a file up");
+    }
+
+    /// An implicit call begins to write beside others of its kind.
+    pub fn share(&self) -> Result<()> {
+        let mut owner = self.owner.load(Ordering::Relaxed);
+        loop {
+            if owner & OWNED != 0 {
+                return Err(self.busy(owner));
+            }
+            match self.owner.compare_exchange_weak(owner, owner + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => owner = now,
+            }
+        }
+    }
+
+    pub fn unshare(&self) {
+        self.owner.fetch_sub(1, Ordering::Release);
+    }
+
+    fn busy(&self, owner: u64) -> Error {
+        Error::Busy(self.name(), format!("group {} has not ended", owner & !OWNED & 0xff_ffff_ffff))
+    }
+
+    /// Which host file it is, as the log is to remember it.
+    pub fn identity(&self, checkpointing: bool) -> Identity {
+        let state = self.home_state.lock().unwrap();
+        Identity {
+            ino: state.inode.0,
+            btime_ns: state.inode.1,
+            mode: state.mode,
+            baseline: state.baseline.filter(|_| !checkpointing),
+            path: self.path.clone(),
+        }
+    }
+
+    /// Whether nothing of it waits to be taken home.
+    pub fn is_clean(&self) -> bool {
+        self.pending.load(Ordering::Acquire) == 0
+    }
+
+    /// Looks at the home file again while nothing is pending: bystanders may have changed it.
+    pub fn refresh(&self) -> Result<()> {
+        let mut state = self.home_state.lock().unwrap();
+        if self.is_clean() {
+            let stat = self.home.stat()?;
+            state.size = stat.size;
+            state.dense = stat.allocated >= stat.size;
+            state.baseline = Some(Baseline::of(&stat));
+            state.mode = stat.mode & 0o7777;
+            self.size.store(stat.size, Ordering::Release);
+            self.home_limit.store(stat.size, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The mapping of the home file that covers `end`, on persistent memory.
+    pub fn mapping(&self, end: u64) -> Result<Option<&Arc<dyn Region>>> {
+        let level = (end.max(1) - 1).div_euclid(FIRST_MAPPING).checked_ilog2().map_or(0, |bits| bits + 1);
+        let cell = &self.mappings[level as usize];
+        if let Some(mapping) = cell.get() {
+            return Ok(mapping.as_ref());
+        }
+        let mapping = self.home.map(FIRST_MAPPING << level)?;
+        Ok(cell.get_or_init(|| mapping).as_ref())
+    }
+
+    /// Reads committed bytes and what this policy lets everybody see. Returns how many bytes lie before the end of the file.
+    pub fn read(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let size = self.size.load(Ordering::Acquire);
+        let length = buf.len().min(size.saturating_sub(offset) as usize);
+        self.read_within(store, offset, &mut buf[..length], u64::MAX)?;
+        Ok(length)
+    }
+
+    /// Reads `buf.len()` bytes wherever the file ends; what lies at `limit` or beyond, or beyond the file, is zero.
+    pub fn read_within(&self, store: &StoreInner, offset: u64, buf: &mut [u8], limit: u64) -> Result<()> {
+        let mut at = offset;
+        let end = offset + buf.len() as u64;
+        let mut rest = buf;
+        while at < end {
+            let block = at / BLOCK;
+            let take = (end - at).min(BLOCK - at % BLOCK);
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(take as usize);
+            let counted = limit.saturating_sub(at).min(take) as usize;
+            let (now, beyond) = now.split_at_mut(counted);
+            beyond.fill(0);
+            if !now.is_empty() {
+                self.read_block(store, block, (at % BLOCK) as u16, now)?;
+            }
+            (at, rest) = (at + take, later);
+        }
+        Ok(())
+    }
+
+    fn read_block(&self, store: &StoreInner, block: u64, start: u16, buf: &mut [u8]) -> Result<()> {
+        loop {
+            if let Some(slot) = self.index.get(block) {
+                let guard = slot.read();
+                let versions = store.index.arena.list(guard.newest());
+                return self.read_pieces(store, block, versions, start, buf);
+            }
+            // Nobody can be waited for without a slot, so a checkpoint may have written home meanwhile: then there is a slot now.
+            self.read_home(block * BLOCK + u64::from(start), buf)?;
+            if self.index.get(block).is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_pieces(
+        &self,
+        store: &StoreInner,
+        block: u64,
+        versions: impl Iterator<Item = Version>,
+        start: u16,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let end = start + buf.len() as u16;
+        let mut versions = versions.peekable();
+        match versions.peek() {
+            None => return self.read_home(block * BLOCK + u64::from(start), buf),
+            Some(newest) if newest.start <= start && end <= newest.end() => {
+                return store.read_position(newest.position + u64::from(start - newest.start), buf);
+            }
+            _ => {}
+        }
+        for piece in pieces(versions, start, end) {
+            let part = &mut buf[usize::from(piece.start - start)..usize::from(piece.end - start)];
+            match piece.position {
+                Some(position) => store.read_position(position, part)?,
+                None => self.read_home(block * BLOCK + u64::from(piece.start), part)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Home bytes, zero from where they do not count.
+    fn read_home(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let limit = self.home_limit.load(Ordering::Acquire);
+        let counted = limit.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (counted, beyond) = buf.split_at_mut(counted);
+        beyond.fill(0);
+        if counted.is_empty() {
+            return Ok(());
+        }
+        if let Some(mapping) = self.mapping(offset + counted.len() as u64)? {
+            let entered = self.mapped_reads.fetch_add(1, Ordering::Acquire);
+            // Looked at again now that a cut would wait: a cut that is over has lowered it.
+            let whole = self.home_limit.load(Ordering::Acquire) >= offset + counted.len() as u64;
+            let result = if entered & CUTTING == 0 && whole { Some(mapping.read(offset, counted)) } else { None };
+            self.mapped_reads.fetch_sub(1, Ordering::Release);
+            if let Some(result) = result {
+                return Ok(result?);
+            }
+        }
+        let read = self.home.read_at(offset, counted)?;
+        counted[read..].fill(0);
+        Ok(())
+    }
+
+    /// Runs `cut`, which makes the home file shorter, while nobody reads it through a mapping.
+    pub fn without_mapped_reads<T>(&self, cut: impl FnOnce() -> T) -> T {
+        self.mapped_reads.fetch_or(CUTTING, Ordering::AcqRel);
+        let mut backoff = Backoff::new();
+        while self.mapped_reads.load(Ordering::Acquire) != CUTTING {
+            backoff.wait();
+        }
+        let result = cut();
+        self.mapped_reads.fetch_and(!CUTTING, Ordering::Release);
+        result
+    }
+
+    /// Publishes that the file was cut to `length` bytes: what lay beyond is gone, and reads as zero if the file grows again.
+    /// The caller owns the file, or recovers.
+    pub fn publish_truncate(&self, index: &Published, length: u64, freed: &mut Vec<u32>) {
+        self.home_limit.fetch_min(length, Ordering::AcqRel);
+        self.index.for_each_from(length / BLOCK, &mut |block, slot| {
+            if slot.is_empty() {
+                return;
+            }
+            let keep = length.saturating_sub(block * BLOCK).min(BLOCK) as u16;
+            slot.claim().change(|newest| index.arena.cut_list(newest, keep, freed));
+            if slot.is_empty() {
+                self.pending.fetch_sub(1, Ordering::AcqRel);
+            }
+        });
+        self.publish_size(index, |_| length);
+    }
+
+    /// Publishes a new size, and sees to it that a checkpoint brings it home.
+    #[inline]
+    pub fn publish_size(&self, index: &Published, change: impl Fn(u64) -> u64) {
+        let mut size = self.size.load(Ordering::Acquire);
+        loop {
+            let new = change(size);
+            if new == size {
+                return;
+            }
+            match self.size.compare_exchange(size, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => size = now,
+            }
+        }
+        if self.resized.swap(1, Ordering::AcqRel) == 0 {
+            self.pending.fetch_add(1, Ordering::AcqRel);
+            index.dirty.push_resize(self.number);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! A store over an ordinary directory of an ordinary file system.
+//!
+//! # Terms
+//!
+//! - *home*: the ordinary file, where its bytes are when the log is empty.
+//! - *explicit group*: what a program does between [`Store::begin`] and its end. *Implicit group*: one call outside of any (policy `per-op`).
+//! - *owner* of a file: the one explicit group that may change it. Implicit calls *share* a file.
+//! - *position*: where a version's bytes are: below [`MEMORY`] a byte of the log, from there on a byte of a buffer in memory (on disks
+//!   a group's bytes stay there until they are home, so that nobody reads them back from the log).
+//!
+//! # Invariants
+//!
+//! 1. Nothing of a group is published before its commit record is durable.
+//! 2. A block's versions of groups are in commit order: by their sequence, whoever publishes first.
+//! 3. A checkpoint takes home only versions of groups below its target, all of which are published.
+//! 4. The log tells which host file a number stands for in a group at or above the tail: a group that commits after a checkpoint was
+//!    announced identifies the files that were identified below the announced tail again.
+//! 5. Home bytes at or beyond a file's *home limit* do not count. The limit is never beyond the end of the home file, and is raised only
+//!    right after the home file was cut to it.
+//! 6. A home file is not touched before the superblock tells that a checkpoint has begun; the tail moves only after all home files and
+//!    directories that the checkpoint touched are durable.
+//! 7. What a bystander changed while the log held updates of the file is never overwritten.
+//!
+//! # States of a group
+//!
+//! ```text
+//!             begin             commit record durable        home durable, tail past it
+//!   (nothing) -----> running -------------------> committed ----------------> checkpointed
+//!                       `--> aborted (asked for, dropped, process death)
+//! ```
+//!
+//! `running` and `aborted` are [`Group`]'s, `committed` is the log's, `checkpointed` the checkpoint's.
+
+mod checkpoint;
+mod dirty;
+mod file;
+mod group;
+mod handle;
+mod identity;
+mod lanes;
+mod memory;
+mod published;
+mod recover;
+mod table;
+
+pub use checkpoint::CheckpointReport;
+pub use group::Group;
+pub use handle::File;
+pub use memory::MEMORY;
+pub use recover::RecoveryReport;
+
+use std::sync::Arc;
+
+use wholly_media::{HostFs, Region};
+
+use crate::error::{Error, Result};
+use crate::log::batch::BatchLane;
+use crate::log::{Geometry, Log};
+use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
+use checkpoint::Checkpointer;
+use lanes::LanePool;
+use memory::Memory;
+use published::Published;
+use table::FileTable;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of a log segment when the store is made: a power of two from 4 KiB to 2 MiB.
+    pub segment_bytes: u64,
+    /// Bytes of log that the store is made with and keeps.
+    pub log_min_bytes: u64,
+    /// Bytes up to which the log grows before groups wait for a checkpoint. A single group may need more, and gets it.
+    pub log_max_bytes: u64,
+    /// Whether a thread takes committed data home in the background. Without it, that happens when the log is full, on
+    /// [`Store::checkpoint`] and on [`Store::close`].
+    pub background: bool,
+    /// Bytes of a group that are gathered in memory before it goes to the log early (on persistent memory most groups go there at once).
+    pub gather_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            segment_bytes: 1 << 20,
+            log_min_bytes: 2 << 20,
+            log_max_bytes: 64 << 20,
+            background: true,
+            gather_bytes: 512 << 10,
+        }
+    }
+}
+
+impl Options {
+    fn geometry(&self) -> Result<Geometry> {
+        use crate::log::layout::{MAX_SEGMENT, MIN_SEGMENT};
+        let bytes = self.segment_bytes;
+        if !bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&bytes) {
+            return Err(Error::invalid(format!(
+                "a segment of {bytes} bytes: it takes a power of two from 4096 to 2097152"
+            )));
+        }
+        let min_segments = self.log_min_bytes.div_ceil(bytes).max(2) as u32;
+        let max_segments = (self.log_max_bytes / bytes).max(u64::from(min_segments)) as u32;
+        Ok(Geometry { segment_bytes: bytes, min_segments, max_segments })
+    }
+}
+
+/// An open store: see [`Options`] for how, and the crate's documentation for what it guarantees.
+///
+/// A store is shared by threads; clones are the same store. One process owns it. It is closed by [`close`](Self::close), which takes
+/// everything home, or when its last clone is dropped, which leaves the rest to the next open.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Arc<StoreInner>,
+}
+
+pub(crate) struct StoreInner {
+    pub log: Log,
+    pub host: Arc<dyn HostFs>,
+    pub options: Options,
+    pub index: Published,
+    pub memory: Memory,
+    pub files: FileTable,
+    pub lanes: LanePool,
+    pub batch: BatchLane,
+    pub checkpointer: Checkpointer,
+    pub next_file: AtomicU64,
+    pub recovery: RecoveryReport,
+    poisoned: AtomicU8,
+    poison: Mutex<Option<String>>,
+    /// What keeps other processes out, given back last.
+    _ownership: Mutex<Option<Box<dyn Send>>>,
+}
+
+impl Store {
+    /// Makes the log of a store in an empty region; it survives when this returns.
+    pub fn format_on(region: &dyn Region, host: &dyn HostFs, options: &Options, volume_id: [u8; 16]) -> Result<()> {
+        Log::format(region, options.geometry()?, volume_id, host.fs_id())
+    }
+
+    /// Opens a store over given media: recovers it, and owns it until it is closed. `ownership` is dropped last.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`](crate::Store::open).
+    pub fn open_on(
+        region: Arc<dyn Region>,
+        host: Arc<dyn HostFs>,
+        options: Options,
+        ownership: Option<Box<dyn Send>>,
+    ) -> Result<Store> {
+        let inner = recover::open(region, host, options, ownership)?;
+        let store = Store { inner: Arc::new(inner) };
+        store.inner.finish_recovery()?;
+        if store.inner.options.background {
+            checkpoint::start_worker(&store.inner);
+        }
+        Ok(store)
+    }
+
+    /// Begins an explicit group.
+    pub fn begin(&self) -> Group {
+        Group::explicit(self)
+    }
+
+    /// Opens an existing regular file for calls outside of groups, and for groups to use.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Invalid`] for what is no regular file; a path that leaves the directory is refused with `EXDEV`.
+    pub fn open_file(&self, path: impl AsRef<std::path::Path>) -> Result<File> {
+        self.inner.check_usable()?;
+        let path = table::store_path(path.as_ref())?;
+        Ok(File::new(self, self.inner.open_path(&path)?))
+    }
+
+    /// Takes everything that is committed home. On return it survives without the log, and other programs see it.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] where a bystander changed a file; of the host file system. The log then keeps what is not home.
+    pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        self.inner.check_usable()?;
+        self.inner.checkpoint()
+    }
+
+    /// Takes everything home and gives the store up. On return the log is empty.
+    ///
+    /// # Errors
+    /// Those of [`checkpoint`](Self::checkpoint): then the log keeps what is not home, and the next open goes on.
+    pub fn close(self) -> Result<()> {
+        self.inner.checkpointer.stop();
+        self.inner.check_usable()?;
+        self.inner.checkpoint()?;
+        self.inner.leave_lanes();
+        self.inner.log.release_below(self.inner.log.tail())?;
+        self.inner.log.shrink()
+    }
+
+    /// What the last open found.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.inner.recovery
+    }
+
+    /// The numbers that `wholly stat` prints.
+    pub fn stat(&self) -> StoreStat {
+        let (segments, free) = self.inner.log.segments();
+        let (files, index_bytes) = self.inner.files.count();
+        StoreStat {
+            medium: self.inner.log.region().guarantees().description.clone(),
+            emulated: self.inner.log.region().guarantees().emulated,
+            incarnation: self.inner.log.incarnation(),
+            segment_bytes: self.inner.log.segment_bytes(),
+            segments,
+            free_segments: free,
+            pending_blocks: self.inner.files.pending(),
+            open_files: files,
+            index_bytes: index_bytes + self.inner.index.arena.memory_bytes(),
+            versions: self.inner.index.arena.in_use(),
+            log_bytes_written: self.inner.log.counters.bytes.load(Ordering::Relaxed),
+            home_bytes_written: self.inner.checkpointer.home_bytes(),
+            fences: self.inner.log.counters.fences.load(Ordering::Relaxed),
+            syncs: self.inner.log.counters.syncs.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The log, for tools.
+    pub fn log(&self) -> &Log {
+        &self.inner.log
+    }
+}
+
+/// What a store is doing.
+#[derive(Clone, Debug)]
+pub struct StoreStat {
+    /// What the log is on, in words.
+    pub medium: String,
+    /// Whether that only stands in for persistent memory.
+    pub emulated: bool,
+    /// How often the store was opened.
+    pub incarnation: u64,
+    /// Bytes of a log segment.
+    pub segment_bytes: u64,
+    /// Segments of the log.
+    pub segments: u32,
+    /// How many of them are free.
+    pub free_segments: u32,
+    /// Blocks whose latest bytes are not home.
+    pub pending_blocks: u64,
+    /// Files that are open or have pending blocks.
+    pub open_files: u64,
+    /// Bytes of memory of the index.
+    pub index_bytes: u64,
+    /// Versions in the index, spare ones included.
+    pub versions: u64,
+    /// Bytes written to the log since the open.
+    pub log_bytes_written: u64,
+    /// Bytes written to home files since the open.
+    pub home_bytes_written: u64,
+    /// Fences since the open.
+    pub fences: u64,
+    /// Synchronous writes and syncs since the open.
+    pub syncs: u64,
+}
+
+impl StoreInner {
+    /// Refuses every call once a write-back has failed (contract 7).
+    #[inline]
+    pub fn check_usable(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Relaxed) != 0 { Err(self.poison_error()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn poison_error(&self) -> Error {
+        Error::Poisoned(self.poison.lock().unwrap().clone().unwrap_or_default())
+    }
+
+    /// Records that a write to the log has failed: nothing is known of what survives of it, so nothing more is promised.
+    #[cold]
+    pub fn poison(&self, error: &Error) -> Error {
+        let mut poison = self.poison.lock().unwrap();
+        let reason = poison.get_or_insert_with(|| error.to_string()).clone();
+        self.poisoned.store(1, Ordering::Relaxed);
+        Error::Poisoned(reason)
+    }
+
+    /// Copies a version's bytes.
+    #[inline]
+    pub fn read_position(&self, position: u64, buf: &mut [u8]) -> Result<()> {
+        if position < MEMORY {
+            self.log.read_payload(position, buf)
+        } else {
+            self.memory.read(position, buf);
+            Ok(())
+        }
+    }
+
+    fn leave_lanes(&self) {
+        self.lanes.leave(&self.log);
+        if !self.log.is_pmem() {
+            self.batch.leave(&self.log);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What all files' indexes share, and how a write becomes visible.
+
+use super::dirty::{Dirty, DirtyBlock};
+use super::file::File;
+use crate::index::{BLOCK, Version, VersionArena};
+use crate::sync::Ordering;
+
+/// Versions that are asked of the arena at a time.
+pub(crate) const SPARE: usize = 64;
+
+/// The versions of all files, and which blocks have any.
+pub(crate) struct Published {
+    pub arena: VersionArena,
+    pub dirty: Dirty,
+}
+
+/// A committed write and where its bytes are.
+#[derive(Clone, Copy)]
+pub(crate) struct Written {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Number of bytes.
+    pub length: u64,
+    /// Position of the first.
+    pub position: u64,
+    /// See [`Version::stamp`].
+    pub stamp: u64,
+}
+
+impl Published {
+    pub fn new() -> Self {
+        Published { arena: VersionArena::new(), dirty: Dirty::new() }
+    }
+
+    /// Publishes a write as a version of each block that it touches. `spare` and `freed` are the caller's numbers of
+    /// versions, `dirty` its list of blocks that had none.
+    pub fn publish(
+        &self,
+        file: &File,
+        written: Written,
+        spare: &mut Vec<u32>,
+        freed: &mut Vec<u32>,
+        dirty: &mut Vec<DirtyBlock>,
+    ) {
+        let end = written.offset + written.length;
+        let mut at = written.offset;
+        while at < end {
+            let block = at / BLOCK;
+            let take = (end - at).min(BLOCK - at % BLOCK);
+            let number = match spare.pop() {
+                Some(number) => number,
+                None => {
+                    self.arena.refill(spare, SPARE);
+                    spare.pop().expect("the arena has given some")
+                }
+            };
+            let version = Version {
+                position: written.position + (at - written.offset),
+                stamp: written.stamp,
+                start: (at % BLOCK) as u16,
+                length: take as u16,
+                next: 0,
+            };
+            if file.index.get_or_make(block).claim().push(&self.arena, number, version, true, freed) {
+                file.pending.fetch_add(1, Ordering::AcqRel);
+                dirty.push(DirtyBlock::new(file.number, block));
+            }
+            at += take;
+        }
+    }
+}

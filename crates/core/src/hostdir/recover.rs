@@ -1,0 +1,247 @@
+//! Opening a store: from what a crash left to a store that serves.
+//!
+//! The log is scanned and its committed groups are replayed into the index, in commit order; home files are only looked at. Files
+//! that a committed group created and that did not survive at home are made again. Data go home later, as after any commit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wholly_media::{HostFs, Region};
+
+use super::checkpoint::Checkpointer;
+use super::file::File;
+use super::identity::{Baseline, Identity};
+use super::lanes::LanePool;
+use super::memory::Memory;
+use super::published::{Published, Written};
+use super::table::{FileTable, host_error};
+use super::{Options, StoreInner};
+use crate::error::{Error, Result};
+use crate::log::batch::BatchLane;
+use crate::log::checksum::payload_checksum;
+use crate::log::layout::{EntryKind, LINE};
+use crate::log::scan::{self, CommittedGroup, ScanReport};
+use crate::log::{Log, first_of};
+use crate::site;
+use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
+
+/// What an open found and did.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// What the log held.
+    pub scan: ScanReport,
+    /// Files that have updates in the log.
+    pub files: u64,
+    /// Files that were made again.
+    pub recreated: u64,
+    /// Files that a bystander changed, and how. Their updates stay in the log, and nothing goes home.
+    pub conflicts: Vec<(String, String)>,
+}
+
+/// A file that the log talks about.
+struct Found {
+    file: Arc<File>,
+    /// The inode that is open.
+    inode: (u64, i64),
+    /// Whether some identification in the log names that inode.
+    confirmed: bool,
+    /// Made by this recovery, and without a name yet.
+    unnamed: bool,
+    /// Created by a committed group, with this sequence.
+    created: Option<u64>,
+}
+
+struct Replay {
+    host: Arc<dyn HostFs>,
+    /// Groups from here on were identified while no checkpoint was at work.
+    checkpointing: u64,
+    files: FileTable,
+    index: Published,
+    found: HashMap<u64, Found>,
+    conflicts: HashMap<u64, (Vec<u8>, String)>,
+    spare: Vec<u32>,
+    freed: Vec<u32>,
+}
+
+/// Opens the store whose log is `region`.
+pub(super) fn open(
+    region: Arc<dyn Region>,
+    host: Arc<dyn HostFs>,
+    options: Options,
+    ownership: Option<Box<dyn Send>>,
+) -> Result<StoreInner> {
+    let before = crate::log::read_superblock(&*region)?;
+    let mut replay = Replay {
+        host: host.clone(),
+        checkpointing: before.checkpointing,
+        files: FileTable::default(),
+        index: Published::new(),
+        found: HashMap::new(),
+        conflicts: HashMap::new(),
+        spare: Vec::new(),
+        freed: Vec::new(),
+    };
+    let (log, scan) = scan::open(region, options.geometry()?, |log, group| replay.group(log, group))?;
+    replay.index.arena.give_back(&mut replay.spare);
+    replay.index.arena.give_back(&mut replay.freed);
+
+    let checkpointer = Checkpointer::new();
+    for found in replay.found.values() {
+        let name = found.file.path.clone();
+        if !found.confirmed && !found.unnamed {
+            replay.conflicts.entry(found.file.id).or_insert((name, "another file has taken its name".into()));
+        }
+        if let Some(sequence) = found.created {
+            checkpointer.recover_created(found.file.clone(), sequence, !found.unnamed);
+        }
+    }
+    let conflicts: Vec<(String, String)> = replay
+        .conflicts
+        .values()
+        .map(|(path, change)| (String::from_utf8_lossy(path).into_owned(), change.clone()))
+        .collect();
+    if let Some((path, change)) = conflicts.first() {
+        checkpointer.block(Error::Conflict { path: path.clone(), change: change.clone() });
+    }
+    let recovery = RecoveryReport {
+        scan,
+        files: replay.found.len() as u64,
+        recreated: replay.found.values().filter(|found| found.unnamed).count() as u64,
+        conflicts,
+    };
+    let next_file = first_of(log.incarnation());
+    Ok(StoreInner {
+        log,
+        host,
+        options,
+        index: replay.index,
+        memory: Memory::new(),
+        files: replay.files,
+        lanes: LanePool::new(),
+        batch: BatchLane::new(),
+        checkpointer,
+        next_file: AtomicU64::new(next_file),
+        recovery,
+        poisoned: AtomicU8::new(0),
+        poison: Mutex::new(None),
+        _ownership: Mutex::new(ownership),
+    })
+}
+
+impl Replay {
+    fn group(&mut self, log: &Log, group: CommittedGroup) -> Result<()> {
+        // A group identifies its files when it commits, so behind what it did to them.
+        for record in &group.records {
+            for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Identify | EntryKind::Create)) {
+                let position = record.position + u64::from(entry.line) * LINE;
+                let mut payload = vec![0; entry.length as usize];
+                log.region().read(position, &mut payload)?;
+                let matches = entry.payload_checksum == payload_checksum(record.head.group, position, &payload);
+                let identity = Identity::checked(&payload).filter(|_| matches).ok_or_else(|| {
+                    Error::corrupt(format!("log, byte {position}"), "the name of a file does not match its checksum")
+                })?;
+                self.identify(entry.file, identity, entry.kind == EntryKind::Create, group.sequence)?;
+            }
+        }
+        let mut dirty = Vec::new();
+        for record in &group.records {
+            for entry in &record.entries {
+                if matches!(entry.kind, EntryKind::Identify | EntryKind::Create) {
+                    continue;
+                }
+                let Some(found) = self.found.get(&entry.file) else {
+                    if self.conflicts.contains_key(&entry.file) {
+                        continue;
+                    }
+                    return Err(Error::corrupt(
+                        format!("log, byte {}", record.position),
+                        format!("file {} was never identified", entry.file),
+                    ));
+                };
+                let file = &found.file;
+                if entry.kind == EntryKind::Truncate {
+                    if entry.offset < file.size.load(Ordering::Acquire) {
+                        file.publish_truncate(&self.index, entry.offset, &mut self.freed);
+                    }
+                    file.publish_size(&self.index, |_| entry.offset);
+                    continue;
+                }
+                let written = Written {
+                    offset: entry.offset,
+                    length: u64::from(entry.length),
+                    position: record.position + u64::from(entry.line) * LINE,
+                    stamp: group.sequence,
+                };
+                self.index.publish(file, written, &mut self.spare, &mut self.freed, &mut dirty);
+                file.publish_size(&self.index, |size| size.max(entry.offset + u64::from(entry.length)));
+            }
+        }
+        self.index.dirty.append(&mut dirty);
+        Ok(())
+    }
+
+    fn identify(&mut self, id: u64, identity: Identity, created: bool, sequence: u64) -> Result<()> {
+        let inode = (identity.ino, identity.btime_ns);
+        if let Some(found) = self.found.get_mut(&id) {
+            found.confirmed |= found.inode == inode;
+            found.file.identified.store(sequence, Ordering::Release);
+            return Ok(());
+        }
+        let path = identity.path.clone();
+        let (home, unnamed) = match self.host.open(&path, true) {
+            Ok(home) => (home, false),
+            Err(error) if error.errno == rustix::io::Errno::NOENT && created => {
+                let parent = path.iter().rposition(|&byte| byte == b'/').map_or(&b""[..], |slash| &path[..slash]);
+                match self.host.create_unnamed(site::RECOVER_CREATE, parent, identity.mode) {
+                    Ok(home) => (home, true),
+                    Err(error) => return self.conflict(id, path, format!("it cannot be made again: {error}")),
+                }
+            }
+            Err(error) if error.errno == rustix::io::Errno::NOENT => {
+                return self.conflict(id, path, "it is gone".into());
+            }
+            Err(error) => return Err(host_error(error, &path)),
+        };
+        let stat = home.stat()?;
+        if !stat.is_file() {
+            return self.conflict(id, path, "it is no regular file any more".into());
+        }
+        if !created && (stat.ino, stat.btime_ns) != inode {
+            return self.conflict(id, path, "another file has taken its name".into());
+        }
+        if let Some(baseline) = identity.baseline
+            && sequence >= self.checkpointing
+            && let Some(change) = baseline.difference(&Baseline::of(&stat))
+        {
+            return self.conflict(id, path, change);
+        }
+        let key = (stat.ino, stat.btime_ns);
+        let file = self.files.find_or_add(key, |number| File::new(id, number, path, home))?;
+        file.identified.store(sequence, Ordering::Release);
+        let confirmed = key == inode && !unnamed;
+        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created: created.then_some(sequence) });
+        Ok(())
+    }
+
+    fn conflict(&mut self, id: u64, path: Vec<u8>, change: String) -> Result<()> {
+        self.conflicts.insert(id, (path, change));
+        Ok(())
+    }
+}
+
+impl StoreInner {
+    /// Gives the files that were made again their names: first the log learns which inodes they are, so that a crash after that finds
+    /// them to be the store's own.
+    pub(super) fn finish_recovery(self: &Arc<Self>) -> Result<()> {
+        if self.recovery.recreated == 0 {
+            return Ok(());
+        }
+        let files = self.checkpointer.unlinked();
+        let mut group = super::group::Running::new(self.clone(), super::group::Sharing::Own);
+        for file in &files {
+            group.identify_again(file)?;
+        }
+        group.commit()?;
+        self.checkpointer.link_all(&*self.host)
+    }
+}

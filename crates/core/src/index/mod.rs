@@ -1,0 +1,33 @@
+//! The index: where the latest committed bytes of a file are while they are not home.
+//!
+//! # Terms
+//!
+//! - *version*: a run of bytes of one 4 KiB block that one write put into the log.
+//! - *slot*: a block's list of versions, newest first, and its lock, in one word.
+//! - *node*: 64 slots, or 64 pointers to nodes: a radix tree per file that grows at its root.
+//!
+//! # Invariants
+//!
+//! 1. A slot's list is changed only by who holds its *claim*; a version is unlinked only by who also waited for the readers of the slot to leave.
+//!    Hence a reader sees a list that stays as it is.
+//! 2. A list is in the order of stamps, the highest first, in whatever order groups publish: as they were committed.
+//! 3. Home bytes that a version covers are written only by the holder of the claim, after readers that may have seen an older list
+//!    have left. Hence a reader never sees home bytes while they change.
+//! 4. Nodes are only added while the index lives. Hence finding a slot takes no lock.
+//!
+//! Sources: the radix tree with skipped levels is Libnvmmio's (section 3.2), the list of versions a block FCFS's two-level volatile index
+//! (III-D). Where FCFS keeps a bitmap of 64 cache lines, a version keeps its first byte and its length: a write is one run in a block, and
+//! bytes serve unaligned writes without reading the old line (`docs/decisions/0002-versions-by-byte.md`).
+
+mod pieces;
+mod radix;
+mod slot;
+mod version;
+
+pub use pieces::{Piece, pieces};
+pub use radix::FileIndex;
+pub use slot::{Claim, ReadGuard, Slot};
+pub use version::{NO_VERSION, Version, VersionArena};
+
+/// Bytes of a block.
+pub const BLOCK: u64 = 4096;

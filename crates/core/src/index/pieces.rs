@@ -1,0 +1,94 @@
+//! Which bytes of a block come from which version.
+
+use super::version::Version;
+
+/// A run of bytes of a block, and where the latest of them are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// First byte in the block.
+    pub start: u16,
+    /// The byte after the last.
+    pub end: u16,
+    /// Where the first byte is, as in [`Version::position`]; `None` for home.
+    pub position: Option<u64>,
+}
+
+/// Splits the bytes `start..end` of a block by where the latest of them are, given its versions from newest to oldest. The pieces do
+/// not overlap, cover the range, and come in no order.
+pub fn pieces(versions: impl IntoIterator<Item = Version>, start: u16, end: u16) -> Vec<Piece> {
+    let mut found = Vec::with_capacity(4);
+    let mut open = vec![(start, end)];
+    for version in versions {
+        if open.is_empty() {
+            break;
+        }
+        let mut still_open = Vec::with_capacity(open.len() + 1);
+        for (from, to) in open {
+            let (cut_from, cut_to) = (from.max(version.start), to.min(version.end()));
+            if cut_from >= cut_to {
+                still_open.push((from, to));
+                continue;
+            }
+            let position = version.position + u64::from(cut_from - version.start);
+            found.push(Piece { start: cut_from, end: cut_to, position: Some(position) });
+            if from < cut_from {
+                still_open.push((from, cut_from));
+            }
+            if cut_to < to {
+                still_open.push((cut_to, to));
+            }
+        }
+        open = still_open;
+    }
+    found.extend(open.into_iter().filter(|(from, to)| from < to).map(|(start, end)| Piece {
+        start,
+        end,
+        position: None,
+    }));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a block painted byte by byte, oldest version first.
+        #[test]
+        fn as_if_painted(
+            runs in proptest::collection::vec((0u16..4096, 1u16..=4096), 0..12),
+            range in (0u16..=4096, 0u16..=4096),
+        ) {
+            let versions: Vec<Version> = runs
+                .iter()
+                .enumerate()
+                .map(|(i, &(start, length))| Version {
+                    position: (i as u64 + 1) << 20,
+                    stamp: 0,
+                    start,
+                    length: length.min(4096 - start),
+                    next: 0,
+                })
+                .collect();
+            let mut painted = [None; 4096];
+            for version in &versions {
+                for byte in version.start..version.end() {
+                    painted[usize::from(byte)] = Some(version.position + u64::from(byte - version.start));
+                }
+            }
+            let (start, end) = (range.0.min(range.1), range.0.max(range.1));
+            let mut seen = vec![false; 4096];
+            for piece in pieces(versions.into_iter().rev(), start, end) {
+                prop_assert!(start <= piece.start && piece.start < piece.end && piece.end <= end);
+                for byte in piece.start..piece.end {
+                    prop_assert!(!seen[usize::from(byte)], "pieces overlap");
+                    seen[usize::from(byte)] = true;
+                    let expected = painted[usize::from(byte)];
+                    prop_assert_eq!(piece.position.map(|position| position + u64::from(byte - piece.start)), expected);
+                }
+            }
+            prop_assert_eq!(seen.iter().filter(|&&seen| seen).count(), usize::from(end - start));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Versions, kept in an arena and named by 32-bit numbers: 24 bytes each.
+
+use std::sync::OnceLock;
+
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// The end of a list.
+pub const NO_VERSION: u32 = 0;
+
+const FIRST_CHUNK: u32 = 256;
+const CHUNKS: usize = 24;
+const POSITION_BITS: u32 = 48;
+const LENGTH_BITS: u32 = 13;
+
+/// A run of bytes of one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Where its bytes are, as the store understands it: a byte of the log, or of memory.
+    pub position: u64,
+    /// The sequence of the group that wrote it; while an implicit group is visible and not committed, the group's id, which is taken
+    /// from the same row of numbers.
+    pub stamp: u64,
+    /// Its first byte in the block.
+    pub start: u16,
+    /// Its length in bytes, up to 4096.
+    pub length: u16,
+    /// The version before it in the block's list, or [`NO_VERSION`].
+    pub next: u32,
+}
+
+impl Version {
+    /// The byte of the block after its last.
+    pub fn end(&self) -> u16 {
+        self.start + self.length
+    }
+}
+
+/// A version as it is kept. Words are atomic only to be shared; what orders them is the slot's lock.
+#[derive(Default)]
+struct Cell {
+    /// Position below bit 48, first byte above.
+    place: AtomicU64,
+    stamp: AtomicU64,
+    /// Next below bit 32, length above.
+    link: AtomicU64,
+}
+
+/// Where all versions of a store live.
+pub struct VersionArena {
+    chunks: [OnceLock<Box<[Cell]>>; CHUNKS],
+    free: Mutex<Free>,
+}
+
+struct Free {
+    list: Vec<u32>,
+    /// Never used yet.
+    fresh: u32,
+}
+
+fn chunk_of(number: u32) -> (usize, usize) {
+    let shifted = u64::from(number) / u64::from(FIRST_CHUNK) + 1;
+    let chunk = shifted.ilog2();
+    (chunk as usize, (u64::from(number) - ((1 << chunk) - 1) * u64::from(FIRST_CHUNK)) as usize)
+}
+
+impl VersionArena {
+    /// An empty arena.
+    pub fn new() -> Self {
+        VersionArena {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            free: Mutex::new(Free { list: Vec::new(), fresh: NO_VERSION + 1 }),
+        }
+    }
+
+    /// Puts `count` unused numbers into `spare`.
+    pub fn refill(&self, spare: &mut Vec<u32>, count: usize) {
+        let mut free = self.free.lock().unwrap();
+        let reused = count.min(free.list.len());
+        let from = free.list.len() - reused;
+        spare.extend(free.list.drain(from..));
+        for _ in reused..count {
+            let number = free.fresh;
+            free.fresh = number.checked_add(1).expect("fewer than 2^32 versions");
+            let chunk = chunk_of(number).0;
+            self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Cell::default()).collect());
+            spare.push(number);
+        }
+    }
+
+    /// Takes back numbers that no list holds any more.
+    pub fn give_back(&self, numbers: &mut Vec<u32>) {
+        self.free.lock().unwrap().list.append(numbers);
+    }
+
+    /// Number of versions in use or spare.
+    pub fn in_use(&self) -> u64 {
+        let free = self.free.lock().unwrap();
+        u64::from(free.fresh - 1) - free.list.len() as u64
+    }
+
+    /// Bytes of memory that the arena takes.
+    pub fn memory_bytes(&self) -> u64 {
+        let cells: usize = self.chunks.iter().filter_map(|chunk| chunk.get()).map(|chunk| chunk.len()).sum();
+        (cells * size_of::<Cell>()) as u64
+    }
+
+    #[inline]
+    fn cell(&self, number: u32) -> &Cell {
+        debug_assert_ne!(number, NO_VERSION);
+        let (chunk, place) = chunk_of(number);
+        &self.chunks[chunk].get().expect("a version of this arena")[place]
+    }
+
+    /// Reads version `number`.
+    #[inline]
+    pub fn get(&self, number: u32) -> Version {
+        let cell = self.cell(number);
+        let (place, link) = (cell.place.load(Ordering::Relaxed), cell.link.load(Ordering::Relaxed));
+        Version {
+            position: place & ((1 << POSITION_BITS) - 1),
+            stamp: cell.stamp.load(Ordering::Relaxed),
+            start: (place >> POSITION_BITS) as u16,
+            length: (link >> 32) as u16,
+            next: link as u32,
+        }
+    }
+
+    /// Writes version `number`, which no other thread can reach or whose slot is held exclusively.
+    #[inline]
+    pub fn set(&self, number: u32, version: Version) {
+        debug_assert!(version.position < 1 << POSITION_BITS && version.length > 0);
+        debug_assert!(version.length < 1 << LENGTH_BITS && u64::from(version.end()) <= super::BLOCK);
+        let cell = self.cell(number);
+        cell.place.store(version.position | u64::from(version.start) << POSITION_BITS, Ordering::Relaxed);
+        cell.stamp.store(version.stamp, Ordering::Relaxed);
+        cell.link.store(u64::from(version.length) << 32 | u64::from(version.next), Ordering::Relaxed);
+    }
+}
+
+impl VersionArena {
+    /// The versions of a list, newest first. The caller reads or claims its slot.
+    pub fn list(&self, newest: u32) -> impl Iterator<Item = Version> + '_ {
+        let mut at = newest;
+        std::iter::from_fn(move || {
+            (at != NO_VERSION).then(|| {
+                let version = self.get(at);
+                at = version.next;
+                version
+            })
+        })
+    }
+
+    /// Cuts a list that nobody reads to the first `keep` bytes of its block. Returns its new newest version.
+    pub fn cut_list(&self, newest: u32, keep: u16, freed: &mut Vec<u32>) -> u32 {
+        let (mut first, mut last, mut at) = (NO_VERSION, NO_VERSION, newest);
+        while at != NO_VERSION {
+            let mut version = self.get(at);
+            let next = version.next;
+            if version.start >= keep {
+                freed.push(at);
+            } else {
+                version.length = version.length.min(keep - version.start);
+                version.next = NO_VERSION;
+                self.set(at, version);
+                if last == NO_VERSION {
+                    first = at;
+                } else {
+                    self.set(last, Version { next: at, ..self.get(last) });
+                }
+                last = at;
+            }
+            at = next;
+        }
+        first
+    }
+
+    /// Takes the versions that `out` names off the end of a list that nobody reads. Returns its new newest version.
+    ///
+    /// # Panics
+    /// If a version that stays is older than one that goes.
+    pub fn drop_tail(&self, newest: u32, out: impl Fn(&Version) -> bool, freed: &mut Vec<u32>) -> u32 {
+        let (mut last, mut at) = (NO_VERSION, newest);
+        while at != NO_VERSION && !out(&self.get(at)) {
+            last = at;
+            at = self.get(at).next;
+        }
+        while at != NO_VERSION {
+            let version = self.get(at);
+            assert!(out(&version), "what is taken home is older than what is not");
+            freed.push(at);
+            at = version.next;
+        }
+        if last == NO_VERSION {
+            return NO_VERSION;
+        }
+        self.set(last, Version { next: NO_VERSION, ..self.get(last) });
+        newest
+    }
+}
+
+impl Default for VersionArena {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_follow_each_other() {
+        let mut expected = (0, 0);
+        for number in 0..100_000 {
+            assert_eq!(chunk_of(number), expected);
+            expected.1 += 1;
+            if expected.1 == (FIRST_CHUNK << expected.0) as usize {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_reused_and_versions_kept() {
+        let arena = VersionArena::new();
+        let mut spare = Vec::new();
+        arena.refill(&mut spare, 3);
+        let version = Version { position: (1 << 48) - 1, stamp: u64::MAX, start: 0, length: 4096, next: 7 };
+        arena.set(spare[0], version);
+        assert_eq!(arena.get(spare[0]), version);
+        assert_eq!(arena.in_use(), 3);
+        let numbers = spare.clone();
+        arena.give_back(&mut spare);
+        assert_eq!(arena.in_use(), 0);
+        arena.refill(&mut spare, 3);
+        spare.sort_unstable();
+        assert_eq!(spare, numbers);
+    }
+}

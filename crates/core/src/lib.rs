@@ -1,0 +1,53 @@
+//! # Wholly: file updates that happen wholly or not at all
+//!
+//! Open an ordinary directory as a [`Store`], update any number of its files in a [`Group`], and after any crash, of the process or of the
+//! power, the group is wholly there or wholly absent.
+//!
+//! ```
+//! # fn main() -> wholly::Result<()> {
+//! # let dir = std::env::temp_dir().join(format!("wholly-doc-lib-{}", std::process::id()));
+//! # std::fs::create_dir_all(&dir).unwrap();
+//! # std::fs::write(dir.join("a"), "old").unwrap();
+//! # std::fs::write(dir.join("b"), "old").unwrap();
+//! # wholly::Store::init(&dir, &wholly::Options::default())?;
+//! let store = wholly::Store::open(&dir)?;
+//! let (a, b) = (store.open_file("a")?, store.open_file("b")?);
+//!
+//! let mut group = store.begin();
+//! group.write_at(&a, 0, b"new")?;
+//! group.write_at(&b, 0, b"new")?;
+//! group.commit()?; // both survive from here on; a crash before it leaves both as they were
+//! # store.close()?;
+//! # assert_eq!(std::fs::read(dir.join("b")).unwrap(), b"new");
+//! # std::fs::remove_dir_all(&dir).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Layers
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`hostdir`] | the store: files, groups, checkpoint, recovery |
+//! | [`index`] | where the latest committed bytes of a file are |
+//! | [`log`] | where groups survive |
+//! | `sync` | the only door to threads, locks and atomics |
+//!
+//! Below them stands the crate `wholly-media`. `docs/architecture.md` tells how they work together, `docs/format.md` what stands on media.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod error;
+pub mod hostdir;
+#[doc(hidden)]
+pub mod index;
+#[doc(hidden)]
+pub mod log;
+mod open;
+pub mod site;
+#[doc(hidden)]
+pub mod sync;
+
+pub use error::{Error, Result};
+pub use hostdir::{CheckpointReport, File, Group, Options, RecoveryReport, Store, StoreStat};

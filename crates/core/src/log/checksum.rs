@@ -1,0 +1,44 @@
+//! The 64-bit checksum by which bytes on media prove themselves, and the seeds that bind it to one place and one life.
+
+use twox_hash::XxHash3_64;
+
+/// A piece: what is hashed at once.
+const PIECE: usize = 1024;
+
+/// The checksum of `bytes` under `seed`: XXH3 of each piece of 1 KiB, folded into a state that starts as the seed.
+///
+/// The fold is a bijection in each argument, so that right bytes under a wrong seed never pass
+/// (`docs/decisions/0001-checksum.md`).
+#[inline]
+pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
+    if bytes.len() <= PIECE {
+        return fold(seed, bytes);
+    }
+    bytes.chunks(PIECE).fold(seed, fold)
+}
+
+#[inline]
+fn fold(state: u64, piece: &[u8]) -> u64 {
+    (state ^ XxHash3_64::oneshot(piece)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+/// The seed of everything in one life of one segment: no record of another volume, incarnation or lap proves itself under it.
+pub fn segment_seed(volume_id: &[u8; 16], incarnation: u64, sequence: u64) -> u64 {
+    let mut bytes = [0u8; 32];
+    bytes[..16].copy_from_slice(volume_id);
+    bytes[16..24].copy_from_slice(&incarnation.to_le_bytes());
+    bytes[24..].copy_from_slice(&sequence.to_le_bytes());
+    checksum(0x5345_474d_454e_5421, &bytes)
+}
+
+/// The seed of the record at byte `position` of the log in the life that `segment_seed` stands for.
+#[inline]
+pub fn record_seed(segment_seed: u64, position: u64) -> u64 {
+    segment_seed ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The checksum of an entry's payload: bound to its group and to its place in the log.
+#[inline]
+pub fn payload_checksum(group: u64, position: u64, payload: &[u8]) -> u64 {
+    checksum(group ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15), payload)
+}

@@ -1,0 +1,351 @@
+//! Appending to a lane on persistent memory: payloads go to their place in the log while the group runs, one line at its head
+//! commits it, one fence makes it survive.
+//!
+//! A lane is owned by one group, or one call, at a time; owning the [`Lane`] value is the proof.
+
+use zerocopy::IntoBytes;
+
+use super::Log;
+use super::checksum::{payload_checksum, record_seed};
+use super::layout::{
+    ENTRY, Entry, EntryKind, FLAG_BATCH_START, HEAD, Head, LINE, RecordKind, SegmentHeader, seal, tail_lines,
+};
+use crate::error::Result;
+use crate::site;
+use crate::sync::thread_token;
+
+/// Entries of one record at most; more make a part.
+const MAX_ENTRIES: usize = 4096;
+
+/// The lane has no room and no segment is free: make room and call again; nothing was changed.
+#[derive(Debug)]
+pub struct NeedRoom;
+
+/// What an append can meet.
+#[derive(Debug)]
+pub enum AppendError {
+    /// See [`NeedRoom`].
+    NeedRoom,
+    /// The medium failed.
+    Failed(crate::error::Error),
+}
+
+impl From<NeedRoom> for AppendError {
+    fn from(_: NeedRoom) -> Self {
+        AppendError::NeedRoom
+    }
+}
+
+impl<E: Into<crate::error::Error>> From<E> for AppendError {
+    fn from(error: E) -> Self {
+        AppendError::Failed(error.into())
+    }
+}
+
+/// The place where one group at a time appends. Positions are bytes from the start of the log.
+pub struct Lane {
+    number: u32,
+    segment: Option<u32>,
+    segment_sequence: u64,
+    seed: u64,
+    end: u64,
+    /// The group that the open record belongs to.
+    group: u64,
+    /// The open record: its first line, and where the next payload goes.
+    start: u64,
+    at: u64,
+    entries: Vec<Entry>,
+    parts: Vec<Part>,
+    /// The thread whose stores are not fenced yet, `NOBODY` if all are.
+    storer: u64,
+    /// Versions that the owner may publish without asking the arena.
+    pub(crate) spare_versions: Vec<u32>,
+}
+
+/// A piece of the open group in a segment that the lane has left. Positions are bytes from the start of the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    segment: u32,
+    start: u64,
+    end: u64,
+}
+
+const NOBODY: u64 = u64::MAX;
+
+impl Lane {
+    pub(crate) fn new(number: u32) -> Self {
+        Lane {
+            number,
+            segment: None,
+            segment_sequence: 0,
+            seed: 0,
+            end: 0,
+            group: 0,
+            start: 0,
+            at: 0,
+            entries: Vec::new(),
+            parts: Vec::new(),
+            storer: NOBODY,
+            spare_versions: Vec::new(),
+        }
+    }
+
+    /// Whether the open group has no entry.
+    pub fn is_clean(&self) -> bool {
+        self.entries.is_empty() && self.parts.is_empty()
+    }
+
+    /// Begins a group.
+    #[inline]
+    pub fn open(&mut self, group: u64) {
+        debug_assert!(self.is_clean(), "a lane carries one group at a time");
+        self.group = group;
+        self.at = self.start + LINE;
+    }
+
+    /// Bytes of payload that still fit into the open record as one more entry; `None` where not even an empty one fits.
+    #[inline]
+    pub fn room(&self) -> Option<u64> {
+        if self.entries.len() >= MAX_ENTRIES {
+            return None;
+        }
+        self.end.checked_sub(self.at + tail_lines(self.entries.len() + 1) * LINE)
+    }
+
+    /// Makes room for one more entry with `bytes` bytes of payload, which is not more than fits into a segment.
+    #[inline]
+    pub fn reserve(&mut self, log: &Log, bytes: u64) -> Result<(), AppendError> {
+        debug_assert!(bytes <= log.record_capacity());
+        if self.room().is_some_and(|room| room >= bytes) { Ok(()) } else { self.next_segment(log) }
+    }
+
+    /// Appends one entry whose payload fits into [`room`](Self::room). Nothing survives before [`commit`](Self::commit).
+    /// Returns where the payload stands.
+    #[inline]
+    pub fn append(&mut self, log: &Log, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
+        debug_assert!(self.room().is_some_and(|room| room >= data.len() as u64));
+        self.own_stores(log)?;
+        let position = self.at;
+        if !data.is_empty() {
+            store_padded(log, position, data)?;
+        }
+        self.entries.push(Entry {
+            payload_checksum: payload_checksum(self.group, position, data),
+            offset,
+            file,
+            length: data.len() as u32,
+            line: if data.is_empty() { 0 } else { ((position - self.start) / LINE) as u16 },
+            kind,
+        });
+        self.at += (data.len() as u64).next_multiple_of(LINE);
+        Ok(position)
+    }
+
+    /// Makes the open group survive: it does when this returns. `sequence` was taken while in flight.
+    pub fn commit(&mut self, log: &Log, sequence: u64) -> Result<()> {
+        self.own_stores(log)?;
+        if !self.parts.is_empty() {
+            self.fence(log, site::LANE_PARTS_FENCE)?;
+        }
+        self.write_record(log, sequence, RecordKind::Commit, self.parts.len() as u16)?;
+        self.fence(log, site::LANE_COMMIT_FENCE)
+    }
+
+    /// Closes the open record as a part that is not fenced, and leaves the segment: what is left of the group is committed
+    /// elsewhere. Returns the number of parts; [`retire`](Self::retire) ends them.
+    pub fn close(&mut self, log: &Log) -> Result<u16> {
+        if !self.entries.is_empty() {
+            self.close_part(log)?;
+        }
+        if let Some(segment) = self.segment.take() {
+            log.segment(segment).seal(self.start);
+        }
+        self.end = 0;
+        Ok(self.parts.len() as u16)
+    }
+
+    /// The record that was committed counts from now on, and the lane is free for the next group. The group has been published.
+    pub fn finish(&mut self, log: &Log, sequence: u64) {
+        self.retire(log, sequence);
+        let segment = log.segment(self.segment.expect("a committed group has a segment"));
+        segment.note_sequence(sequence);
+        segment.set_end(self.at);
+        self.start = self.at;
+    }
+
+    /// Forgets the open group. Its bytes are dead: the next record takes the place of the open one. Parts in segments that the
+    /// lane has left are made durable all the same, because the header of the segment after them tells where they end
+    /// (invariant 8).
+    pub fn abort(&mut self, log: &Log) -> Result<()> {
+        self.entries.clear();
+        if !self.parts.is_empty() {
+            self.own_stores(log)?;
+            self.fence(log, site::LANE_PARTS_FENCE)?;
+            self.retire(log, 0);
+        }
+        Ok(())
+    }
+
+    /// Ends the parts of the open group: with its sequence, or 0 if it was aborted.
+    pub fn retire(&mut self, log: &Log, sequence: u64) {
+        for part in self.parts.drain(..) {
+            log.segment(part.segment).end_part(sequence);
+        }
+    }
+
+    /// Leaves the segment between groups, so that it can be freed.
+    pub fn leave(&mut self, log: &Log) {
+        assert!(self.is_clean(), "a lane leaves its segment between groups");
+        if let Some(segment) = self.segment {
+            log.segment(segment).seal(self.start);
+        }
+        self.segment = None;
+        (self.start, self.at, self.end) = (0, 0, 0);
+    }
+
+    /// Goes on in a fresh segment; what the open record holds becomes a part.
+    #[cold]
+    fn next_segment(&mut self, log: &Log) -> Result<(), AppendError> {
+        let next = log.acquire_segment().ok_or(AppendError::NeedRoom)?;
+        self.own_stores(log)?;
+        if !self.entries.is_empty() {
+            self.close_part(log)?;
+        }
+        let previous = self.segment.map(|segment| log.seal_segment(segment, self.segment_sequence, self.start));
+        self.segment_sequence = log.new_segment_sequence();
+        self.seed = log.segment_seed(self.segment_sequence);
+        self.segment = Some(next);
+        self.start = log.records_start(next);
+        self.at = self.start + LINE;
+        self.end = log.segment_start(next) + log.segment_bytes();
+        let header = SegmentHeader {
+            lane: self.number,
+            incarnation: log.incarnation(),
+            sequence: self.segment_sequence,
+            previous,
+        };
+        let position = log.segment_start(next);
+        log.segment(next).set_end(self.start);
+        log.region().write(site::SEGMENT_HEADER, position, header.to_raw(log.volume_seed(), position).as_bytes())?;
+        log.count_bytes(LINE);
+        self.storer = thread_token();
+        Ok(())
+    }
+
+    fn close_part(&mut self, log: &Log) -> Result<()> {
+        let segment = self.segment.expect("an entry has a segment");
+        let start = self.start;
+        self.own_stores(log)?;
+        self.write_record(log, 0, RecordKind::Part, self.parts.len() as u16)?;
+        log.segment(segment).add_part();
+        self.parts.push(Part { segment, start, end: self.at });
+        self.start = self.at;
+        Ok(())
+    }
+
+    /// Writes the head and the entries of the open record, and moves past its end.
+    fn write_record(&mut self, log: &Log, sequence: u64, kind: RecordKind, part: u16) -> Result<()> {
+        let mut tail = Vec::new();
+        let mut tail_on_stack = [0u8; 2 * LINE as usize];
+        let tail_bytes = tail_lines(self.entries.len()) as usize * LINE as usize;
+        let tail: &mut [u8] = if tail_bytes <= tail_on_stack.len() {
+            &mut tail_on_stack[..tail_bytes]
+        } else {
+            tail.resize(tail_bytes, 0);
+            &mut tail
+        };
+        for (entry, place) in self.entries.iter().skip(1).zip(tail.chunks_mut(ENTRY)) {
+            place.copy_from_slice(entry.to_raw().as_bytes());
+        }
+        if !tail.is_empty() {
+            log.region().write(site::LANE_ENTRIES, self.at, tail)?;
+        }
+        let end = self.at + tail.len() as u64;
+        let head = Head {
+            group: self.group,
+            sequence,
+            lines: ((end - self.start) / LINE) as u16,
+            entries: self.entries.len() as u16,
+            part,
+            kind,
+            flags: FLAG_BATCH_START,
+        };
+        let line = first_line(record_seed(self.seed, self.start), head, self.entries.first(), tail);
+        let at = if kind == RecordKind::Commit { site::LANE_COMMIT } else { site::LANE_PART };
+        log.region().write(at, self.start, &line)?;
+        log.count_bytes(end - self.start);
+        self.storer = thread_token();
+        self.entries.clear();
+        self.at = end;
+        Ok(())
+    }
+
+    #[inline]
+    fn fence(&mut self, log: &Log, at: wholly_media::Site) -> Result<()> {
+        log.region().fence(at)?;
+        log.count_barrier();
+        self.storer = NOBODY;
+        Ok(())
+    }
+
+    /// A fence drains only the stores of the thread that makes it. Where another thread stored a piece of the group and has
+    /// not fenced it, this thread stores the same bytes again, so that its own fence covers them.
+    #[inline]
+    fn own_stores(&mut self, log: &Log) -> Result<()> {
+        let me = thread_token();
+        if self.storer != me && self.storer != NOBODY {
+            self.store_again(log)?;
+        }
+        self.storer = me;
+        Ok(())
+    }
+
+    #[cold]
+    fn store_again(&mut self, log: &Log) -> Result<()> {
+        let Some(segment) = self.segment else { return Ok(()) };
+        let open = Part { segment, start: self.start, end: self.at };
+        for part in self.parts.iter().chain(std::iter::once(&open)) {
+            let header = log.segment_start(part.segment);
+            rewrite(log.region(), site::SEGMENT_HEADER, header, header + LINE)?;
+            rewrite(log.region(), site::LANE_PAYLOAD, part.start, part.end)?;
+        }
+        Ok(())
+    }
+}
+
+/// Stores the bytes of a range over themselves, so that this thread's next fence makes them survive.
+pub(super) fn rewrite(region: &dyn wholly_media::Region, at: wholly_media::Site, start: u64, end: u64) -> Result<()> {
+    let mut line = [0u8; LINE as usize];
+    for position in (start..end).step_by(LINE as usize) {
+        region.read(position, &mut line)?;
+        region.write(at, position, &line)?;
+    }
+    Ok(())
+}
+
+/// The first line of a record: its head, sealed, and its first entry.
+pub(super) fn first_line(seed: u64, head: Head, first: Option<&Entry>, tail: &[u8]) -> [u8; LINE as usize] {
+    let mut line = [0u8; LINE as usize];
+    line[..HEAD].copy_from_slice(head.to_raw().as_bytes());
+    if let Some(first) = first {
+        line[HEAD..].copy_from_slice(first.to_raw().as_bytes());
+    }
+    let checksum = seal(seed, &line, tail);
+    line[..8].copy_from_slice(&checksum.to_le_bytes());
+    line
+}
+
+/// Stores `data` from a line's start on; the rest of its last line becomes zero.
+#[inline]
+fn store_padded(log: &Log, position: u64, data: &[u8]) -> Result<()> {
+    let whole = data.len() & !(LINE as usize - 1);
+    if whole > 0 {
+        log.region().write(site::LANE_PAYLOAD, position, &data[..whole])?;
+    }
+    if whole < data.len() {
+        let mut line = [0u8; LINE as usize];
+        line[..data.len() - whole].copy_from_slice(&data[whole..]);
+        log.region().write(site::LANE_PAYLOAD, position + whole as u64, &line)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,428 @@
+//! What stands on media, byte by byte. `docs/format.md` is this file in prose.
+//!
+//! Everything is little-endian, made of whole reserved bytes, and untrusted until a `checked` function has turned it
+//! into a native type.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::checksum::{checksum, record_seed};
+
+/// Everything in the log is a whole number of lines.
+pub const LINE: u64 = 64;
+/// The version of the format that this code writes.
+pub const FORMAT_VERSION: u32 = 1;
+/// Bytes of one superblock slot; two of them open the log.
+pub const SUPERBLOCK_SLOT: u64 = 4096;
+/// Where the segments begin.
+pub const SEGMENTS_START: u64 = 2 * SUPERBLOCK_SLOT;
+/// The smallest segment.
+pub const MIN_SEGMENT: u64 = 4096;
+/// The largest segment: a line's number in it fits in 16 bits.
+pub const MAX_SEGMENT: u64 = 2 << 20;
+
+const SUPERBLOCK_MAGIC: [u8; 8] = *b"WHOLLYSB";
+const SEGMENT_MAGIC: [u8; 4] = *b"WSEG";
+const SUPERBLOCK_SEED: u64 = 0x5355_5045_5242_4c4b;
+
+/// Features that a reader must know to open the store at all. None yet.
+pub const KNOWN_INCOMPATIBLE: u32 = 0;
+
+/// One superblock slot as it stands on media.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub struct RawSuperblock {
+    checksum: U64,
+    magic: [u8; 8],
+    version: U32,
+    incompatible: U32,
+    compatible: U32,
+    block: U32,
+    volume_id: [u8; 16],
+    fs_id: [u8; 16],
+    generation: U64,
+    incarnation: U64,
+    tail: U64,
+    checkpointing: U64,
+    segment_bytes: U64,
+    reserved: [u8; 24],
+}
+const _: () = assert!(size_of::<RawSuperblock>() == 128);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 32);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, segment_bytes) == 96);
+
+/// A superblock that has been checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Names this store's log; part of every checksum's seed.
+    pub volume_id: [u8; 16],
+    /// The host file system on which the log was made.
+    pub fs_id: [u8; 16],
+    /// Grows by one with each write of a superblock; the valid slot with the higher one counts.
+    pub generation: u64,
+    /// The life of the log: raised by each recovery before its first append.
+    pub incarnation: u64,
+    /// Every group with a lower commit sequence number is home.
+    pub tail: u64,
+    /// Home files of groups with a lower commit sequence number may have been touched by a checkpoint.
+    pub checkpointing: u64,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Records begin at multiples of this: a line on persistent memory, a block on a disk.
+    pub block: u32,
+}
+
+/// Why bytes are not a superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SuperblockFault {
+    /// No magic: not ours, or never written.
+    Foreign,
+    /// The checksum does not fit: torn, or rotten.
+    Checksum,
+    /// Written by a version that this code does not know.
+    Version(u32),
+    /// Uses features that this code does not know.
+    Features(u32),
+    /// Checksummed and yet impossible.
+    Geometry,
+}
+
+impl Superblock {
+    /// The slot that the generation goes to.
+    pub fn slot_offset(&self) -> u64 {
+        (self.generation % 2) * SUPERBLOCK_SLOT
+    }
+
+    /// The bytes to be written.
+    pub fn to_raw(&self) -> RawSuperblock {
+        let mut raw = RawSuperblock {
+            checksum: U64::ZERO,
+            magic: SUPERBLOCK_MAGIC,
+            version: U32::new(FORMAT_VERSION),
+            incompatible: U32::new(KNOWN_INCOMPATIBLE),
+            compatible: U32::ZERO,
+            block: U32::new(self.block),
+            volume_id: self.volume_id,
+            fs_id: self.fs_id,
+            generation: U64::new(self.generation),
+            incarnation: U64::new(self.incarnation),
+            tail: U64::new(self.tail),
+            checkpointing: U64::new(self.checkpointing),
+            segment_bytes: U64::new(self.segment_bytes),
+            reserved: [0; 24],
+        };
+        raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
+        raw
+    }
+
+    /// Checks what was read from a slot.
+    pub fn checked(raw: &RawSuperblock) -> Result<Superblock, SuperblockFault> {
+        if raw.magic != SUPERBLOCK_MAGIC {
+            return Err(SuperblockFault::Foreign);
+        }
+        if raw.checksum.get() != checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]) {
+            return Err(SuperblockFault::Checksum);
+        }
+        if raw.version.get() != FORMAT_VERSION {
+            return Err(SuperblockFault::Version(raw.version.get()));
+        }
+        let unknown = raw.incompatible.get() & !KNOWN_INCOMPATIBLE;
+        if unknown != 0 {
+            return Err(SuperblockFault::Features(unknown));
+        }
+        let block = u64::from(raw.block.get());
+        let segment = raw.segment_bytes.get();
+        let sound = segment.is_power_of_two()
+            && (MIN_SEGMENT..=MAX_SEGMENT).contains(&segment)
+            && block.is_power_of_two()
+            && (LINE..=SUPERBLOCK_SLOT).contains(&block)
+            && block * 2 <= segment;
+        if !sound {
+            return Err(SuperblockFault::Geometry);
+        }
+        Ok(Superblock {
+            volume_id: raw.volume_id,
+            fs_id: raw.fs_id,
+            generation: raw.generation.get(),
+            incarnation: raw.incarnation.get(),
+            tail: raw.tail.get(),
+            checkpointing: raw.checkpointing.get(),
+            segment_bytes: segment,
+            block: raw.block.get(),
+        })
+    }
+}
+
+/// The first line of a segment in use.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub struct RawSegmentHeader {
+    checksum: U64,
+    magic: [u8; 4],
+    lane: U32,
+    incarnation: U64,
+    sequence: U64,
+    previous: U64,
+    previous_last: U64,
+    previous_end: U32,
+    reserved: [u8; 12],
+}
+const _: () = assert!(size_of::<RawSegmentHeader>() == LINE as usize);
+
+/// Who wrote a segment, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The chain of segments that one appender at a time filled.
+    pub lane: u32,
+    /// The life in which it was opened.
+    pub incarnation: u64,
+    /// Unique within the incarnation, and higher than that of any segment opened before.
+    pub sequence: u64,
+    /// The segment before it in its lane.
+    pub previous: Option<Previous>,
+}
+
+/// What a segment's header tells of the segment before it in its lane, as it was when the lane left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Previous {
+    /// Its sequence, never 0.
+    pub sequence: u64,
+    /// The highest commit sequence number in it, 0 if none.
+    pub last: u64,
+    /// Where its records end, in bytes from its start.
+    pub end: u32,
+}
+
+impl SegmentHeader {
+    /// The bytes to be written at `position` of the log.
+    pub fn to_raw(self, volume_seed: u64, position: u64) -> RawSegmentHeader {
+        let mut raw = RawSegmentHeader {
+            checksum: U64::ZERO,
+            magic: SEGMENT_MAGIC,
+            lane: U32::new(self.lane),
+            incarnation: U64::new(self.incarnation),
+            sequence: U64::new(self.sequence),
+            previous: U64::new(self.previous.map_or(0, |previous| previous.sequence)),
+            previous_last: U64::new(self.previous.map_or(0, |previous| previous.last)),
+            previous_end: U32::new(self.previous.map_or(0, |previous| previous.end)),
+            reserved: [0; 12],
+        };
+        raw.checksum = U64::new(checksum(record_seed(volume_seed, position), &raw.as_bytes()[8..]));
+        raw
+    }
+
+    /// Checks what was read from `position`; `None` for anything that no appender of this volume wrote there.
+    pub fn checked(raw: &RawSegmentHeader, volume_seed: u64, position: u64) -> Option<SegmentHeader> {
+        let sound = raw.magic == SEGMENT_MAGIC
+            && raw.checksum.get() == checksum(record_seed(volume_seed, position), &raw.as_bytes()[8..]);
+        sound.then(|| SegmentHeader {
+            lane: raw.lane.get(),
+            incarnation: raw.incarnation.get(),
+            sequence: raw.sequence.get(),
+            previous: (raw.previous.get() != 0).then(|| Previous {
+                sequence: raw.previous.get(),
+                last: raw.previous_last.get(),
+                end: raw.previous_end.get(),
+            }),
+        })
+    }
+}
+
+/// What a record is to its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RecordKind {
+    /// A piece of a group; counts only if a commit record of the group does.
+    Part = 1,
+    /// The last piece: with it the group survives.
+    Commit = 2,
+}
+
+/// The record begins a batch: everything in its lane before it was durable when it was written.
+pub const FLAG_BATCH_START: u8 = 1;
+
+/// Bytes of a record's head before its first entry.
+pub const HEAD: usize = 32;
+/// Bytes of an entry.
+pub const ENTRY: usize = 32;
+
+/// The head of a record as it stands on media. The first entry follows in the same line.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub struct RawHead {
+    /// Over the rest of the head and all entries, under the seed of this position.
+    pub checksum: U64,
+    group: U64,
+    sequence: U64,
+    lines: U16,
+    entries: U16,
+    part: U16,
+    kind: u8,
+    flags: u8,
+}
+const _: () = assert!(size_of::<RawHead>() == HEAD);
+
+/// A record's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The group that the record belongs to.
+    pub group: u64,
+    /// Commit record: the commit sequence number. Part: 0.
+    pub sequence: u64,
+    /// Length of the record in lines, padding included.
+    pub lines: u16,
+    /// Number of entries.
+    pub entries: u16,
+    /// Part: its number, from 0. Commit: the number of parts before it.
+    pub part: u16,
+    /// Part or commit.
+    pub kind: RecordKind,
+    /// `FLAG_*`.
+    pub flags: u8,
+}
+
+impl Head {
+    /// The head's bytes with the checksum still to be filled in by [`seal`].
+    pub fn to_raw(self) -> RawHead {
+        RawHead {
+            checksum: U64::ZERO,
+            group: U64::new(self.group),
+            sequence: U64::new(self.sequence),
+            lines: U16::new(self.lines),
+            entries: U16::new(self.entries),
+            part: U16::new(self.part),
+            kind: self.kind as u8,
+            flags: self.flags,
+        }
+    }
+
+    /// Reads a head whose checksum is still to be compared; `None` if a field is out of its range.
+    pub fn parse(raw: &RawHead, lines_left: u64) -> Option<Head> {
+        let kind = match raw.kind {
+            1 => RecordKind::Part,
+            2 => RecordKind::Commit,
+            _ => return None,
+        };
+        let (lines, entries) = (raw.lines.get(), raw.entries.get());
+        let entry_lines = (u64::from(entries.saturating_sub(1)) * ENTRY as u64).div_ceil(LINE);
+        let sound = lines > 0
+            && u64::from(lines) <= lines_left
+            && 1 + entry_lines <= u64::from(lines)
+            && (kind == RecordKind::Part) == (raw.sequence.get() == 0)
+            && raw.flags & !FLAG_BATCH_START == 0;
+        sound.then(|| Head {
+            group: raw.group.get(),
+            sequence: raw.sequence.get(),
+            lines,
+            entries,
+            part: raw.part.get(),
+            kind,
+            flags: raw.flags,
+        })
+    }
+
+    /// Where the entries after the first stand, in bytes from the record's start: they fill its last lines.
+    pub fn tail_offset(&self) -> u64 {
+        u64::from(self.lines) * LINE - self.tail_lines() * LINE
+    }
+
+    /// How many lines the entries after the first fill.
+    pub fn tail_lines(&self) -> u64 {
+        tail_lines(usize::from(self.entries))
+    }
+}
+
+/// How many lines the entries after the first fill, of `entries` in all.
+pub fn tail_lines(entries: usize) -> u64 {
+    (entries.saturating_sub(1) * ENTRY).div_ceil(LINE as usize) as u64
+}
+
+/// What an entry asks for. Numbers from 16 up are those of the namespace, whose payload holds their operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum EntryKind {
+    /// Payload at `offset` of the file.
+    Write = 1,
+    /// The file is `offset` bytes long from here on.
+    Truncate = 2,
+    /// The payload tells which host file `file` stands for.
+    Identify = 3,
+    /// The payload names a regular file that the group creates.
+    Create = 16,
+}
+
+/// An entry as it stands on media.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Default)]
+#[repr(C)]
+pub struct RawEntry {
+    payload_checksum: U64,
+    offset: U64,
+    file: U64,
+    length: U32,
+    line: U16,
+    kind: u8,
+    reserved: u8,
+}
+const _: () = assert!(size_of::<RawEntry>() == ENTRY);
+const _: () = assert!(HEAD + ENTRY == LINE as usize);
+
+/// One operation of a group on one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Over the payload, under the group and the payload's place.
+    pub payload_checksum: u64,
+    /// Offset in the file in bytes, or the new size.
+    pub offset: u64,
+    /// The file, as an `Identify` or `Create` entry named it.
+    pub file: u64,
+    /// Bytes of payload.
+    pub length: u32,
+    /// The line of the record at which the payload begins.
+    pub line: u16,
+    /// What is asked for.
+    pub kind: EntryKind,
+}
+
+impl Entry {
+    /// The bytes to be written.
+    pub fn to_raw(self) -> RawEntry {
+        RawEntry {
+            payload_checksum: U64::new(self.payload_checksum),
+            offset: U64::new(self.offset),
+            file: U64::new(self.file),
+            length: U32::new(self.length),
+            line: U16::new(self.line),
+            kind: self.kind as u8,
+            reserved: 0,
+        }
+    }
+
+    /// Checks an entry of a record whose checksum has been compared. `None` if it is impossible all the same.
+    pub fn checked(raw: &RawEntry, head: &Head) -> Option<Entry> {
+        let kind = match raw.kind {
+            1 => EntryKind::Write,
+            2 => EntryKind::Truncate,
+            3 => EntryKind::Identify,
+            16 => EntryKind::Create,
+            _ => return None,
+        };
+        let (length, line) = (raw.length.get(), raw.line.get());
+        let end_line = u64::from(line) + u64::from(length).div_ceil(LINE);
+        let payload_fits = length == 0 || (line >= 1 && end_line <= u64::from(head.lines) - head.tail_lines());
+        let offset_fits = raw.offset.get().checked_add(u64::from(length)).is_some_and(|end| end <= i64::MAX as u64);
+        (payload_fits && offset_fits && raw.reserved == 0).then(|| Entry {
+            payload_checksum: raw.payload_checksum.get(),
+            offset: raw.offset.get(),
+            file: raw.file.get(),
+            length,
+            line,
+            kind,
+        })
+    }
+}
+
+/// The checksum of a record: its head after the checksum, its first entry, then the entries at its end.
+pub fn seal(seed: u64, first_line: &[u8; LINE as usize], tail: &[u8]) -> u64 {
+    let head = checksum(seed, &first_line[8..]);
+    if tail.is_empty() { head } else { checksum(head, tail) }
+}

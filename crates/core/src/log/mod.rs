@@ -1,0 +1,436 @@
+//! The log: where groups survive until their data are home.
+//!
+//! # Terms
+//!
+//! - *line*: 64 bytes; every record begins and ends at one. *Block*: what [`Region::write_through`] can write; records on
+//!   disks begin at one too.
+//! - *segment*: a run of lines, opened by a header, filled by one appender, freed and opened again as a whole.
+//! - *lane*: the chain of segments that one appender at a time fills. On persistent memory there are several, so that threads
+//!   do not meet; on a disk there is one, which committers share.
+//! - *record*: a head, entries, payloads. A *commit* record makes its group survive; a *part* is an earlier piece of the group.
+//! - *sequence*: the commit sequence number of a group, higher for each later commit. *Tail*: every group below it is home.
+//! - *batch*: the records that one fence or one synchronous write makes durable. The first of them says so.
+//! - *incarnation*: one life of the log, from an open to the next.
+//!
+//! # Invariants
+//!
+//! 1. A record is believed only if its checksum holds under the seed of volume, incarnation, segment sequence and position.
+//!    Hence no byte of an earlier life, an earlier lap or another place can ever be taken for a record.
+//! 2. A lane appends a batch only after everything before it in the lane is durable. Hence at a crash only the last batch of a
+//!    lane can be torn, and only of lanes of the last incarnation.
+//! 3. A commit record is written only when all parts of its group are durable.
+//! 4. Recovery verifies the payloads of the batches that can be torn; wipes the head of what it rejects; makes durable what it
+//!    accepts; then raises the incarnation; and only then is anything appended or served.
+//! 5. The tail is durable before any segment is opened again that held a group below it. All groups below the tail go in one write;
+//!    hence versions of a block go in commit order, and a commit record never goes before what it commits
+//!    (FCFS III-E, ordering properties 1 and 2).
+//! 6. A segment is free only when every group in it is below the tail, and no part in it belongs to a running group. A running
+//!    group holds no segment but those that contain its parts and the one it is writing.
+//! 7. A group appears among [`InFlight`] before it takes its sequence and until it is published. Hence every group below
+//!    [`Log::announce_tail`]'s result is published when that returns.
+//! 8. The segment that follows another in its lane tells where that one ended, and a batch tells that all before it was durable:
+//!    a gap before either is rot, and an error.
+//!
+//! # States of a segment
+//!
+//! ```text
+//!           acquire             leave                  release (tail passed, no live parts)
+//!   Free ------------> Open ------------> Sealed ------------------------------> Free
+//! ```
+//!
+//! `acquire` and `leave` are the lane's; `release` is the checkpoint's, in [`Log::release_below`].
+//!
+//! Sources: per-block logs and commit by one record are Libnvmmio's (section 3), the orders of freeing FCFS's (III-E). Records
+//! that prove themselves by a checksum stand in the place of FCFS's valid flag (III-D), which non-temporal stores would break.
+
+pub mod batch;
+pub mod checksum;
+mod in_flight;
+pub mod lane;
+pub mod layout;
+pub mod scan;
+mod segment;
+pub mod verify;
+
+pub use in_flight::InFlight;
+pub use segment::{Segment, SegmentState};
+
+use std::sync::{Arc, OnceLock};
+
+use wholly_media::Region;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::{Error, Result};
+use crate::site;
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use layout::{LINE, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
+use segment::SegmentTable;
+
+/// Sequences and group ids hold the incarnation above this many bits, so that neither ever repeats.
+const INCARNATION_SHIFT: u32 = 40;
+
+/// The first sequence, and the first group id, of an incarnation.
+pub fn first_of(incarnation: u64) -> u64 {
+    (incarnation << INCARNATION_SHIFT) | 1
+}
+
+/// How large a log is and may grow.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    /// Bytes of a segment: a power of two from 4 KiB to 2 MiB.
+    pub segment_bytes: u64,
+    /// Number of segments that the log is made with, and keeps.
+    pub min_segments: u32,
+    /// Number of segments up to which it grows before groups wait for a checkpoint.
+    pub max_segments: u32,
+}
+
+/// What the log did since it was opened.
+#[derive(Default, Debug)]
+pub struct Counters {
+    /// Bytes written to the log.
+    pub bytes: AtomicU64,
+    /// Fences on persistent memory.
+    pub fences: AtomicU64,
+    /// Synchronous writes and syncs on a disk.
+    pub syncs: AtomicU64,
+}
+
+/// The log of one store. See the head of this module.
+pub struct Log {
+    region: Arc<dyn Region>,
+    geometry: Geometry,
+    block: u64,
+    volume_seed: u64,
+    table: SegmentTable,
+    superblock: Mutex<Superblock>,
+    volume_id: [u8; 16],
+    incarnation: u64,
+    next_sequence: AtomicU64,
+    next_segment: AtomicU64,
+    announced: AtomicU64,
+    rot: verify::Rot,
+    in_flight: Arc<InFlight>,
+    low_water: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// What was done, for `stat` and benchmarks.
+    pub counters: Counters,
+}
+
+impl Log {
+    /// Writes an empty log into `region`, which must be empty; it survives when this returns.
+    pub fn format(region: &dyn Region, geometry: Geometry, volume_id: [u8; 16], fs_id: [u8; 16]) -> Result<()> {
+        let block = u64::from(region.guarantees().block).max(LINE);
+        assert!(geometry.segment_bytes.is_power_of_two() && geometry.segment_bytes >= block * 2);
+        region.set_len(site::LOG_FORMAT, SEGMENTS_START + u64::from(geometry.min_segments) * geometry.segment_bytes)?;
+        let superblock = Superblock {
+            volume_id,
+            fs_id,
+            generation: 1,
+            incarnation: 0,
+            tail: first_of(0),
+            checkpointing: first_of(0),
+            segment_bytes: geometry.segment_bytes,
+            block: block as u32,
+        };
+        write_superblock(region, site::LOG_FORMAT, &superblock)
+    }
+
+    /// Takes over the log that `scan` found, in the incarnation that is already durable in `superblock`.
+    pub(crate) fn new(region: Arc<dyn Region>, geometry: Geometry, superblock: Superblock) -> Self {
+        let segments = segments_in(&*region, superblock.segment_bytes);
+        let incarnation = superblock.incarnation;
+        Log {
+            geometry: Geometry { segment_bytes: superblock.segment_bytes, ..geometry },
+            block: u64::from(superblock.block),
+            volume_seed: volume_seed(&superblock.volume_id),
+            table: SegmentTable::new(segments),
+            volume_id: superblock.volume_id,
+            incarnation,
+            next_sequence: AtomicU64::new(first_of(incarnation)),
+            next_segment: AtomicU64::new(1),
+            announced: AtomicU64::new(superblock.tail),
+            superblock: Mutex::new(superblock),
+            rot: verify::Rot::default(),
+            in_flight: Arc::new(InFlight::new()),
+            low_water: OnceLock::new(),
+            counters: Counters::default(),
+            region,
+        }
+    }
+
+    /// Whether commits are stores and fences rather than synchronous writes.
+    pub fn is_pmem(&self) -> bool {
+        self.region.guarantees().is_pmem()
+    }
+
+    /// The medium.
+    pub fn region(&self) -> &dyn Region {
+        &*self.region
+    }
+
+    /// An id that no group ever had. Ids and sequences are one row of numbers, so that the id of a group that is visible before it
+    /// commits tells its place among those that committed before it began.
+    pub fn new_group(&self) -> u64 {
+        self.next_sequence.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// The groups between taking their sequence and being published.
+    pub fn in_flight(&self) -> &Arc<InFlight> {
+        &self.in_flight
+    }
+
+    /// Takes the next commit sequence number. The caller is [in flight](Self::in_flight).
+    pub(crate) fn take_sequence(&self) -> u64 {
+        self.next_sequence.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// The lowest sequence that a group which enters now can get.
+    pub(crate) fn sequence_bound(&self) -> u64 {
+        self.next_sequence.load(Ordering::SeqCst)
+    }
+
+    /// The tail that the running or last checkpoint aims at: a file identified below it is identified again by its next group.
+    pub(crate) fn announced_tail(&self) -> u64 {
+        self.announced.load(Ordering::SeqCst)
+    }
+
+    /// Announces that a checkpoint is about to take every group home that has committed by now, and returns the sequence
+    /// below which all groups are published (invariant 7). Groups that commit later see the announcement.
+    pub fn announce_tail(&self) -> u64 {
+        let target = self.sequence_bound();
+        self.announced.store(target, Ordering::SeqCst);
+        self.in_flight.wait_below(target);
+        target
+    }
+
+    /// Every group below this is home.
+    pub fn tail(&self) -> u64 {
+        self.superblock.lock().unwrap().tail
+    }
+
+    /// The highest sequence of a group that has bytes in the log, 0 if there is none.
+    pub fn highest_sequence(&self) -> u64 {
+        (0..self.segment_count())
+            .map(|index| self.segment(index))
+            .filter(|s| s.state() != SegmentState::Free)
+            .map(|s| s.last_sequence())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// A copy of the superblock in force.
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.lock().unwrap().clone()
+    }
+
+    /// Makes it durable that home files of groups below `target` are about to be touched.
+    pub fn begin_checkpoint(&self, target: u64) -> Result<()> {
+        self.update_superblock(site::CHECKPOINT_BEGIN, |superblock| superblock.checkpointing = target)
+    }
+
+    /// Makes it durable that every group below `tail` is home, and frees the segments that nobody needs any more
+    /// (invariants 5 and 6). Their homes must be durable. Returns the number of segments freed.
+    pub fn release_below(&self, tail: u64) -> Result<usize> {
+        self.update_superblock(site::CHECKPOINT_TAIL, |superblock| {
+            assert!(tail >= superblock.tail, "the tail never moves back");
+            superblock.tail = tail;
+        })?;
+        Ok(self.table.release_below(tail))
+    }
+
+    fn update_superblock(&self, at: wholly_media::Site, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+        let mut superblock = self.superblock.lock().unwrap();
+        let mut next = superblock.clone();
+        next.generation += 1;
+        change(&mut next);
+        write_superblock(&*self.region, at, &next)?;
+        self.count_barrier();
+        *superblock = next;
+        Ok(())
+    }
+
+    /// A free segment, opened for `lane`; `None` when none is free. See [`grow`](Self::grow).
+    pub(crate) fn acquire_segment(&self) -> Option<u32> {
+        let index = self.table.acquire();
+        if let Some(wake) = self.low_water.get() {
+            let (segments, free) = self.table.count();
+            if free < segments / 2 {
+                wake();
+            }
+        }
+        index
+    }
+
+    /// `wake` is called whenever a segment is taken and fewer than half are left. Set once.
+    pub(crate) fn on_low_water(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.low_water.set(wake);
+    }
+
+    /// Number of segments, and how many of them are free.
+    pub fn segments(&self) -> (u32, u32) {
+        self.table.count()
+    }
+
+    /// Whether the log may still grow before groups wait.
+    pub fn may_grow(&self) -> bool {
+        self.segments().0 < self.geometry.max_segments
+    }
+
+    /// Adds `segments` segments. They are durable when this returns.
+    ///
+    /// # Errors
+    /// `ENOSPC` of the host file system.
+    pub fn grow(&self, segments: u32) -> Result<()> {
+        self.table.grow(segments, |count| {
+            let len = SEGMENTS_START + u64::from(count) * self.geometry.segment_bytes;
+            self.region.set_len(site::LOG_GROW, len).map_err(Error::from)
+        })
+    }
+
+    /// Gives back the free segments at the end, down to the size that the log was made with.
+    pub fn shrink(&self) -> Result<()> {
+        self.table.shrink(self.geometry.min_segments, |count| {
+            let len = SEGMENTS_START + u64::from(count) * self.geometry.segment_bytes;
+            self.region.set_len(site::LOG_SHRINK, len).map_err(Error::from)
+        })
+    }
+
+    /// The segment that holds byte `position`.
+    #[inline]
+    pub(crate) fn segment_of(&self, position: u64) -> u32 {
+        ((position - SEGMENTS_START) / self.geometry.segment_bytes) as u32
+    }
+
+    /// What is known of segment `index`.
+    #[inline]
+    pub(crate) fn segment(&self, index: u32) -> &Segment {
+        self.table.get(index)
+    }
+
+    /// Number of segments in use or free.
+    pub(crate) fn segment_count(&self) -> u32 {
+        self.table.count().0
+    }
+
+    /// First byte of a segment.
+    pub(crate) fn segment_start(&self, index: u32) -> u64 {
+        SEGMENTS_START + u64::from(index) * self.geometry.segment_bytes
+    }
+
+    /// Where the first record of a segment stands.
+    pub(crate) fn records_start(&self, index: u32) -> u64 {
+        self.segment_start(index) + self.block
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.geometry.segment_bytes
+    }
+
+    /// The most payload bytes that one record can hold in one entry.
+    pub(crate) fn record_capacity(&self) -> u64 {
+        self.geometry.segment_bytes - self.block - LINE
+    }
+
+    pub(crate) fn block(&self) -> u64 {
+        self.block
+    }
+
+    pub(crate) fn volume_seed(&self) -> u64 {
+        self.volume_seed
+    }
+
+    /// A number that no segment of this incarnation had.
+    pub(crate) fn new_segment_sequence(&self) -> u64 {
+        self.next_segment.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A lane leaves a segment whose records end at `end`. Returns what the header of its next segment tells of it.
+    fn seal_segment(&self, index: u32, sequence: u64, end: u64) -> layout::Previous {
+        let segment = self.segment(index);
+        segment.seal(end);
+        layout::Previous { sequence, last: segment.last_sequence(), end: (end - self.segment_start(index)) as u32 }
+    }
+
+    pub(crate) fn segment_seed(&self, sequence: u64) -> u64 {
+        checksum::segment_seed(&self.volume_id, self.incarnation, sequence)
+    }
+
+    /// The life of this log.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    pub(crate) fn count_bytes(&self, bytes: u64) {
+        // A plain load and store would do if lanes counted for themselves; the lanes add once per commit.
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_barrier(&self) {
+        let counter = if self.is_pmem() { &self.counters.fences } else { &self.counters.syncs };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The seed of what belongs to the volume as a whole.
+pub(crate) fn volume_seed(volume_id: &[u8; 16]) -> u64 {
+    checksum::checksum(0x564f_4c55_4d45_2121, volume_id)
+}
+
+/// Number of whole segments in a region.
+pub(crate) fn segments_in(region: &dyn Region, segment_bytes: u64) -> u32 {
+    (region.len().saturating_sub(SEGMENTS_START) / segment_bytes) as u32
+}
+
+/// Writes a superblock into the slot of its generation; it survives when this returns.
+pub(crate) fn write_superblock(region: &dyn Region, at: wholly_media::Site, superblock: &Superblock) -> Result<()> {
+    let block = u64::from(superblock.block).max(size_of::<RawSuperblock>() as u64);
+    let mut bytes = vec![0u8; block as usize];
+    bytes[..size_of::<RawSuperblock>()].copy_from_slice(superblock.to_raw().as_bytes());
+    region.write_through(at, superblock.slot_offset(), &bytes)?;
+    Ok(())
+}
+
+/// Reads the superblock in force: the valid slot with the higher generation.
+///
+/// # Errors
+/// [`Error::NotAStore`] where neither slot is ours, [`Error::Unsupported`] for a newer format, [`Error::Corrupt`] where both are ours and rotten.
+pub(crate) fn read_superblock(region: &dyn Region) -> Result<Superblock> {
+    if region.len() < SEGMENTS_START {
+        return Err(Error::corrupt("superblock", format!("the log is only {} bytes long", region.len())));
+    }
+    let mut found: Option<Superblock> = None;
+    let mut faults = Vec::new();
+    for slot in 0..2 {
+        let mut bytes = [0u8; 128];
+        region.read_uncached(slot * SUPERBLOCK_SLOT, &mut bytes)?;
+        let raw = RawSuperblock::read_from_bytes(&bytes).expect("128 bytes");
+        match Superblock::checked(&raw) {
+            Ok(superblock) if superblock.generation % 2 != slot => faults.push(SuperblockFault::Geometry),
+            Ok(superblock) => {
+                if found.as_ref().is_none_or(|best| best.generation < superblock.generation) {
+                    found = Some(superblock);
+                }
+            }
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if let Some(superblock) = found {
+        return Ok(superblock);
+    }
+    for fault in &faults {
+        match fault {
+            SuperblockFault::Version(version) => {
+                return Err(Error::unsupported(format!("log format {version}; this program knows format 1")));
+            }
+            SuperblockFault::Features(bits) => {
+                return Err(Error::unsupported(format!("log features {bits:#x}; a newer program is needed")));
+            }
+            _ => {}
+        }
+    }
+    if faults.iter().all(|fault| *fault == SuperblockFault::Foreign) {
+        return Err(Error::NotAStore("the log has no superblock".into()));
+    }
+    Err(Error::corrupt("superblock", "no copy has a valid checksum"))
+}

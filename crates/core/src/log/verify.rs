@@ -1,0 +1,88 @@
+//! Payloads of earlier lives are verified at their first read, a segment at a time.
+
+use std::ops::Range;
+
+use super::Log;
+use super::checksum::payload_checksum;
+use super::layout::{Entry, LINE};
+use super::scan::{SegmentReader, records};
+use crate::error::{Error, Result};
+use crate::sync::{AtomicU8, Mutex, Ordering};
+
+/// Ranges of the log that are rotten.
+#[derive(Default)]
+pub(super) struct Rot {
+    any: AtomicU8,
+    ranges: Mutex<Vec<Range<u64>>>,
+}
+
+impl Log {
+    /// Copies payload bytes from the log.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the bytes belong to a payload whose checksum does not hold.
+    #[inline]
+    pub(crate) fn read_payload(&self, position: u64, buf: &mut [u8]) -> Result<()> {
+        let index = self.segment_of(position);
+        if !self.segment(index).is_verified() {
+            self.verify_segment(index)?;
+        }
+        if self.rot.any.load(Ordering::Relaxed) != 0 {
+            self.check_rot(position..position + buf.len() as u64)?;
+        }
+        self.region().read(position, buf)?;
+        Ok(())
+    }
+
+    #[cold]
+    fn verify_segment(&self, index: u32) -> Result<()> {
+        let segment = self.segment(index);
+        // Held throughout, so that nobody serves what is still being verified.
+        let mut rot = self.rot.ranges.lock().unwrap();
+        if segment.is_verified() {
+            return Ok(());
+        }
+        let mut reader = SegmentReader::new(self.region(), self.segment_start(index), self.segment_bytes());
+        let mut payload = Vec::new();
+        for record in records(&mut reader, segment.seed(), self.records_start(index), segment.end())? {
+            for entry in &record.entries {
+                if !holds(&mut reader, &record.head, record.position, entry, &mut payload)? {
+                    let start = record.position + u64::from(entry.line) * LINE;
+                    rot.push(start..start + u64::from(entry.length));
+                    self.rot.any.store(1, Ordering::Relaxed);
+                }
+            }
+        }
+        segment.set_verified();
+        Ok(())
+    }
+
+    #[cold]
+    fn check_rot(&self, range: Range<u64>) -> Result<()> {
+        let ranges = self.rot.ranges.lock().unwrap();
+        match ranges.iter().find(|rot| rot.start < range.end && range.start < rot.end) {
+            None => Ok(()),
+            Some(rot) => Err(Error::corrupt(
+                format!("log, bytes {} to {}", rot.start, rot.end),
+                "the payload of a committed group does not match its checksum",
+            )),
+        }
+    }
+}
+
+/// Whether an entry's payload matches its checksum.
+pub(super) fn holds(
+    reader: &mut SegmentReader<'_>,
+    head: &super::layout::Head,
+    record: u64,
+    entry: &Entry,
+    scratch: &mut Vec<u8>,
+) -> Result<bool> {
+    let position = record + u64::from(entry.line) * LINE;
+    scratch.resize(entry.length as usize, 0);
+    if entry.length > 0 {
+        reader.read(position, scratch)?;
+    }
+    // An entry without payload was checksummed where its payload would have begun, which nobody knows any more.
+    Ok(entry.length == 0 || entry.payload_checksum == payload_checksum(head.group, position, scratch))
+}

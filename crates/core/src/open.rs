@@ -1,0 +1,89 @@
+//! Stores over real directories: making one, opening one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use wholly_media::host::{HomeError, HostDir, HostOptions, StoreHome};
+
+use crate::error::{Error, Result};
+use crate::hostdir::{Options, Store};
+use crate::site;
+
+/// The log's file in the store's folder.
+const LOG: &str = "log";
+
+impl Store {
+    /// Makes the directory `dir` a store: creates `.wholly` in it. On return that survives a crash; after a crash before it, there is none.
+    /// Files in the directory stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyAStore`]; of the file system, `ENOSPC` among them.
+    pub fn init(dir: impl AsRef<Path>, options: &Options) -> Result<()> {
+        Self::init_with(dir, options, HostOptions::default())
+    }
+
+    /// Like [`init`](Self::init), on a medium of the caller's choice.
+    ///
+    /// # Errors
+    /// Those of [`init`](Self::init).
+    pub fn init_with(dir: impl AsRef<Path>, options: &Options, host: HostOptions) -> Result<()> {
+        let dir = dir.as_ref();
+        let host = Arc::new(HostDir::open(dir, host)?);
+        let mut volume_id = [0u8; 16];
+        rustix::rand::getrandom(&mut volume_id[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| wholly_media::Error::new("getrandom", "volume id", errno))?;
+        let mut failed = None;
+        let made = StoreHome::create(&host, |home| {
+            let region = home.create_region(site::LOG_FORMAT, LOG, 0)?;
+            Store::format_on(&*region, &*host, options, volume_id).map_err(|error| {
+                let errno = Errno::from_raw_os_error(error.errno());
+                failed = Some(error);
+                wholly_media::Error::new("format", LOG, errno)
+            })
+        });
+        match (made, failed) {
+            (Ok(_), _) => Ok(()),
+            (Err(_), Some(error)) => Err(error),
+            (Err(HomeError::Media(error)), None) if error.errno == Errno::EXIST => {
+                Err(Error::AlreadyAStore(dir.display().to_string()))
+            }
+            (Err(error), None) => Err(home_error(error, dir)),
+        }
+    }
+
+    /// Opens the store in `dir`, recovers it and owns it. What was committed before any crash is served when this returns.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has it open; [`Error::Corrupt`], [`Error::Unsupported`].
+    pub fn open(dir: impl AsRef<Path>) -> Result<Store> {
+        Self::open_with(dir, Options::default(), HostOptions::default())
+    }
+
+    /// Like [`open`](Self::open), with options, on a medium of the caller's choice. The segment size is the one that the store was made with.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_with(dir: impl AsRef<Path>, options: Options, host: HostOptions) -> Result<Store> {
+        let dir = dir.as_ref();
+        let host = Arc::new(HostDir::open(dir, host)?);
+        let home = StoreHome::open(&host).map_err(|error| home_error(error, dir))?;
+        home.clear_staged()?;
+        let region = home.open_region(LOG)?;
+        Self::open_on(region, host, options, Some(Box::new(home)))
+    }
+}
+
+fn home_error(error: HomeError, dir: &Path) -> Error {
+    match error {
+        HomeError::Busy(busy) => Error::Busy(
+            dir.display().to_string(),
+            match busy.pid {
+                Some(pid) => format!("process {pid} has the store open"),
+                None => "another process has the store open".into(),
+            },
+        ),
+        HomeError::Media(error) if error.errno == Errno::NOENT => Error::NotAStore(dir.display().to_string()),
+        HomeError::Media(error) => Error::Media(error),
+    }
+}

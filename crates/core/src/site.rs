@@ -1,0 +1,72 @@
+//! Every place in this crate that changes or orders persistent bytes, by name.
+//!
+//! The crash explorer drops each one in turn and asks that some workload notices; it also asks that a crash was tried at each.
+
+use wholly_media::Site;
+
+macro_rules! sites {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: Site = Site($text);)*
+        /// All of them.
+        pub const ALL: &[Site] = &[$($name),*];
+    };
+}
+
+sites! {
+    /// The first superblock and the first segments.
+    LOG_FORMAT = "log.format";
+    /// More segments.
+    LOG_GROW = "log.grow";
+    /// Fewer segments.
+    LOG_SHRINK = "log.shrink";
+    /// The header of a segment that a lane opens.
+    SEGMENT_HEADER = "lane.segment-header";
+    /// A payload, appended to a lane while its group runs.
+    LANE_PAYLOAD = "lane.payload";
+    /// The entries at the end of a record.
+    LANE_ENTRIES = "lane.entries";
+    /// The first line of a part.
+    LANE_PART = "lane.part";
+    /// Parts are durable before their commit record is written.
+    LANE_PARTS_FENCE = "lane.parts-fence";
+    /// The first line of a commit record.
+    LANE_COMMIT = "lane.commit";
+    /// The fence that makes a group survive.
+    LANE_COMMIT_FENCE = "lane.commit-fence";
+    /// A visible piece of an implicit group is durable in order.
+    LANE_PART_FENCE = "lane.part-fence";
+    /// The synchronous write that makes a batch of groups survive on a disk.
+    BATCH_WRITE = "batch.write";
+    /// Spilled parts are durable before their commit record is written.
+    SPILL_SYNC = "spill.sync";
+    /// Recovery wipes the head of a record that it rejects.
+    RECOVER_WIPE = "recover.wipe";
+    /// Recovery writes again what it accepts and may not be durable.
+    RECOVER_REWRITE = "recover.rewrite";
+    /// Recovery makes durable what it accepts.
+    RECOVER_FENCE = "recover.fence";
+    /// Recovery raises the incarnation.
+    RECOVER_INCARNATION = "recover.incarnation";
+    /// Recovery makes a file that a committed group created.
+    RECOVER_CREATE = "recover.create";
+    /// A file created by a group, not named yet.
+    CREATE_FILE = "create.file";
+    /// A created file gets its name.
+    CREATE_LINK = "create.link";
+    /// A checkpoint is about to touch home files.
+    CHECKPOINT_BEGIN = "checkpoint.begin";
+    /// A home file gets a new size.
+    CHECKPOINT_SIZE = "checkpoint.size";
+    /// Blocks of a home file are allocated before stores into them.
+    CHECKPOINT_ALLOCATE = "checkpoint.allocate";
+    /// Committed bytes go home.
+    CHECKPOINT_DATA = "checkpoint.data";
+    /// Home bytes stored into mappings are durable.
+    CHECKPOINT_FENCE = "checkpoint.fence";
+    /// Home files are durable.
+    CHECKPOINT_SYNC = "checkpoint.sync";
+    /// Names of created files are durable.
+    CHECKPOINT_SYNC_DIR = "checkpoint.sync-dir";
+    /// The tail moves.
+    CHECKPOINT_TAIL = "checkpoint.tail";
+}
