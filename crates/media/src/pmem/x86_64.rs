@@ -362,6 +362,7 @@ unsafe fn copy_with_edges<L: Line, F: Flush, const NT_WORDS: bool>(to: *mut u8, 
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::cell::RefCell;
 
     /// Every copy that this processor can do, by name.
     fn copies() -> Vec<(&'static str, Copy)> {
@@ -418,6 +419,54 @@ mod tests {
             data in proptest::collection::vec(any::<u8>(), 64..3000),
         ) {
             check(at, &data[skip..]);
+        }
+    }
+
+    thread_local! {
+        /// What was flushed, with the line's content at that moment, and which lines went past the caches.
+        static FLUSHED: RefCell<Vec<(usize, [u8; 64])>> = const { RefCell::new(Vec::new()) };
+        static PASSED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    }
+
+    struct Recorder;
+
+    impl Flush for Recorder {
+        unsafe fn flush(address: *mut u8) {
+            let line = address as usize & !63;
+            // SAFETY: the line lies inside the test's array, whose address was exposed for this.
+            FLUSHED.with_borrow_mut(|flushed| flushed.push((line, unsafe { *(line as *const [u8; 64]) })));
+        }
+    }
+
+    impl Line for Recorder {
+        unsafe fn store(to: *mut u8, from: *const u8) {
+            PASSED.with_borrow_mut(|passed| passed.push(to as usize));
+            // SAFETY: as promised to `store`.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, 64) }
+        }
+    }
+
+    /// No test of contents sees a flush that is missing, or too early: memory shows the bytes either way.
+    #[test]
+    fn each_line_is_flushed_once_after_its_last_store_or_goes_past_the_caches() {
+        let data: Vec<u8> = (0..700).map(|byte| byte as u8 | 1).collect();
+        for at in 64..136 {
+            for len in (0..200).chain([256, 300, 512, 640]) {
+                FLUSHED.take();
+                PASSED.take();
+                let mut lines = Box::new(Lines([0; 4096]));
+                let base = (&raw mut *lines).expose_provenance();
+                // SAFETY: the range and the words that it touches lie inside the array, which nobody else knows.
+                unsafe { copy::<Recorder, Recorder, false>((base + at) as *mut u8, data.as_ptr(), len) };
+                let flushed = FLUSHED.take();
+                let mut reached: Vec<usize> = flushed.iter().map(|&(line, _)| line).chain(PASSED.take()).collect();
+                reached.sort_unstable();
+                let touched: Vec<usize> = (at / 64..(at + len).div_ceil(64)).map(|line| base + line * 64).collect();
+                assert_eq!(reached, if len == 0 { vec![] } else { touched }, "{len} bytes at {at}");
+                for (line, then) in flushed {
+                    assert_eq!(then, lines.0[line - base..line - base + 64], "{len} bytes at {at}");
+                }
+            }
         }
     }
 
