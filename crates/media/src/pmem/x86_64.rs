@@ -1,22 +1,23 @@
 //! The instructions of x86-64 processors (see [`store`](super::store) for the plan of a copy).
 //!
-//! What was measured, in ns for a write to a random place of a mapped file in DRAM and a fence; first processor Intel Sapphire Rapids,
-//! second AMD EPYC 7003:
+//! What was measured, in ns for a write and a fence at random aligned places of a mapped file in DRAM (Intel: Sapphire Rapids,
+//! AMD: EPYC 7003, both virtual machines; an empty field was not measured):
 //!
 //! | bytes | 8 | 64 | 100 | 256 | 1 KiB | 4 KiB | 16 KiB |
 //! |---|---|---|---|---|---|---|---|
-//! | non-temporal (Intel) | 310 | 180 | 320 | 200 | 225 | 350 | 880 |
-//! | store, `clwb` (Intel) | 205 | 180 | 215 | | | | |
-//! | non-temporal, and `clwb` of the same line (Intel) | | | 750 | | | | |
-//! | non-temporal (AMD) | 110 | 112 | | 122 | 162 | 346 | 870 |
-//! | store, `clwb` (AMD) | | 180 | | 199 | 343 | 784 | 2444 |
+//! | Intel, non-temporal only | 300-330 | 180-190 | 300-330 | 195-205 | 220-235 | 340-380 | 830-970 |
+//! | Intel, edges stored and `clwb` | 200-220 | | 220-235 | | | | |
+//! | Intel, both in one line | | | 750-830 | | | | |
+//! | AMD, non-temporal only | | 112 | | 122 | 162 | 346 | 870 |
+//! | AMD, all stored and `clwb` | | 180 | | 199 | 343 | 784 | 2444 |
 //!
-//! - Whole lines: non-temporal everywhere. Stores of 64, 32, 16 and 8 bytes and `movdir64b` differ by less than the noise. One 64-byte
-//!   store is taken where the processor has it, since a line then never leaves half filled; else four of 16 bytes.
+//! - Whole lines: non-temporal. On Intel stores of 64, 32, 16 and 8 bytes differ by less than the noise, and `movdir64b` is no faster. One
+//!   64-byte store is taken where the processor has it, since a line then never leaves half filled; else four of 16 bytes.
 //! - Lines that are covered in part: a write-combining buffer that leaves half filled costs Intel half as much again as
-//!   `clwb`, AMD less.
-//! - Never both in one line: it costs four times as much.
-//! - The locked instructions for parts of words wait for all stores before them, so they come first.
+//!   `clwb`; on AMD non-temporal stores won from 8 bytes on.
+//! - Never both in one line.
+//! - The locked instructions for parts of words wait for all stores before them, so they come first: a write of 100 unaligned bytes
+//!   takes 240 ns instead of 430.
 //!
 //! The stores of lines are inline assembly: it needs no `target_feature`, so one generic body serves all processors, and
 //! the registers `zmm16` and up spare the `vzeroupper` that `zmm0` would cost.
