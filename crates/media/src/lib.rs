@@ -33,6 +33,8 @@ pub mod host;
 pub mod pmem;
 pub mod sim;
 mod sys;
+#[cfg(test)]
+mod test_dir;
 
 pub use error::{Error, Result};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
