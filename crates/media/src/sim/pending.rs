@@ -116,7 +116,7 @@ impl Effect {
     }
 
     /// The object that this changes, and the directory where it is a name.
-    fn touches(&self, id: ObjId) -> bool {
+    pub fn touches(&self, id: ObjId) -> bool {
         match self {
             Effect::Bytes { obj, .. }
             | Effect::Len { obj, .. }
@@ -231,6 +231,10 @@ impl Tracker {
     /// The number of events walked over.
     pub fn now(&self) -> u64 {
         self.now as u64
+    }
+
+    pub fn config(&self) -> &SimConfig {
+        &self.config
     }
 
     /// What a crash is certain to keep, with bytes beyond the ends of files and files without a name.
