@@ -13,6 +13,7 @@ mod point;
 mod reads;
 mod region;
 mod state;
+mod timeline;
 mod world;
 
 pub use choice::{Choice, ParseChoiceError, Pick};
@@ -23,4 +24,8 @@ pub use explore::{Exploration, ExploreLimits, Explorer, Tally};
 pub use image::{Image, Place};
 pub use point::Point;
 pub use reads::ReadSet;
+pub use timeline::{Row, RowState, Timeline};
 pub use world::World;
+
+#[cfg(test)]
+mod tests;
