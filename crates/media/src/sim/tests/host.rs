@@ -93,8 +93,50 @@ fn a_cut_takes_bytes_away_for_good() {
         set([b"data".to_vec(), b"da".to_vec(), b"da\0\0".to_vec()])
     );
     new.write_at(W, 3, b"!").unwrap();
+    // The page is written after the cut, or without it.
+    assert_eq!(
+        seen(&world, |image| file(image, "a").unwrap()),
+        set([&b"data"[..], b"da", b"da\0\0", b"dat!", b"da\0!"].map(<[u8]>::to_vec))
+    );
     new.sync(F).unwrap();
     assert_eq!(seen(&world, |image| file(image, "a").unwrap()), set([b"da\0!".to_vec()]));
+}
+
+#[test]
+fn bytes_that_are_kept_keep_the_cut_before_them() {
+    for model in [HostModel::Weak, HostModel::Ext4Ordered] {
+        let world = world(SimConfig { host: model, ..pmem() });
+        world.add_file("a", &[1; 24]);
+        let a = world.host().open(b"a", true).unwrap();
+        a.set_len(W, 2).unwrap();
+        a.set_len(W, 24).unwrap();
+        let map = a.map(24).unwrap().unwrap();
+        map.write(W, 8, &[2; 8]).unwrap();
+        map.fence(F).unwrap();
+        let parts = |image: &Image| {
+            let a = file(image, "a").unwrap();
+            (a.len(), a[0], a.get(8).copied(), a.get(16).copied())
+        };
+        assert_eq!(seen(&world, parts), set([(2, 1, None, None), (24, 1, Some(2), Some(0))]));
+        a.sync(F).unwrap();
+        assert_eq!(seen(&world, parts), set([(24, 1, Some(2), Some(0))]));
+    }
+}
+
+#[test]
+fn bytes_stored_beyond_the_durable_length_wait_for_the_length() {
+    let world = world(pmem());
+    world.add_file("a", &[1; 8]);
+    let a = world.host().open(b"a", true).unwrap();
+    a.set_len(W, 16).unwrap();
+    a.allocate(W, 0, 16).unwrap();
+    let map = a.map(16).unwrap().unwrap();
+    map.write(W, 8, &[2; 8]).unwrap();
+    map.fence(F).unwrap();
+    let (short, long) = ([1; 8].to_vec(), [[1; 8], [2; 8]].concat());
+    assert_eq!(seen(&world, |image| file(image, "a").unwrap()), set([short, long.clone()]));
+    a.sync(F).unwrap();
+    assert_eq!(seen(&world, |image| file(image, "a").unwrap()), set([long]));
 }
 
 #[test]

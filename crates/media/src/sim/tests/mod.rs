@@ -6,6 +6,7 @@ mod host;
 mod kill;
 mod pmem;
 mod protocol;
+mod random;
 
 use super::*;
 use crate::Site;
