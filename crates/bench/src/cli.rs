@@ -1,0 +1,234 @@
+//! Arguments, for every program that carries the benchmarks.
+
+use crate::harness::{self, Plan};
+use crate::place::{LoopFs, Medium};
+use crate::system::System;
+use crate::{Error, Report, Result, suites};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What `--help` says.
+pub const USAGE: &str = "\
+usage: bench SUITE [OPTIONS]
+
+Suites: groups
+
+  --json             print the raw rows as one JSON object
+  --case NAME        only this case; can be repeated
+  --system NAME      only this system and the base; can be repeated
+  --medium NAME      only this medium: pmem, ext4-loop, xfs-loop; can be repeated
+  --pmem DIR         use DIR as persistent memory: a DAX file system, or /dev/shm
+  --disk DIR         use the file system in DIR as a disk, in place of the loop devices
+  --scratch DIR      where the files below the loop devices are made (default /var/tmp)
+  --turns N          turns of each system (default 15)
+  --turn-ms N        aimed duration of a turn (default 200)
+  --files N          at most N files in a case: less memory, smaller working set
+  --seed N           seed of the random sequence (default 1)
+  --base NAME        the system that ratios refer to (default raw)
+  --tiny             a few groups only, to see that everything works
+";
+
+/// The parsed arguments.
+#[derive(Clone, Debug)]
+pub struct Options {
+    suite: String,
+    /// Whether the raw rows are wanted.
+    pub json: bool,
+    cases: Vec<String>,
+    systems: Vec<String>,
+    media: Vec<String>,
+    pmem: Option<PathBuf>,
+    disk: Option<PathBuf>,
+    scratch: PathBuf,
+    turns: Option<usize>,
+    turn_ms: Option<u64>,
+    files: Option<u32>,
+    seed: u64,
+    base: String,
+    tiny: bool,
+}
+
+impl Options {
+    /// Parses arguments, the program's name not among them.
+    ///
+    /// # Errors
+    /// A sentence for the person who typed them.
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Options> {
+        let mut options = Options {
+            suite: String::new(),
+            json: false,
+            cases: Vec::new(),
+            systems: Vec::new(),
+            media: Vec::new(),
+            pmem: None,
+            disk: None,
+            scratch: "/var/tmp".into(),
+            turns: None,
+            turn_ms: None,
+            files: None,
+            seed: 1,
+            base: "raw".into(),
+            tiny: false,
+        };
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| Error::from(format!("{argument} needs a value")));
+            match argument.as_str() {
+                "--json" => options.json = true,
+                "--tiny" => options.tiny = true,
+                "--case" => options.cases.push(value()?),
+                "--system" => options.systems.push(value()?),
+                "--medium" => options.media.push(value()?),
+                "--pmem" => options.pmem = Some(value()?.into()),
+                "--disk" => options.disk = Some(value()?.into()),
+                "--scratch" => options.scratch = value()?.into(),
+                "--turns" => options.turns = Some(number(&argument, &value()?)?),
+                "--turn-ms" => options.turn_ms = Some(number(&argument, &value()?)?),
+                "--files" => options.files = Some(number(&argument, &value()?)?),
+                "--seed" => options.seed = number(&argument, &value()?)?,
+                "--base" => options.base = value()?,
+                suite if !suite.starts_with('-') && options.suite.is_empty() => options.suite = argument,
+                _ => return Err(format!("unknown argument {argument}").into()),
+            }
+        }
+        if suites::by_name(&options.suite).is_none() {
+            return Err(format!("no suite {:?}; there are: {}", options.suite, suites::NAMES.join(", ")).into());
+        }
+        Ok(options)
+    }
+
+    /// What is to be run, for programs that choose their systems themselves.
+    ///
+    /// # Errors
+    /// If no case or no medium is left.
+    pub fn plan(&self) -> Result<Plan> {
+        let chosen = |names: &[String], name: &str| names.is_empty() || names.iter().any(|n| n == name);
+        let mut cases: Vec<_> = suites::by_name(&self.suite).unwrap_or_default().to_vec();
+        cases.retain(|case| chosen(&self.cases, case.name));
+        for case in &mut cases {
+            case.files = case.files.min(self.files.unwrap_or(u32::MAX)).max(case.updates as u32);
+            if self.tiny {
+                (case.files, case.file_bytes) = (case.files.min(4), case.file_bytes.min(1 << 20));
+            }
+        }
+        let mut media = vec![self.pmem.clone().map_or(Medium::Tmpfs, Medium::PmemDir)];
+        match &self.disk {
+            Some(dir) => media.push(Medium::DiskDir(dir.clone())),
+            None => media.extend([LoopFs::Ext4, LoopFs::Xfs].map(|fs| Medium::Loop(fs, self.scratch.clone()))),
+        }
+        media.retain(|medium| chosen(&self.media, &medium.name()));
+        if cases.is_empty() || media.is_empty() {
+            return Err("no such case or medium".into());
+        }
+        Ok(Plan {
+            cases,
+            media,
+            turns: self.turns.unwrap_or(if self.tiny { 2 } else { 15 }).max(1),
+            turn: Duration::from_millis(self.turn_ms.unwrap_or(200)),
+            seed: self.seed,
+            base: self.base.clone(),
+            tiny: self.tiny,
+        })
+    }
+
+    /// Runs the suite with those of `systems` that were asked for.
+    ///
+    /// # Errors
+    /// The first failure of a system.
+    pub fn run(&self, mut systems: Vec<Box<dyn System>>) -> Result<Report> {
+        let plan = self.plan()?;
+        if !self.systems.is_empty() {
+            systems.retain(|s| s.name() == self.base || self.systems.iter().any(|name| name == s.name()));
+        }
+        let mut progress = Progress::default();
+        harness::run(&plan, &mut systems, &mut |line| progress.show(line))
+    }
+}
+
+/// Parses `arguments`, runs them with `systems` and prints the report. What a `main` returns.
+///
+/// # Errors
+/// Wrong arguments, or the first failure of a system.
+pub fn main(arguments: impl IntoIterator<Item = String>, systems: Vec<Box<dyn System>>) -> Result<()> {
+    let arguments: Vec<String> = arguments.into_iter().collect();
+    let mut out = std::io::stdout().lock();
+    if arguments.iter().any(|argument| argument == "--help") {
+        out.write_all(USAGE.as_bytes())?;
+        return Ok(());
+    }
+    let options = Options::parse(arguments)?;
+    let report = options.run(systems)?;
+    if options.json {
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+    } else {
+        out.write_all(report.table().as_bytes())?;
+    }
+    Ok(())
+}
+
+fn number<T: std::str::FromStr>(argument: &str, value: &str) -> Result<T> {
+    value.parse().map_err(|_| format!("{argument} needs a number, not {value:?}").into())
+}
+
+/// One line on a terminal that is written over and over; nothing elsewhere.
+#[derive(Default)]
+struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    fn show(&mut self, line: &str) {
+        let mut err = std::io::stderr();
+        if err.is_terminal() {
+            let _ = write!(err, "\r\x1b[K{line}");
+            let _ = err.flush();
+            self.shown = true;
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options> {
+        Options::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn arguments_shape_the_plan() {
+        let plan =
+            parse("groups --case one_4k --medium xfs-loop --turns 3 --files 10 --turn-ms 5").unwrap().plan().unwrap();
+        assert_eq!(plan.cases.len(), 1);
+        assert_eq!(plan.cases[0].name, "one_4k");
+        assert_eq!(plan.media, [Medium::Loop(LoopFs::Xfs, "/var/tmp".into())]);
+        assert_eq!((plan.turns, plan.turn), (3, Duration::from_millis(5)));
+        let plan = parse("groups --files 1").unwrap().plan().unwrap();
+        assert!(plan.cases.iter().all(|case| case.files as usize >= case.updates), "a group needs its files");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (line, expected) in [
+            ("", "no suite"),
+            ("nonsense", "nonsense"),
+            ("groups --turns", "--turns needs a value"),
+            ("groups --turns x", "number"),
+            ("groups --frobnicate", "--frobnicate"),
+            ("groups more", "more"),
+        ] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+        assert!(parse("groups --case x").unwrap().plan().is_err());
+    }
+}

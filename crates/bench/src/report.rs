@@ -1,0 +1,177 @@
+//! Machine and rows, as JSON and as a table.
+
+use crate::place::Medium;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Version of the JSON output. Raised when a field changes its meaning or goes.
+pub const OUTPUT_VERSION: u32 = 1;
+
+/// What a run prints.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`OUTPUT_VERSION`].
+    pub output_version: u32,
+    /// What it was measured on.
+    pub machine: Machine,
+    /// One row for each case, medium and system.
+    pub rows: Vec<Row>,
+    /// What was not measured, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+/// What the rows were measured on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model of the processor.
+    pub cpu: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// The media.
+    pub media: Vec<MediumFacts>,
+    /// The emulator of persistent memory's speed, `null` where memory is as fast as it is.
+    pub emulator: Option<String>,
+    /// Settings of the run and, as `system.setting`, of the systems.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What is known of a medium.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MediumFacts {
+    /// As in the rows.
+    pub name: String,
+    /// A line for people.
+    pub description: String,
+    /// Whether it stands in for something else.
+    pub emulated: bool,
+}
+
+/// One system's figures for one case on one medium. `None` (`null`) where a field has no meaning or the system cannot tell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The suite.
+    pub suite: String,
+    /// The case.
+    pub case: String,
+    /// The system.
+    pub system: String,
+    /// The medium, as in [`Machine::media`].
+    pub medium: String,
+    /// Threads that run groups.
+    pub threads: u32,
+    /// Mean bytes of one update; a group has one or more.
+    pub value_bytes: u64,
+    /// Groups in all turns together.
+    pub groups: u64,
+    /// Median over turns of wall time per group.
+    pub ns_per_group: f64,
+    /// 99th percentile of a group, from turns of their own.
+    pub p99_ns: Option<f64>,
+    /// Bytes written to the medium; on disks what the block device was told to write.
+    pub bytes_written_per_group: Option<f64>,
+    /// Fences with stores before them.
+    pub fences_per_group: Option<f64>,
+    /// System calls that wait for a device.
+    pub syncs_per_group: Option<f64>,
+    /// Median over turns of processor time of all threads.
+    pub cpu_ns_per_group: f64,
+    /// Median of [`ns_per_group`](Self::ns_per_group) over that of the base; `None` for a medium that the base did not run on.
+    pub ratio: Option<f64>,
+    /// The system that [`ratio`](Self::ratio) refers to.
+    pub base: String,
+    /// Whether checkpoints are left for a time outside the clock.
+    pub deferred: bool,
+}
+
+/// Something that was not measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The case.
+    pub case: String,
+    /// The medium.
+    pub medium: String,
+    /// The system, `None` for all of them.
+    pub system: Option<String>,
+    /// Why.
+    pub reason: String,
+}
+
+impl Machine {
+    /// The facts of this machine.
+    pub fn this(media: &[Medium]) -> Machine {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = info.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
+        Machine {
+            cpu: model.unwrap_or("unknown").trim().to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            media: media
+                .iter()
+                .map(|m| MediumFacts { name: m.name(), description: m.description(), emulated: m.emulated() })
+                .collect(),
+            emulator: None,
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
+impl Report {
+    /// The report as a table for people.
+    pub fn table(&self) -> String {
+        let mut out = String::new();
+        let machine = &self.machine;
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
+        for medium in &machine.media {
+            let emulated = if medium.emulated { " (emulated)" } else { "" };
+            let _ = writeln!(out, "{}: {}{emulated}", medium.name, medium.description);
+        }
+        let mut before = ("", "");
+        for row in &self.rows {
+            if before != (&row.case, &row.medium) {
+                before = (&row.case, &row.medium);
+                let _ = writeln!(
+                    out,
+                    "\n{} / {} on {}: {} B an update\n{:<16}{:>12}{:>9}{:>12}{:>12}{:>11}{:>8}{:>7}",
+                    row.suite,
+                    row.case,
+                    row.medium,
+                    row.value_bytes,
+                    "",
+                    "ns/group",
+                    format!("/{}", row.base),
+                    "p99 ns",
+                    "cpu ns",
+                    "bytes",
+                    "fences",
+                    "syncs"
+                );
+            }
+            let _ = writeln!(
+                out,
+                "{:<16}{:>12.0}{:>9}{:>12}{:>12.0}{:>11}{:>8}{:>7}{}",
+                row.system,
+                row.ns_per_group,
+                cell(row.ratio, 2),
+                cell(row.p99_ns, 0),
+                row.cpu_ns_per_group,
+                cell(row.bytes_written_per_group, 0),
+                cell(row.fences_per_group, 2),
+                cell(row.syncs_per_group, 2),
+                if row.deferred { "  deferred" } else { "" }
+            );
+        }
+        for skipped in &self.skipped {
+            let system = skipped.system.as_deref().unwrap_or("all systems");
+            let _ = writeln!(out, "\nskipped {} on {}, {system}: {}", skipped.case, skipped.medium, skipped.reason);
+        }
+        out
+    }
+}
+
+fn cell(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+}

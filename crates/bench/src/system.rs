@@ -1,0 +1,94 @@
+//! The trait that each measured system implements.
+
+use crate::Result;
+use crate::place::Place;
+use crate::workload::{Case, Payload, Sequence, Update};
+use hdrhistogram::Histogram;
+use std::time::Instant;
+
+/// What a system has done since it was prepared. `None` where the system cannot tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes that it wrote to the medium, logs and checkpoints included. On disks the harness asks the device instead.
+    pub bytes_written: Option<u64>,
+    /// Fences with stores before them.
+    pub fences: Option<u64>,
+    /// System calls that wait for a device: `fsync` and its kind, and synchronous writes.
+    pub syncs: Option<u64>,
+}
+
+/// What the harness must know of a system that is ready.
+#[derive(Clone, Debug, Default)]
+pub struct Ready {
+    /// Capacity of the log in bytes, if there is one: a turn writes at least three times as much.
+    pub log_bytes: u64,
+    /// Whether checkpoints are left for a time outside the clock. Rows say so.
+    pub deferred: bool,
+    /// Settings that matter to a reader of the figures: name and value.
+    pub settings: Vec<(String, String)>,
+}
+
+/// Whether a system can run a case.
+#[derive(Clone, Debug)]
+pub enum Prepared {
+    /// It can.
+    Ready(Ready),
+    /// It cannot, and why.
+    Skipped(String),
+}
+
+/// A system that is measured: ours, a bound, or a peer.
+///
+/// The harness calls [`prepare`](Self::prepare), then many turns, then [`finish`](Self::finish), for each case on each medium.
+pub trait System {
+    /// Its name in reports.
+    fn name(&self) -> &'static str;
+
+    /// Makes the files of `case`, filled with zeros, and whatever else the system needs, in the empty directory
+    /// `place.dir`. After that no group may pay for something that happens only once (page faults, allocation).
+    fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared>;
+
+    /// Overwrites the ranges in `group` with their new bytes, atomically and durably by the system's own standard.
+    fn run_group(&mut self, group: &[Update], payload: &Payload) -> Result<()>;
+
+    /// Brings the log back to what it held at the start of the turn. Inside the clock.
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// What it has done since [`prepare`](Self::prepare).
+    fn counters(&self) -> Counters;
+
+    /// Closes everything. The harness removes the directory afterwards.
+    fn finish(&mut self) -> Result<()>;
+
+    /// Runs a turn. Compiled for each system, so that [`run_group`](Self::run_group) is no indirect call; systems that run groups
+    /// otherwise (many threads, say) have their own.
+    fn run_turn(&mut self, turn: &mut Turn<'_>) -> Result<()> {
+        if let Some(latencies) = &mut turn.latencies {
+            for group in turn.sequence.groups(turn.groups) {
+                let start = Instant::now();
+                self.run_group(group, turn.payload)?;
+                latencies.saturating_record(start.elapsed().as_nanos() as u64);
+            }
+        } else {
+            for group in turn.sequence.groups(turn.groups) {
+                self.run_group(group, turn.payload)?;
+            }
+        }
+        self.settle()
+    }
+}
+
+/// What one turn is to do.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// Number of groups.
+    pub groups: usize,
+    /// The groups; all systems get the same.
+    pub sequence: &'a Sequence,
+    /// The bytes that they write.
+    pub payload: &'a Payload,
+    /// Where to record the time of each group in ns; only in turns whose duration is not used.
+    pub latencies: Option<&'a mut Histogram<u64>>,
+}

@@ -1,0 +1,13 @@
+//! Our systems and the bounds. Peers live in the crate `wholly-bench-peers`, the only one that links competitors.
+
+mod mapped;
+mod raw;
+
+pub use raw::Raw;
+
+use crate::system::System;
+
+/// The systems that every run has, in the order of their rows: bounds first, then ours.
+pub fn all() -> Vec<Box<dyn System>> {
+    vec![Box::new(Raw::default())]
+}

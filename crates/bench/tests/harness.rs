@@ -1,0 +1,158 @@
+//! The harness with a system that only counts, and each suite with the smallest sizes. Never a verdict on time.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use wholly_bench::cli::Options;
+use wholly_bench::harness::{self, Plan};
+use wholly_bench::place::{Medium, Place};
+use wholly_bench::system::{Counters, Prepared, Ready, System};
+use wholly_bench::workload::{Payload, Size, Update};
+use wholly_bench::{Case, Report, Result, suites, systems};
+
+/// What happened, in order.
+#[derive(Default)]
+struct Journal {
+    turns: Vec<(&'static str, Vec<Update>)>,
+    settled: usize,
+    finished: usize,
+}
+
+/// Writes ten bytes and fences twice a group, by its own account.
+struct Counting {
+    name: &'static str,
+    journal: Rc<RefCell<Journal>>,
+    groups: u64,
+    this_turn: Vec<Update>,
+    ready: Prepared,
+}
+
+impl Counting {
+    fn boxed(name: &'static str, journal: &Rc<RefCell<Journal>>, ready: Prepared) -> Box<dyn System> {
+        Box::new(Counting { name, journal: journal.clone(), groups: 0, this_turn: Vec::new(), ready })
+    }
+}
+
+impl System for Counting {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn prepare(&mut self, _: &Case, place: &Place) -> Result<Prepared> {
+        assert_eq!(std::fs::read_dir(&place.dir)?.count(), 0, "each system has an empty directory");
+        Ok(self.ready.clone())
+    }
+
+    fn run_group(&mut self, group: &[Update], _: &Payload) -> Result<()> {
+        self.groups += 1;
+        self.this_turn.extend_from_slice(group);
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        let mut journal = self.journal.borrow_mut();
+        journal.settled += 1;
+        journal.turns.push((self.name, std::mem::take(&mut self.this_turn)));
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { bytes_written: Some(10 * self.groups), fences: Some(2 * self.groups), syncs: None }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.journal.borrow_mut().finished += 1;
+        Ok(())
+    }
+}
+
+const CASE: Case =
+    Case { suite: "s", name: "c", files: 4, file_bytes: 1 << 20, updates: 2, size: Size::Aligned(64), on_disk: false };
+
+fn plan() -> Plan {
+    Plan {
+        cases: vec![CASE],
+        media: vec![Medium::PmemDir(std::env::temp_dir())],
+        turns: 3,
+        turn: std::time::Duration::from_millis(1),
+        seed: 1,
+        base: "b".into(),
+        tiny: true,
+    }
+}
+
+#[test]
+fn systems_take_turns_with_the_same_groups() {
+    let journal = Rc::default();
+    let ready = Prepared::Ready(Ready { deferred: true, ..Ready::default() });
+    let skipped = Prepared::Skipped("no".into());
+    let mut systems = [
+        Counting::boxed("a", &journal, ready),
+        Counting::boxed("no", &journal, skipped),
+        Counting::boxed("b", &journal, Prepared::Ready(Ready::default())),
+    ];
+    let report = harness::run(&plan(), &mut systems, &mut |_| {}).unwrap();
+
+    let journal = journal.borrow();
+    let names: Vec<_> = journal.turns.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["a", "b", "b", "a", "a", "b", "a", "b"], "three turns in rotation, then one for latencies");
+    for pair in journal.turns.chunks(2) {
+        assert_eq!(pair[0].1, pair[1].1, "the same groups for both");
+    }
+    assert_ne!(journal.turns[0].1, journal.turns[2].1, "other groups in the next turn");
+    assert_eq!((journal.settled, journal.finished), (8, 2));
+
+    let [a, b] = &report.rows[..] else { panic!("{report:?}") };
+    assert_eq!((a.system.as_str(), b.system.as_str()), ("a", "b"));
+    assert_eq!((a.bytes_written_per_group, a.fences_per_group, a.syncs_per_group), (Some(10.0), Some(2.0), None));
+    assert_eq!(a.ratio, Some(a.ns_per_group / b.ns_per_group));
+    assert_eq!(b.ratio, Some(1.0));
+    assert!(a.deferred && !b.deferred);
+    assert_eq!((a.value_bytes, a.groups), (64, 24));
+    assert!(a.p99_ns.is_some());
+    assert_eq!(report.skipped[0].system.as_deref(), Some("no"));
+    assert!(report.machine.media[0].emulated);
+}
+
+#[test]
+fn a_turn_writes_three_times_the_log() {
+    let journal = Rc::default();
+    let log_bytes = 1 << 20;
+    let ready = Prepared::Ready(Ready { log_bytes, ..Ready::default() });
+    let mut systems = [Counting::boxed("b", &journal, ready)];
+    let plan = Plan { tiny: false, turn: std::time::Duration::from_nanos(1), ..plan() };
+    harness::run(&plan, &mut systems, &mut |_| {}).unwrap();
+    // The first turn of all is the calibration's.
+    for (_, updates) in &journal.borrow().turns[1..] {
+        assert!(updates.len() as u64 * 64 >= 3 * log_bytes);
+    }
+}
+
+#[test]
+fn every_suite_runs_with_a_tiny_size() {
+    for suite in suites::NAMES {
+        let options = Options::parse([suite.to_owned(), "--tiny".to_owned()]).unwrap();
+        let report = options.run(systems::all()).unwrap();
+        let text = serde_json::to_string(&report).unwrap();
+        let again: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(again.rows.len(), report.rows.len());
+        assert!(report.table().contains("ns/group"), "{}", report.table());
+        let all_there = std::env::var_os("CI").is_some_and(|v| v == "true");
+        if all_there {
+            assert!(report.skipped.is_empty(), "{:?}", report.skipped);
+        }
+        for skipped in &report.skipped {
+            eprintln!("skipped {skipped:?}");
+        }
+        for case in suites::by_name(suite).unwrap() {
+            let rows = report.rows.iter().filter(|row| row.case == case.name);
+            let skipped = report.skipped.iter().filter(|s| s.case == case.name);
+            let media = if case.on_disk { 3 } else { 1 };
+            assert_eq!(rows.count() + skipped.count(), media * systems::all().len(), "{}", case.name);
+        }
+        for row in &report.rows {
+            let pmem = row.medium == "pmem";
+            assert_eq!(row.fences_per_group, pmem.then_some(1.0), "raw fences once a group");
+            assert_eq!(row.syncs_per_group, Some(if pmem { 0.0 } else { 1.0 }));
+        }
+    }
+}
