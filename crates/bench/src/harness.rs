@@ -32,6 +32,9 @@ pub struct Plan {
 /// Groups of a turn in a tiny run.
 const TINY_GROUPS: usize = 8;
 
+/// Longer groups count as this long in the latencies.
+const LONGEST_GROUP_NS: u64 = 100_000_000_000;
+
 /// One turn's figures per group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sample {
@@ -124,7 +127,7 @@ fn run_case(
             ready,
             groups: TINY_GROUPS,
             samples: Vec::new(),
-            latencies: Histogram::new(3)?,
+            latencies: Histogram::new_with_max(LONGEST_GROUP_NS, 3)?,
         };
         if !plan.tiny {
             entrant.calibrate(plan, case, &payload).map_err(failed)?;

@@ -84,7 +84,8 @@ impl Medium {
             Medium::Tmpfs => {
                 need_root()?;
                 need_space(bytes - (320 << 20), memory_available()?, "memory")?;
-                let options = format!("huge=always,mode=0700,size={bytes}");
+                // Not `always`: that would take and clear 2 MiB for each small file that a peer creates.
+                let options = format!("huge=within_size,mode=0700,size={bytes}");
                 let mounted = Mounted::new(&["-t", "tmpfs", "-o", &options, "wholly-bench"])?;
                 (mounted.dir.clone(), Cleanup::Mount(mounted))
             }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use wholly_bench::cli::Options;
 use wholly_bench::harness::{self, Plan};
 use wholly_bench::place::{Medium, Place};
@@ -22,13 +23,21 @@ struct Counting {
     name: &'static str,
     journal: Rc<RefCell<Journal>>,
     groups: u64,
+    pause: Duration,
     this_turn: Vec<Update>,
     ready: Prepared,
 }
 
 impl Counting {
     fn boxed(name: &'static str, journal: &Rc<RefCell<Journal>>, ready: Prepared) -> Box<dyn System> {
-        Box::new(Counting { name, journal: journal.clone(), groups: 0, this_turn: Vec::new(), ready })
+        Box::new(Counting {
+            name,
+            journal: journal.clone(),
+            groups: 0,
+            pause: Duration::ZERO,
+            this_turn: Vec::new(),
+            ready,
+        })
     }
 }
 
@@ -43,6 +52,7 @@ impl System for Counting {
     }
 
     fn run_group(&mut self, group: &[Update], _: &Payload) -> Result<()> {
+        std::thread::sleep(self.pause);
         self.groups += 1;
         self.this_turn.extend_from_slice(group);
         Ok(())
@@ -73,7 +83,7 @@ fn plan() -> Plan {
         cases: vec![CASE],
         media: vec![Medium::PmemDir(std::env::temp_dir())],
         turns: 3,
-        turn: std::time::Duration::from_millis(1),
+        turn: Duration::from_millis(1),
         seed: 1,
         base: "b".into(),
         tiny: true,
@@ -114,12 +124,29 @@ fn systems_take_turns_with_the_same_groups() {
 }
 
 #[test]
+fn latencies_and_turns_measure_the_same_groups() {
+    let system = Counting {
+        name: "b",
+        journal: Rc::default(),
+        groups: 0,
+        pause: Duration::from_micros(500),
+        this_turn: Vec::new(),
+        ready: Prepared::Ready(Ready::default()),
+    };
+    let mut systems: [Box<dyn System>; 1] = [Box::new(system)];
+    let report = harness::run(&plan(), &mut systems, &mut |_| {}).unwrap();
+    let row = &report.rows[0];
+    // A sleep never ends early; how late it ends is no business of this test.
+    assert!(row.ns_per_group >= 500_000.0 && row.p99_ns.unwrap() >= 500_000.0, "{row:?}");
+}
+
+#[test]
 fn a_turn_writes_three_times_the_log() {
     let journal = Rc::default();
     let log_bytes = 1 << 20;
     let ready = Prepared::Ready(Ready { log_bytes, ..Ready::default() });
     let mut systems = [Counting::boxed("b", &journal, ready)];
-    let plan = Plan { tiny: false, turn: std::time::Duration::from_nanos(1), ..plan() };
+    let plan = Plan { tiny: false, turn: Duration::from_nanos(1), ..plan() };
     harness::run(&plan, &mut systems, &mut |_| {}).unwrap();
     // The first turn of all is the calibration's.
     for (_, updates) in &journal.borrow().turns[1..] {
