@@ -89,6 +89,12 @@ int wholly_sqlite_commit(struct peer *peer)
 	return code ? code : step(peer->commit);
 }
 
+/* Copies what the log holds into the database. */
+int wholly_sqlite_checkpoint(struct peer *peer)
+{
+	return sqlite3_wal_checkpoint_v2(peer->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+}
+
 const char *wholly_sqlite_error(struct peer *peer)
 {
 	return peer && peer->db ? sqlite3_errmsg(peer->db) : "out of memory";

@@ -22,7 +22,7 @@ const PRAGMAS: &CStr = c"PRAGMA page_size=4096; PRAGMA locking_mode=EXCLUSIVE; P
     PRAGMA synchronous=FULL; PRAGMA cache_size=-65536";
 
 /// `PRAGMA wal_autocheckpoint` is 1,000 pages by default.
-const LOG_BYTES: u64 = 1000 * 4096;
+const PAGES_PER_LOG: u64 = 1000;
 
 /// `struct peer` of `c/sqlite.c`.
 #[repr(C)]
@@ -41,6 +41,7 @@ unsafe extern "C" {
     fn wholly_sqlite_begin(peer: *mut Peer) -> c_int;
     fn wholly_sqlite_update(peer: *mut Peer, id: i64, offset: c_int, data: *const c_void, len: c_int) -> c_int;
     fn wholly_sqlite_commit(peer: *mut Peer) -> c_int;
+    fn wholly_sqlite_checkpoint(peer: *mut Peer) -> c_int;
     fn wholly_sqlite_error(peer: *mut Peer) -> *const c_char;
     fn wholly_sqlite_version() -> *const c_char;
     fn wholly_sqlite_close(peer: *mut Peer);
@@ -75,7 +76,7 @@ impl System for SqliteWal {
         // SAFETY: a constant string of the library.
         let version = unsafe { CStr::from_ptr(wholly_sqlite_version()) }.to_string_lossy().into_owned();
         Ok(Prepared::Ready(Ready {
-            log_bytes: LOG_BYTES,
+            groups_per_log: PAGES_PER_LOG.div_ceil(case.updates as u64 * case.size.mean_bytes().div_ceil(ROW_BYTES)),
             settings: vec![
                 ("version".into(), version),
                 ("settings".into(), PRAGMAS.to_string_lossy().replace("PRAGMA ", "")),
@@ -105,6 +106,12 @@ impl System for SqliteWal {
         }
         // SAFETY: as above.
         self.check("commit", unsafe { wholly_sqlite_commit(self.peer) })
+    }
+
+    /// What the log still holds goes into the database: less than one log, of the three or more that a turn fills.
+    fn settle(&mut self) -> Result<()> {
+        // SAFETY: `peer` is open since `prepare`, and only this thread uses it.
+        self.check("checkpoint", unsafe { wholly_sqlite_checkpoint(self.peer) })
     }
 
     fn counters(&self) -> Counters {

@@ -1,6 +1,7 @@
 //! The program with all peers and the smallest sizes. Never a verdict on time.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use wholly_bench::Report;
 
 fn all_capabilities_promised() -> bool {
@@ -46,4 +47,45 @@ fn wrong_arguments_are_refused_in_words() {
     let output = Command::new(env!("CARGO_BIN_EXE_wholly-bench-peers")).args(["groups", "--bogus"]).output().unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("--bogus"));
+}
+
+/// Whether some loop device stands on a file that process `pid` made.
+fn has_loop_device(pid: u32) -> bool {
+    let name = format!("/wholly-bench-{pid}-");
+    let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
+    let files = devices.filter_map(|device| std::fs::read_to_string(device.path().join("loop/backing_file")).ok());
+    files.into_iter().any(|file| file.contains(&name))
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(60), "waited a minute until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// This is the death of a process, no power failure: what it mounted must go with it, even if it can do nothing more.
+#[test]
+fn nothing_stays_mounted_when_the_program_is_killed() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(!all_capabilities_promised(), "loop devices need root");
+        eprintln!("skipped: loop devices need root");
+        return;
+    }
+    let scratch = std::env::temp_dir().join(format!("wholly-bench-peers-test-{}", std::process::id()));
+    std::fs::create_dir(&scratch).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_wholly-bench-peers"))
+        .args(["groups", "--case", "one_4k", "--medium", "ext4-loop", "--turns", "1000", "--scratch"])
+        .arg(&scratch)
+        .env("TMPDIR", &scratch)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("a loop device is there", || has_loop_device(child.id()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("the loop device is gone", || !has_loop_device(child.id()));
+    // Killed between making the image and mounting it, its name would be left too: all of it is in one directory.
+    std::fs::remove_dir_all(&scratch).unwrap();
 }

@@ -161,7 +161,7 @@ fn run_case(
 impl Entrant<'_> {
     /// Finds how many groups fill a turn, warming up on the way.
     fn calibrate(&mut self, plan: &Plan, case: &Case, payload: &Payload) -> Result<()> {
-        let at_least = (3 * self.ready.log_bytes).div_ceil(case.group_bytes()) as usize;
+        let at_least = (3 * self.ready.groups_per_log) as usize;
         // Places of the warm-up are drawn from a turn that is never timed.
         let sequence = Sequence::new(case, plan.seed, u64::MAX, Sequence::MAX_GROUPS >> 4);
         let mut groups = 16;

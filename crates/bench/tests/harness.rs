@@ -143,14 +143,14 @@ fn latencies_and_turns_measure_the_same_groups() {
 #[test]
 fn a_turn_writes_three_times_the_log() {
     let journal = Rc::default();
-    let log_bytes = 1 << 20;
-    let ready = Prepared::Ready(Ready { log_bytes, ..Ready::default() });
+    let groups_per_log = 10_000;
+    let ready = Prepared::Ready(Ready { groups_per_log, ..Ready::default() });
     let mut systems = [Counting::boxed("b", &journal, ready)];
     let plan = Plan { tiny: false, turn: Duration::from_nanos(1), ..plan() };
     harness::run(&plan, &mut systems, &mut |_| {}).unwrap();
     // The first turn of all is the calibration's.
     for (_, updates) in &journal.borrow().turns[1..] {
-        assert!(updates.len() as u64 * 64 >= 3 * log_bytes);
+        assert!((updates.len() / CASE.updates) as u64 >= 3 * groups_per_log);
     }
 }
 
