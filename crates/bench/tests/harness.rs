@@ -2,6 +2,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+<<<<<<< HEAD
+=======
+use std::time::Duration;
+>>>>>>> tools
 use wholly_bench::cli::Options;
 use wholly_bench::harness::{self, Plan};
 use wholly_bench::place::{Medium, Place};
@@ -22,13 +26,28 @@ struct Counting {
     name: &'static str,
     journal: Rc<RefCell<Journal>>,
     groups: u64,
+<<<<<<< HEAD
+=======
+    pause: Duration,
+>>>>>>> tools
     this_turn: Vec<Update>,
     ready: Prepared,
 }
 
 impl Counting {
     fn boxed(name: &'static str, journal: &Rc<RefCell<Journal>>, ready: Prepared) -> Box<dyn System> {
+<<<<<<< HEAD
         Box::new(Counting { name, journal: journal.clone(), groups: 0, this_turn: Vec::new(), ready })
+=======
+        Box::new(Counting {
+            name,
+            journal: journal.clone(),
+            groups: 0,
+            pause: Duration::ZERO,
+            this_turn: Vec::new(),
+            ready,
+        })
+>>>>>>> tools
     }
 }
 
@@ -43,6 +62,10 @@ impl System for Counting {
     }
 
     fn run_group(&mut self, group: &[Update], _: &Payload) -> Result<()> {
+<<<<<<< HEAD
+=======
+        std::thread::sleep(self.pause);
+>>>>>>> tools
         self.groups += 1;
         self.this_turn.extend_from_slice(group);
         Ok(())
@@ -73,7 +96,11 @@ fn plan() -> Plan {
         cases: vec![CASE],
         media: vec![Medium::PmemDir(std::env::temp_dir())],
         turns: 3,
+<<<<<<< HEAD
         turn: std::time::Duration::from_millis(1),
+=======
+        turn: Duration::from_millis(1),
+>>>>>>> tools
         seed: 1,
         base: "b".into(),
         tiny: true,
@@ -114,6 +141,7 @@ fn systems_take_turns_with_the_same_groups() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn a_turn_writes_three_times_the_log() {
     let journal = Rc::default();
     let log_bytes = 1 << 20;
@@ -124,6 +152,35 @@ fn a_turn_writes_three_times_the_log() {
     // The first turn of all is the calibration's.
     for (_, updates) in &journal.borrow().turns[1..] {
         assert!(updates.len() as u64 * 64 >= 3 * log_bytes);
+=======
+fn latencies_and_turns_measure_the_same_groups() {
+    let system = Counting {
+        name: "b",
+        journal: Rc::default(),
+        groups: 0,
+        pause: Duration::from_micros(500),
+        this_turn: Vec::new(),
+        ready: Prepared::Ready(Ready::default()),
+    };
+    let mut systems: [Box<dyn System>; 1] = [Box::new(system)];
+    let report = harness::run(&plan(), &mut systems, &mut |_| {}).unwrap();
+    let row = &report.rows[0];
+    // A sleep never ends early; how late it ends is no business of this test.
+    assert!(row.ns_per_group >= 500_000.0 && row.p99_ns.unwrap() >= 500_000.0, "{row:?}");
+}
+
+#[test]
+fn a_turn_writes_three_times_the_log() {
+    let journal = Rc::default();
+    let groups_per_log = 10_000;
+    let ready = Prepared::Ready(Ready { groups_per_log, ..Ready::default() });
+    let mut systems = [Counting::boxed("b", &journal, ready)];
+    let plan = Plan { tiny: false, turn: Duration::from_nanos(1), ..plan() };
+    harness::run(&plan, &mut systems, &mut |_| {}).unwrap();
+    // The first turn of all is the calibration's.
+    for (_, updates) in &journal.borrow().turns[1..] {
+        assert!((updates.len() / CASE.updates) as u64 >= 3 * groups_per_log);
+>>>>>>> tools
     }
 }
 
