@@ -32,12 +32,9 @@ pub struct Plan {
 /// Groups of a turn in a tiny run.
 const TINY_GROUPS: usize = 8;
 
-<<<<<<< HEAD
-=======
 /// Longer groups count as this long in the latencies.
 const LONGEST_GROUP_NS: u64 = 100_000_000_000;
 
->>>>>>> tools
 /// One turn's figures per group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sample {
@@ -130,11 +127,7 @@ fn run_case(
             ready,
             groups: TINY_GROUPS,
             samples: Vec::new(),
-<<<<<<< HEAD
-            latencies: Histogram::new(3)?,
-=======
             latencies: Histogram::new_with_max(LONGEST_GROUP_NS, 3)?,
->>>>>>> tools
         };
         if !plan.tiny {
             entrant.calibrate(plan, case, &payload).map_err(failed)?;
@@ -168,11 +161,7 @@ fn run_case(
 impl Entrant<'_> {
     /// Finds how many groups fill a turn, warming up on the way.
     fn calibrate(&mut self, plan: &Plan, case: &Case, payload: &Payload) -> Result<()> {
-<<<<<<< HEAD
-        let at_least = (3 * self.ready.log_bytes).div_ceil(case.group_bytes()) as usize;
-=======
         let at_least = (3 * self.ready.groups_per_log) as usize;
->>>>>>> tools
         // Places of the warm-up are drawn from a turn that is never timed.
         let sequence = Sequence::new(case, plan.seed, u64::MAX, Sequence::MAX_GROUPS >> 4);
         let mut groups = 16;

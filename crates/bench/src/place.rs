@@ -84,12 +84,8 @@ impl Medium {
             Medium::Tmpfs => {
                 need_root()?;
                 need_space(bytes - (320 << 20), memory_available()?, "memory")?;
-<<<<<<< HEAD
-                let options = format!("huge=always,mode=0700,size={bytes}");
-=======
                 // Not `always`: that would take and clear 2 MiB for each small file that a peer creates.
                 let options = format!("huge=within_size,mode=0700,size={bytes}");
->>>>>>> tools
                 let mounted = Mounted::new(&["-t", "tmpfs", "-o", &options, "wholly-bench"])?;
                 (mounted.dir.clone(), Cleanup::Mount(mounted))
             }
@@ -128,17 +124,12 @@ impl Place {
         Ok(Place { dir, ..self.clone() })
     }
 
-<<<<<<< HEAD
-    /// Bytes that the block device below has been told to write so far. `None` where there is none.
-    pub fn device_bytes_written(&self) -> Option<u64> {
-=======
     /// Bytes that the block device below has been told to write so far. `None` on persistent memory, whose stores no device
     /// counts.
     pub fn device_bytes_written(&self) -> Option<u64> {
         if self.medium.is_pmem() {
             return None;
         }
->>>>>>> tools
         let device = rustix::fs::stat(&self.dir).ok()?.st_dev;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let stat = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;

@@ -20,13 +20,8 @@ pub struct Counters {
 /// What the harness must know of a system that is ready.
 #[derive(Clone, Debug, Default)]
 pub struct Ready {
-<<<<<<< HEAD
-    /// Capacity of the log in bytes, if there is one: a turn writes at least three times as much.
-    pub log_bytes: u64,
-=======
     /// Groups of the case that fill the log, 0 where there is none: a turn has at least three times as many.
     pub groups_per_log: u64,
->>>>>>> tools
     /// Whether checkpoints are left for a time outside the clock. Rows say so.
     pub deferred: bool,
     /// Settings that matter to a reader of the figures: name and value.

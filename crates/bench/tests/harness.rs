@@ -2,10 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-<<<<<<< HEAD
-=======
 use std::time::Duration;
->>>>>>> tools
 use wholly_bench::cli::Options;
 use wholly_bench::harness::{self, Plan};
 use wholly_bench::place::{Medium, Place};
@@ -26,19 +23,13 @@ struct Counting {
     name: &'static str,
     journal: Rc<RefCell<Journal>>,
     groups: u64,
-<<<<<<< HEAD
-=======
     pause: Duration,
->>>>>>> tools
     this_turn: Vec<Update>,
     ready: Prepared,
 }
 
 impl Counting {
     fn boxed(name: &'static str, journal: &Rc<RefCell<Journal>>, ready: Prepared) -> Box<dyn System> {
-<<<<<<< HEAD
-        Box::new(Counting { name, journal: journal.clone(), groups: 0, this_turn: Vec::new(), ready })
-=======
         Box::new(Counting {
             name,
             journal: journal.clone(),
@@ -47,7 +38,6 @@ impl Counting {
             this_turn: Vec::new(),
             ready,
         })
->>>>>>> tools
     }
 }
 
@@ -62,10 +52,7 @@ impl System for Counting {
     }
 
     fn run_group(&mut self, group: &[Update], _: &Payload) -> Result<()> {
-<<<<<<< HEAD
-=======
         std::thread::sleep(self.pause);
->>>>>>> tools
         self.groups += 1;
         self.this_turn.extend_from_slice(group);
         Ok(())
@@ -96,11 +83,7 @@ fn plan() -> Plan {
         cases: vec![CASE],
         media: vec![Medium::PmemDir(std::env::temp_dir())],
         turns: 3,
-<<<<<<< HEAD
-        turn: std::time::Duration::from_millis(1),
-=======
         turn: Duration::from_millis(1),
->>>>>>> tools
         seed: 1,
         base: "b".into(),
         tiny: true,
@@ -141,18 +124,6 @@ fn systems_take_turns_with_the_same_groups() {
 }
 
 #[test]
-<<<<<<< HEAD
-fn a_turn_writes_three_times_the_log() {
-    let journal = Rc::default();
-    let log_bytes = 1 << 20;
-    let ready = Prepared::Ready(Ready { log_bytes, ..Ready::default() });
-    let mut systems = [Counting::boxed("b", &journal, ready)];
-    let plan = Plan { tiny: false, turn: std::time::Duration::from_nanos(1), ..plan() };
-    harness::run(&plan, &mut systems, &mut |_| {}).unwrap();
-    // The first turn of all is the calibration's.
-    for (_, updates) in &journal.borrow().turns[1..] {
-        assert!(updates.len() as u64 * 64 >= 3 * log_bytes);
-=======
 fn latencies_and_turns_measure_the_same_groups() {
     let system = Counting {
         name: "b",
@@ -180,7 +151,6 @@ fn a_turn_writes_three_times_the_log() {
     // The first turn of all is the calibration's.
     for (_, updates) in &journal.borrow().turns[1..] {
         assert!((updates.len() / CASE.updates) as u64 >= 3 * groups_per_log);
->>>>>>> tools
     }
 }
 
