@@ -58,6 +58,9 @@ impl System for PmemObj {
         if std::env::var_os(FORCE.0).is_none_or(|value| value != FORCE.1) {
             return Ok(Prepared::Skipped(format!("{}={} must be set before the process starts", FORCE.0, FORCE.1)));
         }
+        if place.emulator.is_some() {
+            return Ok(Prepared::Skipped("the emulator cannot slow it down".into()));
+        }
         let path = CString::new(place.dir.join("pool").as_os_str().as_bytes())?;
         // Objects above 256 KiB take whole chunks of that size, one of them partly for a header.
         let pool_bytes = (case.file_bytes + (512 << 10)) * u64::from(case.files) + (64 << 20);

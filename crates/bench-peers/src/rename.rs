@@ -30,6 +30,9 @@ impl System for Rename {
     }
 
     fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared> {
+        if place.emulator.is_some() {
+            return Ok(Prepared::Skipped("the emulator cannot slow it down".into()));
+        }
         self.names = (0..case.files).map(|n| n.to_string()).collect();
         for name in &self.names {
             std::fs::write(place.dir.join(name), vec![0; case.size.max_bytes() as usize])?;

@@ -65,6 +65,9 @@ impl System for SqliteWal {
     }
 
     fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared> {
+        if place.emulator.is_some() {
+            return Ok(Prepared::Skipped("the emulator cannot slow it down".into()));
+        }
         self.rows_per_file = case.file_bytes.div_ceil(ROW_BYTES);
         let rows = self.rows_per_file * u64::from(case.files);
         let path = CString::new(place.dir.join("db").as_os_str().as_bytes())?;

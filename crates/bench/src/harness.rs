@@ -9,6 +9,7 @@ use crate::{Error, Result};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
+use wholly_media::pmem::Emulation;
 
 /// How to run a suite.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Plan {
     pub seed: u64,
     /// The system that ratios refer to.
     pub base: String,
+    /// What persistent memory is slowed down to.
+    pub emulation: Emulation,
     /// Only to see that everything works: turns of a few groups.
     pub tiny: bool,
 }
@@ -66,6 +69,7 @@ pub fn run(plan: &Plan, systems: &mut [Box<dyn System>], progress: &mut dyn FnMu
         rows: Vec::new(),
         skipped: Vec::new(),
     };
+    report.machine.emulator = plan.emulation.describe();
     let settings = &mut report.machine.settings;
     settings.insert("turns".into(), plan.turns.to_string());
     settings.insert("turn_ms".into(), plan.turn.as_millis().to_string());
@@ -98,7 +102,7 @@ fn run_case(
         reason,
     };
     let place = match medium.make(case, systems.len()) {
-        Ok(place) => place,
+        Ok(place) => place.emulating(plan.emulation),
         Err(e) => {
             report.skipped.push(skip(None, e.to_string()));
             return Ok(());

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use wholly_media::Region;
+use wholly_media::pmem::{EmulatedRegion, Emulation, Emulator, PmemRegion};
 
 /// Names a file system that can be made on a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +104,7 @@ impl Medium {
                 (dir.clone(), Cleanup::Directory(dir))
             }
         };
-        Ok(Place { medium: self.clone(), dir, _cleanup: Arc::new(mount) })
+        Ok(Place { medium: self.clone(), dir, emulator: None, _cleanup: Arc::new(mount) })
     }
 }
 
@@ -113,6 +115,9 @@ pub struct Place {
     pub medium: Medium,
     /// An empty directory.
     pub dir: PathBuf,
+    /// What slows persistent memory down to the speed of real modules, shared by all regions of a place. A system that cannot be
+    /// slowed by it must not run beside those that are.
+    pub emulator: Option<Arc<Emulator>>,
     _cleanup: Arc<Cleanup>,
 }
 
@@ -122,6 +127,20 @@ impl Place {
         let dir = self.dir.join(name);
         std::fs::create_dir(&dir)?;
         Ok(Place { dir, ..self.clone() })
+    }
+
+    /// The same place with its persistent memory slowed down.
+    pub fn emulating(self, emulation: Emulation) -> Place {
+        let emulator = (self.medium.is_pmem() && emulation != Emulation::None).then(|| Emulator::new(emulation));
+        Place { emulator, ..self }
+    }
+
+    /// `region`, slowed down if this place is.
+    pub fn slow_down(&self, region: PmemRegion) -> Arc<dyn Region> {
+        match &self.emulator {
+            Some(emulator) => Arc::new(EmulatedRegion::new(region, emulator.clone())),
+            None => Arc::new(region),
+        }
     }
 
     /// Bytes that the block device below has been told to write so far. `None` on persistent memory, whose stores no device

@@ -9,6 +9,7 @@ use wholly_bench::place::{Medium, Place};
 use wholly_bench::system::{Counters, Prepared, Ready, System};
 use wholly_bench::workload::{Payload, Size, Update};
 use wholly_bench::{Case, Report, Result, suites, systems};
+use wholly_media::pmem::Emulation;
 
 /// What happened, in order.
 #[derive(Default)]
@@ -86,6 +87,7 @@ fn plan() -> Plan {
         turn: Duration::from_millis(1),
         seed: 1,
         base: "b".into(),
+        emulation: Emulation::None,
         tiny: true,
     }
 }
@@ -152,6 +154,18 @@ fn a_turn_writes_three_times_the_log() {
     for (_, updates) in &journal.borrow().turns[1..] {
         assert!((updates.len() / CASE.updates) as u64 >= 3 * groups_per_log);
     }
+}
+
+#[test]
+fn an_emulator_slows_raw_down_and_is_named() {
+    let line = "groups --case one_4k --turns 1 --turn-ms 2 --emulate paper";
+    let options = Options::parse(line.split(' ').map(str::to_owned)).unwrap();
+    let plan = Plan { media: vec![Medium::PmemDir("/dev/shm".into())], ..options.plan().unwrap() };
+    let mut systems = systems::all();
+    let report = harness::run(&plan, &mut systems, &mut |_| {}).unwrap();
+    assert!(report.machine.emulator.unwrap().contains("150 ns"));
+    // 64 lines of 150 ns each: the emulator waits at least as long, whatever the machine.
+    assert!(report.rows[0].ns_per_group >= 64.0 * 150.0, "{:?}", report.rows[0]);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Our systems and the bounds. Peers live in the crate `wholly-bench-peers`, the only one that links competitors.
 
-mod mapped;
 mod raw;
 
 pub use raw::Raw;
