@@ -153,6 +153,7 @@ fn run_case(
     for entrant in &mut entrants {
         let groups = entrant.groups;
         let mut turn = Turn { groups, sequence: &sequence, payload: &payload, latencies: Some(&mut entrant.latencies) };
+        entrant.system.rest()?;
         entrant.system.run_turn(&mut turn)?;
     }
     for entrant in &mut entrants {
@@ -166,16 +167,22 @@ impl Entrant<'_> {
     /// Finds how many groups fill a turn, warming up on the way.
     fn calibrate(&mut self, plan: &Plan, case: &Case, payload: &Payload) -> Result<()> {
         let at_least = (3 * self.ready.groups_per_log) as usize;
+        let most = self.ready.max_groups.min(usize::MAX as u64) as usize;
         // Places of the warm-up are drawn from a turn that is never timed.
         let sequence = Sequence::new(case, plan.seed, u64::MAX, Sequence::MAX_GROUPS >> 4);
         let mut groups = 16;
         loop {
+            self.system.rest()?;
             let start = Instant::now();
             self.system.run_turn(&mut Turn { groups, sequence: &sequence, payload, latencies: None })?;
             let elapsed = start.elapsed();
             if elapsed * 4 >= plan.turn {
                 let fill = groups as f64 * plan.turn.as_secs_f64() / elapsed.as_secs_f64();
-                self.groups = (fill as usize).max(at_least).max(1);
+                self.groups = (fill as usize).max(at_least).min(most).max(1);
+                return Ok(());
+            }
+            if groups * 2 > most {
+                self.groups = most;
                 return Ok(());
             }
             groups *= 2;
@@ -185,6 +192,7 @@ impl Entrant<'_> {
     /// Runs a turn whose duration counts.
     fn timed_turn(&mut self, sequence: &Sequence, payload: &Payload) -> Result<()> {
         let mut turn = Turn { groups: self.groups, sequence, payload, latencies: None };
+        self.system.rest()?;
         let counters = self.system.counters();
         let device = self.place.device_bytes_written();
         let cpu = cpu_ns();

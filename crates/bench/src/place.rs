@@ -81,11 +81,11 @@ impl Medium {
     /// In words what is missing: privileges, a program, space.
     pub fn make(&self, case: &Case, systems: usize) -> Result<Place> {
         // Each system's files, and as much again of log as a small case needs.
-        let bytes = (case.data_bytes() * 5 / 4 + (192 << 20)) * systems as u64 + (320 << 20);
+        let bytes = (case.data_bytes() * 5 / 4 + (192 << 20)) * systems as u64 + (1344 << 20);
         let (dir, mount) = match self {
             Medium::Tmpfs => {
                 need_root()?;
-                need_space(bytes - (320 << 20), memory_available()?, "memory")?;
+                need_space(bytes - (1344 << 20), memory_available()?, "memory")?;
                 // Not `always`: that would take and clear 2 MiB for each small file that a peer creates.
                 let options = format!("huge=within_size,mode=0700,size={bytes}");
                 let mounted = Mounted::new(&["-t", "tmpfs", "-o", &options, "wholly-bench"])?;
@@ -93,12 +93,12 @@ impl Medium {
             }
             Medium::Loop(fs, scratch) => {
                 need_root()?;
-                need_space(bytes - (320 << 20), space_available(scratch)?, "space for a loop device")?;
+                need_space(bytes - (1344 << 20), space_available(scratch)?, "space for a loop device")?;
                 let mounted = fs.mount(scratch, bytes)?;
                 (mounted.dir.clone(), Cleanup::Mount(mounted))
             }
             Medium::PmemDir(parent) | Medium::DiskDir(parent) => {
-                need_space(bytes - (320 << 20), space_available(parent)?, "space")?;
+                need_space(bytes - (1344 << 20), space_available(parent)?, "space")?;
                 let dir = parent.join(unique_name());
                 std::fs::create_dir(&dir).map_err(|e| format!("mkdir {}: {e}", dir.display()))?;
                 (dir.clone(), Cleanup::Directory(dir))
