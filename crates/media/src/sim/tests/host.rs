@@ -261,6 +261,8 @@ fn the_last_change_is_the_later_one_whichever_unit_has_it() {
     host.link(W, &*new, b"a").unwrap();
     let all = |world: &World| world.trace().image_of(&Choice { point: world.now(), pick: Pick::All }).hash();
     assert_eq!(all(&world), world.latest().hash());
+    host.sync_dir(F, b"").unwrap();
+    assert_eq!(all(&world), world.latest().hash());
     new.write_at(W, 0, b"more").unwrap();
     assert_eq!(all(&world), world.latest().hash());
 }
