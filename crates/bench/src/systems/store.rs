@@ -46,7 +46,9 @@ impl System for StoreSystem {
     fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared> {
         let pmem = place.medium.is_pmem();
         if self.deferred && !pmem {
-            return Ok(Prepared::Skipped("commits on disks wait for the device; what comes later is hidden behind that".into()));
+            return Ok(Prepared::Skipped(
+                "commits on disks wait for the device; what comes later is hidden behind that".into(),
+            ));
         }
         let log_bytes = if self.deferred { DEFERRED_LOG_BYTES } else { LOG_BYTES };
         let medium = if pmem { HostMedium::Pmem } else { HostMedium::Disk };
@@ -67,8 +69,10 @@ impl System for StoreSystem {
         let failed = |e: wholly::Error| Error::from(e.to_string());
         Store::init_with(&place.dir, &options, host.clone()).map_err(failed)?;
         let store = Store::open_with(&place.dir, options, host).map_err(failed)?;
-        let files =
-            (0..case.files).map(|n| store.open_file(n.to_string())).collect::<wholly::Result<Vec<_>>>().map_err(failed)?;
+        let files = (0..case.files)
+            .map(|n| store.open_file(n.to_string()))
+            .collect::<wholly::Result<Vec<_>>>()
+            .map_err(failed)?;
         // Every page of every mapping is there before the clock runs.
         let mut page = [0u8; 4096];
         for file in &files {
@@ -79,7 +83,10 @@ impl System for StoreSystem {
         let groups_per_log = LOG_BYTES / (case.group_bytes() + 64 * (1 + case.updates as u64));
         let settings = vec![
             ("log".into(), format!("{} MiB", log_bytes >> 20)),
-            ("checkpoint".into(), if self.deferred { "between turns".into() } else { "one thread, in the background".to_string() }),
+            (
+                "checkpoint".into(),
+                if self.deferred { "between turns".into() } else { "one thread, in the background".to_string() },
+            ),
         ];
         self.open = Some(Open { store, files });
         Ok(Prepared::Ready(Ready {
@@ -93,6 +100,9 @@ impl System for StoreSystem {
     fn run_group(&mut self, group: &[Update], payload: &Payload) -> Result<()> {
         let open = self.opened();
         let mut updates = open.store.begin();
+        for update in group {
+            updates.add(&open.files[update.file as usize]).map_err(|e| Error::from(e.to_string()))?;
+        }
         for update in group {
             updates
                 .write_at(&open.files[update.file as usize], update.offset, payload.of(update))
