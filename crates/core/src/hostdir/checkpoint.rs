@@ -197,6 +197,7 @@ pub(super) fn start_worker(store: &Arc<StoreInner>) {
 fn work(weak: Weak<StoreInner>) {
     loop {
         let Some(store) = weak.upgrade() else { return };
+        let wanted;
         {
             let worker = store.checkpointer.worker.lock().unwrap();
             let wait = std::time::Duration::from_millis(100);
@@ -209,9 +210,11 @@ fn work(weak: Weak<StoreInner>) {
             if worker.stop {
                 return;
             }
-            if !std::mem::take(&mut worker.wanted) {
-                continue;
-            }
+            wanted = std::mem::take(&mut worker.wanted);
+        }
+        store.commit_old_epoch();
+        if !wanted {
+            continue;
         }
         if store.check_usable().is_ok() {
             // An error shows again in the call that needs the room.

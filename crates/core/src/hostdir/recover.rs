@@ -121,6 +121,8 @@ pub(super) fn open(
         batch: BatchLane::new(),
         checkpointer,
         next_file: AtomicU64::new(next_file),
+        shared: super::implicit::Epoch::new(None),
+        handles: AtomicU64::new(1),
         recovery,
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),
@@ -236,7 +238,7 @@ impl StoreInner {
             return Ok(());
         }
         let files = self.checkpointer.unlinked();
-        let mut group = super::group::Running::new(self.clone(), super::group::Sharing::Own);
+        let mut group = super::running::Running::new(self.clone(), super::running::Sharing::Own);
         for file in &files {
             group.identify_again(file)?;
         }

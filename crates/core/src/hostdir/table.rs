@@ -76,6 +76,11 @@ impl FileTable {
         });
     }
 
+    /// All files.
+    pub fn all(&self) -> Vec<Arc<File>> {
+        self.tables.read().unwrap().by_number.iter().flatten().cloned().collect()
+    }
+
     /// Number of files, and bytes of memory of their indexes.
     pub fn count(&self) -> (u64, u64) {
         let tables = self.tables.read().unwrap();
