@@ -139,6 +139,8 @@ pub(crate) struct StoreInner {
     pub recovery: RecoveryReport,
     poisoned: AtomicU8,
     poison: Mutex<Option<String>>,
+    /// Inodes of the store's own files, to which a symbolic link may lead.
+    pub own_inodes: Vec<(u64, i64)>,
     /// What keeps other processes out, given back last.
     _ownership: Mutex<Option<Box<dyn Send>>>,
 }
@@ -267,6 +269,7 @@ impl Clone for Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.inner.checkpointer.stop();
             // The shared group is committed as by a sync; where that fails the store is poisoned, and files that are open still say so.
             let _ = self.inner.sync_all();
         }

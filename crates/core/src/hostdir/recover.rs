@@ -110,6 +110,8 @@ pub(super) fn open(
         conflicts,
     };
     let next_file = first_of(log.incarnation());
+    let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
+    let own_inodes = own.map(|stat| (stat.ino, stat.btime_ns)).collect();
     Ok(StoreInner {
         log,
         host,
@@ -126,6 +128,7 @@ pub(super) fn open(
         recovery,
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),
+        own_inodes,
         _ownership: Mutex::new(ownership),
     })
 }
