@@ -52,8 +52,22 @@ pub(crate) enum Lock {
 /// Tries to take the write lock of the whole file for this open file description (`F_OFD_SETLK`). It is released when the
 /// last descriptor of the description is closed: not by closing some other descriptor of the file, as POSIX locks are.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
-    const F_OFD_SETLK: usize = 37;
     const F_WRLCK: i16 = 1;
+    match set_lock(fd, F_WRLCK) {
+        Ok(()) => Ok(Lock::Taken),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(Lock::Busy),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Releases the lock of this open file description, whoever else has a descriptor of it.
+pub(crate) fn unlock(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    const F_UNLCK: i16 = 2;
+    set_lock(fd, F_UNLCK)
+}
+
+fn set_lock(fd: BorrowedFd<'_>, kind: i16) -> rustix::io::Result<()> {
+    const F_OFD_SETLK: usize = 37;
     /// `struct flock` of 64-bit Linux.
     #[repr(C)]
     struct Flock {
@@ -63,13 +77,12 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
         len: i64,
         pid: i32,
     }
-    let flock = Flock { kind: F_WRLCK, whence: 0, start: 0, len: 0, pid: 0 };
+    let flock = Flock { kind, whence: 0, start: 0, len: 0, pid: 0 };
     loop {
         // SAFETY: fcntl(F_OFD_SETLK) reads one `struct flock` at the address, which lives until the call returns, and
         // writes no memory of ours.
         match unsafe { fcntl(fd.as_raw_fd(), F_OFD_SETLK, &raw const flock as usize) } {
-            Ok(_) => return Ok(Lock::Taken),
-            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(Lock::Busy),
+            Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
