@@ -52,6 +52,13 @@ impl Bytes {
         }
     }
 
+    fn truncate(&mut self, most: u64) {
+        match self {
+            Bytes::Word { len, .. } => *len = u64::from(*len).min(most) as u8,
+            Bytes::Shared { from, to, .. } => *to = u64::from(*to - *from).min(most) as u32 + *from,
+        }
+    }
+
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Bytes::Word { len, bytes } => &bytes[..usize::from(*len)],
@@ -101,22 +108,24 @@ impl Effect {
                     state.set_len(*obj, *len);
                 }
                 if let Some(t) = time_ns {
-                    state.set_times(*obj, *t, *t);
+                    // The later one wins, in whatever order units are applied.
+                    let ctime_ns = state.obj(*obj).ctime_ns.max(*t);
+                    state.set_times(*obj, *t, ctime_ns);
                 }
             }
             Effect::Allocate { obj, offset, len } => state.allocate(*obj, *offset, *len),
             Effect::Link { obj, dir, name, time_ns } => {
                 state.link(*dir, name, *obj);
                 if let Some(t) = time_ns {
-                    let mtime_ns = state.obj(*obj).mtime_ns;
-                    state.set_times(*obj, mtime_ns, *t);
+                    let (mtime_ns, ctime_ns) = (state.obj(*obj).mtime_ns, state.obj(*obj).ctime_ns.max(*t));
+                    state.set_times(*obj, mtime_ns, ctime_ns);
                 }
             }
         }
     }
 
     /// The object that this changes, and the directory where it is a name.
-    fn touches(&self, id: ObjId) -> bool {
+    pub fn touches(&self, id: ObjId) -> bool {
         match self {
             Effect::Bytes { obj, .. }
             | Effect::Len { obj, .. }
@@ -178,6 +187,20 @@ impl Pending {
         state
     }
 
+    /// An object was cut to `len` bytes, durably: older stores beyond that went to blocks which are no longer its own.
+    fn cut(&mut self, id: ObjId, event: i64, len: u64) {
+        self.chains.retain(|_, chain| {
+            chain.retain_mut(|step| match &mut step.effect {
+                Effect::Bytes { obj, offset, data } if *obj == id && step.event < event => {
+                    data.truncate(len.saturating_sub(*offset));
+                    !data.as_slice().is_empty()
+                }
+                _ => true,
+            });
+            !chain.is_empty()
+        });
+    }
+
     /// Takes prefixes of chains: each up to and with the last step that `select` wants and that is not delayed.
     fn take(&mut self, mut select: impl FnMut(&UnitKey, &Step) -> bool, taken: &mut Vec<Step>) {
         self.chains.retain(|key, chain| {
@@ -231,6 +254,10 @@ impl Tracker {
     /// The number of events walked over.
     pub fn now(&self) -> u64 {
         self.now as u64
+    }
+
+    pub fn config(&self) -> &SimConfig {
+        &self.config
     }
 
     /// What a crash is certain to keep, with bytes beyond the ends of files and files without a name.
@@ -487,7 +514,11 @@ impl Tracker {
             let mut needed: Vec<(UnitKey, i64)> = Vec::new();
             for step in &taken[seen..] {
                 needed.extend(step.needs.iter().map(|key| (key.clone(), step.event)));
-                if let Effect::Bytes { obj, .. } = step.effect {
+                if let Effect::Bytes { obj, offset, .. } = step.effect {
+                    if let Medium::Pmem { mode: PmemMode::X86, .. } = self.medium(obj) {
+                        // A part of a word is not kept without what was stored to the word before it.
+                        needed.push((UnitKey::Bytes { obj, index: offset / 8 }, step.event));
+                    }
                     // Bytes stored after the file was cut short cannot be kept without the cut.
                     let cuts = self.shrinks.iter().filter(|(of, at)| *of == obj && *at < step.event);
                     let key = if obj == LOG { UnitKey::LogLen } else { self.meta_key(obj) };
@@ -506,6 +537,11 @@ impl Tracker {
         }
         taken.sort_by_key(|step| step.event);
         for step in &taken {
+            if let Effect::Len { obj, new: len, .. } | Effect::Attr { obj, len: Some(len), .. } = step.effect
+                && len < self.base.obj(obj).len
+            {
+                self.pending.cut(obj, step.event, len);
+            }
             step.effect.apply(&mut self.base);
         }
         if !self.shrinks.is_empty() {

@@ -388,4 +388,24 @@ impl State {
         }
         found
     }
+
+    /// The hash, computed from the contents.
+    #[cfg(test)]
+    pub fn hashed_anew(&self) -> u64 {
+        let mut sum = 0u64;
+        let mut add = |place, value| sum = sum.wrapping_add(term(place, value));
+        for (id, obj) in self.objs().filter(|(_, obj)| obj.kind != ObjKind::Gone) {
+            for n in (0..(obj.chunks.len() * CHUNK) as u64).filter(|n| obj.has_page(*n)) {
+                let words = PAGE as u64 / 8;
+                (n * words..(n + 1) * words).for_each(|w| add(Place::word(id, w), obj.word(w)));
+                add(Place::alloc(id, n), u64::from(obj.kind == ObjKind::File));
+            }
+            add(Place::attr(id, LEN), obj.len);
+            add(Place::attr(id, MODE), u64::from(obj.mode));
+            add(Place::attr(id, MTIME), obj.mtime_ns as u64);
+            add(Place::attr(id, CTIME), obj.ctime_ns as u64);
+            obj.entries.iter().for_each(|(name, of)| add(Place::name(id, name), u64::from(*of)));
+        }
+        sum
+    }
 }

@@ -1,0 +1,273 @@
+//! What led to a crash, for people: rows of plain data, and a table of them.
+
+use super::choice::{Choice, Pick};
+use super::config::{DEAD, KERNEL};
+use super::event::{EventKind, Fate, Mark, Trace};
+use super::explore::Explorer;
+use super::point::Point;
+use super::state::{LOG, ObjId};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What became of the effect of an event at a crash point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowState {
+    /// It changes nothing: a mark, a fence, a sync.
+    Plain,
+    /// A mutation took the call away, or its ordering.
+    Broken,
+    /// All of it is certain to survive.
+    Durable,
+    /// Some of it is not: so many parts.
+    Pending(u32),
+    /// In the given choice, all that was pending of it survives.
+    Survived(u32),
+    /// In the given choice, none of what was pending of it survives.
+    Lost(u32),
+    /// In the given choice, some of what was pending of it survives.
+    Torn {
+        /// Parts that do.
+        survived: u32,
+        /// Parts that do not.
+        lost: u32,
+    },
+}
+
+impl fmt::Display for RowState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RowState::Plain => Ok(()),
+            RowState::Broken => f.write_str("BROKEN"),
+            RowState::Durable => f.write_str("durable"),
+            RowState::Pending(n) => write!(f, "pending ({n})"),
+            RowState::Survived(n) => write!(f, "survived ({n})"),
+            RowState::Lost(n) => write!(f, "LOST ({n})"),
+            RowState::Torn { survived, lost } => write!(f, "TORN ({survived} of {})", survived + lost),
+        }
+    }
+}
+
+/// One event before a crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The number of the event.
+    pub time: u64,
+    /// The thread.
+    pub thread: u64,
+    /// The place in the code, empty for marks.
+    pub site: String,
+    /// The operation it belongs to.
+    pub op: Option<u64>,
+    /// The label of that operation.
+    pub op_label: String,
+    /// What happened: `store`, `fence`, ...
+    pub what: &'static str,
+    /// To what: `log`, a path, a label.
+    pub place: String,
+    /// Where in it.
+    pub offset: Option<u64>,
+    /// How many bytes.
+    pub len: Option<u64>,
+    /// What became of it.
+    pub state: RowState,
+}
+
+/// What happened up to a crash point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    /// The crash point: the number of events before it.
+    pub point: u64,
+    /// The choice that states are told for; none: they tell what a crash may choose.
+    pub choice: Option<String>,
+    /// The pending units at the point, in words, by number.
+    pub units: Vec<String>,
+    /// One for each event.
+    pub rows: Vec<Row>,
+}
+
+impl Trace {
+    /// What happened up to a point, and what became of it: by a choice of that point, or what may become of it.
+    ///
+    /// # Panics
+    /// If the trace has no such point or the choice is one of another point.
+    pub fn timeline(&self, point: u64, choice: Option<&Choice>) -> Timeline {
+        let mut explorer = Explorer::new(self);
+        explorer.seek(point);
+        let at = explorer.point();
+        let fates = fates(&at, choice);
+        let (mut names, mut labels) = (BTreeMap::new(), BTreeMap::new());
+        for (path, id) in self.initial.seen().paths() {
+            names.entry(id).or_insert_with(|| String::from_utf8_lossy(&path).into_owned());
+        }
+        for event in &self.events[..point as usize] {
+            match &event.kind {
+                EventKind::Link { obj, dir, name, .. } => {
+                    let name = String::from_utf8_lossy(name);
+                    let path = names.get(dir).map_or(name.to_string(), |dir| format!("{dir}/{name}"));
+                    names.entry(*obj).or_insert(path);
+                }
+                EventKind::Mark(Mark::Begin { op, label }) => {
+                    labels.insert(*op, label.clone());
+                }
+                _ => {}
+            }
+        }
+        let row = |(time, event): (u64, &super::event::Event)| {
+            let (place, offset, len) = place(&event.kind, &names);
+            let broken = matches!(event.fate, Fate::Mutated(_));
+            let (survived, lost) = fates.get(&(time as i64)).copied().unwrap_or_default();
+            let state = match &event.kind {
+                _ if broken && survived + lost == 0 => RowState::Broken,
+                EventKind::Fence { .. }
+                | EventKind::Sync { .. }
+                | EventKind::SyncDir { .. }
+                | EventKind::SyncAll
+                | EventKind::Done { .. }
+                | EventKind::Create { .. }
+                | EventKind::Mark(_) => RowState::Plain,
+                _ if survived + lost == 0 => RowState::Durable,
+                _ if choice.is_none() => RowState::Pending(survived + lost),
+                _ if lost == 0 => RowState::Survived(survived),
+                _ if survived == 0 => RowState::Lost(lost),
+                _ => RowState::Torn { survived, lost },
+            };
+            Row {
+                time,
+                thread: event.thread,
+                site: event.site.map_or_else(String::new, |site| site.0.to_owned()),
+                op: event.op,
+                op_label: event.op.and_then(|op| labels.get(&op).cloned()).unwrap_or_default(),
+                what: event.kind.name(),
+                place,
+                offset,
+                len,
+                state,
+            }
+        };
+        Timeline {
+            point,
+            choice: choice.map(Choice::to_string),
+            units: (0..at.units()).map(|unit| at.describe(unit)).collect(),
+            rows: (0..).zip(&self.events[..point as usize]).map(row).collect(),
+        }
+    }
+
+    /// The table for a violation: what happened up to the crash, and what this choice kept and lost of it, in at most
+    /// `width` columns where that is possible.
+    ///
+    /// # Panics
+    /// If this trace has no such choice.
+    pub fn table(&self, choice: &Choice, width: usize) -> String {
+        self.timeline(choice.point, Some(choice)).table(width)
+    }
+}
+
+/// For each event, how many of its pending parts survive and are lost.
+fn fates(at: &Point, choice: Option<&Choice>) -> BTreeMap<i64, (u32, u32)> {
+    let versions = choice.map(|choice| {
+        assert_eq!(choice.point, at.index(), "{choice} is a choice of another point");
+        match choice.pick {
+            Pick::Kill => at.versions_of(&Pick::All),
+            _ => at.versions_of(&choice.pick),
+        }
+    });
+    let mut fates: BTreeMap<i64, (u32, u32)> = BTreeMap::new();
+    for (n, unit) in at.all_units().iter().enumerate() {
+        let kept = versions.as_ref().map_or(0, |versions| versions[n] as usize);
+        for (i, step) in unit.steps.iter().enumerate() {
+            let fate = fates.entry(step.event).or_default();
+            // Torn versions lie beyond the newest: part of it is there.
+            let torn = kept > unit.steps.len() && i + 1 == unit.steps.len();
+            fate.0 += u32::from(i < kept);
+            fate.1 += u32::from(i >= kept || torn);
+        }
+    }
+    fates
+}
+
+fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>) -> (String, Option<u64>, Option<u64>) {
+    let name = |id: &ObjId| match *id {
+        LOG => "log".to_owned(),
+        super::state::ROOT => ".".to_owned(),
+        id => names.get(&id).cloned().unwrap_or_else(|| format!("inode {id}")),
+    };
+    match kind {
+        EventKind::Store { obj, offset, data } | EventKind::Write { obj, offset, data, .. } => {
+            (name(obj), Some(*offset), Some(data.len() as u64))
+        }
+        EventKind::Through { offset, data } => (name(&LOG), Some(*offset), Some(data.len() as u64)),
+        EventKind::Fence { obj } | EventKind::Create { obj, .. } | EventKind::Sync { obj } => (name(obj), None, None),
+        EventKind::LogLen { new, .. } => (name(&LOG), None, Some(*new)),
+        EventKind::SetLen { obj, new, .. } => (name(obj), None, Some(*new)),
+        EventKind::Allocate { obj, offset, len } => (name(obj), Some(*offset), Some(*len)),
+        EventKind::Link { obj, .. } => (name(obj), None, None),
+        EventKind::SyncDir { dir } => (name(dir), None, None),
+        EventKind::SyncAll => (name(&super::state::ROOT), None, None),
+        EventKind::Done { begun } => (format!("from time {begun}"), None, None),
+        EventKind::Mark(Mark::Begin { label, .. } | Mark::Note { label }) => (label.clone(), None, None),
+        EventKind::Mark(Mark::Return { .. }) => (String::new(), None, None),
+    }
+}
+
+impl Timeline {
+    /// The rows as text, at most `width` columns wide where that is possible: sites and places are cut short.
+    pub fn table(&self, width: usize) -> String {
+        let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string());
+        let thread = |n: u64| match n {
+            KERNEL => "kernel".to_owned(),
+            DEAD => "dead".to_owned(),
+            n => n.to_string(),
+        };
+        let mut cells =
+            vec![["time", "thread", "op", "site", "what", "place", "offset", "bytes", "state"].map(str::to_owned)];
+        for row in &self.rows {
+            cells.push([
+                row.time.to_string(),
+                thread(row.thread),
+                number(row.op),
+                row.site.clone(),
+                row.what.to_owned(),
+                row.place.clone(),
+                number(row.offset),
+                number(row.len),
+                row.state.to_string(),
+            ]);
+        }
+        let mut widths = [0; 9];
+        for row in &cells {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        const SITE: usize = 3;
+        const PLACE: usize = 5;
+        let mut over = (widths.iter().sum::<usize>() + 2 * (widths.len() - 1)).saturating_sub(width);
+        while over > 0 && widths[SITE].max(widths[PLACE]) > 8 {
+            let column = if widths[SITE] >= widths[PLACE] { SITE } else { PLACE };
+            widths[column] -= 1;
+            over -= 1;
+        }
+        let mut text = String::new();
+        for row in &cells {
+            let mut line = String::new();
+            for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
+                let cell = shortened(cell, width);
+                match i {
+                    0 | 1 | 2 | 6 | 7 => line.push_str(&format!("{cell:>width$}  ")),
+                    _ => line.push_str(&format!("{cell:<width$}  ")),
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        let choice = self.choice.clone().unwrap_or_else(|| format!("p{}", self.point));
+        text.push_str(&format!("crash at {choice}, {} units pending\n", self.units.len()));
+        text
+    }
+}
+
+/// The end of a name tells more than its beginning.
+fn shortened(cell: &str, width: usize) -> String {
+    let len = cell.chars().count();
+    if len <= width { cell.to_owned() } else { format!("~{}", cell.chars().skip(len + 1 - width).collect::<String>()) }
+}
