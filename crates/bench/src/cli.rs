@@ -7,6 +7,7 @@ use crate::{Error, Report, Result, suites};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
+use wholly_media::pmem::Emulation;
 
 /// What `--help` says.
 pub const USAGE: &str = "\
@@ -21,6 +22,8 @@ Suites: groups
   --pmem DIR         use DIR as persistent memory: a DAX file system, or /dev/shm
   --disk DIR         use the file system in DIR as a disk, in place of the loop devices
   --scratch DIR      where the files below the loop devices are made (default /var/tmp)
+  --emulate WHAT     slow persistent memory down: bandwidth (4 GB/s for all threads together),
+                     paper (150 ns after each line, 4 GB/s); peers that cannot be slowed are skipped
   --turns N          turns of each system (default 15)
   --turn-ms N        aimed duration of a turn (default 200)
   --files N          at most N files in a case: less memory, smaller working set
@@ -46,6 +49,7 @@ pub struct Options {
     files: Option<u32>,
     seed: u64,
     base: String,
+    emulation: Emulation,
     tiny: bool,
 }
 
@@ -69,6 +73,7 @@ impl Options {
             files: None,
             seed: 1,
             base: "raw".into(),
+            emulation: Emulation::None,
             tiny: false,
         };
         let mut arguments = arguments.into_iter();
@@ -83,6 +88,7 @@ impl Options {
                 "--pmem" => options.pmem = Some(value()?.into()),
                 "--disk" => options.disk = Some(value()?.into()),
                 "--scratch" => options.scratch = value()?.into(),
+                "--emulate" => options.emulation = emulation(&value()?)?,
                 "--turns" => options.turns = Some(number(&argument, &value()?)?),
                 "--turn-ms" => options.turn_ms = Some(number(&argument, &value()?)?),
                 "--files" => options.files = Some(number(&argument, &value()?)?),
@@ -128,6 +134,7 @@ impl Options {
             turn: Duration::from_millis(self.turn_ms.unwrap_or(200)),
             seed: self.seed,
             base: self.base.clone(),
+            emulation: self.emulation,
             tiny: self.tiny,
         })
     }
@@ -169,6 +176,15 @@ pub fn main(arguments: impl IntoIterator<Item = String>, systems: Vec<Box<dyn Sy
 
 fn number<T: std::str::FromStr>(argument: &str, value: &str) -> Result<T> {
     value.parse().map_err(|_| format!("{argument} needs a number, not {value:?}").into())
+}
+
+fn emulation(name: &str) -> Result<Emulation> {
+    match name {
+        "none" => Ok(Emulation::None),
+        "bandwidth" => Ok(Emulation::Bandwidth { bytes_per_s: 4e9 }),
+        "paper" => Ok(Emulation::PAPER),
+        _ => Err(format!("--emulate needs none, bandwidth or paper, not {name:?}").into()),
+    }
 }
 
 /// One line on a terminal that is written over and over; nothing elsewhere.
@@ -225,6 +241,7 @@ mod tests {
             ("groups --turns x", "number"),
             ("groups --frobnicate", "--frobnicate"),
             ("groups more", "more"),
+            ("groups --emulate slow", "slow"),
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(expected), "{line}: {error}");

@@ -9,6 +9,7 @@ use crate::{Error, Result};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
+use wholly_media::pmem::Emulation;
 
 /// How to run a suite.
 #[derive(Clone, Debug)]
@@ -25,12 +26,17 @@ pub struct Plan {
     pub seed: u64,
     /// The system that ratios refer to.
     pub base: String,
+    /// What persistent memory is slowed down to.
+    pub emulation: Emulation,
     /// Only to see that everything works: turns of a few groups.
     pub tiny: bool,
 }
 
 /// Groups of a turn in a tiny run.
 const TINY_GROUPS: usize = 8;
+
+/// Longer groups count as this long in the latencies.
+const LONGEST_GROUP_NS: u64 = 100_000_000_000;
 
 /// One turn's figures per group.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +69,7 @@ pub fn run(plan: &Plan, systems: &mut [Box<dyn System>], progress: &mut dyn FnMu
         rows: Vec::new(),
         skipped: Vec::new(),
     };
+    report.machine.emulator = plan.emulation.describe();
     let settings = &mut report.machine.settings;
     settings.insert("turns".into(), plan.turns.to_string());
     settings.insert("turn_ms".into(), plan.turn.as_millis().to_string());
@@ -95,7 +102,7 @@ fn run_case(
         reason,
     };
     let place = match medium.make(case, systems.len()) {
-        Ok(place) => place,
+        Ok(place) => place.emulating(plan.emulation),
         Err(e) => {
             report.skipped.push(skip(None, e.to_string()));
             return Ok(());
@@ -124,7 +131,7 @@ fn run_case(
             ready,
             groups: TINY_GROUPS,
             samples: Vec::new(),
-            latencies: Histogram::new(3)?,
+            latencies: Histogram::new_with_max(LONGEST_GROUP_NS, 3)?,
         };
         if !plan.tiny {
             entrant.calibrate(plan, case, &payload).map_err(failed)?;
@@ -146,6 +153,7 @@ fn run_case(
     for entrant in &mut entrants {
         let groups = entrant.groups;
         let mut turn = Turn { groups, sequence: &sequence, payload: &payload, latencies: Some(&mut entrant.latencies) };
+        entrant.system.rest()?;
         entrant.system.run_turn(&mut turn)?;
     }
     for entrant in &mut entrants {
@@ -158,17 +166,23 @@ fn run_case(
 impl Entrant<'_> {
     /// Finds how many groups fill a turn, warming up on the way.
     fn calibrate(&mut self, plan: &Plan, case: &Case, payload: &Payload) -> Result<()> {
-        let at_least = (3 * self.ready.log_bytes).div_ceil(case.group_bytes()) as usize;
+        let at_least = (3 * self.ready.groups_per_log) as usize;
+        let most = self.ready.max_groups.min(usize::MAX as u64) as usize;
         // Places of the warm-up are drawn from a turn that is never timed.
         let sequence = Sequence::new(case, plan.seed, u64::MAX, Sequence::MAX_GROUPS >> 4);
         let mut groups = 16;
         loop {
+            self.system.rest()?;
             let start = Instant::now();
             self.system.run_turn(&mut Turn { groups, sequence: &sequence, payload, latencies: None })?;
             let elapsed = start.elapsed();
             if elapsed * 4 >= plan.turn {
                 let fill = groups as f64 * plan.turn.as_secs_f64() / elapsed.as_secs_f64();
-                self.groups = (fill as usize).max(at_least).max(1);
+                self.groups = (fill as usize).max(at_least).min(most).max(1);
+                return Ok(());
+            }
+            if groups * 2 > most {
+                self.groups = most;
                 return Ok(());
             }
             groups *= 2;
@@ -178,6 +192,7 @@ impl Entrant<'_> {
     /// Runs a turn whose duration counts.
     fn timed_turn(&mut self, sequence: &Sequence, payload: &Payload) -> Result<()> {
         let mut turn = Turn { groups: self.groups, sequence, payload, latencies: None };
+        self.system.rest()?;
         let counters = self.system.counters();
         let device = self.place.device_bytes_written();
         let cpu = cpu_ns();

@@ -17,8 +17,8 @@
 //!
 //! # What is inside the clock
 //!
-//! - `ns_per_group`: wall time of a turn over its groups. A turn writes at least three times the capacity of the
-//!   system's log, and ends with [`System::settle`] inside the clock, so that checkpoints are paid for; a system that
+//! - `ns_per_group`: wall time of a turn over its groups. A turn writes at least three times what the
+//!   system's log holds, and ends with [`System::settle`] inside the clock, so that checkpoints are paid for; a system that
 //!   leaves them for later says [`deferred`](system::Ready::deferred), and so do its rows.
 //! - `p99_ns` comes from turns of their own, in which each group is timed: reading the clock twice takes 40-60 ns, half of the
 //!   smallest group, and would otherwise be inside `ns_per_group`. It is still inside `p99_ns`.

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use wholly_media::Region;
+use wholly_media::pmem::{EmulatedRegion, Emulation, Emulator, PmemRegion};
 
 /// Names a file system that can be made on a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,29 +81,30 @@ impl Medium {
     /// In words what is missing: privileges, a program, space.
     pub fn make(&self, case: &Case, systems: usize) -> Result<Place> {
         // Each system's files, and as much again of log as a small case needs.
-        let bytes = (case.data_bytes() * 5 / 4 + (192 << 20)) * systems as u64 + (320 << 20);
+        let bytes = (case.data_bytes() * 5 / 4 + (192 << 20)) * systems as u64 + (1344 << 20);
         let (dir, mount) = match self {
             Medium::Tmpfs => {
                 need_root()?;
-                need_space(bytes - (320 << 20), memory_available()?, "memory")?;
-                let options = format!("huge=always,mode=0700,size={bytes}");
+                need_space(bytes - (1344 << 20), memory_available()?, "memory")?;
+                // Not `always`: that would take and clear 2 MiB for each small file that a peer creates.
+                let options = format!("huge=within_size,mode=0700,size={bytes}");
                 let mounted = Mounted::new(&["-t", "tmpfs", "-o", &options, "wholly-bench"])?;
                 (mounted.dir.clone(), Cleanup::Mount(mounted))
             }
             Medium::Loop(fs, scratch) => {
                 need_root()?;
-                need_space(bytes - (320 << 20), space_available(scratch)?, "space for a loop device")?;
+                need_space(bytes - (1344 << 20), space_available(scratch)?, "space for a loop device")?;
                 let mounted = fs.mount(scratch, bytes)?;
                 (mounted.dir.clone(), Cleanup::Mount(mounted))
             }
             Medium::PmemDir(parent) | Medium::DiskDir(parent) => {
-                need_space(bytes - (320 << 20), space_available(parent)?, "space")?;
+                need_space(bytes - (1344 << 20), space_available(parent)?, "space")?;
                 let dir = parent.join(unique_name());
                 std::fs::create_dir(&dir).map_err(|e| format!("mkdir {}: {e}", dir.display()))?;
                 (dir.clone(), Cleanup::Directory(dir))
             }
         };
-        Ok(Place { medium: self.clone(), dir, _cleanup: Arc::new(mount) })
+        Ok(Place { medium: self.clone(), dir, emulator: None, _cleanup: Arc::new(mount) })
     }
 }
 
@@ -112,6 +115,9 @@ pub struct Place {
     pub medium: Medium,
     /// An empty directory.
     pub dir: PathBuf,
+    /// What slows persistent memory down to the speed of real modules, shared by all regions of a place. A system that cannot be
+    /// slowed by it must not run beside those that are.
+    pub emulator: Option<Arc<Emulator>>,
     _cleanup: Arc<Cleanup>,
 }
 
@@ -123,8 +129,26 @@ impl Place {
         Ok(Place { dir, ..self.clone() })
     }
 
-    /// Bytes that the block device below has been told to write so far. `None` where there is none.
+    /// The same place with its persistent memory slowed down.
+    pub fn emulating(self, emulation: Emulation) -> Place {
+        let emulator = (self.medium.is_pmem() && emulation != Emulation::None).then(|| Emulator::new(emulation));
+        Place { emulator, ..self }
+    }
+
+    /// `region`, slowed down if this place is.
+    pub fn slow_down(&self, region: PmemRegion) -> Arc<dyn Region> {
+        match &self.emulator {
+            Some(emulator) => Arc::new(EmulatedRegion::new(region, emulator.clone())),
+            None => Arc::new(region),
+        }
+    }
+
+    /// Bytes that the block device below has been told to write so far. `None` on persistent memory, whose stores no device
+    /// counts.
     pub fn device_bytes_written(&self) -> Option<u64> {
+        if self.medium.is_pmem() {
+            return None;
+        }
         let device = rustix::fs::stat(&self.dir).ok()?.st_dev;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let stat = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;

@@ -18,14 +18,22 @@ pub struct Counters {
 }
 
 /// What the harness must know of a system that is ready.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Ready {
-    /// Capacity of the log in bytes, if there is one: a turn writes at least three times as much.
-    pub log_bytes: u64,
+    /// Groups of the case that fill the log, 0 where there is none: a turn has at least three times as many.
+    pub groups_per_log: u64,
+    /// The most groups of a turn, where something bounds them.
+    pub max_groups: u64,
     /// Whether checkpoints are left for a time outside the clock. Rows say so.
     pub deferred: bool,
     /// Settings that matter to a reader of the figures: name and value.
     pub settings: Vec<(String, String)>,
+}
+
+impl Default for Ready {
+    fn default() -> Self {
+        Ready { groups_per_log: 0, max_groups: u64::MAX, deferred: false, settings: Vec::new() }
+    }
 }
 
 /// Whether a system can run a case.
@@ -53,6 +61,11 @@ pub trait System {
 
     /// Brings the log back to what it held at the start of the turn. Inside the clock.
     fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Does what was left for a time outside the clock. Called before each turn.
+    fn rest(&mut self) -> Result<()> {
         Ok(())
     }
 

@@ -2,12 +2,14 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use wholly_bench::cli::Options;
 use wholly_bench::harness::{self, Plan};
 use wholly_bench::place::{Medium, Place};
 use wholly_bench::system::{Counters, Prepared, Ready, System};
 use wholly_bench::workload::{Payload, Size, Update};
 use wholly_bench::{Case, Report, Result, suites, systems};
+use wholly_media::pmem::Emulation;
 
 /// What happened, in order.
 #[derive(Default)]
@@ -22,13 +24,21 @@ struct Counting {
     name: &'static str,
     journal: Rc<RefCell<Journal>>,
     groups: u64,
+    pause: Duration,
     this_turn: Vec<Update>,
     ready: Prepared,
 }
 
 impl Counting {
     fn boxed(name: &'static str, journal: &Rc<RefCell<Journal>>, ready: Prepared) -> Box<dyn System> {
-        Box::new(Counting { name, journal: journal.clone(), groups: 0, this_turn: Vec::new(), ready })
+        Box::new(Counting {
+            name,
+            journal: journal.clone(),
+            groups: 0,
+            pause: Duration::ZERO,
+            this_turn: Vec::new(),
+            ready,
+        })
     }
 }
 
@@ -43,6 +53,7 @@ impl System for Counting {
     }
 
     fn run_group(&mut self, group: &[Update], _: &Payload) -> Result<()> {
+        std::thread::sleep(self.pause);
         self.groups += 1;
         self.this_turn.extend_from_slice(group);
         Ok(())
@@ -73,9 +84,10 @@ fn plan() -> Plan {
         cases: vec![CASE],
         media: vec![Medium::PmemDir(std::env::temp_dir())],
         turns: 3,
-        turn: std::time::Duration::from_millis(1),
+        turn: Duration::from_millis(1),
         seed: 1,
         base: "b".into(),
+        emulation: Emulation::None,
         tiny: true,
     }
 }
@@ -114,17 +126,46 @@ fn systems_take_turns_with_the_same_groups() {
 }
 
 #[test]
+fn latencies_and_turns_measure_the_same_groups() {
+    let system = Counting {
+        name: "b",
+        journal: Rc::default(),
+        groups: 0,
+        pause: Duration::from_micros(500),
+        this_turn: Vec::new(),
+        ready: Prepared::Ready(Ready::default()),
+    };
+    let mut systems: [Box<dyn System>; 1] = [Box::new(system)];
+    let report = harness::run(&plan(), &mut systems, &mut |_| {}).unwrap();
+    let row = &report.rows[0];
+    // A sleep never ends early; how late it ends is no business of this test.
+    assert!(row.ns_per_group >= 500_000.0 && row.p99_ns.unwrap() >= 500_000.0, "{row:?}");
+}
+
+#[test]
 fn a_turn_writes_three_times_the_log() {
     let journal = Rc::default();
-    let log_bytes = 1 << 20;
-    let ready = Prepared::Ready(Ready { log_bytes, ..Ready::default() });
+    let groups_per_log = 10_000;
+    let ready = Prepared::Ready(Ready { groups_per_log, ..Ready::default() });
     let mut systems = [Counting::boxed("b", &journal, ready)];
-    let plan = Plan { tiny: false, turn: std::time::Duration::from_nanos(1), ..plan() };
+    let plan = Plan { tiny: false, turn: Duration::from_nanos(1), ..plan() };
     harness::run(&plan, &mut systems, &mut |_| {}).unwrap();
     // The first turn of all is the calibration's.
     for (_, updates) in &journal.borrow().turns[1..] {
-        assert!(updates.len() as u64 * 64 >= 3 * log_bytes);
+        assert!((updates.len() / CASE.updates) as u64 >= 3 * groups_per_log);
     }
+}
+
+#[test]
+fn an_emulator_slows_raw_down_and_is_named() {
+    let line = "groups --case one_4k --turns 1 --turn-ms 2 --emulate paper";
+    let options = Options::parse(line.split(' ').map(str::to_owned)).unwrap();
+    let plan = Plan { media: vec![Medium::PmemDir("/dev/shm".into())], ..options.plan().unwrap() };
+    let mut systems = systems::all();
+    let report = harness::run(&plan, &mut systems, &mut |_| {}).unwrap();
+    assert!(report.machine.emulator.unwrap().contains("150 ns"));
+    // 64 lines of 150 ns each: the emulator waits at least as long, whatever the machine.
+    assert!(report.rows[0].ns_per_group >= 64.0 * 150.0, "{:?}", report.rows[0]);
 }
 
 #[test]

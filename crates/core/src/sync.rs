@@ -47,3 +47,37 @@ impl Default for Backoff {
         Self::new()
     }
 }
+
+/// Whether the kernel makes fences for us: 0 not asked yet, 1 yes, 2 no.
+static EXPEDITED: AtomicU8 = AtomicU8::new(0);
+
+/// Asks the kernel, once for a process, to make [`heavy_fence`] stand for the fence of all its threads.
+pub fn prepare_fences() {
+    use rustix::thread::{MembarrierCommand, membarrier};
+    if EXPEDITED.load(Ordering::Relaxed) == 0 {
+        let registered = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+        EXPEDITED.store(if registered { 1 } else { 2 }, Ordering::Relaxed);
+    }
+}
+
+/// One half of an asymmetric pair with [`heavy_fence`]: whoever stored `a`, came by here and loads `b`, and whoever stored `b`, came by there
+/// and loads `a`: one of them sees the other's store. This half costs nothing. (An ordinary fence, or any locked instruction, would
+/// wait for non-temporal stores to reach memory, in the middle of a commit.)
+#[inline]
+pub fn light_fence() {
+    if EXPEDITED.load(Ordering::Relaxed) == 1 {
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    } else {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
+/// The other half of [`light_fence`]: interrupts every core on which a thread of this process runs.
+pub fn heavy_fence() {
+    use rustix::thread::{MembarrierCommand, membarrier};
+    std::sync::atomic::fence(Ordering::SeqCst);
+    if EXPEDITED.load(Ordering::Relaxed) == 1 {
+        membarrier(MembarrierCommand::PrivateExpedited)
+            .expect("registered by prepare_fences, and inherited by children");
+    }
+}

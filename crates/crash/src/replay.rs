@@ -96,7 +96,7 @@ impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "state {}", self.name)?;
         for crash in &self.crashes {
-            writeln!(f, "\ncrash {} ({})\n{}", crash.choice, crash.moment, crash.timeline)?;
+            writeln!(f, "\ncrash {} ({})\n{}", crash.choice, crash.moment, crash.timeline.table(150))?;
         }
         match &self.violation {
             Some(what) => write!(f, "VIOLATION: {what}"),

@@ -33,6 +33,8 @@ pub mod host;
 pub mod pmem;
 pub mod sim;
 mod sys;
+#[cfg(test)]
+mod test_dir;
 
 pub use error::{Error, Result};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
@@ -209,4 +211,17 @@ pub trait HostFile: Send + Sync {
 
     /// For a medium to recognise its own files.
     fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// Asks the processor to fetch what `target` refers to into its caches, without waiting for it.
+#[inline(always)]
+pub fn prefetch<T>(target: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program can see and cannot fault; the reference is valid all the same.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(target).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = target;
 }

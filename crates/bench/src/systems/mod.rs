@@ -1,13 +1,14 @@
 //! Our systems and the bounds. Peers live in the crate `wholly-bench-peers`, the only one that links competitors.
 
-mod mapped;
 mod raw;
+mod store;
 
 pub use raw::Raw;
+pub use store::StoreSystem;
 
 use crate::system::System;
 
 /// The systems that every run has, in the order of their rows: bounds first, then ours.
 pub fn all() -> Vec<Box<dyn System>> {
-    vec![Box::new(Raw::default())]
+    vec![Box::new(Raw::default()), Box::new(StoreSystem::new(true)), Box::new(StoreSystem::new(false))]
 }

@@ -5,7 +5,6 @@
 //!   writes need, going round a file that was written with zeros before. No commit that waits for the device can take less,
 //!   unless several share it.
 
-use super::mapped;
 use crate::place::Place;
 use crate::system::{Counters, Prepared, Ready, System};
 use crate::workload::{Case, Payload, Update};
@@ -16,6 +15,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_media::{Region, Site};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -65,7 +65,7 @@ impl System for Raw {
     fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared> {
         self.counters = Totals::default();
         self.target = Some(if place.medium.is_pmem() {
-            let files = (0..case.files).map(|n| mapped_file(&place.dir.join(n.to_string()), case.file_bytes));
+            let files = (0..case.files).map(|n| mapped_file(place, n, case.file_bytes));
             Target::Pmem(files.collect::<Result<_>>()?)
         } else {
             Target::Disk(DiskFile::new(&place.dir.join("file"), case)?)
@@ -111,10 +111,13 @@ impl System for Raw {
 }
 
 /// A mapped file of zeros, all of it present.
-fn mapped_file(path: &Path, bytes: u64) -> Result<Arc<dyn Region>> {
-    let file = File::options().read(true).write(true).create_new(true).open(path)?;
+fn mapped_file(place: &Place, n: u32, bytes: u64) -> Result<Arc<dyn Region>> {
+    let path = place.dir.join(n.to_string());
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     file.set_len(bytes)?;
-    let region = mapped::open(&file, bytes)?;
+    let name = path.display().to_string();
+    let options = PmemOptions { name, reserve: bytes, prefault: true, ..PmemOptions::default() };
+    let region = place.slow_down(PmemRegion::open(file.into(), options)?);
     let zeros = vec![0; 1 << 20];
     for offset in (0..bytes).step_by(zeros.len()) {
         let len = (bytes - offset).min(zeros.len() as u64) as usize;

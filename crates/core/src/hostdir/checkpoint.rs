@@ -13,7 +13,7 @@ use super::StoreInner;
 use super::dirty::DirtyBlock;
 use super::file::File;
 use super::identity::Baseline;
-use super::table::host_error;
+use super::table::{host_error, parent};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, Slot, pieces};
 use crate::site;
@@ -460,13 +460,7 @@ impl Pass<'_> {
             file.home.sync(site::CHECKPOINT_SYNC).map_err(fail)?;
             store.log.count_barrier();
         }
-        let mut parents: Vec<&[u8]> = created
-            .iter()
-            .map(|created| {
-                let path = &created.file.path;
-                path.iter().rposition(|&byte| byte == b'/').map_or(&b""[..], |slash| &path[..slash])
-            })
-            .collect();
+        let mut parents: Vec<&[u8]> = created.iter().map(|created| parent(&created.file.path)).collect();
         parents.sort_unstable();
         parents.dedup();
         for parent in parents {

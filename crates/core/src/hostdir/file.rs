@@ -35,6 +35,8 @@ pub(crate) struct File {
     pub resized: AtomicU8,
     /// The sequence of the last group that identified the file in the log; 0 if none.
     pub identified: AtomicU64,
+    /// The highest sequence of a group that was published for it.
+    pub last_sequence: AtomicU64,
     /// Held by calls that change the size, from reading it until it is published.
     pub append: Mutex<()>,
     /// How it lies at home.
@@ -77,6 +79,7 @@ impl File {
             pending: AtomicU64::new(0),
             resized: AtomicU8::new(0),
             identified: AtomicU64::new(0),
+            last_sequence: AtomicU64::new(0),
             append: Mutex::new(()),
             home_state: Mutex::new(HomeState {
                 size: stat.size,
@@ -112,8 +115,8 @@ impl File {
     }
 
     pub fn disown(&self, group: u64) {
-        let was = self.owner.swap(0, Ordering::Release);
-        assert_eq!(was, OWNED | group, "only the owner gives a file up");
+        debug_assert_eq!(self.owner.load(Ordering::Relaxed), OWNED | group, "only the owner gives a file up");
+        self.owner.store(0, Ordering::Release);
     }
 
     /// An implicit call begins to write beside others of its kind.

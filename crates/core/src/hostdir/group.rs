@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::file::File as Inner;
 use super::handle::File;
 use super::identity::Identity;
+use super::lanes::Seat;
 use super::published::{SPARE, Written};
-use super::table::{host_error, store_path};
+use super::table::{host_error, parent, store_path};
 use super::{Store, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::batch::{Gathered, Outcome, Request, record_bytes};
@@ -62,12 +63,21 @@ impl Group {
         let running = &self.running;
         running.store.check_usable()?;
         let path = store_path(path.as_ref())?;
-        let created = running.files.iter().find(|file| file.created && file.inner.path == path);
+        let created = running.seat().files.iter().find(|file| file.created && file.inner.path == path);
         let inner = match created {
             Some(file) => file.inner.clone(),
             None => running.store.open_path(&path)?,
         };
         Ok(File::of(running.store.clone(), inner))
+    }
+
+    /// Makes `file` the group's own now rather than at its first change (the papers' `tx_add`). Groups of several files commit faster if all are
+    /// added before the first write.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] where another group changes the file.
+    pub fn add(&mut self, file: &File) -> Result<()> {
+        self.running.join(file.inner()).map(|_| ())
     }
 
     /// Creates a regular file with the permission bits `mode`, whatever the umask. It appears with the group, and vanishes with it.
@@ -93,8 +103,8 @@ impl Group {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&mut self, file: &File, data: &[u8]) -> Result<u64> {
-        let file_number = self.running.join(file.inner())?;
-        let offset = self.running.files[file_number].size;
+        let i = self.running.join(file.inner())?;
+        let offset = self.running.seat().files[i].size;
         self.running.write(file.inner(), offset, data)?;
         Ok(offset)
     }
@@ -117,7 +127,7 @@ impl Group {
 
     /// The size of the file in bytes, as the group sees it.
     pub fn len(&self, file: &File) -> u64 {
-        self.running.find(file.inner()).map_or_else(|| file.len(), |i| self.running.files[i].size)
+        self.running.find(file.inner()).map_or_else(|| file.len(), |i| self.running.seat().files[i].size)
     }
 
     /// Makes the group survive power loss: it does when this returns. From then on everybody sees it.
@@ -146,9 +156,7 @@ impl Group {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.ended {
-            self.abort();
-        }
+        self.abort();
     }
 }
 
@@ -161,36 +169,30 @@ pub(super) enum Sharing {
     Share,
 }
 
-/// Where a group's updates are before it commits.
-enum Sink {
-    /// In memory.
-    Memory { gathered: Vec<Gathered>, bytes: u64 },
-    /// In the log, where they stay.
-    Lane(Box<Lane>),
-}
-
-/// A file that the group changes.
-struct Joined {
+/// A file that a group changes.
+pub(crate) struct Joined {
     inner: Arc<Inner>,
     size: u64,
     /// Committed bytes from here on do not count for the group.
     limit: u64,
-    writes: Vec<PrivateWrite>,
     created: bool,
     /// The announced tail for which the file was identified in this group's record; 0 if it was not.
     identified_for: u64,
 }
 
-struct PrivateWrite {
+/// A write of a group to one of its files.
+pub(crate) struct PrivateWrite {
+    /// Number of the file among the group's.
+    file: u32,
+    length: u32,
     offset: u64,
-    length: u64,
     place: Place,
 }
 
 #[derive(Clone, Copy)]
 enum Place {
-    /// Number of the entry in memory, and the byte in its data.
-    Gathered(usize, usize),
+    /// Number of the entry that was gathered.
+    Gathered(usize),
     /// Byte of the log.
     Log(u64),
 }
@@ -199,39 +201,50 @@ enum Place {
 pub(super) struct Running {
     pub(super) store: Arc<StoreInner>,
     id: u64,
+    /// Its place in commit order, if it commits from a lane; see invariant 7 of the log.
+    sequence: u64,
     sharing: Sharing,
-    sink: Sink,
-    files: Vec<Joined>,
+    /// Whether updates go to the lane of the seat; otherwise they are gathered in memory.
+    in_lane: bool,
+    /// Gone when the group has ended.
+    seat: Option<Box<Seat>>,
     /// By file number, once there are many.
-    by_number: HashMap<u32, usize>,
-    ended: bool,
+    by_number: Option<HashMap<u32, usize>>,
 }
 
 const MANY: usize = 8;
 
 impl Running {
     pub(super) fn new(store: Arc<StoreInner>, sharing: Sharing) -> Self {
-        let id = store.log.new_group();
-        let lane = if store.log.is_pmem() { store.lanes.take() } else { None };
-        let sink = match lane {
-            Some(mut lane) => {
-                lane.open(id);
-                Sink::Lane(lane)
-            }
-            None => Sink::Memory { gathered: Vec::new(), bytes: 0 },
-        };
-        Running { store, id, sharing, sink, files: Vec::new(), by_number: HashMap::new(), ended: false }
+        let (mut seat, pooled) = store.seats.take();
+        // All locked instructions come before the first store into the log, which they would wait for.
+        let id = store.log.take_sequence();
+        let in_lane = pooled && store.log.is_pmem();
+        if in_lane {
+            seat.lane.open(id);
+        }
+        Running { store, id, sequence: id, sharing, in_lane, seat: Some(seat), by_number: None }
+    }
+
+    #[inline]
+    fn seat(&self) -> &Seat {
+        self.seat.as_ref().expect("the group has not ended")
+    }
+
+    #[inline]
+    fn seat_mut(&mut self) -> &mut Seat {
+        self.seat.as_mut().expect("the group has not ended")
     }
 
     #[inline]
     fn find(&self, inner: &Arc<Inner>) -> Option<usize> {
-        if self.files.len() > MANY {
-            return self.by_number.get(&inner.number).copied();
+        match &self.by_number {
+            Some(by_number) => by_number.get(&inner.number).copied(),
+            None => self.seat().files.iter().position(|file| Arc::ptr_eq(&file.inner, inner)),
         }
-        self.files.iter().position(|file| Arc::ptr_eq(&file.inner, inner))
     }
 
-    /// The group's entry for a file, made at its first change.
+    /// The group's number for a file, given at its first change.
     #[inline]
     fn join(&mut self, inner: &Arc<Inner>) -> Result<usize> {
         if let Some(i) = self.find(inner) {
@@ -250,19 +263,24 @@ impl Running {
                 return Err(error);
             }
         }
-        self.add(inner.clone(), false);
-        Ok(self.files.len() - 1)
+        Ok(self.add(inner.clone(), false))
     }
 
-    fn add(&mut self, inner: Arc<Inner>, created: bool) {
+    fn add(&mut self, inner: Arc<Inner>, created: bool) -> usize {
         let size = inner.size.load(Ordering::Acquire);
-        let number = inner.number;
-        self.files.push(Joined { inner, size, limit: u64::MAX, writes: Vec::new(), created, identified_for: 0 });
-        if self.files.len() == MANY + 1 {
-            self.by_number = self.files.iter().enumerate().map(|(i, file)| (file.inner.number, i)).collect();
-        } else if self.files.len() > MANY {
-            self.by_number.insert(number, self.files.len() - 1);
+        if inner.last_sequence.load(Ordering::Acquire) > self.sequence {
+            self.sequence = self.store.log.take_sequence();
         }
+        let number = inner.number;
+        let files = &mut self.seat.as_mut().expect("the group has not ended").files;
+        files.push(Joined { inner, size, limit: u64::MAX, created, identified_for: 0 });
+        let i = files.len() - 1;
+        if let Some(by_number) = &mut self.by_number {
+            by_number.insert(number, i);
+        } else if i == MANY {
+            self.by_number = Some(files.iter().enumerate().map(|(i, file)| (file.inner.number, i)).collect());
+        }
+        i
     }
 
     fn leave(&self, inner: &Inner) {
@@ -279,18 +297,7 @@ impl Running {
             return Err(Error::invalid(format!("mode {mode:o}: it takes permission bits")));
         }
         store.checkpointer.claim_name(&path, self.id)?;
-        let made = (|| {
-            match store.host.stat(&path) {
-                Ok(_) => return Err(Error::Exists(String::from_utf8_lossy(&path).into_owned())),
-                Err(error) if error.errno == rustix::io::Errno::NOENT => {}
-                Err(error) => return Err(host_error(error, &path)),
-            }
-            let parent = path.iter().rposition(|&byte| byte == b'/').map_or(&b""[..], |slash| &path[..slash]);
-            let home = store.host.create_unnamed(site::CREATE_FILE, parent, mode).map_err(|e| host_error(e, &path))?;
-            let inner = store.add_home(&path, home)?;
-            inner.own(self.id)?;
-            Ok(inner)
-        })();
+        let made = self.create_claimed(&store, &path, mode);
         let inner = made.inspect_err(|_| store.checkpointer.release_name(&path))?;
         self.add(inner.clone(), true);
         let identity = Identity { mode, ..inner.identity(true) };
@@ -298,14 +305,28 @@ impl Running {
         Ok(inner)
     }
 
+    fn create_claimed(&self, store: &StoreInner, path: &[u8], mode: u32) -> Result<Arc<Inner>> {
+        match store.host.stat(path) {
+            Ok(_) => return Err(Error::Exists(String::from_utf8_lossy(path).into_owned())),
+            Err(error) if error.errno == rustix::io::Errno::NOENT => {}
+            Err(error) => return Err(host_error(error, path)),
+        }
+        let home = store.host.create_unnamed(site::CREATE_FILE, parent(path), mode).map_err(|e| host_error(e, path))?;
+        let inner = store.add_home(path, home)?;
+        inner.own(self.id)?;
+        Ok(inner)
+    }
+
     /// Tells the log which host file a created file is now that it was made again.
     pub(super) fn identify_again(&mut self, inner: &Arc<Inner>) -> Result<()> {
         let i = self.join(inner)?;
         self.entry(EntryKind::Identify, inner.id, 0, &inner.identity(true).to_bytes())?;
-        self.files[i].identified_for = self.store.log.announced_tail();
+        let announced = self.store.log.announced_tail();
+        self.seat_mut().files[i].identified_for = announced;
         Ok(())
     }
 
+    #[inline]
     pub(super) fn write(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Err(Error::invalid("a write beyond the largest offset"));
@@ -314,15 +335,16 @@ impl Running {
             return Ok(());
         }
         let i = self.join(inner)?;
+        self.store.index.prefetch_slots(inner, offset, data.len() as u64);
         let mut done = 0;
         while done < data.len() {
             let take = self.fit(data.len() - done)?;
             let at = offset + done as u64;
             let place = self.entry(EntryKind::Write, inner.id, at, &data[done..done + take])?;
-            self.files[i].writes.push(PrivateWrite { offset: at, length: take as u64, place });
+            self.seat_mut().writes.push(PrivateWrite { file: i as u32, length: take as u32, offset: at, place });
             done += take;
         }
-        let file = &mut self.files[i];
+        let file = &mut self.seat_mut().files[i];
         file.size = file.size.max(offset + data.len() as u64);
         Ok(())
     }
@@ -333,12 +355,13 @@ impl Running {
         }
         let i = self.join(inner)?;
         self.entry(EntryKind::Truncate, inner.id, length, &[])?;
-        let file = &mut self.files[i];
+        let seat = self.seat_mut();
+        let file = &mut seat.files[i];
         if length < file.size {
             file.limit = file.limit.min(length);
-            file.writes.retain(|write| write.offset < length);
-            for write in &mut file.writes {
-                write.length = write.length.min(length - write.offset);
+            seat.writes.retain(|write| write.file as usize != i || write.offset < length);
+            for write in seat.writes.iter_mut().filter(|write| write.file as usize == i) {
+                write.length = u64::from(write.length).min(length - write.offset) as u32;
             }
         }
         file.size = length;
@@ -348,44 +371,37 @@ impl Running {
     pub(super) fn read(&self, inner: &Arc<Inner>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.store.check_usable()?;
         let Some(i) = self.find(inner) else { return inner.read(&self.store, offset, buf) };
-        let file = &self.files[i];
+        let file = &self.seat().files[i];
         let length = buf.len().min(file.size.saturating_sub(offset) as usize);
         let buf = &mut buf[..length];
         inner.read_within(&self.store, offset, buf, file.limit)?;
-        for write in &file.writes {
+        for write in self.seat().writes.iter().filter(|write| write.file as usize == i) {
             let from = write.offset.max(offset);
-            let to = (write.offset + write.length).min(offset + length as u64);
+            let to = (write.offset + u64::from(write.length)).min(offset + length as u64);
             if from < to {
                 let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
-                self.read_private(write.place, from - write.offset, part)?;
+                let skip = from - write.offset;
+                match write.place {
+                    Place::Log(position) => self.store.log.read_payload(position + skip, part)?,
+                    Place::Gathered(entry) => {
+                        part.copy_from_slice(&self.seat().gathered[entry].data[skip as usize..][..part.len()]);
+                    }
+                }
             }
         }
         Ok(length)
     }
 
-    fn read_private(&self, place: Place, skip: u64, buf: &mut [u8]) -> Result<()> {
-        match (place, &self.sink) {
-            (Place::Log(position), _) => self.store.log.read_payload(position + skip, buf),
-            (Place::Gathered(entry, at), Sink::Memory { gathered, .. }) => {
-                let at = at + skip as usize;
-                buf.copy_from_slice(&gathered[entry].data[at..at + buf.len()]);
-                Ok(())
-            }
-            (Place::Gathered(..), Sink::Lane(_)) => unreachable!("what was gathered has moved to the lane"),
-        }
-    }
-
     /// How many of `wanted` bytes the next entry can take; what was gathered moves to the log where it grows too large.
     #[inline]
     fn fit(&mut self, wanted: usize) -> Result<usize> {
-        if let Sink::Memory { bytes, .. } = &self.sink {
-            if bytes + wanted as u64 <= self.store.gather_limit() {
+        if !self.in_lane {
+            if self.seat().gathered_bytes + wanted as u64 <= self.store.gather_limit() {
                 return Ok(wanted);
             }
             self.spill()?;
         }
-        let Sink::Lane(lane) = &mut self.sink else { unreachable!("it has spilled") };
-        let (room, capacity) = (lane.room().unwrap_or(0), self.store.log.record_capacity());
+        let (room, capacity) = (self.seat().lane.room().unwrap_or(0), self.store.log.record_capacity());
         // Rather a piece here than a segment left half empty, but no crumbs.
         let take = if room >= wanted as u64 || room >= capacity / 32 { room } else { capacity };
         Ok(take.min(wanted as u64) as usize)
@@ -394,62 +410,74 @@ impl Running {
     /// Appends one entry to wherever the group is.
     #[inline]
     fn entry(&mut self, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<Place> {
-        match &mut self.sink {
-            Sink::Memory { gathered, bytes } => {
-                *bytes += data.len() as u64 + 64;
-                gathered.push(Gathered { kind, file, offset, data: Arc::from(data) });
-                Ok(Place::Gathered(gathered.len() - 1, 0))
-            }
-            Sink::Lane(lane) => self.store.append(lane, kind, file, offset, data).map(Place::Log),
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        if self.in_lane {
+            return self.store.append(&mut seat.lane, kind, file, offset, data).map(Place::Log);
         }
+        seat.gathered_bytes += data.len() as u64 + 64;
+        seat.gathered.push(Gathered { kind, file, offset, data: Arc::from(data) });
+        Ok(Place::Gathered(seat.gathered.len() - 1))
     }
 
-    /// Moves what was gathered to a lane.
+    /// Moves what was gathered to the lane.
+    #[cold]
     fn spill(&mut self) -> Result<()> {
-        let mut lane =
-            if self.store.log.is_pmem() { self.store.lanes.take_any() } else { self.store.lanes.spill_lane() };
-        lane.open(self.id);
-        let Sink::Memory { gathered, .. } = &self.sink else { unreachable!("only what was gathered spills") };
-        let mut positions = Vec::with_capacity(gathered.len());
-        for entry in gathered {
-            match self.store.append(&mut lane, entry.kind, entry.file, entry.offset, &entry.data) {
+        let store = self.store.clone();
+        let id = self.id;
+        let seat = self.seat_mut();
+        if store.log.is_pmem() && !seat.lane_is_borrowed {
+            seat.lane = store.seats.borrow_lane();
+            seat.lane_is_borrowed = true;
+        }
+        // A lane's records are in the order of their sequences.
+        let sequence = store.log.take_sequence();
+        seat.lane.open(id);
+        let mut positions = Vec::with_capacity(seat.gathered.len());
+        for entry in &seat.gathered {
+            match store.append(&mut seat.lane, entry.kind, entry.file, entry.offset, &entry.data) {
                 Ok(position) => positions.push(position),
                 Err(error) => {
-                    self.store.end_lane(lane)?;
+                    seat.lane.abort(&store.log)?;
                     return Err(error);
                 }
             }
         }
-        for write in self.files.iter_mut().flat_map(|file| &mut file.writes) {
-            if let Place::Gathered(entry, at) = write.place {
-                write.place = Place::Log(positions[entry] + at as u64);
+        for write in &mut seat.writes {
+            if let Place::Gathered(entry) = write.place {
+                write.place = Place::Log(positions[entry]);
             }
         }
-        self.sink = Sink::Lane(lane);
+        seat.gathered.clear();
+        seat.gathered_bytes = 0;
+        self.in_lane = true;
+        self.sequence = sequence;
         Ok(())
     }
 
     /// See [`Group::commit`].
     pub(super) fn commit(&mut self) -> Result<()> {
         self.store.check_usable()?;
-        let empty = match &self.sink {
-            Sink::Memory { gathered, .. } => gathered.is_empty(),
-            Sink::Lane(lane) => lane.is_clean(),
-        };
-        if empty {
+        let seat = self.seat();
+        if seat.gathered.is_empty() && seat.lane.is_clean() {
             self.abort();
             return Ok(());
         }
+        if self.store.log.is_pmem() && !self.in_lane {
+            self.spill()?;
+        }
         loop {
             let announced = self.identify()?;
-            if let Sink::Memory { gathered, .. } = &self.sink
-                && (self.store.log.is_pmem()
-                    || record_bytes(gathered, self.store.log.block()) > self.store.log.record_capacity())
-            {
-                self.spill()?;
-            }
-            let committed =
-                if self.store.log.is_pmem() { self.commit_lane(announced) } else { self.commit_batch(announced) };
+            let committed = if self.store.log.is_pmem() {
+                self.commit_lane(announced)
+            } else {
+                if !self.in_lane {
+                    let bytes = record_bytes(&self.seat().gathered, self.store.log.block());
+                    if bytes > self.store.log.record_capacity() {
+                        self.spill()?;
+                    }
+                }
+                self.commit_batch(announced)
+            };
             match committed {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
@@ -463,8 +491,8 @@ impl Running {
     #[inline]
     fn identify(&mut self) -> Result<u64> {
         let announced = self.store.log.announced_tail();
-        for i in 0..self.files.len() {
-            let file = &self.files[i];
+        for i in 0..self.seat().files.len() {
+            let file = &self.seat().files[i];
             let known = file.created
                 || file.identified_for == announced
                 || file.inner.identified.load(Ordering::Acquire) >= announced;
@@ -472,129 +500,153 @@ impl Running {
                 let identity = file.inner.identity(self.store.checkpointer.is_running());
                 let id = file.inner.id;
                 self.entry(EntryKind::Identify, id, 0, &identity.to_bytes())?;
-                self.files[i].identified_for = announced;
+                self.seat_mut().files[i].identified_for = announced;
             }
         }
         Ok(announced)
     }
 
     /// `Ok(false)`: a checkpoint was announced meanwhile; identify again.
+    #[inline]
     fn commit_lane(&mut self, announced: u64) -> Result<bool> {
-        let store = self.store.clone();
-        let ticket = store.log.in_flight().enter(store.log.sequence_bound());
+        let store = &*self.store;
+        if self.sequence < announced {
+            self.sequence = store.log.take_sequence();
+        }
+        let sequence = self.sequence;
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        let in_flight = store.log.in_flight();
+        let slot = match seat.place {
+            Some(own) => {
+                in_flight.enter_own(own, sequence);
+                own
+            }
+            None => in_flight.enter(sequence),
+        };
         if store.log.announced_tail() != announced {
+            in_flight.leave(slot);
             return Ok(false);
         }
-        let sequence = store.log.take_sequence();
-        let Sink::Lane(lane) = &mut self.sink else { unreachable!("groups on persistent memory commit from a lane") };
-        lane.commit(&store.log, sequence)?;
-        let mut spare = std::mem::take(&mut lane.spare_versions);
-        self.publish(sequence, &[], &mut spare);
-        let Sink::Lane(lane) = &mut self.sink else { unreachable!("the sink has not changed") };
-        lane.spare_versions = spare;
-        lane.finish(&store.log, sequence);
-        drop(ticket);
-        let sink = std::mem::replace(&mut self.sink, Sink::Memory { gathered: Vec::new(), bytes: 0 });
-        if let Sink::Lane(lane) = sink {
-            store.lanes.give_back(lane);
-        }
-        self.ended = true;
+        let Seat { lane, files, writes, spare, .. } = &mut **seat;
+        lane.commit(&store.log, sequence, || {
+            for write in writes.iter().take(4) {
+                store.index.prefetch_versions(&files[write.file as usize].inner, write.offset, write.length.into());
+            }
+            spare.last().inspect(|number| store.index.arena.prefetch(**number));
+        })?;
+        publish(store, seat, self.sharing, sequence, &[]);
+        seat.lane.finish(&store.log, sequence);
+        in_flight.leave(slot);
+        self.end();
         Ok(true)
     }
 
     /// `Ok(false)`: a checkpoint was announced meanwhile; identify again.
     fn commit_batch(&mut self, announced: u64) -> Result<bool> {
         let store = self.store.clone();
-        let (entries, parts) = match &mut self.sink {
-            Sink::Memory { gathered, .. } => (std::mem::take(gathered), 0),
-            Sink::Lane(lane) => {
-                let parts = lane.close(&store.log)?;
-                store.log.region().fence(site::SPILL_SYNC)?;
-                store.log.count_barrier();
-                (Vec::new(), parts)
-            }
-        };
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        let mut parts = 0;
+        if self.in_lane {
+            parts = seat.lane.close(&store.log)?;
+            store.log.region().fence(site::SPILL_SYNC)?;
+            store.log.count_barrier();
+        }
+        let entries = std::mem::take(&mut seat.gathered);
         let kept: Vec<Arc<[u8]>> = entries.iter().map(|entry| entry.data.clone()).collect();
         let request = Request { group: self.id, entries, parts, announced };
         match store.batch.commit(&store.log, request, || store.make_room())? {
             Outcome::Announced(request) => {
-                if let Sink::Memory { gathered, .. } = &mut self.sink {
-                    *gathered = request.entries;
-                }
+                seat.gathered = request.entries;
                 Ok(false)
             }
             Outcome::Committed(sequence, ticket) => {
                 let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
-                self.publish(sequence, &positions, &mut Vec::new());
-                if let Sink::Lane(lane) = &mut self.sink {
-                    lane.retire(&store.log, sequence);
-                }
-                self.sink = Sink::Memory { gathered: Vec::new(), bytes: 0 };
-                self.ended = true;
+                publish(&store, seat, self.sharing, sequence, &positions);
+                seat.lane.retire(&store.log, sequence);
+                self.end();
                 drop(ticket);
                 Ok(true)
             }
         }
     }
 
-    /// Makes the committed group visible. `kept` are the places in memory of what was gathered.
-    fn publish(&mut self, sequence: u64, kept: &[u64], spare: &mut Vec<u32>) {
-        let store = &*self.store;
-        let (mut freed, mut dirty) = (Vec::new(), Vec::new());
-        for file in &self.files {
-            let inner = &*file.inner;
-            if file.limit != u64::MAX {
-                inner.publish_truncate(&store.index, file.limit, &mut freed);
-            }
-            for write in &file.writes {
-                let position = match write.place {
-                    Place::Log(position) => position,
-                    Place::Gathered(entry, at) => kept[entry] + at as u64,
-                };
-                let written = Written { offset: write.offset, length: write.length, position, stamp: sequence };
-                store.index.publish(inner, written, spare, &mut freed, &mut dirty);
-            }
-            match self.sharing {
-                Sharing::Own => inner.publish_size(&store.index, |_| file.size),
-                Sharing::Share => {
-                    let end = file.writes.iter().map(|write| write.offset + write.length).max().unwrap_or(0);
-                    inner.publish_size(&store.index, |size| size.max(end));
-                }
-            }
-            if file.created || file.identified_for != 0 {
-                inner.identified.fetch_max(sequence, Ordering::AcqRel);
-            }
-            if file.created {
-                store.checkpointer.add_created(&store.host, file.inner.clone(), sequence);
-            }
-        }
-        store.index.dirty.append(&mut dirty);
-        spare.append(&mut freed);
-        if spare.len() > 4 * SPARE {
-            let mut surplus = spare.split_off(SPARE);
-            store.index.arena.give_back(&mut surplus);
-        }
-        for file in &self.files {
+    /// The group has been published, or undone: gives up its files and its seat.
+    #[inline]
+    fn end(&mut self) {
+        let Some(mut seat) = self.seat.take() else { return };
+        for file in seat.files.drain(..) {
             self.leave(&file.inner);
         }
-        self.files.clear();
+        seat.writes.clear();
+        seat.gathered.clear();
+        seat.gathered_bytes = 0;
+        if seat.lane_is_borrowed {
+            seat.lane_is_borrowed = false;
+            let lane = std::mem::replace(&mut seat.lane, Lane::new(0));
+            self.store.seats.return_lane(lane);
+        }
+        self.store.seats.give_back(seat);
     }
 
     fn abort(&mut self) {
-        self.ended = true;
-        for file in &self.files {
-            if file.created {
-                self.store.checkpointer.release_name(&file.inner.path);
-            }
-            self.leave(&file.inner);
+        let Some(seat) = self.seat.as_mut() else { return };
+        for file in seat.files.iter().filter(|file| file.created) {
+            self.store.checkpointer.release_name(&file.inner.path);
         }
-        self.files.clear();
-        let sink = std::mem::replace(&mut self.sink, Sink::Memory { gathered: Vec::new(), bytes: 0 });
-        if let Sink::Lane(lane) = sink
-            && let Err(error) = self.store.end_lane(lane)
-        {
+        if let Err(error) = seat.lane.abort(&self.store.log) {
             self.store.poison(&error);
         }
+        if !self.store.log.is_pmem() {
+            // Whatever it spilled is not gone on with.
+            seat.lane.leave(&self.store.log);
+        }
+        self.end();
+    }
+}
+
+/// Makes a committed group visible. `kept` are the places in memory of what was gathered.
+#[inline]
+fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64, kept: &[u64]) {
+    let Seat { files, writes, spare, freed, dirty, .. } = seat;
+    for file in files.iter().filter(|file| file.limit != u64::MAX) {
+        file.inner.publish_truncate(&store.index, file.limit, freed);
+    }
+    for write in writes.iter() {
+        let position = match write.place {
+            Place::Log(position) => position,
+            Place::Gathered(entry) => kept[entry],
+        };
+        let written = Written { offset: write.offset, length: u64::from(write.length), position, stamp: sequence };
+        store.index.publish(&files[write.file as usize].inner, written, sharing == Sharing::Own, spare, freed, dirty);
+    }
+    for (i, file) in files.iter().enumerate() {
+        let inner = &*file.inner;
+        match sharing {
+            Sharing::Own => inner.publish_size(&store.index, |_| file.size),
+            Sharing::Share => {
+                let mine = writes.iter().filter(|write| write.file as usize == i);
+                let end = mine.map(|write| write.offset + u64::from(write.length)).max().unwrap_or(0);
+                inner.publish_size(&store.index, |size| size.max(end));
+            }
+        }
+        match sharing {
+            Sharing::Own => inner.last_sequence.store(sequence, Ordering::Release),
+            Sharing::Share => {
+                inner.last_sequence.fetch_max(sequence, Ordering::AcqRel);
+            }
+        }
+        if file.created || file.identified_for != 0 {
+            inner.identified.fetch_max(sequence, Ordering::AcqRel);
+        }
+        if file.created {
+            store.checkpointer.add_created(&store.host, file.inner.clone(), sequence);
+        }
+    }
+    store.index.dirty.append(dirty);
+    spare.append(freed);
+    if spare.len() > 4 * SPARE {
+        let mut surplus = spare.split_off(SPARE);
+        store.index.arena.give_back(&mut surplus);
     }
 }
 
@@ -606,7 +658,7 @@ impl StoreInner {
 
     /// Appends an entry to a lane; makes room where there is none.
     #[inline]
-    pub(super) fn append(&self, lane: &mut Lane, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
+    fn append(&self, lane: &mut Lane, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
         loop {
             match lane.reserve(&self.log, data.len() as u64) {
                 Ok(()) => return lane.append(&self.log, kind, file, offset, data).map_err(|error| self.poison(&error)),
@@ -614,16 +666,5 @@ impl StoreInner {
                 Err(AppendError::Failed(error)) => return Err(self.poison(&error)),
             }
         }
-    }
-
-    /// Gives up a lane whose group is aborted.
-    fn end_lane(&self, mut lane: Box<Lane>) -> Result<()> {
-        lane.abort(&self.log)?;
-        if self.log.is_pmem() {
-            self.lanes.give_back(lane);
-        } else {
-            lane.leave(&self.log);
-        }
-        Ok(())
     }
 }

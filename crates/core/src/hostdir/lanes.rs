@@ -1,90 +1,137 @@
-//! Which lanes are free. A group holds one while it runs; when there is none it is gathered in memory until it commits.
+//! Where running groups sit: each has a seat, with a lane to append to and lists that keep their memory from group to group.
 
 use crossbeam_utils::CachePadded;
 
-use crate::log::Log;
+use super::dirty::DirtyBlock;
+use super::group::{Joined, PrivateWrite};
+use crate::log::batch::Gathered;
 use crate::log::lane::Lane;
+use crate::log::{Log, OWN_SLOTS};
 use crate::sync::{AtomicU32, Mutex, Ordering, thread_token};
 
-/// Running groups that have a lane of their own.
-const POOL: usize = 8;
+/// Seats whose lane a group may append to while it runs. Groups beyond are gathered in memory, so that the number of segments that
+/// running groups hold is bounded.
+const SEATS: usize = OWN_SLOTS;
 
-pub(crate) struct LanePool {
-    /// Each thread begins to look at its own place.
-    places: [CachePadded<Mutex<Place>>; POOL],
-    /// Lanes beyond the pool, between uses.
-    others: Mutex<Vec<Box<Lane>>>,
-    next_number: AtomicU32,
+/// What a running group works with. Between groups all lists are empty.
+pub(crate) struct Seat {
+    pub lane: Lane,
+    /// Its place in the pool, if it belongs there; also its slot among the commits in flight.
+    pub place: Option<usize>,
+    /// Whether `lane` was borrowed, because the group outgrew memory or commits.
+    pub lane_is_borrowed: bool,
+    /// What the group has not put into the lane.
+    pub gathered: Vec<Gathered>,
+    pub gathered_bytes: u64,
+    /// The files that the group changes.
+    pub files: Vec<Joined>,
+    /// What it wrote to them, in order.
+    pub writes: Vec<PrivateWrite>,
+    /// Unused numbers of versions.
+    pub spare: Vec<u32>,
+    /// Numbers of versions that were unlinked.
+    pub freed: Vec<u32>,
+    /// Blocks that had no version before.
+    pub dirty: Vec<DirtyBlock>,
+}
+
+impl Seat {
+    fn new(number: u32, place: Option<usize>) -> Box<Self> {
+        Box::new(Seat {
+            lane: Lane::new(number),
+            place,
+            lane_is_borrowed: false,
+            gathered: Vec::new(),
+            gathered_bytes: 0,
+            files: Vec::new(),
+            writes: Vec::new(),
+            spare: Vec::new(),
+            freed: Vec::new(),
+            dirty: Vec::new(),
+        })
+    }
 }
 
 enum Place {
     Unused,
     Taken,
-    Free(Box<Lane>),
+    Free(Box<Seat>),
 }
 
-impl LanePool {
+/// The seats of a store.
+pub(crate) struct Seats {
+    /// Each thread begins to look at its own place.
+    places: [CachePadded<Mutex<Place>>; SEATS],
+    /// Lanes for commits of groups that have no seat of the pool, between uses.
+    lanes: Mutex<Vec<Lane>>,
+    next_number: AtomicU32,
+    /// Numbers of versions of seats that are gone.
+    left_over: Mutex<Vec<u32>>,
+}
+
+impl Seats {
     pub fn new() -> Self {
-        LanePool {
-            places: [const { CachePadded::new(Mutex::new(Place::Unused)) }; POOL],
-            others: Mutex::new(Vec::new()),
+        Seats {
+            places: [const { CachePadded::new(Mutex::new(Place::Unused)) }; SEATS],
+            lanes: Mutex::new(Vec::new()),
             // Lane 0 is the one that committers on a disk share.
             next_number: AtomicU32::new(1),
+            left_over: Mutex::new(Vec::new()),
         }
     }
 
-    /// A lane for as long as a group runs, if one of the pool is free.
+    /// A seat, and whether its lane is the group's to append to while it runs.
     #[inline]
-    pub fn take(&self) -> Option<Box<Lane>> {
+    pub fn take(&self) -> (Box<Seat>, bool) {
         let start = thread_token() as usize;
-        for i in 0..POOL {
-            let Ok(mut place) = self.places[(start + i) % POOL].try_lock() else { continue };
+        for i in 0..SEATS {
+            let number = (start + i) % SEATS;
+            let Ok(mut place) = self.places[number].try_lock() else { continue };
             match std::mem::replace(&mut *place, Place::Taken) {
-                Place::Free(lane) => return Some(lane),
-                Place::Unused => return Some(self.make()),
+                Place::Free(seat) => return (seat, true),
+                Place::Unused => return (Seat::new(self.number(), Some(number)), true),
                 Place::Taken => {}
             }
         }
-        None
+        let mut seat = Seat::new(0, None);
+        std::mem::swap(&mut seat.spare, &mut self.left_over.lock().unwrap());
+        (seat, false)
     }
 
-    /// A lane in any case: for a commit, or for a group that outgrew memory.
-    pub fn take_any(&self) -> Box<Lane> {
-        self.take().or_else(|| self.others.lock().unwrap().pop()).unwrap_or_else(|| self.make())
+    fn number(&self) -> u32 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A lane for one large group on a disk, whose parts it carries. It is not given back.
-    pub fn spill_lane(&self) -> Box<Lane> {
-        self.make()
+    /// A lane for the time of a commit.
+    pub fn borrow_lane(&self) -> Lane {
+        self.lanes.lock().unwrap().pop().unwrap_or_else(|| Lane::new(self.number()))
     }
 
-    fn make(&self) -> Box<Lane> {
-        Box::new(Lane::new(self.next_number.fetch_add(1, Ordering::Relaxed)))
+    /// Gives a borrowed lane back.
+    pub fn return_lane(&self, lane: Lane) {
+        self.lanes.lock().unwrap().push(lane);
     }
 
-    /// Gives a lane back between groups.
+    /// Gives a seat back between groups.
     #[inline]
-    pub fn give_back(&self, lane: Box<Lane>) {
-        debug_assert!(lane.is_clean());
-        let start = thread_token() as usize;
-        for i in 0..POOL {
-            let Ok(mut place) = self.places[(start + i) % POOL].try_lock() else { continue };
-            if matches!(*place, Place::Taken) {
-                *place = Place::Free(lane);
-                return;
-            }
+    pub fn give_back(&self, mut seat: Box<Seat>) {
+        debug_assert!(
+            seat.lane.is_clean() && seat.files.is_empty() && seat.writes.is_empty() && seat.gathered.is_empty()
+        );
+        match seat.place {
+            Some(number) => *self.places[number].lock().unwrap() = Place::Free(seat),
+            None => self.left_over.lock().unwrap().append(&mut seat.spare),
         }
-        self.others.lock().unwrap().push(lane);
     }
 
-    /// Makes all free lanes leave their segments.
+    /// Makes all lanes that nobody uses leave their segments.
     pub fn leave(&self, log: &Log) {
         for place in &self.places {
-            if let Place::Free(lane) = &mut *place.lock().unwrap() {
-                lane.leave(log);
+            if let Place::Free(seat) = &mut *place.lock().unwrap() {
+                seat.lane.leave(log);
             }
         }
-        for lane in self.others.lock().unwrap().iter_mut() {
+        for lane in self.lanes.lock().unwrap().iter_mut() {
             lane.leave(log);
         }
     }

@@ -58,7 +58,7 @@ use crate::log::batch::BatchLane;
 use crate::log::{Geometry, Log};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use checkpoint::Checkpointer;
-use lanes::LanePool;
+use lanes::Seats;
 use memory::Memory;
 use published::Published;
 use table::FileTable;
@@ -122,7 +122,7 @@ pub(crate) struct StoreInner {
     pub index: Published,
     pub memory: Memory,
     pub files: FileTable,
-    pub lanes: LanePool,
+    pub seats: Seats,
     pub batch: BatchLane,
     pub checkpointer: Checkpointer,
     pub next_file: AtomicU64,
@@ -294,7 +294,7 @@ impl StoreInner {
     }
 
     fn leave_lanes(&self) {
-        self.lanes.leave(&self.log);
+        self.seats.leave(&self.log);
         if !self.log.is_pmem() {
             self.batch.leave(&self.log);
         }

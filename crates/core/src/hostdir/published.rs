@@ -32,12 +32,34 @@ impl Published {
         Published { arena: VersionArena::new(), dirty: Dirty::new() }
     }
 
-    /// Publishes a write as a version of each block that it touches. `spare` and `freed` are the caller's numbers of
-    /// versions, `dirty` its list of blocks that had none.
+    /// Asks the processor for the slots that [`publish`](Self::publish) is going to change.
+    #[inline]
+    pub fn prefetch_slots(&self, file: &File, offset: u64, length: u64) {
+        for_some_blocks(offset, length, |block| {
+            if let Some(slot) = file.index.get(block) {
+                slot.prefetch();
+            }
+        });
+    }
+
+    /// Asks the processor for the versions that [`publish`](Self::publish) is going to look at. To be called while a fence is waited for anyway.
+    #[inline]
+    pub fn prefetch_versions(&self, file: &File, offset: u64, length: u64) {
+        for_some_blocks(offset, length, |block| {
+            if let Some(slot) = file.index.get(block) {
+                slot.prefetch_newest(&self.arena);
+            }
+        });
+    }
+
+    /// Publishes a write as a version of each block that it touches. `alone` says that nobody else publishes to the file. `spare` and `freed`
+    /// are the caller's numbers of versions, `dirty` its list of blocks that had none.
+    #[inline]
     pub fn publish(
         &self,
         file: &File,
         written: Written,
+        alone: bool,
         spare: &mut Vec<u32>,
         freed: &mut Vec<u32>,
         dirty: &mut Vec<DirtyBlock>,
@@ -61,11 +83,25 @@ impl Published {
                 length: take as u16,
                 next: 0,
             };
-            if file.index.get_or_make(block).claim().push(&self.arena, number, version, true, freed) {
+            let slot = file.index.get_or_make(block);
+            let was_empty = match alone.then(|| slot.try_push(&self.arena, number, version)).flatten() {
+                Some(was_empty) => was_empty,
+                None => slot.claim().push(&self.arena, number, version, true, freed),
+            };
+            if was_empty {
                 file.pending.fetch_add(1, Ordering::AcqRel);
                 dirty.push(DirtyBlock::new(file.number, block));
             }
             at += take;
         }
     }
+}
+
+/// Calls `f` for the first blocks of a range: a prefetch is worth its while for a few.
+#[inline]
+fn for_some_blocks(offset: u64, length: u64, mut f: impl FnMut(u64)) {
+    const MOST: u64 = 8;
+    let first = offset / BLOCK;
+    let last = ((offset + length - 1) / BLOCK).min(first + MOST);
+    (first..=last).for_each(&mut f);
 }

@@ -11,10 +11,10 @@ use wholly_media::{HostFs, Region};
 use super::checkpoint::Checkpointer;
 use super::file::File;
 use super::identity::{Baseline, Identity};
-use super::lanes::LanePool;
+use super::lanes::Seats;
 use super::memory::Memory;
 use super::published::{Published, Written};
-use super::table::{FileTable, host_error};
+use super::table::{FileTable, host_error, parent};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::batch::BatchLane;
@@ -117,7 +117,7 @@ pub(super) fn open(
         index: replay.index,
         memory: Memory::new(),
         files: replay.files,
-        lanes: LanePool::new(),
+        seats: Seats::new(),
         batch: BatchLane::new(),
         checkpointer,
         next_file: AtomicU64::new(next_file),
@@ -172,7 +172,7 @@ impl Replay {
                     position: record.position + u64::from(entry.line) * LINE,
                     stamp: group.sequence,
                 };
-                self.index.publish(file, written, &mut self.spare, &mut self.freed, &mut dirty);
+                self.index.publish(file, written, true, &mut self.spare, &mut self.freed, &mut dirty);
                 file.publish_size(&self.index, |size| size.max(entry.offset + u64::from(entry.length)));
             }
         }
@@ -191,8 +191,7 @@ impl Replay {
         let (home, unnamed) = match self.host.open(&path, true) {
             Ok(home) => (home, false),
             Err(error) if error.errno == rustix::io::Errno::NOENT && created => {
-                let parent = path.iter().rposition(|&byte| byte == b'/').map_or(&b""[..], |slash| &path[..slash]);
-                match self.host.create_unnamed(site::RECOVER_CREATE, parent, identity.mode) {
+                match self.host.create_unnamed(site::RECOVER_CREATE, parent(&path), identity.mode) {
                     Ok(home) => (home, true),
                     Err(error) => return self.conflict(id, path, format!("it cannot be made again: {error}")),
                 }

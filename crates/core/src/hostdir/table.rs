@@ -117,6 +117,11 @@ pub(crate) fn store_path(path: &Path) -> Result<Vec<u8>> {
     Ok(parts.join(&b'/'))
 }
 
+/// The directory that `path` lies in.
+pub(crate) fn parent(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&byte| byte == b'/').map_or(b"", |slash| &path[..slash])
+}
+
 /// Errors of the host in terms of the store.
 pub(crate) fn host_error(error: wholly_media::Error, path: &[u8]) -> Error {
     let name = String::from_utf8_lossy(path).into_owned();

@@ -43,6 +43,40 @@ impl Slot {
         self.0.load(Ordering::Acquire) & NEWEST == u64::from(NO_VERSION)
     }
 
+    /// Asks the processor for the slot.
+    #[inline]
+    pub fn prefetch(&self) {
+        wholly_media::prefetch(&self.0);
+    }
+
+    /// Asks the processor for the newest version of the moment.
+    #[inline]
+    pub fn prefetch_newest(&self, arena: &VersionArena) {
+        arena.prefetch((self.0.load(Ordering::Relaxed) & NEWEST) as u32);
+    }
+
+    /// What [`Claim::push`] does for a committed version, without the claim, where nobody has it, nobody else pushes to this slot, and
+    /// the newest version is not wholly covered. Returns whether the list was empty; `None` where that does not hold.
+    ///
+    /// Nobody else pushes, so the newest version can only have been taken away when the word is compared, never replaced.
+    #[inline]
+    pub fn try_push(&self, arena: &VersionArena, number: u32, version: Version) -> Option<bool> {
+        let word = self.0.load(Ordering::Acquire);
+        let newest = (word & NEWEST) as u32;
+        if word & (CLAIM | EXCLUSIVE) != 0 {
+            return None;
+        }
+        if newest != NO_VERSION {
+            let older = arena.get(newest);
+            if older.stamp > version.stamp || (version.start <= older.start && older.end() <= version.end()) {
+                return None;
+            }
+        }
+        arena.set(number, Version { next: newest, ..version });
+        let new = (word & !NEWEST) | u64::from(number);
+        self.0.compare_exchange(word, new, Ordering::Release, Ordering::Relaxed).ok().map(|_| newest == NO_VERSION)
+    }
+
     /// Counts the caller in as a reader. Waits while somebody is exclusive.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_> {
@@ -191,19 +225,21 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Unlinks what lies behind `number` in its list and is wholly covered by it.
+/// Unlinks what lies right behind `number` in its list and is wholly covered by it, up to the first version that is not: each step either
+/// frees a version or is the last, so that a long list costs a push nothing.
 fn unlink_covered(arena: &VersionArena, number: u32, version: Version, committed: bool, freed: &mut Vec<u32>) {
-    let mut keeper = number;
-    let mut at = arena.get(number).next;
+    let first = arena.get(number).next;
+    let mut at = first;
     while at != NO_VERSION {
         let older = arena.get(at);
         let covered = version.start <= older.start && older.end() <= version.end();
-        if covered && (committed || older.stamp == version.stamp) {
-            arena.set(keeper, Version { next: older.next, ..arena.get(keeper) });
-            freed.push(at);
-        } else {
-            keeper = at;
+        if !covered || !(committed || older.stamp == version.stamp) {
+            break;
         }
+        freed.push(at);
         at = older.next;
+    }
+    if at != first {
+        arena.set(number, Version { next: at, ..version });
     }
 }

@@ -87,8 +87,10 @@ impl VersionArena {
         }
     }
 
-    /// Takes back numbers that no list holds any more.
+    /// Takes back numbers that no list holds any more. They are handed out again in ascending order, so that versions which are made
+    /// one after the other lie side by side.
     pub fn give_back(&self, numbers: &mut Vec<u32>) {
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
         self.free.lock().unwrap().list.append(numbers);
     }
 
@@ -109,6 +111,14 @@ impl VersionArena {
         debug_assert_ne!(number, NO_VERSION);
         let (chunk, place) = chunk_of(number);
         &self.chunks[chunk].get().expect("a version of this arena")[place]
+    }
+
+    /// Asks the processor for version `number`, if it is one.
+    #[inline]
+    pub fn prefetch(&self, number: u32) {
+        if number != NO_VERSION {
+            wholly_media::prefetch(self.cell(number));
+        }
     }
 
     /// Reads version `number`.

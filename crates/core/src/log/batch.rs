@@ -173,7 +173,7 @@ impl Writer {
             self.next_segment(log)?;
         }
         let segment = self.segment.expect("a segment was opened");
-        let ticket = Arc::new(log.in_flight().enter(log.sequence_bound()));
+        let ticket = Arc::new(log.in_flight().ticket(log.sequence_bound()));
         let announced = log.announced_tail();
 
         let begin = if self.header.is_some() { log.segment_start(segment) } else { self.at };

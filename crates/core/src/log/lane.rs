@@ -58,8 +58,9 @@ pub struct Lane {
     parts: Vec<Part>,
     /// The thread whose stores are not fenced yet, `NOBODY` if all are.
     storer: u64,
-    /// Versions that the owner may publish without asking the arena.
-    pub(crate) spare_versions: Vec<u32>,
+    /// Bytes written and fences made that the log has not counted yet.
+    bytes: u64,
+    fences: u64,
 }
 
 /// A piece of the open group in a segment that the lane has left. Positions are bytes from the start of the log.
@@ -86,7 +87,8 @@ impl Lane {
             entries: Vec::new(),
             parts: Vec::new(),
             storer: NOBODY,
-            spare_versions: Vec::new(),
+            bytes: 0,
+            fences: 0,
         }
     }
 
@@ -141,13 +143,16 @@ impl Lane {
         Ok(position)
     }
 
-    /// Makes the open group survive: it does when this returns. `sequence` was taken while in flight.
-    pub fn commit(&mut self, log: &Log, sequence: u64) -> Result<()> {
+    /// Makes the open group survive: it does when this returns. `sequence` was taken while in flight. `meanwhile` is done between the last
+    /// store and the fence, which waits for memory.
+    #[inline]
+    pub fn commit(&mut self, log: &Log, sequence: u64, meanwhile: impl FnOnce()) -> Result<()> {
         self.own_stores(log)?;
         if !self.parts.is_empty() {
             self.fence(log, site::LANE_PARTS_FENCE)?;
         }
         self.write_record(log, sequence, RecordKind::Commit, self.parts.len() as u16)?;
+        meanwhile();
         self.fence(log, site::LANE_COMMIT_FENCE)
     }
 
@@ -171,6 +176,7 @@ impl Lane {
         segment.note_sequence(sequence);
         segment.set_end(self.at);
         self.start = self.at;
+        log.count(std::mem::take(&mut self.bytes), std::mem::take(&mut self.fences));
     }
 
     /// Forgets the open group. Its bytes are dead: the next record takes the place of the open one. Parts in segments that the
@@ -227,7 +233,7 @@ impl Lane {
         let position = log.segment_start(next);
         log.segment(next).set_end(self.start);
         log.region().write(site::SEGMENT_HEADER, position, header.to_raw(log.volume_seed(), position).as_bytes())?;
-        log.count_bytes(LINE);
+        self.bytes += LINE;
         self.storer = thread_token();
         Ok(())
     }
@@ -273,7 +279,7 @@ impl Lane {
         let line = first_line(record_seed(self.seed, self.start), head, self.entries.first(), tail);
         let at = if kind == RecordKind::Commit { site::LANE_COMMIT } else { site::LANE_PART };
         log.region().write(at, self.start, &line)?;
-        log.count_bytes(end - self.start);
+        self.bytes += end - self.start;
         self.storer = thread_token();
         self.entries.clear();
         self.at = end;
@@ -283,7 +289,7 @@ impl Lane {
     #[inline]
     fn fence(&mut self, log: &Log, at: wholly_media::Site) -> Result<()> {
         log.region().fence(at)?;
-        log.count_barrier();
+        self.fences += 1;
         self.storer = NOBODY;
         Ok(())
     }

@@ -26,8 +26,9 @@
 //!    (FCFS III-E, ordering properties 1 and 2).
 //! 6. A segment is free only when every group in it is below the tail, and no part in it belongs to a running group. A running
 //!    group holds no segment but those that contain its parts and the one it is writing.
-//! 7. A group appears among [`InFlight`] before it takes its sequence and until it is published. Hence every group below
-//!    [`Log::announce_tail`]'s result is published when that returns.
+//! 7. A group takes its sequence when it begins, and another one when a checkpoint was announced since, or when a file that it joins was
+//!    changed by a higher one. It appears among [`InFlight`] before it looks at the announcement for the last time and until it is published.
+//!    Hence every group below [`Log::announce_tail`]'s result is published when that returns.
 //! 8. The segment that follows another in its lane tells where that one ended, and a batch tells that all before it was durable:
 //!    a gap before either is rot, and an error.
 //!
@@ -52,7 +53,7 @@ pub mod scan;
 mod segment;
 pub mod verify;
 
-pub use in_flight::InFlight;
+pub use in_flight::{InFlight, OWN_SLOTS};
 pub use segment::{Segment, SegmentState};
 
 use std::sync::{Arc, OnceLock};
@@ -137,6 +138,7 @@ impl Log {
 
     /// Takes over the log that `scan` found, in the incarnation that is already durable in `superblock`.
     pub(crate) fn new(region: Arc<dyn Region>, geometry: Geometry, superblock: Superblock) -> Self {
+        crate::sync::prepare_fences();
         let segments = segments_in(&*region, superblock.segment_bytes);
         let incarnation = superblock.incarnation;
         Log {
@@ -168,18 +170,12 @@ impl Log {
         &*self.region
     }
 
-    /// An id that no group ever had. Ids and sequences are one row of numbers, so that the id of a group that is visible before it
-    /// commits tells its place among those that committed before it began.
-    pub fn new_group(&self) -> u64 {
-        self.next_sequence.fetch_add(1, Ordering::SeqCst)
-    }
-
     /// The groups between taking their sequence and being published.
     pub fn in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight
     }
 
-    /// Takes the next commit sequence number. The caller is [in flight](Self::in_flight).
+    /// A number that no group ever had, higher than all before: an id, or a sequence.
     pub(crate) fn take_sequence(&self) -> u64 {
         self.next_sequence.fetch_add(1, Ordering::SeqCst)
     }
@@ -361,8 +357,14 @@ impl Log {
         self.incarnation
     }
 
+    /// Counts what a lane did. Not between a store and its fence: see [`light_fence`](crate::sync::light_fence).
+    #[inline]
+    pub(crate) fn count(&self, bytes: u64, fences: u64) {
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.fences.fetch_add(fences, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_bytes(&self, bytes: u64) {
-        // A plain load and store would do if lanes counted for themselves; the lanes add once per commit.
         self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

@@ -78,7 +78,9 @@ impl Segment {
     /// Notes that the group with this sequence has bytes here.
     #[inline]
     pub(super) fn note_sequence(&self, sequence: u64) {
-        self.last_sequence.fetch_max(sequence, Ordering::AcqRel);
+        if self.last_sequence.load(Ordering::Acquire) < sequence {
+            self.last_sequence.fetch_max(sequence, Ordering::AcqRel);
+        }
     }
 
     pub(super) fn add_part(&self) {

@@ -12,6 +12,8 @@
 
 mod aligned;
 mod path;
+#[cfg(test)]
+mod tests;
 
 pub use aligned::AlignedBuf;
 

@@ -13,6 +13,8 @@ mod file;
 mod home;
 mod owner;
 mod resolve;
+#[cfg(test)]
+mod tests;
 
 pub use dir::{HostDir, HostMedium, HostOptions};
 pub use file::OrdinaryFile;

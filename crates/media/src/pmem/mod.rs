@@ -22,6 +22,8 @@ mod mapping;
 #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "compiled so that it stays correct"))]
 mod portable;
 mod store;
+#[cfg(test)]
+mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 

@@ -1,20 +1,24 @@
 //! The instructions by which bytes reach persistent memory.
 //!
-//! A write is cut at 64-byte lines and 8-byte words of its *destination*; the source is loaded unaligned, which costs next
-//! to nothing:
+//! A write is cut at the 64-byte lines and 8-byte words of its *destination*; the source is loaded unaligned, which costs
+//! next to nothing:
 //!
 //! ```text
-//!        head                 whole lines                tail
-//!   ┌─┬─────┬──────┬────────────────────────────┬──────┬─────┬─┐
-//!   │p│  8  │16  32│ 64   64   64   ...      64 │32  16│  8  │p│
-//!   └─┴─────┴──────┴────────────────────────────┴──────┴─────┴─┘
-//!    │   └──────────── non-temporal stores ────────────────┘   │
-//!    └─ a part of a word: merged into its word, line flushed ──┘
+//!     first line             whole lines            last line
+//!   ┌─┬───┬───┬───┬──────────────────────────────┬───┬───┬─┐
+//!   │p│ 8 │ 8 │ 8 │  64    64    64   ...    64  │ 8 │ 8 │p│
+//!   └─┴───┴───┴───┴──────────────────────────────┴───┴───┴─┘
+//!   └─ stored, then ┘└── non-temporal stores ───┘└─ stored, then
+//!      line flushed                                 line flushed
 //! ```
 //!
-//! A **part of a word** is put into the word by one compare-and-exchange, so that the word, the atomic unit of
-//! persistent memory, is never torn, and so that two threads may write neighbouring bytes. Its line is then written back by the
-//! best instruction that the processor has ([`Flush`]).
+//! A **whole line** goes past the caches by non-temporal stores.
+//!
+//! A line that is **covered in part** is stored to the ordinary way and then written back by the best instruction that the processor
+//! has; where half filled lines are cheap and no part of a word is among them, its words go past the caches too.
+//!
+//! A **part of a word** (`p`) is put into its word by one store, or one compare-and-exchange, so that the word, the atomic unit of
+//! persistent memory, is never torn, and so that two threads may write neighbouring bytes.
 //!
 //! Nothing here survives a crash before [`fence`]. Non-temporal stores leave through write-combining buffers in no order;
 //! the program that made them sees them at once, other processors after the fence.
@@ -27,8 +31,8 @@
 ///
 /// # Safety
 /// `len` bytes must be readable at the source, and every 8-byte word that the range at the destination touches must be
-/// mapped and writable for the whole call; source and destination must not overlap; no other thread may write the same bytes,
-/// or read them, during the call; the processor must have the instructions (see [`copy_for_this_processor`]).
+/// mapped and writable for the whole call; source and destination must not overlap; no other thread may write the same bytes
+/// during the call; the processor must have the instructions (see [`copy_for_this_processor`]).
 pub(super) type Copy = unsafe fn(destination: *mut u8, source: *const u8, len: usize);
 
 /// Which instructions a region uses.

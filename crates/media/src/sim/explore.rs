@@ -4,9 +4,9 @@ use super::choice::{Choice, Pick};
 use super::coverage::Coverage;
 use super::event::{Event, Trace};
 use super::image::Image;
-use super::pending::Tracker;
 use super::point::Point;
 use super::state::State;
+use super::tracker::Tracker;
 use std::fmt;
 use std::ops::ControlFlow;
 

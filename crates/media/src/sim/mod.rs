@@ -61,6 +61,7 @@ mod reads;
 mod region;
 mod state;
 mod timeline;
+mod tracker;
 mod world;
 
 pub use choice::{Choice, ParseChoiceError, Pick};

@@ -4,9 +4,10 @@ use super::choice::{Choice, Pick};
 use super::config::Medium;
 use super::hash::Random;
 use super::image::Image;
-use super::pending::{Effect, Step, Tracker, UnitKey};
+use super::pending::{Effect, Step, UnitKey};
 use super::reads::ReadSet;
 use super::state::{LOG, ObjId, ObjKind, State};
+use super::tracker::Tracker;
 use std::collections::BTreeSet;
 
 /// One thing of which a crash keeps one version.
@@ -19,6 +20,16 @@ pub(super) struct Unit {
     whole: Vec<bool>,
     /// Where the newest version may be torn: offset and bytes of the unit, and of the tear.
     tear: Option<(ObjId, u64, u64, u64)>,
+    /// For each version from 1 on, the bytes it writes over the durable ones: kept where they are many.
+    ready: Vec<Ready>,
+}
+
+/// Bytes to be written over the durable ones, and what that adds to the hash.
+struct Ready {
+    obj: ObjId,
+    offset: u64,
+    data: Vec<u8>,
+    hash: u64,
 }
 
 /// If the journal keeps this many steps, the unit keeps at least that many.
@@ -111,13 +122,17 @@ impl Point {
                 }
             }
         }
+        let in_time = tracker.has_shrink();
+        if !in_time {
+            units.iter_mut().for_each(|unit| unit.make_ready(&base));
+        }
         Point {
             index: tracker.now(),
             base,
             units,
             needs,
             journal: journal.map(|j| j as u32),
-            in_time: tracker.has_shrink(),
+            in_time,
             unnamed,
             loose: loose.into_iter().collect(),
         }
@@ -294,6 +309,11 @@ impl Point {
     /// Brings one unit to a version.
     pub(super) fn apply(&self, unit: &Unit, version: u32, state: &mut State) {
         let kept = (version as usize).min(unit.steps.len());
+        if let Some(ready) = kept.checked_sub(1).and_then(|i| unit.ready.get(i)) {
+            state.put_known(ready.obj, ready.offset, &ready.data, ready.hash);
+            unit.deform(state, &self.base, version);
+            return;
+        }
         let first = (0..kept).rev().find(|i| unit.whole[*i]).unwrap_or(0);
         for step in &unit.steps[first..kept] {
             step.effect.apply(state);
@@ -363,7 +383,34 @@ impl Unit {
                 *whole.last_mut().expect("just pushed") = false;
             }
         }
-        Unit { key: key.clone(), steps, radix, whole, tear }
+        Unit { key: key.clone(), steps, radix, whole, tear, ready: Vec::new() }
+    }
+
+    /// Composes the versions of a sector or a page, which no other unit overlaps.
+    fn make_ready(&mut self, base: &State) {
+        let UnitKey::Bytes { obj, .. } = self.key else { return };
+        let (mut low, mut high) = (u64::MAX, 0);
+        for step in &self.steps {
+            let Effect::Bytes { offset, data, .. } = &step.effect else { return };
+            low = low.min(*offset);
+            high = high.max(offset + data.as_slice().len() as u64);
+        }
+        if high - low <= 8 {
+            return;
+        }
+        let mut data = vec![0; (high - low) as usize];
+        base.obj(obj).read(low, &mut data);
+        let mut state = base.clone();
+        state.allocate(obj, low, high - low);
+        let before = state.hash();
+        for step in &self.steps {
+            let Effect::Bytes { offset, data: part, .. } = &step.effect else { return };
+            let at = (offset - low) as usize;
+            data[at..at + part.as_slice().len()].copy_from_slice(part.as_slice());
+            state.put(obj, low, &data);
+            let hash = state.hash().wrapping_sub(before);
+            self.ready.push(Ready { obj, offset: low, data: data.clone(), hash });
+        }
     }
 
     /// Versions beyond the newest: torn, or half-way.

@@ -164,6 +164,24 @@ impl Obj {
         }
     }
 
+    /// Writes bytes of which the caller knows what they add to the hash.
+    fn put_known(&mut self, mut offset: u64, mut data: &[u8], hash: u64) {
+        if offset + data.len() as u64 > self.len {
+            self.beyond = true;
+        }
+        self.hash = self.hash.wrapping_add(hash);
+        while !data.is_empty() {
+            let at = offset as usize % PAGE;
+            let (head, rest) = data.split_at(data.len().min(PAGE - at));
+            let allocated = self.allocate_page(offset / PAGE as u64);
+            self.hash = self.hash.wrapping_add(allocated);
+            let page = Arc::make_mut(self.slot(offset / PAGE as u64).as_mut().expect("just allocated"));
+            page[at..at + head.len()].copy_from_slice(head);
+            offset += head.len() as u64;
+            data = rest;
+        }
+    }
+
     /// Allocates block `n` and returns what that adds to the hash.
     fn allocate_page(&mut self, n: u64) -> u64 {
         let counted = self.kind == ObjKind::File;
@@ -274,6 +292,11 @@ impl State {
     /// Writes bytes, whatever the length says.
     pub fn put(&mut self, id: ObjId, offset: u64, data: &[u8]) {
         self.change(id, |obj| obj.put(offset, data));
+    }
+
+    /// Writes bytes, adding `hash` to the hash: what [`put`](Self::put) of them would add for their words.
+    pub fn put_known(&mut self, id: ObjId, offset: u64, data: &[u8], hash: u64) {
+        self.change(id, |obj| obj.put_known(offset, data, hash));
     }
 
     /// Sets the length; where that takes bytes away, they are gone.

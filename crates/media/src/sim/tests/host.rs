@@ -28,6 +28,8 @@ fn weak_name_length_and_data_survive_each_by_itself() {
     host.link(W, &*new, b"d/a").unwrap();
     let all = set([None, Some(vec![]), Some(vec![0; 4]), Some(b"data".to_vec())]);
     assert_eq!(seen(&world, |image| file(image, "d/a")), all);
+    // Nothing is left of the file where its name is lost.
+    assert_eq!(seen(&world, Image::hash).len(), all.len());
     // The directory's sync is for the name only.
     host.sync_dir(F, b"d").unwrap();
     assert_eq!(seen(&world, |image| file(image, "d/a")), set([Some(vec![]), Some(vec![0; 4]), Some(b"data".to_vec())]));
@@ -170,6 +172,46 @@ fn ext4_data_of_new_blocks_comes_before_the_length_that_shows_them() {
 }
 
 #[test]
+fn ext4_only_new_blocks_beyond_the_old_end_come_with_the_length() {
+    let (world, host) = host(HostModel::Ext4Ordered);
+    let new = created(&host);
+    host.link(W, &*new, b"a").unwrap();
+    // A block set aside beyond the end, and a hole before it.
+    new.set_len(W, 8192).unwrap();
+    new.allocate(W, 8192, 4096).unwrap();
+    host.sync_all(F).unwrap();
+    new.write_at(W, 4096, &[1; 8192]).unwrap();
+    let parts = |image: &Image| {
+        let a = file(image, "a").unwrap();
+        (a[4096], a.get(8192).copied())
+    };
+    let all = [(0, None), (1, None), (0, Some(0)), (0, Some(1)), (1, Some(0)), (1, Some(1))];
+    assert_eq!(seen(&world, parts), set(all));
+}
+
+#[test]
+fn ext4_samples_keep_the_rule_too() {
+    let (world, host) = host(HostModel::Ext4Ordered);
+    let new = host.create_unnamed(W, b"d", 0o600).unwrap();
+    new.write_at(W, 0, &[1; 20_000]).unwrap();
+    host.link(W, &*new, b"a").unwrap();
+    let limits = ExploreLimits { exhaustive_bits: 1, samples: 50, ..ExploreLimits::default() };
+    let done = world.trace().point(world.now()).for_each_image(&limits, |choice, image| {
+        assert!(file(image, "a").is_none_or(|a| a == [1; 20_000]), "{choice}");
+        ControlFlow::Continue(())
+    });
+    assert!(!done.exhaustive && done.samples == 50);
+}
+
+#[test]
+fn a_sync_of_all_does_not_cover_the_log() {
+    let (world, host) = host(HostModel::Weak);
+    world.log().write(W, 0, &[1; 8]).unwrap();
+    host.sync_all(F).unwrap();
+    assert_eq!(seen(&world, |image| log_byte(image, 0)), set([0, 1]));
+}
+
+#[test]
 fn ext4_a_sync_commits_the_journal_up_to_its_object() {
     let (world, host) = host(HostModel::Ext4Ordered);
     let (a, b, c) = (created(&host), created(&host), created(&host));
@@ -208,6 +250,21 @@ fn times_are_lost_like_lengths() {
     assert!(new > old);
     let time = |image: &Image| World::from_image(image, disk()).host().stat(b"a").unwrap().mtime_ns;
     assert_eq!(seen(&world, time), set([old, new]));
+}
+
+#[test]
+fn the_last_change_is_the_later_one_whichever_unit_has_it() {
+    let world = world(SimConfig { times: true, ..disk() });
+    let host = world.host();
+    let new = host.create_unnamed(W, b"", 0o600).unwrap();
+    new.write_at(W, 0, b"data").unwrap();
+    host.link(W, &*new, b"a").unwrap();
+    let all = |world: &World| world.trace().image_of(&Choice { point: world.now(), pick: Pick::All }).hash();
+    assert_eq!(all(&world), world.latest().hash());
+    host.sync_dir(F, b"").unwrap();
+    assert_eq!(all(&world), world.latest().hash());
+    new.write_at(W, 0, b"more").unwrap();
+    assert_eq!(all(&world), world.latest().hash());
 }
 
 #[test]

@@ -37,6 +37,18 @@ fn on_a_disk_any_sync_covers_what_the_dead_wrote() {
 }
 
 #[test]
+fn a_sync_covers_what_the_dead_stored_into_a_mapping() {
+    let first = world(pmem());
+    first.add_file("a", &[0; 64]);
+    first.host().open(b"a", true).unwrap().map(64).unwrap().unwrap().write(W, 0, &[1; 8]).unwrap();
+    let second = World::from_image(&first.kill(), pmem());
+    let byte = |image: &Image| image.read(&Place::file("a")).unwrap()[0];
+    assert_eq!(seen(&second, byte), set([0, 1]));
+    second.host().open(b"a", true).unwrap().sync(F).unwrap();
+    assert_eq!(seen(&second, byte), set([1]));
+}
+
+#[test]
 fn names_stay_and_files_without_one_go() {
     let first = world(disk());
     let host = first.host();
@@ -54,6 +66,14 @@ fn names_stay_and_files_without_one_go() {
     assert_eq!(seen(&second, |image| image.read(&Place::file("a"))).len(), 4, "none, empty, zeros, data");
     second.host().sync_all(F).unwrap();
     assert_eq!(seen(&second, |image| image.read(&Place::file("a"))), set([Some(b"data".to_vec())]));
+}
+
+#[test]
+fn nothing_is_left_of_a_file_without_a_name() {
+    let first = world(disk());
+    let before = first.latest().hash();
+    first.host().create_unnamed(W, b"", 0o600).unwrap().write_at(W, 0, b"data").unwrap();
+    assert_eq!(first.kill().hash(), before);
 }
 
 #[test]

@@ -1,0 +1,144 @@
+//! `store`: ours, through its public calls: an explicit group for each group of the case.
+//!
+//! Twice: as it is used, with the checkpoint in the background and what it leaves drained inside the clock; and `store_deferred`, whose log holds
+//! a whole turn and is taken home between turns, which shows what a commit itself costs.
+
+use crate::place::Place;
+use crate::system::{Counters, Prepared, Ready, System};
+use crate::workload::{Case, Payload, Update};
+use crate::{Error, Result};
+use std::path::PathBuf;
+use wholly::{File, Options, Store};
+use wholly_media::host::{HostMedium, HostOptions};
+
+/// Bytes of log of the steady state.
+const LOG_BYTES: u64 = 64 << 20;
+/// Bytes of log that a deferred turn may fill.
+const DEFERRED_LOG_BYTES: u64 = 1 << 30;
+
+/// A store in a directory of the place.
+pub struct StoreSystem {
+    deferred: bool,
+    open: Option<Open>,
+}
+
+struct Open {
+    store: Store,
+    files: Vec<File>,
+}
+
+impl StoreSystem {
+    /// With the checkpoint in the clock, or between turns.
+    pub fn new(deferred: bool) -> Self {
+        StoreSystem { deferred, open: None }
+    }
+
+    fn opened(&self) -> &Open {
+        self.open.as_ref().expect("prepared")
+    }
+}
+
+impl System for StoreSystem {
+    fn name(&self) -> &'static str {
+        if self.deferred { "store_deferred" } else { "store" }
+    }
+
+    fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared> {
+        let pmem = place.medium.is_pmem();
+        if self.deferred && !pmem {
+            return Ok(Prepared::Skipped(
+                "commits on disks wait for the device; what comes later is hidden behind that".into(),
+            ));
+        }
+        let log_bytes = if self.deferred { DEFERRED_LOG_BYTES } else { LOG_BYTES };
+        let medium = if pmem { HostMedium::Pmem } else { HostMedium::Disk };
+        let host = HostOptions { medium, emulator: place.emulator.clone(), ..HostOptions::default() };
+        let options = Options {
+            // All of it from the start, so that no turn pays for growth.
+            log_min_bytes: log_bytes,
+            log_max_bytes: log_bytes,
+            background: !self.deferred,
+            ..Options::default()
+        };
+        let path = |n: u32| -> PathBuf { place.dir.join(n.to_string()) };
+        let zeros = vec![0u8; case.file_bytes as usize];
+        for n in 0..case.files {
+            std::fs::write(path(n), &zeros)?;
+        }
+        std::fs::File::open(&place.dir)?.sync_all()?;
+        let failed = |e: wholly::Error| Error::from(e.to_string());
+        Store::init_with(&place.dir, &options, host.clone()).map_err(failed)?;
+        let store = Store::open_with(&place.dir, options, host).map_err(failed)?;
+        let files = (0..case.files)
+            .map(|n| store.open_file(n.to_string()))
+            .collect::<wholly::Result<Vec<_>>>()
+            .map_err(failed)?;
+        // Every page of every mapping is there before the clock runs.
+        let mut page = [0u8; 4096];
+        for file in &files {
+            for offset in (0..case.file_bytes).step_by(page.len()) {
+                file.read_at(offset, &mut page).map_err(failed)?;
+            }
+        }
+        let groups_per_log = LOG_BYTES / (case.group_bytes() + 64 * (1 + case.updates as u64));
+        let settings = vec![
+            ("log".into(), format!("{} MiB", log_bytes >> 20)),
+            (
+                "checkpoint".into(),
+                if self.deferred { "between turns".into() } else { "one thread, in the background".to_string() },
+            ),
+        ];
+        self.open = Some(Open { store, files });
+        Ok(Prepared::Ready(Ready {
+            groups_per_log: if self.deferred { 0 } else { groups_per_log },
+            max_groups: if self.deferred { DEFERRED_LOG_BYTES * 9 / 10 / (case.group_bytes() + 256) } else { u64::MAX },
+            deferred: self.deferred,
+            settings,
+        }))
+    }
+
+    fn run_group(&mut self, group: &[Update], payload: &Payload) -> Result<()> {
+        let open = self.opened();
+        let mut updates = open.store.begin();
+        for update in group {
+            updates.add(&open.files[update.file as usize]).map_err(|e| Error::from(e.to_string()))?;
+        }
+        for update in group {
+            updates
+                .write_at(&open.files[update.file as usize], update.offset, payload.of(update))
+                .map_err(|e| Error::from(e.to_string()))?;
+        }
+        updates.commit().map_err(|e| Error::from(e.to_string()))
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        if !self.deferred {
+            self.opened().store.checkpoint().map_err(|e| Error::from(e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        if self.deferred {
+            self.opened().store.checkpoint().map_err(|e| Error::from(e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        let stat = self.opened().store.stat();
+        Counters {
+            bytes_written: Some(stat.log_bytes_written + stat.home_bytes_written),
+            fences: Some(stat.fences),
+            syncs: Some(stat.syncs),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if let Some(open) = self.open.take() {
+            drop(open.files);
+            open.store.close().map_err(|e| Error::from(e.to_string()))?;
+        }
+        Ok(())
+    }
+}

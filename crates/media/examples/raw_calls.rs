@@ -1,0 +1,90 @@
+//! Takes every real medium through its calls, and, when run under the interposer of `tests/no_libc`, sees that none of them went
+//! through libc. `tests/no_libc_file_calls.rs` runs it so.
+
+#[path = "../tests/no_libc/watch.rs"]
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wholly_media::host::{HostDir, HostMedium, HostOptions, StoreHome};
+use wholly_media::pmem::{Emulation, Emulator};
+use wholly_media::{HostFs, Region, Site};
+
+const SITE: Site = Site("example");
+
+fn main() {
+    let watch = watch::Watch::find();
+    if let Some(watch) = &watch {
+        watch.prove_that_it_sees();
+    }
+    let places = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
+    for place in places.iter().filter(|place| place.is_dir()) {
+        for medium in [HostMedium::Auto, HostMedium::Pmem, HostMedium::Disk] {
+            let path = place.join(format!("wholly-raw-calls-{}", std::process::id()));
+            std::fs::create_dir(&path).expect("make a directory");
+            match &watch {
+                Some(watch) => watch.none_during(&format!("{medium:?} in {}", place.display()), || work(&path, medium)),
+                None => work(&path, medium),
+            }
+            std::fs::remove_dir_all(&path).expect("remove the directory");
+        }
+    }
+    match watch {
+        Some(_) => println!("watched: no file call through libc"),
+        None => println!("not watched: the interposer is not preloaded"),
+    }
+}
+
+/// A store's folder, regions, files, paths that fail.
+fn work(path: &Path, medium: HostMedium) {
+    let emulator = Some(Emulator::new(Emulation::Bandwidth { bytes_per_s: 40e9 }));
+    for emulator in [None, emulator] {
+        let dir = HostDir::open(path, HostOptions { medium, emulator, ..HostOptions::default() });
+        let dir = Arc::new(dir.expect("open the directory"));
+        let home = StoreHome::create(&dir, |home| home.create_region(SITE, "log", 1 << 20).map(drop));
+        drop(home.expect("make a store's folder"));
+        let home = StoreHome::open(&dir).expect("open the store's folder");
+        StoreHome::open(&dir).expect_err("owned");
+        home.clear_staged().expect("nothing staged");
+        region(&*home.open_region("log").expect("open the log"));
+        home.create_region(SITE, "other", 4096).expect("make a region");
+        home.remove_region("other").expect("remove a region");
+        files(&dir);
+        home.remove().expect("remove the store's folder");
+    }
+}
+
+fn region(region: &dyn Region) {
+    region.write(SITE, 3, &[1; 10_000]).expect("write");
+    region.fence(SITE).expect("fence");
+    region.write_through(SITE, 4096, &[2; 4096]).expect("write through");
+    region.set_len(SITE, 3 << 20).expect("grow");
+    region.set_len(SITE, 1 << 19).expect("shrink");
+    region.set_len(SITE, u64::MAX - 4095).expect_err("too long");
+    let mut buf = [0; 5000];
+    region.read(4000, &mut buf).expect("read");
+    region.read_uncached(4000, &mut buf).expect("read uncached");
+    region.prefetch(0);
+}
+
+fn files(dir: &HostDir) {
+    let file = dir.create_unnamed(SITE, b"", 0o644).expect("create");
+    file.write_at(SITE, 100, b"bytes").expect("write");
+    file.set_len(SITE, 4096).expect("set the length");
+    file.allocate(SITE, 0, 4096).expect("allocate");
+    file.sync(SITE).expect("sync");
+    file.stat().expect("stat");
+    dir.link(SITE, &*file, b"name").expect("link");
+    dir.link(SITE, &*file, b"name").expect_err("taken");
+    dir.sync_dir(SITE, b"").expect("sync the directory");
+    dir.sync_all(SITE).expect("sync all");
+    if let Some(map) = file.map(4096).expect("map") {
+        map.write_through(SITE, 1, b"mapped").expect("write");
+    }
+    let mut buf = [0; 10];
+    dir.open(b"name", false).expect("open").read_at(0, &mut buf).expect("read");
+    dir.open(b"../name", false).err().expect("outside");
+    dir.stat(b"none").expect_err("no such file");
+    let (parent, name) = dir.open_parent(b"name").expect("the directory");
+    rustix::fs::unlinkat(parent, name, rustix::fs::AtFlags::empty()).expect("unlink");
+}

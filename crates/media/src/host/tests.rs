@@ -1,0 +1,312 @@
+//! Host directories: paths that try to leave, files without names, ownership, the making and unmaking of `.wholly`.
+
+use super::*;
+use crate::test_dir::TestDir;
+use crate::{HostFs, Kind, Site};
+use rustix::io::Errno;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::Arc;
+
+const SITE: Site = Site("test");
+
+fn open(dir: &TestDir) -> Arc<HostDir> {
+    Arc::new(HostDir::open(dir.path(), HostOptions::default()).expect("open the directory"))
+}
+
+fn everywhere() -> impl Iterator<Item = TestDir> {
+    TestDir::on_tmpfs().into_iter().chain([TestDir::on_disk()])
+}
+
+fn errno<T>(result: crate::Result<T>) -> Option<Errno> {
+    result.err().map(|error| error.errno)
+}
+
+#[test]
+fn paths_cannot_leave() {
+    let dir = TestDir::on_disk();
+    let inside = dir.path().join("inside");
+    std::fs::create_dir_all(inside.join("sub/deep")).expect("mkdir");
+    std::fs::write(dir.path().join("secret"), "s").expect("write");
+    std::fs::write(inside.join("file"), "f").expect("write");
+    symlink("../../file", inside.join("sub/deep/to-file")).expect("symlink");
+    symlink("sub/deep", inside.join("to-deep")).expect("symlink");
+    symlink("../secret", inside.join("out")).expect("symlink");
+    symlink("..", inside.join("out-dir")).expect("symlink");
+    symlink(dir.path().join("secret"), inside.join("absolute")).expect("symlink");
+    symlink(inside.join("file"), inside.join("absolute-inside")).expect("symlink");
+    symlink("/proc/self/root", inside.join("magic")).expect("symlink");
+    symlink("loop", inside.join("loop")).expect("symlink");
+
+    let host = HostDir::open(&inside, HostOptions::default()).expect("open");
+    for path in
+        ["../secret", "sub/../../secret", "out", "out-dir/secret", "absolute", "absolute-inside", "magic/etc/passwd"]
+    {
+        assert_eq!(errno(host.open(path.as_bytes(), false)), Some(Errno::XDEV), "open {path}");
+        assert_eq!(errno(host.open(path.as_bytes(), true)), Some(Errno::XDEV), "open {path} to write");
+    }
+    assert_eq!(errno(host.open(inside.join("file").to_str().unwrap().as_bytes(), false)), Some(Errno::XDEV));
+    assert_eq!(errno(host.open(b"loop", false)), Some(Errno::LOOP));
+    assert_eq!(errno(host.open(b"fi\0le", false)), Some(Errno::INVAL));
+    for path in ["..", "out-dir/secret", "sub/../.."] {
+        assert_eq!(errno(host.stat(path.as_bytes())), Some(Errno::XDEV), "stat {path}");
+    }
+    for path in ["..", "out-dir", "sub/../..", "/"] {
+        assert_eq!(errno(host.sync_dir(SITE, path.as_bytes())), Some(Errno::XDEV), "sync {path}");
+        assert_eq!(errno(host.create_unnamed(SITE, path.as_bytes(), 0o600)), Some(Errno::XDEV), "create {path}");
+    }
+    let file = host.create_unnamed(SITE, b"", 0o600).expect("create");
+    for path in ["../new", "out-dir/new", "/new", "sub/../../new"] {
+        assert_eq!(errno(host.link(SITE, &*file, path.as_bytes())), Some(Errno::XDEV), "link {path}");
+    }
+    for path in ["", ".", "..", "sub/", "sub/.", "sub/.."] {
+        assert_eq!(errno(host.link(SITE, &*file, path.as_bytes())), Some(Errno::INVAL), "link {path}");
+    }
+
+    // What stays inside is followed; what ends in a link is shown as one.
+    for path in ["file", "sub/../file", "sub/deep/to-file", "to-deep/to-file", "./sub//deep/./to-file"] {
+        let mut byte = [0];
+        let file = host.open(path.as_bytes(), true).expect(path);
+        assert_eq!((file.read_at(0, &mut byte), byte), (Ok(1), *b"f"), "{path}");
+    }
+    assert_eq!(host.stat(b"out").expect("stat").mode & 0o170_000, 0o120_000);
+    assert!(host.stat(b"").expect("stat").mode & 0o170_000 == 0o040_000);
+}
+
+#[test]
+fn other_file_systems_below_are_refused() {
+    let root = HostDir::open(std::path::Path::new("/"), HostOptions { medium: HostMedium::Disk, ..Default::default() });
+    let root = root.expect("open the root");
+    assert_eq!(errno(root.stat(b"proc/self/status")), Some(Errno::XDEV));
+}
+
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    std::fs::create_dir(dir.path().join("sub")).expect("mkdir");
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(host.as_fd(), "fifo", fifo, rustix::fs::Mode::RUSR, 0).expect("mkfifo");
+    assert_eq!(errno(host.open(b"sub", false)), Some(Errno::ISDIR));
+    assert_eq!(errno(host.open(b"sub", true)), Some(Errno::ISDIR));
+    assert_eq!(errno(host.open(b"fifo", false)), Some(Errno::INVAL));
+    assert_eq!(errno(host.open(b"none", false)), Some(Errno::NOENT));
+}
+
+#[test]
+fn files_are_read_written_and_described() {
+    for dir in everywhere() {
+        let host = open(&dir);
+        let file = host.create_unnamed(SITE, b"", 0o640).expect("create");
+        file.write_at(SITE, 10, b"hello").expect("write");
+        file.set_len(SITE, 100).expect("lengthen");
+        file.allocate(SITE, 0, 50_000).expect("allocate");
+        file.allocate(SITE, 0, 0).expect("allocate nothing");
+        file.sync(SITE).expect("sync");
+        let stat = file.stat().expect("stat");
+        assert_eq!((stat.size, stat.nlink, stat.mode), (100, 0, 0o100_640));
+        assert!(stat.allocated >= 50_000 && stat.btime_ns > 0 && stat.is_file());
+        let mut buf = [9; 200];
+        assert_eq!(file.read_at(0, &mut buf), Ok(100));
+        assert_eq!(&buf[8..17], b"\0\0hello\0\0");
+
+        host.link(SITE, &*file, b"name").expect("link");
+        host.sync_dir(SITE, b"").expect("sync the directory");
+        host.sync_all(SITE).expect("sync all");
+        assert_eq!(
+            errno(host.link(SITE, &*host.create_unnamed(SITE, b"", 0).expect("create"), b"name")),
+            Some(Errno::EXIST)
+        );
+        let named = host.stat(b"name").expect("stat");
+        assert_eq!((named.ino, named.btime_ns, named.nlink, named.size), (stat.ino, stat.btime_ns, 1, 100));
+        let read_only = host.open(b"name", false).expect("open");
+        assert_eq!(errno(read_only.write_at(SITE, 0, b"x")), Some(Errno::BADF));
+    }
+}
+
+#[test]
+fn modes_are_exact() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    for mode in [0o777, 0o666, 0o000, 0o4755] {
+        let file = host.create_unnamed(SITE, b"", mode).expect("create");
+        let name = format!("{mode:o}");
+        host.link(SITE, &*file, name.as_bytes()).expect("link");
+        let metadata = std::fs::metadata(dir.path().join(name)).expect("stat");
+        assert_eq!(metadata.permissions().mode() & 0o7777, mode);
+    }
+}
+
+#[test]
+fn without_unnamed_files_they_are_staged() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    host.pretend_no_unnamed();
+    // Without a store there is no place for them.
+    assert_eq!(errno(host.create_unnamed(SITE, b"", 0o600)), Some(Errno::NOENT));
+    let home = StoreHome::create(&host, |_| Ok(())).expect("create");
+    let staged = dir.path().join(".wholly/staged");
+    let names = || std::fs::read_dir(&staged).expect("read").count();
+
+    let file = host.create_unnamed(SITE, b"", 0o644).expect("create");
+    file.write_at(SITE, 0, b"x").expect("write");
+    assert_eq!(names(), 1);
+    std::fs::write(dir.path().join("taken"), "t").expect("write");
+    assert_eq!(errno(host.link(SITE, &*file, b"taken")), Some(Errno::EXIST));
+    host.link(SITE, &*file, b"name").expect("link");
+    assert_eq!((names(), dir.content("name"), dir.content("taken")), (0, b"x".to_vec(), b"t".to_vec()));
+    assert_eq!(file.stat().expect("stat").nlink, 1);
+    drop(file);
+    assert_eq!(dir.content("name"), b"x");
+
+    let dropped = host.create_unnamed(SITE, b"", 0o644).expect("create");
+    drop(dropped);
+    assert_eq!(names(), 0);
+    // What a crash leaves.
+    std::fs::write(staged.join("0123"), "left").expect("write");
+    home.clear_staged().expect("clear");
+    assert_eq!(names(), 0);
+}
+
+#[test]
+fn the_medium_is_recognised() {
+    let disk = TestDir::on_disk();
+    let host = open(&disk);
+    assert_ne!(host.fs_id(), [0; 16]);
+    assert_eq!(host.fs_id(), open(&disk).fs_id());
+    if !host.file_system().is_memory() {
+        assert_eq!(host.guarantees().kind, Kind::Disk);
+        assert!(!host.guarantees().emulated);
+        let file = host.create_unnamed(SITE, b"", 0o600).expect("create");
+        assert!(file.map(4096).expect("map").is_none());
+    }
+    let told = HostOptions { medium: HostMedium::Pmem, ..HostOptions::default() };
+    let told = HostDir::open(disk.path(), told).expect("open");
+    assert!(told.guarantees().is_pmem() && told.guarantees().emulated);
+
+    let Some(tmpfs) = TestDir::on_tmpfs() else { return };
+    let host = open(&tmpfs);
+    assert_eq!(host.guarantees().description, "directory in persistent memory, emulated on tmpfs");
+    let file = host.create_unnamed(SITE, b"", 0o600).expect("create");
+    file.set_len(SITE, 4096).expect("lengthen");
+    file.allocate(SITE, 0, 4096).expect("allocate");
+    let map = file.map(1 << 20).expect("map").expect("mapped");
+    map.write_through(SITE, 4000, b"mapped").expect("write");
+    let mut buf = [0; 6];
+    assert_eq!(file.read_at(4000, &mut buf), Ok(6));
+    assert_eq!(&buf, b"mapped");
+    assert_eq!(errno(map.set_len(SITE, 1)), Some(Errno::OPNOTSUPP));
+    host.link(SITE, &*file, b"f").expect("link");
+    let read_only = host.open(b"f", false).expect("open").map(4096).expect("map").expect("mapped");
+    assert_eq!(errno(read_only.write(SITE, 0, b"x")), Some(Errno::BADF));
+
+    let as_disk = HostOptions { medium: HostMedium::Disk, ..HostOptions::default() };
+    let as_disk = HostDir::open(tmpfs.path(), as_disk).expect("open");
+    assert_eq!(as_disk.guarantees().kind, Kind::Disk);
+    assert!(as_disk.guarantees().emulated);
+}
+
+#[test]
+fn a_slowed_directory_says_so() {
+    let Some(dir) = TestDir::on_tmpfs() else { return };
+    let emulator = crate::pmem::Emulator::new(crate::pmem::Emulation::Bandwidth { bytes_per_s: 4e9 });
+    let options = HostOptions { emulator: Some(emulator), ..HostOptions::default() };
+    let host = Arc::new(HostDir::open(dir.path(), options).expect("open"));
+    assert!(host.guarantees().description.ends_with("slowed to 4 GB/s shared by all threads"));
+    let home = StoreHome::create(&host, |_| Ok(())).expect("create");
+    let log = home.create_region(SITE, "log", 4096).expect("log");
+    assert!(log.guarantees().description.contains("slowed"));
+}
+
+#[test]
+fn a_home_is_made_whole_opened_and_removed() {
+    for dir in everywhere() {
+        let host = open(&dir);
+        let path = dir.path().join(HOME);
+        assert!(!StoreHome::exists(&host).expect("ask"));
+        assert!(matches!(StoreHome::open(&host), Err(HomeError::Media(error)) if error.errno == Errno::NOENT));
+        let home = StoreHome::create(&host, |home| {
+            assert!(!path.exists(), "not before it is finished");
+            let log = home.create_region(SITE, "log", 8192)?;
+            log.write_through(SITE, 4096, &[5; 4096])
+        });
+        let home = home.expect("create");
+        assert!(StoreHome::exists(&host).expect("ask"));
+        assert_eq!(std::fs::metadata(&path).expect("stat").permissions().mode() & 0o7777, 0o700);
+        let log = std::fs::metadata(path.join("log")).expect("stat");
+        assert_eq!((log.permissions().mode() & 0o777, log.size()), (0o600, 8192));
+        let again = StoreHome::create(&host, |_| Ok(()));
+        assert!(matches!(again, Err(HomeError::Media(error)) if error.errno == Errno::EXIST));
+        assert_eq!(errno(home.create_region(SITE, "log", 4096)), Some(Errno::EXIST));
+        assert_eq!(errno(home.open_region("none")), Some(Errno::NOENT));
+        drop(home);
+
+        let home = StoreHome::open(&host).expect("open");
+        let log = home.open_region("log").expect("open the log");
+        assert_eq!(log.guarantees().kind, host.guarantees().kind);
+        let mut buf = [0; 4097];
+        log.read(4095, &mut buf).expect("read");
+        assert!(buf[0] == 0 && buf[1..].iter().all(|&byte| byte == 5));
+        home.create_region(SITE, "other", 4096).expect("create");
+        home.remove_region("other").expect("remove");
+        assert_eq!(errno(home.remove_region("other")), Some(Errno::NOENT));
+
+        std::fs::create_dir_all(path.join("parked/group")).expect("mkdir");
+        std::fs::write(path.join("parked/group/file"), "f").expect("write");
+        symlink("..", path.join("parked/up")).expect("symlink");
+        std::fs::write(dir.path().join("mine"), "m").expect("write");
+        home.remove().expect("remove");
+        let left: Vec<_> =
+            std::fs::read_dir(dir.path()).expect("read").map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["mine"]);
+    }
+}
+
+#[test]
+fn a_making_that_fails_leaves_nothing() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    let made = StoreHome::create(&host, |home| {
+        home.create_region(SITE, "log", 4096)?;
+        Err(crate::Error::new("fill", "", Errno::IO))
+    });
+    assert!(matches!(made, Err(HomeError::Media(error)) if error.errno == Errno::IO));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 0);
+}
+
+#[test]
+fn unfinished_homes_go_unless_somebody_works_on_them() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    // Left by a crash: with a lock that nobody holds, and from before there was one.
+    for name in ["a", "b"] {
+        std::fs::create_dir(dir.path().join(format!(".wholly.unfinished-{name}"))).expect("mkdir");
+    }
+    std::fs::write(dir.path().join(".wholly.unfinished-a/lock"), "1").expect("write");
+    std::fs::write(dir.path().join(".wholly.unfinished-a/log"), "l").expect("write");
+    let home = StoreHome::create(&host, |_| {
+        let names = || std::fs::read_dir(dir.path()).expect("read").count();
+        assert_eq!(names(), 1);
+        // Another maker comes by.
+        StoreHome::create(&host, |_| Ok(())).expect("the faster one");
+        assert_eq!(names(), 2);
+        Ok(())
+    });
+    assert!(matches!(home, Err(HomeError::Media(error)) if error.errno == Errno::EXIST));
+    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("read").map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [".wholly"]);
+}
+
+#[test]
+fn a_second_opener_is_told_the_owner() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    let home = StoreHome::create(&host, |_| Ok(())).expect("create");
+    let error = StoreHome::open(&open(&dir)).expect_err("owned");
+    assert_eq!(error, HomeError::Busy(Busy { pid: Some(std::process::id()) }));
+    assert_eq!(error.to_string(), format!("the store is owned by process {}", std::process::id()));
+    drop(home);
+    let home = StoreHome::open(&host).expect("free again");
+    assert!(StoreHome::open(&host).is_err());
+    home.owner().rename_owner().expect("write the owner");
+    home.remove().expect("remove");
+}
