@@ -56,14 +56,14 @@ pub fn live(
     crate::quiet::catch(|| {
         let world = World::from_image(image, setting.sim.clone());
         let mut life = Life { world, fingerprint: 0, served: None, operations: Vec::new() };
-        life.recover(workload, allowed)?;
+        life.recover(workload, setting, allowed)?;
         if let Some(state) = life.served {
             let state = allowed.states[state].clone();
             if extent.twice {
-                life.recover_again(workload, &state)?;
+                life.recover_again(workload, setting, &state)?;
             }
             if extent.go_on {
-                life.go_on(workload, state)?;
+                life.go_on(workload, setting, state)?;
             }
         }
         Ok(life)
@@ -85,9 +85,9 @@ impl Life {
         Ok(result)
     }
 
-    fn recover(&mut self, workload: &Workload, allowed: &Allowed) -> Result<(), String> {
+    fn recover(&mut self, workload: &Workload, setting: &Setting, allowed: &Allowed) -> Result<(), String> {
         self.world.track_reads();
-        let store = match open(&self.world, workload) {
+        let store = match open(&self.world, workload, setting) {
             Ok(store) => store,
             Err(Error::NotAStore(_) | Error::Corrupt { .. }) if allowed.unmade => {
                 self.fingerprint = self.world.read_fingerprint();
@@ -110,17 +110,17 @@ impl Life {
         Ok(())
     }
 
-    fn recover_again(&mut self, workload: &Workload, state: &Arc<State>) -> Result<(), String> {
+    fn recover_again(&mut self, workload: &Workload, setting: &Setting, state: &Arc<State>) -> Result<(), String> {
         self.operation("second recovery", state, |life| {
-            let store = open(&life.world, workload).map_err(|error| format!("second recovery: {error}"))?;
+            let store = open(&life.world, workload, setting).map_err(|error| format!("second recovery: {error}"))?;
             no_conflict(&store)?;
             life.expect(workload, &store, state, "after a second recovery")
         })
     }
 
-    fn go_on(&mut self, workload: &Workload, state: Arc<State>) -> Result<(), String> {
+    fn go_on(&mut self, workload: &Workload, setting: &Setting, state: Arc<State>) -> Result<(), String> {
         let store = self.operation("open", &state, |life| {
-            open(&life.world, workload).map_err(|error| format!("open to go on: {error}"))
+            open(&life.world, workload, setting).map_err(|error| format!("open to go on: {error}"))
         })?;
         let ops = [
             Op::Write { file: 0, offset: 5, length: 24 },
@@ -163,7 +163,7 @@ impl Life {
         self.operation("close", &after, |_| store.close().map_err(|error| format!("close: {error}")))?;
         self.expect_home(&after)?;
         self.operation("open after close", &after, |life| {
-            let store = open(&life.world, workload).map_err(|error| format!("open after close: {error}"))?;
+            let store = open(&life.world, workload, setting).map_err(|error| format!("open after close: {error}"))?;
             no_conflict(&store)?;
             if store.recovery().scan.groups != 0 || store.recovery().files != 0 {
                 return Err(format!("the log is not empty after close: {:?}", store.recovery()));

@@ -85,8 +85,8 @@ impl Run {
 }
 
 /// Opens the store of a world.
-pub fn open(world: &Arc<World>, workload: &Workload) -> wholly::Result<Store> {
-    Store::open_on(world.log(), world.host(), workload.options(), None)
+pub fn open(world: &Arc<World>, workload: &Workload, setting: &Setting) -> wholly::Result<Store> {
+    Store::open_on(world.log(), world.host(), workload.options(setting.segment_bytes()), None)
 }
 
 /// Reads what a store serves of the first files of [`NAMES`].
@@ -129,6 +129,7 @@ pub fn run(workload: &Workload, setting: &Setting) -> Run {
     }
     let mut runner = Runner {
         workload,
+        setting,
         world: world.clone(),
         store: None,
         files: BTreeMap::new(),
@@ -167,6 +168,7 @@ impl Run {
 
 struct Runner<'w> {
     workload: &'w Workload,
+    setting: &'w Setting,
     world: Arc<World>,
     store: Option<Store>,
     files: BTreeMap<usize, File>,
@@ -184,7 +186,7 @@ fn failed(what: &str) -> impl Fn(wholly::Error) -> Failed + '_ {
 impl Runner<'_> {
     fn all(&mut self) -> Result<(), Failed> {
         self.operation("making the store", self.state.clone(), |runner| {
-            let options = runner.workload.options();
+            let options = runner.workload.options(runner.setting.segment_bytes());
             Store::format_on(&*runner.world.log(), &*runner.world.host(), &options, VOLUME_ID)
                 .map_err(failed("making the store"))
         })?;
@@ -225,7 +227,7 @@ impl Runner<'_> {
 
     fn open(&mut self) -> Result<(), Failed> {
         self.operation("open", self.state.clone(), |runner| {
-            let store = open(&runner.world, runner.workload).map_err(failed("open"))?;
+            let store = open(&runner.world, runner.workload, runner.setting).map_err(failed("open"))?;
             if let Some(conflict) = store.recovery().conflicts.first() {
                 return Err(format!("open reports a conflict: {conflict:?}"));
             }

@@ -70,6 +70,14 @@ impl Setting {
         Setting::find(name).unwrap_or_else(|| panic!("no world is called {name:?}"))
     }
 
+    /// Bytes of a log segment: the fewest that make sense.
+    pub fn segment_bytes(&self) -> u64 {
+        match self.sim.log {
+            Medium::Disk { sector } => u64::from(sector * 4).max(4096),
+            Medium::Pmem { .. } => 4096,
+        }
+    }
+
     /// This world with something broken.
     pub fn broken(&self, mutation: Mutation) -> Setting {
         let name = format!("{}@{}={}", self.name, mutation.site.0, word(mutation.kind));

@@ -76,7 +76,7 @@ pub struct Workload {
     pub name: String,
     /// What it covers, in words.
     pub about: &'static str,
-    /// Segments of 4 KiB that the log is made with.
+    /// Segments that the log is made with.
     pub min_segments: u32,
     /// Segments up to which the log grows before groups wait for a checkpoint.
     pub max_segments: u32,
@@ -87,12 +87,12 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// How the store is opened.
-    pub fn options(&self) -> wholly::Options {
+    /// How the store is opened, with segments of so many bytes.
+    pub fn options(&self, segment_bytes: u64) -> wholly::Options {
         wholly::Options {
-            segment_bytes: 4096,
-            log_min_bytes: u64::from(self.min_segments) << 12,
-            log_max_bytes: u64::from(self.max_segments) << 12,
+            segment_bytes,
+            log_min_bytes: u64::from(self.min_segments) * segment_bytes,
+            log_max_bytes: u64::from(self.max_segments) * segment_bytes,
             background: false,
             gather_bytes: self.gather_bytes,
         }
