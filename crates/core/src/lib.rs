@@ -50,4 +50,4 @@ pub mod site;
 pub mod sync;
 
 pub use error::{Error, Result};
-pub use hostdir::{CheckpointReport, File, Group, Options, RecoveryReport, Store, StoreStat};
+pub use hostdir::{CheckpointReport, File, Group, Options, Policy, RecoveryReport, Store, StoreStat};

@@ -6,6 +6,7 @@ use wholly_media::{HostFile, Region};
 
 use super::StoreInner;
 use super::identity::{Baseline, Identity};
+use super::implicit::Epoch;
 use super::published::Published;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, FileIndex, Version, pieces};
@@ -37,6 +38,10 @@ pub(crate) struct File {
     pub identified: AtomicU64,
     /// The highest sequence of a group that was published for it.
     pub last_sequence: AtomicU64,
+    /// Open handles.
+    pub handles: AtomicU64,
+    /// The implicit group of the file under the policy `per-sync`.
+    pub epoch: Epoch,
     /// Held by calls that change the size, from reading it until it is published.
     pub append: Mutex<()>,
     /// How it lies at home.
@@ -80,6 +85,8 @@ impl File {
             resized: AtomicU8::new(0),
             identified: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
+            handles: AtomicU64::new(0),
+            epoch: Epoch::new(None),
             append: Mutex::new(()),
             home_state: Mutex::new(HomeState {
                 size: stat.size,

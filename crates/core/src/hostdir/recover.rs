@@ -111,6 +111,8 @@ pub(super) fn open(
         conflicts,
     };
     let next_file = first_of(log.incarnation());
+    let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
+    let own_inodes = own.map(|stat| (stat.ino, stat.btime_ns)).collect();
     Ok(StoreInner {
         log,
         host,
@@ -122,9 +124,12 @@ pub(super) fn open(
         batch: BatchLane::new(),
         checkpointer,
         next_file: AtomicU64::new(next_file),
+        shared: super::implicit::Epoch::new(None),
+        handles: AtomicU64::new(1),
         recovery,
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),
+        own_inodes,
         _ownership: Mutex::new(ownership),
     })
 }
@@ -241,7 +246,7 @@ impl StoreInner {
         let files = self.checkpointer.unlinked();
         // A checkpoint would give them names that the log does not know yet.
         self.checkpointer.hold(true);
-        let mut group = super::group::Running::new(self.clone(), super::group::Sharing::Own);
+        let mut group = super::running::Running::new(self.clone(), super::running::Sharing::Own);
         for file in &files {
             group.identify_again(file)?;
         }
