@@ -68,6 +68,8 @@ pub(crate) struct Checkpointer {
     names: Mutex<HashMap<Vec<u8>, u64>>,
     /// Why nothing more can be taken home, after recovery found that a bystander was there.
     blocked: Mutex<Option<Error>>,
+    /// 1 while no pass may run, and the log grows instead.
+    held: AtomicU8,
     home_bytes: AtomicU64,
     worker: Arc<Worker>,
 }
@@ -94,6 +96,7 @@ impl Checkpointer {
             created: Mutex::new(Vec::new()),
             names: Mutex::new(HashMap::new()),
             blocked: Mutex::new(None),
+            held: AtomicU8::new(0),
             home_bytes: AtomicU64::new(0),
             worker: Arc::default(),
         }
@@ -106,6 +109,11 @@ impl Checkpointer {
 
     pub fn home_bytes(&self) -> u64 {
         self.home_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether the log grows where it is full, rather than wait for a pass.
+    pub fn hold(&self, held: bool) {
+        self.held.store(u8::from(held), Ordering::Relaxed);
     }
 
     /// From now on every pass fails with `error`.
@@ -290,7 +298,7 @@ impl StoreInner {
             if self.log.segments().1 > 0 {
                 return Ok(());
             }
-            if self.log.may_grow() {
+            if self.log.may_grow() || self.checkpointer.held.load(Ordering::Relaxed) != 0 {
                 let more = (self.log.segments().0 / 2).max(1);
                 return self.log.grow(more).map_err(no_space);
             }

@@ -328,6 +328,11 @@ impl File {
                 Err(now) => size = now,
             }
         }
+        self.bring_home(index);
+    }
+
+    /// Sees to it that the next checkpoint brings the size home, and syncs the file in any case.
+    pub fn bring_home(&self, index: &Published) {
         if self.resized.swap(1, Ordering::AcqRel) == 0 {
             self.pending.fetch_add(1, Ordering::AcqRel);
             index.dirty.push_resize(self.number);

@@ -70,6 +70,7 @@ pub(super) fn open(
     options: Options,
     ownership: Option<Box<dyn Send>>,
 ) -> Result<StoreInner> {
+    crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
     let mut replay = Replay {
         host: host.clone(),
@@ -222,6 +223,8 @@ impl Replay {
         let key = (stat.ino, stat.btime_ns);
         let file = self.files.find_or_add(key, |number| File::new(id, number, path, home))?;
         file.identified.store(sequence, Ordering::Release);
+        // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have synced it.
+        file.bring_home(&self.index);
         let confirmed = key == inode && !unnamed;
         self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created: created.then_some(sequence) });
         Ok(())
@@ -241,11 +244,15 @@ impl StoreInner {
             return Ok(());
         }
         let files = self.checkpointer.unlinked();
+        // A checkpoint would give them names that the log does not know yet.
+        self.checkpointer.hold(true);
         let mut group = super::running::Running::new(self.clone(), super::running::Sharing::Own);
         for file in &files {
             group.identify_again(file)?;
         }
         group.commit()?;
-        self.checkpointer.link_all(&*self.host)
+        self.checkpointer.link_all(&*self.host)?;
+        self.checkpointer.hold(false);
+        Ok(())
     }
 }
