@@ -259,6 +259,12 @@ impl Store {
     }
 }
 
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("incarnation", &self.inner.log.incarnation()).finish_non_exhaustive()
+    }
+}
+
 impl Clone for Store {
     fn clone(&self) -> Self {
         self.inner.handles.fetch_add(1, Ordering::Relaxed);
