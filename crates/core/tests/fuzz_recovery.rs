@@ -12,7 +12,13 @@ const SCRIBBLE: Site = Site("test.scribble");
 const LENGTH: usize = 6000;
 
 fn options() -> Options {
-    Options { segment_bytes: 4096, log_min_bytes: 16 << 10, log_max_bytes: 1 << 20, background: false, ..Options::default() }
+    Options {
+        segment_bytes: 4096,
+        log_min_bytes: 16 << 10,
+        log_max_bytes: 1 << 20,
+        background: false,
+        ..Options::default()
+    }
 }
 
 /// A log with small groups, large ones, a created file, a truncation, an aborted group and two incarnations.

@@ -5,7 +5,10 @@ fn main() {
     let (mut names, mut settings) = (Vec::new(), Vec::new());
     for a in &args {
         match a.as_str() {
-            a if a.contains(':') => { println!("{}", wholly_crash::replay(a).unwrap()); return; }
+            a if a.contains(':') => {
+                println!("{}", wholly_crash::replay(a).unwrap());
+                return;
+            }
             "quick" => limits = wholly_crash::Limits::quick(),
             "one" => limits.workers = 1,
             a if wholly_crash::Setting::find(a).is_some() => settings.push(wholly_crash::Setting::named(a)),
@@ -16,14 +19,18 @@ fn main() {
             a => names.push(wholly_crash::catalogue::find(a).unwrap()),
         }
     }
-    if names.is_empty() { names = wholly_crash::catalogue::all(); }
+    if names.is_empty() {
+        names = wholly_crash::catalogue::all();
+    }
     let mut all = wholly_crash::Outcome::default();
     for s in &settings {
         for w in &names {
             let t = std::time::Instant::now();
             let o = wholly_crash::explore(w, s, &limits);
             println!("{} {} {:.1}s {o}", w.name, s.name, t.elapsed().as_secs_f32());
-            for v in &o.violations { println!("  {v}"); }
+            for v in &o.violations {
+                println!("  {v}");
+            }
             all.merge(o);
         }
     }

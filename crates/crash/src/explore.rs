@@ -212,7 +212,13 @@ pub fn explore_all(jobs: &[Job], limits: &Limits) -> Outcome {
             let replay = format!("{}:{}:run", job.workload.name, job.setting.name);
             total.violations.push(Violation { replay, what: format!("without a crash: {failure}") });
         }
-        prepared.push(Prepared { job, run, next: AtomicU64::new(0), found: AtomicU64::new(0), stop: AtomicBool::new(false) });
+        prepared.push(Prepared {
+            job,
+            run,
+            next: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
     }
     let work = || {
         let mut worker = Worker { limits, seen: &seen, outcome: Outcome::default() };
@@ -327,7 +333,15 @@ impl Worker<'_> {
     }
 
     /// Crashes inside of a recovery and of what followed it.
-    fn nested(&mut self, prepared: &Prepared<'_>, case: &Case<'_>, choice: &Choice, life: Life, hash: u64, whole: bool) {
+    fn nested(
+        &mut self,
+        prepared: &Prepared<'_>,
+        case: &Case<'_>,
+        choice: &Choice,
+        life: Life,
+        hash: u64,
+        whole: bool,
+    ) {
         let served = life.served.unwrap_or_default() as u64;
         let run = Run {
             trace: life.world.trace(),
