@@ -90,6 +90,7 @@ impl Workload {
     /// How the store is opened, with segments of so many bytes.
     pub fn options(&self, segment_bytes: u64) -> wholly::Options {
         wholly::Options {
+            policy: wholly::Policy::PerOp,
             segment_bytes,
             log_min_bytes: u64::from(self.min_segments) * segment_bytes,
             log_max_bytes: u64::from(self.max_segments) * segment_bytes,
