@@ -7,6 +7,7 @@ fn main() {
         match a.as_str() {
             a if a.contains(':') => { println!("{}", wholly_crash::replay(a).unwrap()); return; }
             "quick" => limits = wholly_crash::Limits::quick(),
+            "mutants" => {}
             "one" => limits.workers = 1,
             a if wholly_crash::Setting::find(a).is_some() => settings.push(wholly_crash::Setting::named(a)),
             a if a.starts_with("r") && a.contains("..") => {
@@ -17,6 +18,17 @@ fn main() {
         }
     }
     if names.is_empty() { names = wholly_crash::catalogue::all(); }
+    if args.iter().any(|a| a == "mutants") {
+        limits.violations = 1;
+        for s in &settings {
+            wholly_crash::mutants::cheap_first(&mut names, s);
+            for m in wholly_crash::mutants::mutations(&names, s) {
+                let t = std::time::Instant::now();
+                println!("{:.1}s {}", t.elapsed().as_secs_f32(), wholly_crash::mutants::hunt(m, &names, s, &limits));
+            }
+        }
+        return;
+    }
     let mut all = wholly_crash::Outcome::default();
     for s in &settings {
         for w in &names {

@@ -6,6 +6,7 @@
 pub mod catalogue;
 mod explore;
 mod life;
+pub mod mutants;
 mod quiet;
 mod replay;
 mod run;
