@@ -7,7 +7,7 @@ fn main() {
         match a.as_str() {
             a if a.contains(':') => { println!("{}", wholly_crash::replay(a).unwrap()); return; }
             "quick" => limits = wholly_crash::Limits::quick(),
-            "mutants" => {}
+            "mutants" | "faults" => {}
             "one" => limits.workers = 1,
             a if wholly_crash::Setting::find(a).is_some() => settings.push(wholly_crash::Setting::named(a)),
             a if a.starts_with("r") && a.contains("..") => {
@@ -18,6 +18,20 @@ fn main() {
         }
     }
     if names.is_empty() { names = wholly_crash::catalogue::all(); }
+    if args.iter().any(|a| a == "faults") {
+        for s in &settings {
+            let mut all = wholly_crash::faults::FaultOutcome::default();
+            for w in &names {
+                let mut o = wholly_crash::faults::faults(w, s, 200);
+                o.merge(wholly_crash::faults::lost_flushes(w, s));
+                println!("{} {} {o}", w.name, s.name);
+                for v in o.violations.iter().take(4) { println!("  {} {}", v.replay, v.what); }
+                all.merge(o);
+            }
+            println!("{all}");
+        }
+        return;
+    }
     if args.iter().any(|a| a == "mutants") {
         limits.violations = 1;
         for s in &settings {

@@ -5,6 +5,7 @@
 
 pub mod catalogue;
 mod explore;
+pub mod faults;
 mod life;
 pub mod mutants;
 mod quiet;
