@@ -10,6 +10,7 @@ fn main() {
                 return;
             }
             "quick" => limits = wholly_crash::Limits::quick(),
+            "mutants" | "faults" => {}
             "one" => limits.workers = 1,
             a if wholly_crash::Setting::find(a).is_some() => settings.push(wholly_crash::Setting::named(a)),
             a if a.starts_with("r") && a.contains("..") => {
@@ -21,6 +22,33 @@ fn main() {
     }
     if names.is_empty() {
         names = wholly_crash::catalogue::all();
+    }
+    if args.iter().any(|a| a == "faults") {
+        for s in &settings {
+            let mut all = wholly_crash::faults::FaultOutcome::default();
+            for w in &names {
+                let mut o = wholly_crash::faults::faults(w, s, 200);
+                o.merge(wholly_crash::faults::lost_flushes(w, s));
+                println!("{} {} {o}", w.name, s.name);
+                for v in o.violations.iter().take(4) {
+                    println!("  {} {}", v.replay, v.what);
+                }
+                all.merge(o);
+            }
+            println!("{all}");
+        }
+        return;
+    }
+    if args.iter().any(|a| a == "mutants") {
+        limits.violations = 1;
+        for s in &settings {
+            wholly_crash::mutants::cheap_first(&mut names, s);
+            for m in wholly_crash::mutants::mutations(&names, s) {
+                let t = std::time::Instant::now();
+                println!("{:.1}s {}", t.elapsed().as_secs_f32(), wholly_crash::mutants::hunt(m, &names, s, &limits));
+            }
+        }
+        return;
     }
     let mut all = wholly_crash::Outcome::default();
     for s in &settings {

@@ -1,5 +1,9 @@
 //! The workloads by name: hand-written ones, each for what it covers, and drawn ones.
 
+use std::time::Duration;
+
+use wholly::Policy;
+
 use crate::workload::{NAMES, Op, Step, Workload, mix};
 
 fn write(file: usize, offset: u64, length: usize) -> Op {
@@ -31,7 +35,41 @@ fn named(
     (min_segments, max_segments): (u32, u32),
     steps: impl Into<Vec<Step>>,
 ) -> Workload {
-    Workload { name: name.into(), about, min_segments, max_segments, gather_bytes: 6000, steps: steps.into() }
+    Workload {
+        name: name.into(),
+        about,
+        min_segments,
+        max_segments,
+        gather_bytes: 6000,
+        policy: Policy::PerOp,
+        steps: steps.into(),
+    }
+}
+
+/// The policy `shared`, without a timer.
+const SHARED: Policy = Policy::Shared { interval: Duration::MAX };
+
+fn under(policy: Policy, workload: Workload) -> Workload {
+    Workload { policy, ..workload }
+}
+
+fn epochs() -> [Step; 13] {
+    use Step::{Call, Checkpoint, Sync};
+    [
+        Call(write(0, 100, 20)),
+        Call(append(1, 30)),
+        Call(write(0, 110, 30)),
+        Sync(0),
+        Call(set_len(0, 115)),
+        commit([write(0, 3, 5), append(1, 7)]),
+        Call(append(0, 16)),
+        Checkpoint,
+        Call(append(1, 90)),
+        KILL,
+        Call(write(1, 0, 3000)),
+        Call(write(1, 2000, 3000)),
+        Sync(1),
+    ]
 }
 
 /// The hand-written workloads.
@@ -207,6 +245,11 @@ pub fn all() -> Vec<Workload> {
                 Call(append(1, 7)),
             ],
         ),
+        under(
+            Policy::PerSync,
+            named("epochs", "calls between syncs, joined by an explicit group, closed, spilled", (3, 4), epochs()),
+        ),
+        under(SHARED, named("shared", "the same calls in one group for all files", (3, 4), epochs())),
         named(
             "many-entries",
             "records whose entries take several lines",
@@ -265,12 +308,15 @@ pub fn find(name: &str) -> Option<Workload> {
     }
 }
 
-struct Draw(u64);
+struct Draw {
+    state: u64,
+    syncs: bool,
+}
 
 impl Draw {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = mix(self.0);
-        ((u128::from(self.0) * u128::from(n)) >> 64) as u64
+        self.state = mix(self.state);
+        ((u128::from(self.state) * u128::from(n)) >> 64) as u64
     }
 
     fn length(&mut self, most: u64) -> u64 {
@@ -294,6 +340,7 @@ impl Draw {
                 let ops = (0..self.below(4)).map(|_| self.op(true)).collect();
                 Step::Group { ops, commit: self.below(4) > 0 }
             }
+            7..=9 if self.syncs && self.below(4) == 0 => Step::Sync(self.below(4) as usize),
             7..=9 => Step::Call(self.op(false)),
             10 | 11 => Step::Checkpoint,
             _ => Step::Reopen { close: self.below(3) == 0 },
@@ -303,9 +350,12 @@ impl Draw {
 
 /// A workload drawn by a seed. The same seed gives the same one for ever.
 pub fn random(seed: u64) -> Workload {
-    let mut draw = Draw(seed);
+    let mut draw = Draw { state: seed, syncs: false };
     let min_segments = 2 + draw.below(3) as u32;
     let max_segments = min_segments + draw.below(4) as u32;
+    // Seeds below are named in tests of bugs that are gone.
+    let policy = if seed < 1000 { Policy::PerOp } else { [Policy::PerOp, Policy::PerSync, SHARED][seed as usize % 3] };
+    draw.syncs = policy != Policy::PerOp;
     let steps = (0..4 + draw.below(6)).map(|_| draw.step()).collect();
     Workload {
         name: format!("random-{seed}"),
@@ -313,6 +363,7 @@ pub fn random(seed: u64) -> Workload {
         min_segments,
         max_segments,
         gather_bytes: [1, 700, 6000][draw.below(3) as usize],
+        policy,
         steps,
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wholly_media::sim::{Choice, Coverage, ExploreLimits, Explorer, Image, Pick, Tally};
 
 use crate::life::{Extent, Life, live};
+use crate::mutants::{Breakable, breakable};
 use crate::run::{Allowed, Run, run};
 use crate::setting::Setting;
 use crate::workload::{Workload, mix};
@@ -102,6 +103,8 @@ pub struct Outcome {
     pub kills: u64,
     /// Sites, and which were crash points.
     pub coverage: Coverage,
+    /// What can be broken in what was passed.
+    pub(crate) breakable: Breakable,
     /// What is wrong.
     pub violations: Vec<Violation>,
 }
@@ -117,6 +120,7 @@ impl Outcome {
         self.nested += other.nested;
         self.kills += other.kills;
         self.coverage.merge(&other.coverage);
+        self.breakable.extend(other.breakable);
         self.violations.extend(other.violations);
     }
 
@@ -264,6 +268,7 @@ impl Worker<'_> {
         let run = &prepared.run;
         let points = run.trace.events.len() as u64 + 1;
         let mut explorer = Explorer::new(&run.trace);
+        self.note_breakable(run);
         loop {
             let point = prepared.next.fetch_add(1, Ordering::Relaxed);
             if point >= points || prepared.stop.load(Ordering::Relaxed) {
@@ -280,6 +285,12 @@ impl Worker<'_> {
         }
         self.outcome.tally.merge(explorer.tally());
         self.outcome.coverage.merge(explorer.coverage());
+    }
+
+    fn note_breakable(&mut self, run: &Run) {
+        for event in &run.trace.events {
+            breakable(event.site, &event.kind, &mut self.outcome.breakable);
+        }
     }
 
     fn kill(&mut self, prepared: &Prepared<'_>, case: &Case<'_>, explorer: &Explorer<'_>, run: &Run) {
@@ -351,6 +362,7 @@ impl Worker<'_> {
             failure: None,
         };
         drop(life.world);
+        self.note_breakable(&run);
         let path = format!("{}:{choice}", case.path);
         let mut explorer = Explorer::new(&run.trace);
         let points = run.trace.events.len() as u64 + 1;

@@ -5,7 +5,9 @@
 
 pub mod catalogue;
 mod explore;
+pub mod faults;
 mod life;
+pub mod mutants;
 mod quiet;
 mod replay;
 mod run;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wholly::{File, Group, Store};
+use wholly::{File, Group, Policy, Store};
 use wholly_media::sim::{EventKind, Mark, Trace, World};
 
 use crate::setting::Setting;
@@ -134,6 +134,7 @@ pub fn run(workload: &Workload, setting: &Setting) -> Run {
         store: None,
         files: BTreeMap::new(),
         state: initial.clone(),
+        visible: initial.clone(),
         writes: 0,
         operations: Vec::new(),
     };
@@ -172,7 +173,10 @@ struct Runner<'w> {
     world: Arc<World>,
     store: Option<Store>,
     files: BTreeMap<usize, File>,
+    /// What has committed.
     state: State,
+    /// What everybody sees: under other policies than `per-op` that runs ahead of what has committed.
+    visible: State,
     writes: u64,
     operations: Vec<Operation>,
 }
@@ -194,14 +198,50 @@ impl Runner<'_> {
         for (i, step) in self.workload.steps.iter().enumerate() {
             self.step(i, step)?;
             let served = served(&self.world, self.store.as_ref().expect("it is open"), self.workload.files())?;
-            if let Some(difference) = self.state.difference(&served) {
+            if let Some(difference) = self.visible.difference(&served) {
                 return Err(format!("after step {i}: {difference}"));
             }
         }
         // Dropped, not closed: what is in the log stays there.
-        self.files.clear();
-        self.store = None;
+        self.drop_all()
+    }
+
+    /// What is committed once the calls on a file so far have.
+    fn synced(&self, file: usize) -> State {
+        let mut after = self.state.clone();
+        match self.workload.policy {
+            Policy::PerOp => {}
+            Policy::PerSync => after.0[file] = self.visible.0[file].clone(),
+            Policy::Shared { .. } => after = self.visible.clone(),
+        }
+        after
+    }
+
+    /// Gives up every file, which under some policies commits what was done to it.
+    fn drop_files(&mut self) -> Result<(), Failed> {
+        if self.visible == self.state {
+            self.files.clear();
+        }
+        while let Some((number, file)) = self.files.pop_first() {
+            let after = match self.workload.policy {
+                Policy::Shared { .. } => self.state.clone(),
+                _ => self.synced(number),
+            };
+            self.operation(format!("close of {}", NAMES[number]), after, |_| {
+                drop(file);
+                Ok(())
+            })?;
+        }
         Ok(())
+    }
+
+    fn drop_all(&mut self) -> Result<(), Failed> {
+        self.drop_files()?;
+        let store = self.store.take();
+        self.operation("end of the process", self.visible.clone(), |_| {
+            drop(store);
+            Ok(())
+        })
     }
 
     /// Records an operation whose effect, once it has returned, is `after`.
@@ -263,37 +303,54 @@ impl Runner<'_> {
                 Ok(())
             }),
             Step::Reopen { close } => {
-                self.files.clear();
-                let store = self.store.take().expect("it is open");
                 if *close {
-                    self.operation(format!("close {i}"), self.state.clone(), |_| {
+                    self.drop_files()?;
+                    let store = self.store.take().expect("it is open");
+                    self.operation(format!("close {i}"), self.visible.clone(), |_| {
                         store.close().map_err(failed("close"))
                     })?;
                 } else {
-                    drop(store);
+                    self.drop_all()?;
                 }
                 self.open()
+            }
+            Step::Sync(file) => {
+                let Some(handle) = self.files.get(file).cloned() else { return Ok(()) };
+                self.operation(format!("sync {i}"), self.synced(*file), |_| handle.sync().map_err(failed("sync")))
             }
         }
     }
 
     fn group(&mut self, i: usize, ops: &[Op], commit: bool) -> Result<(), Failed> {
-        let (mut after, mut files) = (self.state.clone(), self.files.clone());
-        let group = self.operation(format!("group {i}"), self.state.clone(), |runner| {
-            let mut group = runner.store.as_ref().expect("it is open").begin();
-            for op in ops {
-                let bytes = runner.bytes(op);
-                if after.apply(op, &bytes) {
-                    in_group(&mut group, &mut files, op, &bytes).map_err(failed("in a group"))?;
-                }
-            }
-            Ok(group)
+        let mut files = self.files.clone();
+        let mut group = self.operation(format!("group {i}"), self.state.clone(), |runner| {
+            Ok(runner.store.as_ref().expect("it is open").begin())
         })?;
+        // As the group sees it.
+        let mut private = self.visible.clone();
+        let mut touched = Vec::new();
+        for op in ops {
+            let bytes = self.bytes(op);
+            if private.apply(op, &bytes) {
+                // A file that a group joins is synced first.
+                let changes = !matches!(op, Op::Create(_)) && (!bytes.is_empty() || matches!(op, Op::SetLen { .. }));
+                let joins = changes || matches!(op, Op::Append { .. });
+                let after = if joins { self.synced(op.file()) } else { self.state.clone() };
+                self.operation(format!("in group {i}"), after, |_| {
+                    in_group(&mut group, &mut files, op, &bytes).map_err(failed("in a group"))
+                })?;
+                touched.push(op.file());
+            }
+        }
         if commit {
+            let mut after = self.state.clone();
+            touched.into_iter().for_each(|file| after.0[file] = private.0[file].clone());
             self.operation(format!("commit {i}"), after, |_| group.commit().map_err(failed("commit")))?;
             self.files = files;
+            self.visible = private;
             Ok(())
         } else {
+            drop(files);
             self.operation(format!("abort {i}"), self.state.clone(), |_| {
                 group.abort();
                 Ok(())
@@ -302,11 +359,13 @@ impl Runner<'_> {
     }
 
     fn call(&mut self, i: usize, op: &Op) -> Result<(), Failed> {
-        let mut after = self.state.clone();
+        let mut visible = self.visible.clone();
         let bytes = self.bytes(op);
-        if matches!(op, Op::Create(_)) || !after.apply(op, &bytes) {
+        if matches!(op, Op::Create(_)) || !visible.apply(op, &bytes) {
             return Ok(());
         }
+        let at_once = self.workload.policy == Policy::PerOp;
+        let after = if at_once { visible.clone() } else { self.state.clone() };
         self.operation(format!("call {i}"), after, |runner| {
             let file = |number: &usize| &runner.files[number];
             match op {
@@ -316,7 +375,9 @@ impl Runner<'_> {
                 Op::SetLen { file: number, length } => file(number).set_len(*length),
             }
             .map_err(failed("call"))
-        })
+        })?;
+        self.visible = visible;
+        Ok(())
     }
 }
 

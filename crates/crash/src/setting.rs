@@ -27,6 +27,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("disk-ext4", "a disk of 512-byte sectors; ext4"),
     ("disk-sync", "a disk of 512-byte sectors; synchronous host file system"),
     ("disk-sectors", "a disk of 512-byte sectors; weak host file system whose pages tear between sectors"),
+    ("disk-torn", "a disk of 512-byte sectors that tear, with old, zero or random tails; weak host file system"),
     ("pmem-over-disk", "the log on persistent memory, files on a disk; weak host file system"),
 ];
 
@@ -52,6 +53,7 @@ impl Setting {
             "disk-ext4" => disk(HostModel::Ext4Ordered),
             "disk-sync" => disk(HostModel::Synchronous),
             "disk-sectors" => SimConfig { home_page: 512, ..disk(HostModel::Weak) },
+            "disk-torn" => SimConfig { tearing: true, ..disk(HostModel::Weak) },
             "pmem-over-disk" => SimConfig { log: Medium::PMEM, ..disk(HostModel::Weak) },
             _ => return None,
         };

@@ -10,6 +10,8 @@
 
 use std::sync::Arc;
 
+use wholly::Policy;
+
 /// The names of the files of a workload, by number. The first two exist from the start, the second one empty.
 pub const NAMES: &[&str] = &[
     "a", "dir/b", "c", "dir/d", "e", "f", "g", "dir/h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u",
@@ -48,6 +50,15 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// The file that it changes.
+    pub fn file(&self) -> usize {
+        match self {
+            Op::Create(file) | Op::Write { file, .. } | Op::Append { file, .. } | Op::SetLen { file, .. } => *file,
+        }
+    }
+}
+
 /// One thing that a program asks of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -58,8 +69,10 @@ pub enum Step {
         /// How it ends.
         commit: bool,
     },
-    /// An implicit call, which is a group of its own.
+    /// An implicit call: a group of its own, or part of one, by policy.
     Call(Op),
+    /// The calls on a file so far are to survive.
+    Sync(usize),
     /// Everything goes home.
     Checkpoint,
     /// The process ends, without a checkpoint or with one, and another one opens the store.
@@ -82,6 +95,8 @@ pub struct Workload {
     pub max_segments: u32,
     /// Bytes of a group that are gathered in memory before it spills.
     pub gather_bytes: u64,
+    /// Which calls outside of groups survive together.
+    pub policy: Policy,
     /// What is done.
     pub steps: Vec<Step>,
 }
@@ -90,23 +105,21 @@ impl Workload {
     /// How the store is opened, with segments of so many bytes.
     pub fn options(&self, segment_bytes: u64) -> wholly::Options {
         wholly::Options {
-            policy: wholly::Policy::PerOp,
             segment_bytes,
             log_min_bytes: u64::from(self.min_segments) * segment_bytes,
             log_max_bytes: u64::from(self.max_segments) * segment_bytes,
             background: false,
+            policy: self.policy,
             gather_bytes: self.gather_bytes,
         }
     }
 
     /// The number of files that it speaks of, from the first of [`NAMES`] on, and one more, which it never makes.
     pub fn files(&self) -> usize {
-        let file = |op: &Op| match op {
-            Op::Create(file) | Op::Write { file, .. } | Op::Append { file, .. } | Op::SetLen { file, .. } => *file,
-        };
         let last = |step: &Step| match step {
-            Step::Group { ops, .. } => ops.iter().map(file).max(),
-            Step::Call(op) => Some(file(op)),
+            Step::Group { ops, .. } => ops.iter().map(Op::file).max(),
+            Step::Call(op) => Some(op.file()),
+            Step::Sync(file) => Some(*file),
             _ => None,
         };
         self.steps.iter().filter_map(last).max().unwrap_or(0).max(EXISTING - 1) + 2
