@@ -46,6 +46,8 @@ mod table;
 pub use checkpoint::CheckpointReport;
 pub use group::Group;
 pub use handle::File;
+#[doc(hidden)]
+pub use identity::{Baseline, Identity};
 pub use memory::MEMORY;
 pub use recover::RecoveryReport;
 
