@@ -23,7 +23,8 @@ pub fn run(args: BenchArgs, ui: &Ui) -> Result<Exit, Failure> {
     if ui.json && !asked_for(&arguments, "--json") {
         arguments.push("--json".into());
     }
-    let unclear = |error| Failure::new("bench", error).advice("`wholly bench help` lists what there is").exit(Exit::Usage);
+    let unclear =
+        |error| Failure::new("bench", error).advice("`wholly bench help` lists what there is").exit(Exit::Usage);
     cli::Options::parse(arguments.iter().cloned()).and_then(|options| options.plan()).map_err(unclear)?;
     if peers {
         return Err(run_peers(&arguments));

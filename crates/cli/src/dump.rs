@@ -3,7 +3,7 @@
 use crate::args::DumpArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Ui, size};
-use crate::survey::{Fate, Segment, Seen, Survey, number};
+use crate::survey::{Fate, Seen, Segment, Survey, number};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -243,7 +243,11 @@ fn write_segment(out: &mut String, segment: &DumpedSegment) -> std::fmt::Result 
     write!(out, "segment {} at byte {}", segment.segment, segment.position)?;
     match (segment.lane, segment.incarnation, segment.sequence) {
         (Some(lane), Some(incarnation), Some(sequence)) => {
-            writeln!(out, "  lane {lane}  opened as {sequence} of incarnation {incarnation}  records end at {}", segment.end)?;
+            writeln!(
+                out,
+                "  lane {lane}  opened as {sequence} of incarnation {incarnation}  records end at {}",
+                segment.end
+            )?;
         }
         _ => writeln!(out, "  free, never used")?,
     }

@@ -68,11 +68,9 @@ impl Failure {
             Error::NotAStore(_) => Failure::not_a_store(what),
             Error::AlreadyAStore(_) => Failure::new(what, "there is a store here already")
                 .advice("nothing was changed; `wholly stat` tells about it"),
-            Error::Corrupt { place, fault } => {
-                Failure::new(what, format!("the store is damaged at {place}: {fault}"))
-                    .advice("nothing was changed; keep a copy of .wholly, `wholly dump` shows what can still be read")
-                    .exit(Exit::Damaged)
-            }
+            Error::Corrupt { place, fault } => Failure::new(what, format!("the store is damaged at {place}: {fault}"))
+                .advice("nothing was changed; keep a copy of .wholly, `wholly dump` shows what can still be read")
+                .exit(Exit::Damaged),
             Error::Unsupported(why) => Failure::new(what, format!("not supported: {why}")),
             Error::NoSpace(why) => Failure::new(what, format!("no space left for {why}"))
                 .advice("free some; what was committed is safe in the log"),

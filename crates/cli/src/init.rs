@@ -31,8 +31,11 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let options = options(args).map_err(|why| Failure::new(what(), why).exit(Exit::Usage))?;
     if !args.dry_run {
         if support.level == Level::Refused {
-            return Err(Failure::new(what(), format!("{} is refused: {}", host.file_system(), support.notes.join("; ")))
-                .advice("make the store on a local file system such as ext4 or xfs"));
+            return Err(Failure::new(
+                what(),
+                format!("{} is refused: {}", host.file_system(), support.notes.join("; ")),
+            )
+            .advice("make the store on a local file system such as ext4 or xfs"));
         }
         Store::init_with(&args.dir, &options, host_options)
             .map_err(|error| Failure::of_store("init", &args.dir, error))?;
@@ -93,7 +96,10 @@ fn text(made: &Made, asked: Medium) -> String {
         made.medium
     );
     if !made.made {
-        return format!("{dir} can {}become a store\n{facts}", if made.support.level == Level::Refused { "not " } else { "" });
+        return format!(
+            "{dir} can {}become a store\n{facts}",
+            if made.support.level == Level::Refused { "not " } else { "" }
+        );
     }
     format!(
         "{dir} is a store now\n{facts}  log          {} in .wholly, {} a segment\n",

@@ -47,7 +47,7 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
     let store = store.map_err(failed)?;
     let RecoveryReport { scan, files, recreated, conflicts } = store.recovery().clone();
     let mut recovered = Recovered {
-        dir: args.dir.clone(),
+        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
         medium: store.stat().medium,
         emulated: store.stat().emulated,
         groups: scan.groups,

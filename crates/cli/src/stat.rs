@@ -10,8 +10,8 @@ use crate::support::{self, Support};
 use crate::survey::Survey;
 use serde::Serialize;
 use std::path::PathBuf;
-use wholly_media::host::{HostDir, HostOptions};
 use wholly_media::HostFs;
+use wholly_media::host::{HostDir, HostOptions};
 
 #[derive(Serialize)]
 struct Stat {
@@ -75,12 +75,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
             segments_in_use,
             segments_free: segments - segments_in_use,
         },
-        pending: Pending {
-            groups: pending.groups,
-            files: pending.files,
-            blocks: pending.blocks,
-            bytes: pending.bytes,
-        },
+        pending: Pending { groups: pending.groups, files: pending.files, blocks: pending.blocks, bytes: pending.bytes },
         faults: survey.faults(),
     };
     ui.emit("stat", &stat, text)?;
@@ -123,7 +118,11 @@ fn text(stat: &Stat) -> String {
             size(pending.bytes),
             count(pending.blocks, "block"),
             count(pending.files, "file"),
-            if in_use { "their program takes them home by and by" } else { "the next open serves them, `wholly recover` takes them home" }
+            if in_use {
+                "their program takes them home by and by"
+            } else {
+                "the next open serves them, `wholly recover` takes them home"
+            }
         ),
     };
     for fault in &stat.faults {

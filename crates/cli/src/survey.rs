@@ -15,8 +15,8 @@ use std::path::Path;
 use wholly::Identity;
 use wholly::log::checksum::{payload_checksum, segment_seed};
 use wholly::log::layout::{
-    Entry, EntryKind, LINE, RawSegmentHeader, RawSuperblock, RecordKind, SEGMENTS_START, SUPERBLOCK_SLOT, SegmentHeader,
-    Superblock, SuperblockFault,
+    Entry, EntryKind, LINE, RawSegmentHeader, RawSuperblock, RecordKind, SEGMENTS_START, SUPERBLOCK_SLOT,
+    SegmentHeader, Superblock, SuperblockFault,
 };
 use wholly::log::scan::{Record, SegmentReader, record_at};
 use wholly::log::{segments_in, volume_seed};
@@ -180,7 +180,8 @@ impl Survey {
             match record_at(&mut reader, seed, segment.end) {
                 Ok(Some(record)) => {
                     segment.end = record.end();
-                    let payloads = record.entries.iter().map(|entry| self.payload(&mut reader, &record, entry)).collect();
+                    let payloads =
+                        record.entries.iter().map(|entry| self.payload(&mut reader, &record, entry)).collect();
                     segment.records.push(Seen { record, fate: Fate::Uncommitted, payloads });
                 }
                 Ok(None) => return Ok(segment),
@@ -248,7 +249,8 @@ impl Survey {
             for seen in segment.records.iter().filter(|seen| seen.fate == Fate::Pending) {
                 if seen.payloads.contains(&Some(false)) {
                     let at = seen.record.position;
-                    faults.push(format!("log, byte {at}: the payload of a committed group does not match its checksum"));
+                    faults
+                        .push(format!("log, byte {at}: the payload of a committed group does not match its checksum"));
                 }
             }
         }

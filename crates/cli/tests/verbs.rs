@@ -76,11 +76,10 @@ fn dump_prints_every_record_with_names() {
         let writes: Vec<&Value> = entries(&records[1]).filter(|entry| entry["kind"] == "write").collect();
         assert_eq!(writes.len(), 2);
         assert_eq!(writes[0]["path"], "a");
-        assert_eq!((&writes[1]["path"], &writes[1]["offset"], &writes[1]["length"]), (
-            &"b".into(),
-            &100.into(),
-            &100.into()
-        ));
+        assert_eq!(
+            (&writes[1]["path"], &writes[1]["offset"], &writes[1]["length"]),
+            (&"b".into(), &100.into(), &100.into())
+        );
         assert!(writes.iter().all(|entry| entry["payload"] == "good"));
 
         place.run(&["recover"]).exits(1);
