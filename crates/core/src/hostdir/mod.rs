@@ -49,6 +49,8 @@ mod table;
 pub use checkpoint::CheckpointReport;
 pub use group::Group;
 pub use handle::File;
+#[doc(hidden)]
+pub use identity::{Baseline, Identity};
 pub use implicit::Policy;
 pub use memory::MEMORY;
 pub use recover::RecoveryReport;

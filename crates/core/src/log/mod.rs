@@ -412,12 +412,12 @@ impl Log {
 }
 
 /// The seed of what belongs to the volume as a whole.
-pub(crate) fn volume_seed(volume_id: &[u8; 16]) -> u64 {
+pub fn volume_seed(volume_id: &[u8; 16]) -> u64 {
     checksum::checksum(0x564f_4c55_4d45_2121, volume_id)
 }
 
 /// Number of whole segments in a region.
-pub(crate) fn segments_in(region: &dyn Region, segment_bytes: u64) -> u32 {
+pub fn segments_in(region: &dyn Region, segment_bytes: u64) -> u32 {
     (region.len().saturating_sub(SEGMENTS_START) / segment_bytes) as u32
 }
 
@@ -445,7 +445,7 @@ pub(crate) fn write_superblock(region: &dyn Region, at: wholly_media::Site, supe
 ///
 /// # Errors
 /// [`Error::NotAStore`] where neither slot is ours, [`Error::Unsupported`] for a newer format, [`Error::Corrupt`] where both are ours and rotten.
-pub(crate) fn read_superblock(region: &dyn Region) -> Result<Superblock> {
+pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     if region.len() < SEGMENTS_START {
         return Err(Error::corrupt("superblock", format!("the log is only {} bytes long", region.len())));
     }

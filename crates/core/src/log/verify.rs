@@ -81,7 +81,7 @@ impl Log {
 }
 
 /// Whether an entry's payload matches its checksum.
-pub(super) fn holds(
+pub fn holds(
     reader: &mut SegmentReader<'_>,
     head: &super::layout::Head,
     record: u64,

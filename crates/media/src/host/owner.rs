@@ -66,6 +66,16 @@ impl OwnerLock {
         }
     }
 
+    /// Who has ownership at this moment, without asking for it: the answer may be out of date when it is given.
+    pub(super) fn holder(folder: BorrowedFd<'_>) -> Result<Option<Busy>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = open_beneath(folder, LOCK.as_bytes(), flags).or_fail("open", || LOCK)?;
+        match sys::is_locked(fd.as_fd()).or_fail("lock", || LOCK)? {
+            true => Ok(Some(Busy { pid: read_pid(fd.as_fd())? })),
+            false => Ok(None),
+        }
+    }
+
     /// Writes the calling process's id down as the owner's.
     ///
     /// # Errors
