@@ -14,6 +14,8 @@ use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, Ordering};
 
 /// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of implicit calls.
 const OWNED: u64 = 1 << 63;
+/// [`File::owner`] while a call looks at the home file again: no group has the id 0.
+const REFRESHING: u64 = OWNED;
 /// Set in [`File::mapped_reads`] while the home file is being cut: readers use `pread`.
 const CUTTING: u32 = 1 << 31;
 
@@ -114,7 +116,7 @@ impl File {
         loop {
             match self.owner.compare_exchange(0, OWNED | group, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
-                Err(owner) if owner & OWNED != 0 => return Err(self.busy(owner)),
+                Err(owner) if owner & OWNED != 0 && owner != REFRESHING => return Err(self.busy(owner)),
                 // Implicit calls end by themselves.
                 Err(_) => backoff.wait(),
             }
@@ -128,8 +130,14 @@ impl File {
 
     /// An implicit call begins to write beside others of its kind.
     pub fn share(&self) -> Result<()> {
+        let mut backoff = Backoff::new();
         let mut owner = self.owner.load(Ordering::Relaxed);
         loop {
+            if owner == REFRESHING {
+                backoff.wait();
+                owner = self.owner.load(Ordering::Relaxed);
+                continue;
+            }
             if owner & OWNED != 0 {
                 return Err(self.busy(owner));
             }
@@ -178,6 +186,17 @@ impl File {
             self.home_limit.store(stat.size, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// [Refreshes](Self::refresh) if nobody uses the file at this moment.
+    pub fn refresh_if_unused(&self) -> Result<()> {
+        if !self.is_clean() || self.owner.compare_exchange(0, REFRESHING, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
+            return Ok(());
+        }
+        let result = self.refresh();
+        self.owner.store(0, Ordering::Release);
+        result
     }
 
     /// The mapping of the home file that covers `end`, on persistent memory.
@@ -307,13 +326,16 @@ impl File {
             }
             let keep = length.saturating_sub(block * BLOCK).min(BLOCK) as u16;
             let claim = slot.claim();
-            // Counted under the claim: a checkpoint may take the block home, and count it, before or after.
-            let was_empty = claim.newest() == NO_VERSION;
+            // Looked at under the claim: a checkpoint may have emptied the list meanwhile, and counted that.
+            let had = claim.newest() != NO_VERSION;
             claim.change(|newest| index.arena.cut_list(newest, keep, freed));
-            if !was_empty && claim.newest() == NO_VERSION {
+            if had && claim.newest() == NO_VERSION {
                 self.pending.fetch_sub(1, Ordering::AcqRel);
             }
         });
+        // A checkpoint that did not see the new size may have made home as long as it was, and put bytes there that are cut by now.
+        let _home = self.home_state.lock().unwrap();
+        self.home_limit.fetch_min(length, Ordering::AcqRel);
         self.publish_size(index, |_| length);
     }
 

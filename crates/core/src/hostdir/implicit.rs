@@ -87,12 +87,22 @@ impl StoreInner {
         }
         // Whoever makes the file grow keeps others from doing so until it is published, so that no gap can survive without
         // what fills it. The group begins after that, and so has a higher sequence than what it builds on.
-        let _append = (alone || grows(file.size.load(Ordering::Acquire))).then(|| file.append.lock().unwrap());
-        let sharing = if alone { Sharing::Own } else { Sharing::Share };
-        let mut running = Running::new(self.clone(), sharing).into_implicit();
-        let result = call(&mut running, file.size.load(Ordering::Acquire))?;
-        running.commit()?;
-        Ok(result)
+        let mut append = (alone || grows(file.size.load(Ordering::Acquire))).then(|| file.append.lock().unwrap());
+        loop {
+            let sharing = if alone { Sharing::Own } else { Sharing::Share };
+            let mut running = Running::new(self.clone(), sharing).into_implicit();
+            let i = running.join(file)?;
+            // An explicit group may have changed the size before the file was joined; none can now.
+            let size = running.seat().files[i].size;
+            if append.is_none() && grows(size) {
+                drop(running);
+                append = Some(file.append.lock().unwrap());
+                continue;
+            }
+            let result = call(&mut running, size)?;
+            running.commit()?;
+            return Ok(result);
+        }
     }
 
     /// Commits the implicit group that `file` belongs to.

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use wholly_media::{HostFs, Region};
 
 use super::checkpoint::Checkpointer;
@@ -55,6 +56,8 @@ struct Replay {
     host: Arc<dyn HostFs>,
     /// Groups from here on were identified while no checkpoint was at work.
     checkpointing: u64,
+    /// Groups below are home.
+    tail: u64,
     files: FileTable,
     index: Published,
     found: HashMap<u64, Found>,
@@ -75,6 +78,7 @@ pub(super) fn open(
     let mut replay = Replay {
         host: host.clone(),
         checkpointing: before.checkpointing,
+        tail: before.tail,
         files: FileTable::default(),
         index: Published::new(),
         found: HashMap::new(),
@@ -137,22 +141,32 @@ pub(super) fn open(
 impl Replay {
     fn group(&mut self, log: &Log, group: CommittedGroup) -> Result<()> {
         // A group identifies its files when it commits, so behind what it did to them.
+        let mut identities: Vec<(u64, Identity, bool)> = Vec::new();
         for record in &group.records {
             for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Identify | EntryKind::Create)) {
                 let position = record.position + u64::from(entry.line) * LINE;
                 let mut payload = vec![0; entry.length as usize];
                 log.region().read(position, &mut payload)?;
-                let matches = entry.payload_checksum == payload_checksum(record.head.group, position, &payload);
+                let matches = entry.payload_checksum == payload_checksum(record.segment_seed, position, &payload);
                 let identity = Identity::checked(&payload).filter(|_| matches).ok_or_else(|| {
                     Error::corrupt(format!("log, byte {position}"), "the name of a file does not match its checksum")
                 })?;
-                self.identify(entry.file, identity, entry.kind == EntryKind::Create, group.sequence)?;
+                let created = entry.kind == EntryKind::Create;
+                // A group that was kept from committing by a checkpoint has identified its files again: the last time counts.
+                match identities.iter_mut().find(|(file, ..)| *file == entry.file) {
+                    Some(known) => *known = (entry.file, identity, known.2 || created),
+                    None => identities.push((entry.file, identity, created)),
+                }
             }
         }
+        for (file, identity, created) in identities {
+            self.identify(file, identity, created, group.sequence)?;
+        }
+        self.check_nothing_missing(&group)?;
         let mut dirty = Vec::new();
         for record in &group.records {
             for entry in &record.entries {
-                if matches!(entry.kind, EntryKind::Identify | EntryKind::Create) {
+                if !matches!(entry.kind, EntryKind::Write | EntryKind::Truncate) {
                     continue;
                 }
                 let Some(found) = self.found.get(&entry.file) else {
@@ -186,6 +200,31 @@ impl Replay {
         Ok(())
     }
 
+    /// Invariant 8 of the log: what a group builds on is there, or home.
+    fn check_nothing_missing(&self, group: &CommittedGroup) -> Result<()> {
+        let entries = || group.records.iter().flat_map(|record| &record.entries).filter(|e| e.kind != EntryKind::Parts);
+        let mut last = 0;
+        for entry in entries() {
+            let Some(found) = self.found.get(&entry.file) else {
+                // A bystander's file: what the group builds on may be its.
+                last = u64::MAX;
+                continue;
+            };
+            last = last.max(found.file.last_sequence.load(Ordering::Relaxed));
+        }
+        let commit = group.records.last().expect("a group has a commit record");
+        if commit.head.after >= self.tail && commit.head.after > last {
+            return Err(Error::corrupt(
+                format!("log, before byte {}", commit.position),
+                format!("group {:#x} builds on group {:#x}, which is missing", group.sequence, commit.head.after),
+            ));
+        }
+        for found in entries().filter_map(|entry| self.found.get(&entry.file)) {
+            found.file.last_sequence.store(group.sequence, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     fn identify(&mut self, id: u64, identity: Identity, created: bool, sequence: u64) -> Result<()> {
         let inode = (identity.ino, identity.btime_ns);
         if let Some(found) = self.found.get_mut(&id) {
@@ -196,14 +235,29 @@ impl Replay {
         let path = identity.path.clone();
         let (home, unnamed) = match self.host.open(&path, true) {
             Ok(home) => (home, false),
-            Err(error) if error.errno == rustix::io::Errno::NOENT && created => {
+            Err(error) if error.errno == Errno::NOENT && created => {
                 match self.host.create_unnamed(site::RECOVER_CREATE, parent(&path), identity.mode) {
                     Ok(home) => (home, true),
                     Err(error) => return self.conflict(id, path, format!("it cannot be made again: {error}")),
                 }
             }
-            Err(error) if error.errno == rustix::io::Errno::NOENT => {
+            Err(error) if error.errno == Errno::NOENT => {
                 return self.conflict(id, path, "it is gone".into());
+            }
+            Err(error)
+                if matches!(
+                    error.errno,
+                    Errno::ACCESS
+                        | Errno::PERM
+                        | Errno::ROFS
+                        | Errno::ISDIR
+                        | Errno::NOTDIR
+                        | Errno::TXTBSY
+                        | Errno::XDEV
+                        | Errno::LOOP
+                ) =>
+            {
+                return self.conflict(id, path, format!("it cannot be opened for writing: {}", error.errno));
             }
             Err(error) => return Err(host_error(error, &path)),
         };

@@ -44,6 +44,10 @@ pub(crate) struct Joined {
     limit: u64,
     /// Whether the group created it.
     pub(super) created: bool,
+    /// The highest sequence of a group that had changed it when it was joined.
+    last: u64,
+    /// Whether an entry speaks of it.
+    touched: bool,
     /// The announced tail for which the file was identified in this group's record; 0 if it was not.
     identified_for: u64,
 }
@@ -61,6 +65,8 @@ pub(crate) struct Running {
     implicit: bool,
     /// When it began, where that matters.
     began: Option<Instant>,
+    /// Why the group can only be aborted: a call failed half-way.
+    broken: Option<Error>,
     /// Gone when the group has ended.
     seat: Option<Box<Seat>>,
     /// By file number, once there are many.
@@ -68,6 +74,9 @@ pub(crate) struct Running {
 }
 
 const MANY: usize = 8;
+
+/// A file has fewer blocks than can be told apart in 40 bits.
+const LARGEST_FILE: u64 = ((1 << 40) - 2) * crate::index::BLOCK;
 
 impl Running {
     pub(super) fn new(store: Arc<StoreInner>, sharing: Sharing) -> Self {
@@ -86,6 +95,7 @@ impl Running {
             in_lane,
             implicit: false,
             began: None,
+            broken: None,
             seat: Some(seat),
             by_number: None,
         }
@@ -131,11 +141,14 @@ impl Running {
         if !self.implicit {
             self.store.sync_file(inner)?;
         }
+        let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
+        if fresh && self.sharing == Sharing::Share {
+            inner.refresh_if_unused()?;
+        }
         match self.sharing {
             Sharing::Own => inner.own(self.id)?,
             Sharing::Share => inner.share()?,
         }
-        let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
         if fresh && self.sharing == Sharing::Own && inner.is_clean() {
             // Bystanders may have changed the file while the log held nothing of it.
             if let Err(error) = inner.refresh() {
@@ -148,12 +161,13 @@ impl Running {
 
     fn add(&mut self, inner: Arc<Inner>, created: bool) -> usize {
         let size = inner.size.load(Ordering::Acquire);
-        if inner.last_sequence.load(Ordering::Acquire) > self.sequence {
+        let last = inner.last_sequence.load(Ordering::Acquire);
+        if last > self.sequence {
             self.sequence = self.store.log.take_sequence();
         }
         let number = inner.number;
         let files = &mut self.seat.as_mut().expect("the group has not ended").files;
-        files.push(Joined { inner, size, limit: u64::MAX, created, identified_for: 0 });
+        files.push(Joined { inner, size, limit: u64::MAX, created, last, touched: false, identified_for: 0 });
         let i = files.len() - 1;
         if let Some(by_number) = &mut self.by_number {
             by_number.insert(number, i);
@@ -181,7 +195,8 @@ impl Running {
         let inner = made.inspect_err(|_| store.checkpointer.release_name(&path))?;
         self.add(inner.clone(), true);
         let identity = Identity { mode, ..inner.identity(true) };
-        self.entry(EntryKind::Create, inner.id, 0, &identity.to_bytes())?;
+        let logged = self.entry(EntryKind::Create, inner.id, 0, &identity.to_bytes());
+        logged.map_err(|error| self.break_off(error))?;
         Ok(inner)
     }
 
@@ -202,14 +217,15 @@ impl Running {
         let i = self.join(inner)?;
         self.entry(EntryKind::Identify, inner.id, 0, &inner.identity(true).to_bytes())?;
         let announced = self.store.log.announced_tail();
-        self.seat_mut().files[i].identified_for = announced;
+        let file = &mut self.seat_mut().files[i];
+        (file.identified_for, file.touched) = (announced, true);
         Ok(())
     }
 
     #[inline]
     pub(super) fn write(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
-            return Err(Error::invalid("a write beyond the largest offset"));
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > LARGEST_FILE) {
+            return Err(Error::invalid("a write beyond 4 PiB, where a store's files end"));
         }
         if data.is_empty() {
             return Ok(());
@@ -218,25 +234,28 @@ impl Running {
         self.store.index.prefetch_slots(inner, offset, data.len() as u64);
         let mut done = 0;
         while done < data.len() {
-            let take = self.fit(data.len() - done)?;
+            let take = self.fit(data.len() - done).map_err(|error| self.break_off(error))?;
             let at = offset + done as u64;
-            let place = self.entry(EntryKind::Write, inner.id, at, &data[done..done + take])?;
+            let place = self.entry(EntryKind::Write, inner.id, at, &data[done..done + take]);
+            let place = place.map_err(|error| self.break_off(error))?;
             self.seat_mut().writes.push(PrivateWrite { file: i as u32, length: take as u32, offset: at, place });
             done += take;
         }
         let file = &mut self.seat_mut().files[i];
+        file.touched = true;
         file.size = file.size.max(offset + data.len() as u64);
         Ok(())
     }
 
     pub(super) fn set_len(&mut self, inner: &Arc<Inner>, length: u64) -> Result<()> {
-        if length > i64::MAX as u64 {
-            return Err(Error::invalid("a length beyond the largest offset"));
+        if length > LARGEST_FILE {
+            return Err(Error::invalid("a length beyond 4 PiB, where a store's files end"));
         }
         let i = self.join(inner)?;
         self.entry(EntryKind::Truncate, inner.id, length, &[])?;
         let seat = self.seat_mut();
         let file = &mut seat.files[i];
+        file.touched = true;
         if length < file.size {
             file.limit = file.limit.min(length);
             seat.writes.cut(i as u32, length);
@@ -282,7 +301,7 @@ impl Running {
         let (room, capacity) = (self.seat().lane.room().unwrap_or(0), self.store.log.record_capacity());
         // Rather a piece here than a segment left half empty, but no crumbs.
         let take = if room >= wanted as u64 || room >= capacity / 32 { room } else { capacity };
-        Ok(take.min(wanted as u64) as usize)
+        Ok(take.min(capacity).min(wanted as u64) as usize)
     }
 
     /// Appends one entry to wherever the group is.
@@ -328,9 +347,19 @@ impl Running {
         Ok(())
     }
 
-    /// See [`Group::commit`].
+    /// Half of a call is in the group: it must not commit.
+    #[cold]
+    fn break_off(&mut self, error: Error) -> Error {
+        self.broken.get_or_insert_with(|| error.clone());
+        error
+    }
+
+    /// See [`Group::commit`](super::Group::commit).
     pub(super) fn commit(&mut self) -> Result<()> {
         self.store.check_usable()?;
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
         let seat = self.seat();
         if seat.gathered.is_empty() && seat.lane.is_clean() {
             self.abort();
@@ -355,7 +384,7 @@ impl Running {
             match committed {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(error) => return Err(self.store.poison(&error)),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -367,14 +396,17 @@ impl Running {
         let announced = self.store.log.announced_tail();
         for i in 0..self.seat().files.len() {
             let file = &self.seat().files[i];
+            // By a group that is replayed before this one.
+            let identified = file.inner.identified.load(Ordering::Acquire);
             let known = file.created
                 || file.identified_for == announced
-                || file.inner.identified.load(Ordering::Acquire) >= announced;
+                || (announced <= identified && identified < self.sequence);
             if !known {
                 let identity = file.inner.identity(self.store.checkpointer.is_running());
                 let id = file.inner.id;
                 self.entry(EntryKind::Identify, id, 0, &identity.to_bytes())?;
-                self.seat_mut().files[i].identified_for = announced;
+                let file = &mut self.seat_mut().files[i];
+                (file.identified_for, file.touched) = (announced, true);
             }
         }
         Ok(announced)
@@ -402,12 +434,16 @@ impl Running {
             return Ok(false);
         }
         let Seat { lane, files, writes, spare, .. } = &mut **seat;
-        lane.commit(&store.log, sequence, || {
+        let committed = lane.commit(&store.log, sequence, after(files), || {
             for write in writes.iter().take(4) {
                 store.index.prefetch_versions(&files[write.file as usize].inner, write.offset, write.length.into());
             }
             spare.last().inspect(|number| store.index.arena.prefetch(**number));
-        })?;
+        });
+        if let Err(error) = committed {
+            in_flight.leave(slot);
+            return Err(store.poison(&error));
+        }
         publish(store, seat, self.sharing, sequence, &[]);
         seat.lane.finish(&store.log, sequence);
         in_flight.leave(slot);
@@ -421,14 +457,23 @@ impl Running {
         let seat = self.seat.as_mut().expect("the group has not ended");
         let mut parts = 0;
         if self.in_lane {
-            parts = seat.lane.close(&store.log)?;
-            store.log.region().fence(site::SPILL_SYNC)?;
-            store.log.count_barrier();
+            let closed = seat.lane.close(&store.log).and_then(|parts| {
+                store.log.region().fence(site::SPILL_SYNC)?;
+                store.log.count_barrier();
+                Ok(parts)
+            });
+            parts = closed.map_err(|error| store.poison(&error))?;
         }
         let entries = std::mem::take(&mut seat.gathered);
         let kept: Vec<Arc<[u8]>> = entries.iter().map(|entry| entry.data.clone()).collect();
-        let request = Request { group: self.id, entries, parts, announced };
-        match store.batch.commit(&store.log, request, || store.make_room())? {
+        let request = Request { group: self.id, entries, parts, after: after(&seat.files), announced };
+        let outcome = store.batch.commit(&store.log, request, || store.make_room());
+        // Of `make_room` nothing is lost but the group; a failed write leaves nobody knowing.
+        let outcome = outcome.map_err(|error| match error {
+            Error::Poisoned(_) => store.poison(&error),
+            error => error,
+        });
+        match outcome? {
             Outcome::Announced(request) => {
                 seat.gathered = request.entries;
                 Ok(false)
@@ -475,6 +520,12 @@ impl Running {
         }
         self.end();
     }
+}
+
+/// See [`Head::after`](crate::log::layout::Head::after).
+#[inline]
+fn after(files: &[Joined]) -> u64 {
+    files.iter().filter(|file| file.touched).map(|file| file.last).max().unwrap_or(0)
 }
 
 /// Makes a committed group visible. `kept` are the places in memory of what was gathered.
@@ -532,10 +583,19 @@ impl StoreInner {
     /// Appends an entry to a lane; makes room where there is none.
     #[inline]
     fn append(&self, lane: &mut Lane, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
+        if data.len() as u64 > self.log.record_capacity() {
+            return Err(Error::invalid(format!(
+                "a path of more than fits into a segment of {} bytes",
+                self.log.segment_bytes()
+            )));
+        }
         loop {
             match lane.reserve(&self.log, data.len() as u64) {
                 Ok(()) => return lane.append(&self.log, kind, file, offset, data).map_err(|error| self.poison(&error)),
                 Err(AppendError::NeedRoom) => self.make_room()?,
+                Err(AppendError::TooManyParts) => {
+                    return Err(Error::invalid("a group of more than 65,535 segments: make segments larger"));
+                }
                 Err(AppendError::Failed(error)) => return Err(self.poison(&error)),
             }
         }

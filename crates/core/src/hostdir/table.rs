@@ -61,13 +61,16 @@ impl FileTable {
         Ok(file)
     }
 
-    /// Forgets files that nobody uses and that have nothing pending.
-    pub fn sweep(&self) {
+    /// Forgets files that nobody uses, that have nothing pending, and of which no group at or above `tail` speaks: a later group must take a
+    /// higher sequence than those.
+    pub fn sweep(&self, tail: u64) {
         let mut tables = self.tables.write().unwrap();
         let Tables { by_number, unused, by_inode } = &mut *tables;
         by_inode.retain(|_, number| {
             let place = &mut by_number[*number as usize];
-            let used = place.as_ref().is_some_and(|file| Arc::strong_count(file) > 1 || !file.is_clean());
+            let used = place.as_ref().is_some_and(|file| {
+                Arc::strong_count(file) > 1 || !file.is_clean() || file.last_sequence.load(Ordering::Acquire) >= tail
+            });
             if !used {
                 *place = None;
                 unused.push(*number);

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::Log;
 use super::checksum::{payload_checksum, record_seed};
 use super::in_flight::Ticket;
-use super::lane::first_line;
+use super::lane::{first_line, parts_of};
 use super::layout::{ENTRY, Entry, EntryKind, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, tail_lines};
 use crate::error::{Error, Result};
 use crate::site;
@@ -40,6 +40,8 @@ pub struct Request {
     pub entries: Vec<Gathered>,
     /// Number of its parts, all durable.
     pub parts: u16,
+    /// As in [`Head::after`].
+    pub after: u64,
     /// [`Log::announced_tail`] when the group decided which files to identify.
     pub announced: u64,
 }
@@ -55,7 +57,8 @@ pub enum Outcome {
 /// Bytes that a record with these entries takes in the log.
 pub fn record_bytes(entries: &[Gathered], block: u64) -> u64 {
     let payload: u64 = entries.iter().map(|entry| (entry.data.len() as u64).next_multiple_of(LINE)).sum();
-    (LINE + payload + tail_lines(entries.len()) * LINE).next_multiple_of(block)
+    // One entry more, if it has parts.
+    (LINE + payload + tail_lines(entries.len() + 1) * LINE).next_multiple_of(block)
 }
 
 /// The lane that committers on a disk share.
@@ -70,6 +73,8 @@ struct State {
     waiting: VecDeque<(u64, Request)>,
     done: Vec<(u64, Result<Outcome>)>,
     next_turn: u64,
+    /// A write has failed: nothing may follow it.
+    failed: Option<Error>,
 }
 
 #[derive(Default)]
@@ -93,6 +98,7 @@ impl BatchLane {
                 waiting: VecDeque::new(),
                 done: Vec::new(),
                 next_turn: 0,
+                failed: None,
             }),
             changed: Condvar::new(),
         }
@@ -112,6 +118,9 @@ impl BatchLane {
             if let Some(i) = state.done.iter().position(|(done, _)| *done == turn) {
                 return state.done.swap_remove(i).1;
             }
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
             let Some(mut writer) = state.writer.take() else {
                 state = self.changed.wait(state).unwrap();
                 continue;
@@ -128,28 +137,31 @@ impl BatchLane {
             match result {
                 Ok(done) => state.done.extend(done),
                 Err(turns) if turns.is_empty() => need_room = true,
-                Err(turns) => state.done.extend(turns),
+                Err(turns) => {
+                    state.failed = turns.iter().find_map(|(_, outcome)| outcome.as_ref().err().cloned());
+                    state.done.extend(turns);
+                }
             }
             self.changed.notify_all();
             if need_room {
+                // Taken out of the queue meanwhile: nobody else writes it, so that it is in no flight which `make_room` waits for.
+                let mine = state.waiting.iter().position(|(waiting, _)| *waiting == turn);
+                let request = mine.and_then(|i| state.waiting.remove(i)).expect("all requests were put back");
                 drop(state);
-                let made = make_room();
+                make_room()?;
                 state = self.state.lock().unwrap();
-                if let Err(error) = made {
-                    state.waiting.retain(|(waiting, _)| *waiting != turn);
-                    if let Some(i) = state.done.iter().position(|(done, _)| *done == turn) {
-                        return state.done.swap_remove(i).1;
-                    }
-                    return Err(error);
-                }
+                state.waiting.push_front(request);
             }
         }
     }
 
-    /// Leaves the segment, so that it can be freed. Nobody may be committing.
+    /// Leaves the segment, so that it can be freed.
     pub fn leave(&self, log: &Log) {
         let mut state = self.state.lock().unwrap();
-        let writer = state.writer.as_mut().expect("nobody is committing");
+        while state.writer.is_none() {
+            state = self.changed.wait(state).unwrap();
+        }
+        let writer = state.writer.as_mut().expect("it was waited for");
         if let Some(segment) = writer.segment.take() {
             log.segment(segment).seal(writer.at);
         }
@@ -196,7 +208,7 @@ impl Writer {
             }
             let flags = if last == 0 { FLAG_BATCH_START } else { 0 };
             last = log.take_sequence();
-            encode(&mut batch, &request, last, flags, record_seed(self.seed, self.at), self.at, bytes);
+            encode(&mut batch, &request, last, flags, self.seed, self.at, bytes);
             self.at += bytes;
             done.push((turn, Ok(Outcome::Committed(last, ticket.clone()))));
         }
@@ -234,14 +246,15 @@ impl Writer {
 fn encode(batch: &mut Vec<u8>, request: &Request, sequence: u64, flags: u8, seed: u64, position: u64, bytes: u64) {
     let start = batch.len();
     batch.resize(start + LINE as usize, 0);
-    let mut entries = Vec::with_capacity(request.entries.len());
+    let mut entries = Vec::with_capacity(request.entries.len() + 1);
+    entries.extend((request.parts > 0).then(|| parts_of(request.group)));
     for gathered in &request.entries {
         let line = ((batch.len() - start) / LINE as usize) as u16;
         let at = position + (batch.len() - start) as u64;
         batch.extend_from_slice(&gathered.data);
         batch.resize(batch.len().next_multiple_of(LINE as usize), 0);
         entries.push(Entry {
-            payload_checksum: payload_checksum(request.group, at, &gathered.data),
+            payload_checksum: payload_checksum(seed, at, &gathered.data),
             offset: gathered.offset,
             file: gathered.file,
             length: gathered.data.len() as u32,
@@ -255,14 +268,14 @@ fn encode(batch: &mut Vec<u8>, request: &Request, sequence: u64, flags: u8, seed
         place.copy_from_slice(entry.to_raw().as_bytes());
     }
     let head = Head {
-        group: request.group,
         sequence,
+        after: request.after,
         lines: (bytes / LINE) as u16,
         entries: entries.len() as u16,
         part: request.parts,
         kind: RecordKind::Commit,
         flags,
     };
-    let line = first_line(seed, head, entries.first(), &batch[tail..]);
+    let line = first_line(record_seed(seed, position), head, entries.first(), &batch[tail..]);
     batch[start..start + LINE as usize].copy_from_slice(&line);
 }

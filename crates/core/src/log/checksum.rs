@@ -37,8 +37,8 @@ pub fn record_seed(segment_seed: u64, position: u64) -> u64 {
     segment_seed ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The checksum of an entry's payload: bound to its group and to its place in the log.
+/// The checksum of an entry's payload at byte `position` of the log, in the life of the segment that `segment_seed` stands for.
 #[inline]
-pub fn payload_checksum(group: u64, position: u64, payload: &[u8]) -> u64 {
-    checksum(group ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15), payload)
+pub fn payload_checksum(segment_seed: u64, position: u64, payload: &[u8]) -> u64 {
+    checksum(record_seed(!segment_seed, position), payload)
 }

@@ -28,6 +28,8 @@ pub struct NeedRoom;
 pub enum AppendError {
     /// See [`NeedRoom`].
     NeedRoom,
+    /// The group has more parts than can be counted; nothing was changed.
+    TooManyParts,
     /// The medium failed.
     Failed(crate::error::Error),
 }
@@ -131,7 +133,7 @@ impl Lane {
             store_padded(log, position, data)?;
         }
         self.entries.push(Entry {
-            payload_checksum: payload_checksum(self.group, position, data),
+            payload_checksum: payload_checksum(self.seed, position, data),
             offset,
             file,
             length: data.len() as u32,
@@ -142,15 +144,15 @@ impl Lane {
         Ok(position)
     }
 
-    /// Makes the open group survive: it does when this returns. `sequence` was taken while in flight. `meanwhile` is done between the last
+    /// Makes the open group survive: it does when this returns. It is in flight with `sequence`; `after` is as in [`Head::after`]. `meanwhile` is done between the last
     /// store and the fence, which waits for memory.
     #[inline]
-    pub fn commit(&mut self, log: &Log, sequence: u64, meanwhile: impl FnOnce()) -> Result<()> {
+    pub fn commit(&mut self, log: &Log, sequence: u64, after: u64, meanwhile: impl FnOnce()) -> Result<()> {
         self.own_stores(log)?;
         if !self.parts.is_empty() {
             self.fence(log, site::LANE_PARTS_FENCE)?;
         }
-        self.write_record(log, sequence, RecordKind::Commit, self.parts.len() as u16)?;
+        self.write_record(log, sequence, after, RecordKind::Commit)?;
         meanwhile();
         self.fence(log, site::LANE_COMMIT_FENCE)
     }
@@ -158,9 +160,10 @@ impl Lane {
     /// Closes the open record as a part that is not fenced, and leaves the segment: what is left of the group is committed
     /// elsewhere. Returns the number of parts; [`retire`](Self::retire) ends them.
     pub fn close(&mut self, log: &Log) -> Result<u16> {
-        if !self.entries.is_empty() {
+        if self.entries.iter().any(|entry| entry.kind != EntryKind::Parts) {
             self.close_part(log)?;
         }
+        self.entries.clear();
         if let Some(segment) = self.segment.take() {
             log.segment(segment).seal(self.start);
         }
@@ -182,12 +185,12 @@ impl Lane {
     /// (invariant 8).
     pub fn abort(&mut self, log: &Log) -> Result<()> {
         self.entries.clear();
-        if !self.parts.is_empty() {
-            self.own_stores(log)?;
-            self.fence(log, site::LANE_PARTS_FENCE)?;
-            self.retire(log, 0);
-        }
-        Ok(())
+        // On a disk no commit record follows in this lane, so that nobody asks where the segment ends.
+        let fence = !self.parts.is_empty() && log.is_pmem();
+        let fenced =
+            if fence { self.own_stores(log).and_then(|()| self.fence(log, site::LANE_PARTS_FENCE)) } else { Ok(()) };
+        self.retire(log, 0);
+        fenced
     }
 
     /// Ends the parts of the open group: with its sequence, or 0 if it was aborted.
@@ -210,6 +213,9 @@ impl Lane {
     /// Goes on in a fresh segment; what the open record holds becomes a part.
     #[cold]
     fn next_segment(&mut self, log: &Log) -> Result<(), AppendError> {
+        if self.parts.len() >= usize::from(u16::MAX) - 1 {
+            return Err(AppendError::TooManyParts);
+        }
         let next = log.acquire_segment().ok_or(AppendError::NeedRoom)?;
         self.own_stores(log)?;
         if !self.entries.is_empty() {
@@ -240,15 +246,17 @@ impl Lane {
         let segment = self.segment.expect("an entry has a segment");
         let start = self.start;
         self.own_stores(log)?;
-        self.write_record(log, 0, RecordKind::Part, self.parts.len() as u16)?;
+        self.write_record(log, self.group, 0, RecordKind::Part)?;
         log.segment(segment).add_part();
         self.parts.push(Part { segment, start, end: self.at });
         self.start = self.at;
+        // What follows may be the commit record, which tells whose parts belong to it.
+        self.entries.push(parts_of(self.group));
         Ok(())
     }
 
     /// Writes the head and the entries of the open record, and moves past its end.
-    fn write_record(&mut self, log: &Log, sequence: u64, kind: RecordKind, part: u16) -> Result<()> {
+    fn write_record(&mut self, log: &Log, sequence: u64, after: u64, kind: RecordKind) -> Result<()> {
         let mut tail = Vec::new();
         let mut tail_on_stack = [0u8; 2 * LINE as usize];
         let tail_bytes = tail_lines(self.entries.len()) as usize * LINE as usize;
@@ -266,11 +274,11 @@ impl Lane {
         }
         let end = self.at + tail.len() as u64;
         let head = Head {
-            group: self.group,
             sequence,
+            after,
             lines: ((end - self.start) / LINE) as u16,
             entries: self.entries.len() as u16,
-            part,
+            part: self.parts.len() as u16,
             kind,
             flags: FLAG_BATCH_START,
         };
@@ -315,6 +323,11 @@ impl Lane {
         }
         Ok(())
     }
+}
+
+/// The entry by which a commit record tells whose parts belong to it.
+pub fn parts_of(group: u64) -> Entry {
+    Entry { payload_checksum: 0, offset: group, file: 0, length: 0, line: 0, kind: EntryKind::Parts }
 }
 
 /// Stores the bytes of a range over themselves, so that this thread's next fence makes them survive.

@@ -252,8 +252,8 @@ pub const ENTRY: usize = 32;
 pub struct RawHead {
     /// Over the rest of the head and all entries, under the seed of this position.
     pub checksum: U64,
-    group: U64,
     sequence: U64,
+    after: U64,
     lines: U16,
     entries: U16,
     part: U16,
@@ -265,10 +265,10 @@ const _: () = assert!(size_of::<RawHead>() == HEAD);
 /// A record's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The group that the record belongs to.
-    pub group: u64,
-    /// Commit record: the commit sequence number. Part: 0.
+    /// Commit record: the commit sequence number. Part: the id of its group.
     pub sequence: u64,
+    /// Commit record: the highest sequence of a group that had changed one of its files before, 0 if none. Part: 0.
+    pub after: u64,
     /// Length of the record in lines, padding included.
     pub lines: u16,
     /// Number of entries.
@@ -286,8 +286,8 @@ impl Head {
     pub fn to_raw(self) -> RawHead {
         RawHead {
             checksum: U64::ZERO,
-            group: U64::new(self.group),
             sequence: U64::new(self.sequence),
+            after: U64::new(self.after),
             lines: U16::new(self.lines),
             entries: U16::new(self.entries),
             part: U16::new(self.part),
@@ -308,11 +308,12 @@ impl Head {
         let sound = lines > 0
             && u64::from(lines) <= lines_left
             && entry_lines < u64::from(lines)
-            && (kind == RecordKind::Part) == (raw.sequence.get() == 0)
+            && raw.sequence.get() > raw.after.get()
+            && (kind == RecordKind::Commit || raw.after.get() == 0)
             && raw.flags & !FLAG_BATCH_START == 0;
         sound.then(|| Head {
-            group: raw.group.get(),
             sequence: raw.sequence.get(),
+            after: raw.after.get(),
             lines,
             entries,
             part: raw.part.get(),
@@ -347,6 +348,8 @@ pub enum EntryKind {
     Truncate = 2,
     /// The payload tells which host file `file` stands for.
     Identify = 3,
+    /// In a commit record: `offset` is the id of the group, whose parts stand elsewhere.
+    Parts = 4,
     /// The payload names a regular file that the group creates.
     Create = 16,
 }
@@ -369,7 +372,7 @@ const _: () = assert!(HEAD + ENTRY == LINE as usize);
 /// One operation of a group on one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Over the payload, under the group and the payload's place.
+    /// Over the payload, under the seed of the segment and the payload's place.
     pub payload_checksum: u64,
     /// Offset in the file in bytes, or the new size.
     pub offset: u64,
@@ -403,6 +406,7 @@ impl Entry {
             1 => EntryKind::Write,
             2 => EntryKind::Truncate,
             3 => EntryKind::Identify,
+            4 => EntryKind::Parts,
             16 => EntryKind::Create,
             _ => return None,
         };

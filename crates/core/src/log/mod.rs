@@ -29,8 +29,8 @@
 //! 7. A group takes its sequence when it begins, and another one when a checkpoint was announced since, or when a file that it joins was
 //!    changed by a higher one. It appears among [`InFlight`] before it looks at the announcement for the last time and until it is published.
 //!    Hence every group below [`Log::announce_tail`]'s result is published when that returns.
-//! 8. The segment that follows another in its lane tells where that one ended, and a batch tells that all before it was durable:
-//!    a gap before either is rot, and an error.
+//! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was durable, and a commit
+//!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error.
 //!
 //! # States of a segment
 //!
@@ -250,6 +250,11 @@ impl Log {
         Ok(self.table.release_below(tail))
     }
 
+    /// Frees segments that only groups below the durable tail, or aborted ones, had.
+    pub fn release_unused(&self) -> usize {
+        self.table.release_below(self.tail())
+    }
+
     fn update_superblock(&self, at: wholly_media::Site, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         let mut superblock = self.superblock.lock().unwrap();
         let mut next = superblock.clone();
@@ -339,9 +344,9 @@ impl Log {
         self.geometry.segment_bytes
     }
 
-    /// The most payload bytes that one record can hold in one entry.
+    /// The most payload bytes that one record can hold in one entry, beside the entry of a group that has parts.
     pub(crate) fn record_capacity(&self) -> u64 {
-        self.geometry.segment_bytes - self.block - LINE
+        self.geometry.segment_bytes - self.block - 2 * LINE
     }
 
     pub(crate) fn block(&self) -> u64 {

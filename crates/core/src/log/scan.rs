@@ -13,8 +13,8 @@ use zerocopy::FromBytes;
 use super::checksum::{checksum, record_seed, segment_seed};
 use super::lane::rewrite;
 use super::layout::{
-    ENTRY, Entry, FLAG_BATCH_START, HEAD, Head, LINE, RawEntry, RawHead, RawSegmentHeader, RawSuperblock, RecordKind,
-    SEGMENTS_START, SegmentHeader, Superblock, seal,
+    ENTRY, Entry, EntryKind, FLAG_BATCH_START, HEAD, Head, LINE, RawEntry, RawHead, RawSegmentHeader, RawSuperblock,
+    RecordKind, SEGMENTS_START, SegmentHeader, Superblock, seal,
 };
 use super::verify::holds;
 use super::{Geometry, Log, first_of, read_superblock, segments_in, volume_seed, write_superblock};
@@ -30,12 +30,19 @@ pub struct Record {
     pub head: Head,
     /// Its entries, checked.
     pub entries: Vec<Entry>,
+    /// The seed of its segment.
+    pub segment_seed: u64,
 }
 
 impl Record {
     /// The byte behind it.
     pub fn end(&self) -> u64 {
         self.position + u64::from(self.head.lines) * LINE
+    }
+
+    /// Whether it is a commit record that says that all before it in its lane was durable.
+    fn starts_batch(&self) -> bool {
+        self.head.kind == RecordKind::Commit && self.head.flags & FLAG_BATCH_START != 0
     }
 }
 
@@ -123,7 +130,7 @@ pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Re
         };
         entries.push(entry);
     }
-    Ok(Some(Record { position, head, entries }))
+    Ok(Some(Record { position, head, entries, segment_seed: seed }))
 }
 
 /// The records from `position` up to `end`, or to the first place where none proves itself.
@@ -176,12 +183,16 @@ impl Scanner<'_> {
     fn lanes(&self) -> Result<BTreeMap<u32, Vec<Found>>> {
         let seed = volume_seed(&self.superblock.volume_id);
         let mut lanes: BTreeMap<u32, Vec<Found>> = BTreeMap::new();
+        let mut headless = Vec::new();
         for index in 0..segments_in(self.region, self.superblock.segment_bytes) {
             let start = SEGMENTS_START + u64::from(index) * self.superblock.segment_bytes;
             let mut line = [0u8; LINE as usize];
             self.region.read_uncached(start, &mut line)?;
             let raw = RawSegmentHeader::read_from_bytes(&line).expect("a header's bytes");
-            let Some(header) = SegmentHeader::checked(&raw, seed, start) else { continue };
+            let Some(header) = SegmentHeader::checked(&raw, seed, start) else {
+                headless.push(start);
+                continue;
+            };
             if header.incarnation > self.superblock.incarnation {
                 return Err(Error::corrupt(
                     format!("log, byte {start}"),
@@ -205,7 +216,47 @@ impl Scanner<'_> {
         for chain in lanes.values_mut() {
             chain.sort_by_key(|found| (found.header.incarnation, found.header.sequence));
         }
+        self.check_headless(&headless, &lanes)?;
         Ok(lanes)
+    }
+
+    /// A segment whose header does not prove itself was never used, or its header was torn with its first batch; then no second batch
+    /// follows. If one does, the header has rotted. Which header it was is guessed from those that are there.
+    fn check_headless(&self, starts: &[u64], lanes: &BTreeMap<u32, Vec<Found>>) -> Result<()> {
+        /// Segments that may have been opened after the last one whose header is there.
+        const BEYOND: u64 = 64;
+        let mut lives = BTreeMap::from([(self.superblock.incarnation, 0)]);
+        for found in lanes.values().flatten() {
+            let highest = lives.entry(found.header.incarnation).or_insert(0);
+            *highest = (*highest).max(found.header.sequence);
+        }
+        for &start in starts {
+            let mut reader = SegmentReader::new(self.region, start, self.superblock.segment_bytes);
+            let position = start + u64::from(self.superblock.block);
+            let mut raw = [0u8; HEAD];
+            reader.read(position, &mut raw)?;
+            let raw = RawHead::read_from_bytes(&raw).expect("a head's bytes");
+            if Head::parse(&raw, (reader.segment_end() - position) / LINE).is_none() {
+                continue;
+            }
+            for (&incarnation, &highest) in &lives {
+                for sequence in 1..=highest + BEYOND {
+                    let seed = segment_seed(&self.superblock.volume_id, incarnation, sequence);
+                    let end = reader.segment_end();
+                    let batches = records(&mut reader, seed, position, end)?
+                        .iter()
+                        .filter(|record| record.starts_batch() && record.head.sequence >= self.superblock.tail)
+                        .count();
+                    if batches > 1 {
+                        return Err(Error::corrupt(
+                            format!("log, byte {start}"),
+                            "the header of a segment that holds committed groups is not valid",
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The last batch of a lane, if it was written in the last incarnation.
@@ -221,7 +272,7 @@ impl Scanner<'_> {
             let mut payload = Vec::new();
             for i in 0..batch.len() {
                 for entry in &batch[i].entries {
-                    if !holds(&mut reader, &batch[i].head, batch[i].position, entry, &mut payload)? {
+                    if !holds(&mut reader, found.seed, batch[i].position, entry, &mut payload)? {
                         let rejected = Some(batch[i].position);
                         batch.truncate(i);
                         return Ok(TornEnd { segment: found.start, accepted: batch, rejected });
@@ -248,16 +299,20 @@ impl Scanner<'_> {
             found.end = position;
             self.check_beyond(found, &mut reader)?;
         }
-        for i in 1..chain.len() {
-            let (before, after) = (&chain[i - 1], &chain[i]);
-            let Some(previous) = after.header.previous else { continue };
-            let follows =
-                after.header.incarnation == before.header.incarnation && previous.sequence == before.header.sequence;
-            if follows
-                && after.commits
-                && previous.last >= self.superblock.tail
-                && before.end < before.start + u64::from(previous.end)
-            {
+        for after in chain.iter().filter(|found| found.commits) {
+            let Some(previous) = after.header.previous.filter(|previous| previous.last >= self.superblock.tail) else {
+                continue;
+            };
+            let before = chain.iter().find(|found| {
+                found.header.incarnation == after.header.incarnation && found.header.sequence == previous.sequence
+            });
+            let Some(before) = before else {
+                return Err(Error::corrupt(
+                    format!("log, before byte {}", after.start),
+                    format!("segment {} of its lane is missing, and its groups are not home", previous.sequence),
+                ));
+            };
+            if before.end < before.start + u64::from(previous.end) {
                 return Err(Error::corrupt(
                     format!("log, byte {}", before.end),
                     format!(
@@ -275,8 +330,7 @@ impl Scanner<'_> {
         let mut position = found.end + LINE;
         while position + LINE <= reader.segment_end() {
             if let Some(record) = record_at(reader, found.seed, position)?
-                && record.head.kind == RecordKind::Commit
-                && record.head.flags & FLAG_BATCH_START != 0
+                && record.starts_batch()
                 && record.head.sequence >= self.superblock.tail
             {
                 return Err(Error::corrupt(
@@ -370,7 +424,7 @@ impl Cursor<'_> {
                 self.at = record.end();
                 match record.head.kind {
                     RecordKind::Commit => return Ok(Some(record)),
-                    RecordKind::Part => parts.entry(record.head.group).or_default().push(record),
+                    RecordKind::Part => parts.entry(record.head.sequence).or_default().push(record),
                 }
             }
             let Some((seed, at, end)) = self.segments.next() else { return Ok(None) };
@@ -417,7 +471,8 @@ fn replay(
         }
         while let Some(Reverse((sequence, i))) = heap.pop() {
             let record = heads[i].take().expect("the heap names cursors with a record");
-            let mut records = parts.remove(&record.head.group).unwrap_or_default();
+            let group = record.entries.iter().find(|entry| entry.kind == EntryKind::Parts).map(|entry| entry.offset);
+            let mut records = group.and_then(|group| parts.remove(&group)).unwrap_or_default();
             let missing = records.len() != usize::from(record.head.part);
             records.sort_by_key(|part| part.head.part);
             if sequence >= superblock.tail {

@@ -56,7 +56,7 @@ impl Log {
         let mut payload = Vec::new();
         for record in records(&mut reader, segment.seed(), self.records_start(index), segment.end())? {
             for entry in &record.entries {
-                if !holds(&mut reader, &record.head, record.position, entry, &mut payload)? {
+                if !holds(&mut reader, segment.seed(), record.position, entry, &mut payload)? {
                     let start = record.position + u64::from(entry.line) * LINE;
                     rot.push(start..start + u64::from(entry.length));
                     self.rot.any.store(1, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Log {
 /// Whether an entry's payload matches its checksum.
 pub fn holds(
     reader: &mut SegmentReader<'_>,
-    head: &super::layout::Head,
+    segment_seed: u64,
     record: u64,
     entry: &Entry,
     scratch: &mut Vec<u8>,
@@ -94,5 +94,5 @@ pub fn holds(
         reader.read(position, scratch)?;
     }
     // An entry without payload was checksummed where its payload would have begun, which nobody knows any more.
-    Ok(entry.length == 0 || entry.payload_checksum == payload_checksum(head.group, position, scratch))
+    Ok(entry.length == 0 || entry.payload_checksum == payload_checksum(segment_seed, position, scratch))
 }

@@ -21,6 +21,7 @@ pub(super) struct Created {
 impl Created {
     /// Gives the file its name.
     pub fn link(&mut self, host: &dyn HostFs) -> Result<()> {
+        let mut home = self.file.home_state.lock().unwrap();
         host.link(site::CREATE_LINK, &*self.file.home, &self.file.path).map_err(|error| {
             if error.errno == rustix::io::Errno::EXIST {
                 Error::Conflict { path: self.file.name(), change: "another file has taken its name".into() }
@@ -30,7 +31,9 @@ impl Created {
         })?;
         self.linked = true;
         // The name was one more change of the file by us.
-        self.file.home_state.lock().unwrap().baseline = Some(Baseline::of(&self.file.home.stat()?));
+        if home.baseline.is_some() {
+            home.baseline = Some(Baseline::of(&self.file.home.stat()?));
+        }
         Ok(())
     }
 }
@@ -58,8 +61,9 @@ impl Checkpointer {
     pub fn add_created(&self, host: &Arc<dyn HostFs>, file: Arc<File>, sequence: u64) {
         let mut created = Created { file, sequence, linked: false };
         // The group is committed: where this fails, the next checkpoint tries again and reports it.
-        let _ = created.link(&**host);
-        self.release_name(&created.file.path);
+        if created.link(&**host).is_ok() {
+            self.release_name(&created.file.path);
+        }
         self.created.lock().unwrap().push(created);
     }
 

@@ -132,7 +132,7 @@ impl StoreInner {
         self.checkpointer.running.store(0, Ordering::SeqCst);
         self.checkpointer.worker.tell_waiters();
         let report = result?;
-        self.files.sweep();
+        self.files.sweep(self.log.tail());
         Ok(report)
     }
 
@@ -154,7 +154,9 @@ impl StoreInner {
         }
         let lot = queue.lots.pop_front().expect("there is at least one");
         if lot.blocks.is_empty() && lot.created.is_empty() && self.log.highest_sequence() < self.log.tail() {
-            return Ok(CheckpointReport::default());
+            // What aborted groups held is free all the same.
+            let segments_freed = self.log.release_unused() as u64;
+            return Ok(CheckpointReport { segments_freed, ..CheckpointReport::default() });
         }
         let target = lot.target;
         let mut pass = Pass::new(self, queue, target);

@@ -136,6 +136,7 @@ impl<'a> Pass<'a> {
         let store = self.store;
         for created in created.iter_mut().filter(|created| !created.linked) {
             created.link(&*store.host)?;
+            store.checkpointer.release_name(&created.file.path);
         }
         for blocks in blocks.chunk_by(|a, b| a.file() == b.file()) {
             let Some(file) = store.files.get(blocks[0].file()) else { continue };
@@ -360,8 +361,8 @@ impl Run {
 
 /// Invariant 7 of the store. Returns how the file lies.
 fn check_bystanders(file: &File) -> Result<Baseline> {
-    let now = Baseline::of(&file.home.stat()?);
     let mut state = file.home_state.lock().unwrap();
+    let now = Baseline::of(&file.home.stat()?);
     if state.conflict.is_none() {
         state.conflict = state.baseline.and_then(|baseline| baseline.difference(&now));
     }
@@ -392,13 +393,14 @@ impl Home<'_> {
             }
             host_error(error, &file.path)
         };
-        let limit = file.home_limit.load(Ordering::Acquire);
+        let size = file.size.load(Ordering::Acquire);
+        let limit = file.home_limit.fetch_min(size, Ordering::AcqRel).min(size);
         if limit < state.size {
             self.needs_sync = true;
             file.without_mapped_reads(|| file.home.set_len(site::CHECKPOINT_SIZE, limit)).map_err(failed)?;
             state.size = limit;
         }
-        let size = file.size.load(Ordering::Acquire).max(end);
+        let size = size.max(end);
         if size > state.size {
             self.needs_sync = true;
             file.home.set_len(site::CHECKPOINT_SIZE, size).map_err(failed)?;
