@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wholly_media::sim::{Choice, Coverage, ExploreLimits, Explorer, Image, Pick, Tally};
 
-use crate::mutants::{Breakable, breakable};
 use crate::life::{Extent, Life, live};
+use crate::mutants::{Breakable, breakable};
 use crate::run::{Allowed, Run, run};
 use crate::setting::Setting;
 use crate::workload::{Workload, mix};
@@ -216,7 +216,13 @@ pub fn explore_all(jobs: &[Job], limits: &Limits) -> Outcome {
             let replay = format!("{}:{}:run", job.workload.name, job.setting.name);
             total.violations.push(Violation { replay, what: format!("without a crash: {failure}") });
         }
-        prepared.push(Prepared { job, run, next: AtomicU64::new(0), found: AtomicU64::new(0), stop: AtomicBool::new(false) });
+        prepared.push(Prepared {
+            job,
+            run,
+            next: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
     }
     let work = || {
         let mut worker = Worker { limits, seen: &seen, outcome: Outcome::default() };
@@ -338,7 +344,15 @@ impl Worker<'_> {
     }
 
     /// Crashes inside of a recovery and of what followed it.
-    fn nested(&mut self, prepared: &Prepared<'_>, case: &Case<'_>, choice: &Choice, life: Life, hash: u64, whole: bool) {
+    fn nested(
+        &mut self,
+        prepared: &Prepared<'_>,
+        case: &Case<'_>,
+        choice: &Choice,
+        life: Life,
+        hash: u64,
+        whole: bool,
+    ) {
         let served = life.served.unwrap_or_default() as u64;
         let run = Run {
             trace: life.world.trace(),
@@ -367,6 +381,12 @@ impl Worker<'_> {
             self.kill(prepared, &case, &explorer, &run);
             // Not all that a point allows, nor each unit by itself: that is what points of runs are for.
             let at = explorer.point();
+            if let Some(site) = explorer.event().and_then(|event| event.site) {
+                let seen = self.outcome.coverage.sites.entry(site).or_default();
+                seen.events += 1;
+                seen.points += 1;
+                seen.images += 2 + self.limits.nested_samples;
+            }
             let seeds = (0..self.limits.nested_samples).map(|n| Pick::Seed(hash, n));
             for pick in [Pick::None, Pick::All].into_iter().chain(seeds) {
                 let choice = Choice { point, pick };
@@ -378,6 +398,5 @@ impl Worker<'_> {
                 }
             }
         }
-        self.outcome.coverage.merge(explorer.coverage());
     }
 }

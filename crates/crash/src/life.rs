@@ -97,7 +97,8 @@ impl Life {
         };
         let end = self.world.now();
         no_conflict(&store)?;
-        let served = served(&self.world, &store, workload.files()).map_err(|error| format!("after recovery, {error}"))?;
+        let served =
+            served(&self.world, &store, workload.files()).map_err(|error| format!("after recovery, {error}"))?;
         self.fingerprint = self.world.read_fingerprint();
         let Some(which) = allowed.states.iter().position(|state| **state == served) else {
             let differences: Vec<String> =
