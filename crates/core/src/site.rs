@@ -39,9 +39,9 @@ sites! {
     BATCH_WRITE = "batch.write";
     /// Spilled parts are durable before their commit record is written.
     SPILL_SYNC = "spill.sync";
-    /// Recovery makes the log's length durable.
+    /// Recovery makes the log's length durable on persistent memory.
     RECOVER_LENGTH = "recover.length";
-    /// Recovery makes durable what a dead process wrote to a disk.
+    /// Recovery makes durable what a dead process wrote to a log on a disk, its length included.
     RECOVER_SETTLE = "recover.settle";
     /// Recovery wipes the head of a record that it rejects.
     RECOVER_WIPE = "recover.wipe";

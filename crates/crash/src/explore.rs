@@ -381,6 +381,12 @@ impl Worker<'_> {
             self.kill(prepared, &case, &explorer, &run);
             // Not all that a point allows, nor each unit by itself: that is what points of runs are for.
             let at = explorer.point();
+            if let Some(site) = explorer.event().and_then(|event| event.site) {
+                let seen = self.outcome.coverage.sites.entry(site).or_default();
+                seen.events += 1;
+                seen.points += 1;
+                seen.images += 2 + self.limits.nested_samples;
+            }
             let seeds = (0..self.limits.nested_samples).map(|n| Pick::Seed(hash, n));
             for pick in [Pick::None, Pick::All].into_iter().chain(seeds) {
                 let choice = Choice { point, pick };
@@ -392,6 +398,5 @@ impl Worker<'_> {
                 }
             }
         }
-        self.outcome.coverage.merge(explorer.coverage());
     }
 }

@@ -4,8 +4,11 @@
 #![warn(missing_docs)]
 
 pub mod catalogue;
+mod command;
+pub mod coverage;
 mod explore;
 pub mod faults;
+pub mod html;
 mod life;
 pub mod mutants;
 mod quiet;
@@ -14,6 +17,7 @@ mod run;
 mod setting;
 mod workload;
 
+pub use command::{HELP, command};
 pub use explore::{Job, Limits, Outcome, Violation, explore, explore_all};
 pub use life::{Extent, Life, live};
 pub use replay::{BadName, Crash, Replay, replay};

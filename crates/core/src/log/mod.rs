@@ -427,11 +427,12 @@ pub fn segments_in(region: &dyn Region, segment_bytes: u64) -> u32 {
 }
 
 /// Makes durable what a process that died, while the power stayed on, may have left on its way: the log's length, and on a disk its
-/// bytes. Otherwise recovery would build on a segment that a power failure takes away, or overlook a record that is there at the next
+/// bytes too. Otherwise recovery would build on a segment that a power failure takes away, or overlook a record that is there at the next
 /// recovery. (On persistent memory recovery reads what a power failure may still lose, and stores again what it accepts.)
 pub(crate) fn settle(region: &dyn Region) -> Result<()> {
-    region.set_len(site::RECOVER_LENGTH, region.len())?;
-    if !region.guarantees().is_pmem() {
+    if region.guarantees().is_pmem() {
+        region.set_len(site::RECOVER_LENGTH, region.len())?;
+    } else {
         region.fence(site::RECOVER_SETTLE)?;
     }
     Ok(())
