@@ -39,6 +39,10 @@ sites! {
     BATCH_WRITE = "batch.write";
     /// Spilled parts are durable before their commit record is written.
     SPILL_SYNC = "spill.sync";
+    /// Recovery makes the log's length durable.
+    RECOVER_LENGTH = "recover.length";
+    /// Recovery makes durable what a dead process wrote to a disk.
+    RECOVER_SETTLE = "recover.settle";
     /// Recovery wipes the head of a record that it rejects.
     RECOVER_WIPE = "recover.wipe";
     /// Recovery writes again what it accepts and may not be durable.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use wholly::{File, Group, Options, Store};
+use wholly::{File, Group, Options, Policy, Store};
 use wholly_media::sim::{SimConfig, World};
 
 /// Names that operations choose from. The first two exist from the start.
@@ -23,6 +23,7 @@ enum Op {
 enum Step {
     Group { ops: Vec<Op>, commit: bool },
     Call(Op),
+    Sync(usize),
     Checkpoint,
     Reopen { close: bool },
 }
@@ -41,8 +42,17 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (proptest::collection::vec(op(), 0..6), any::<bool>()).prop_map(|(ops, commit)| Step::Group { ops, commit }),
         4 => op().prop_map(Step::Call),
+        1 => (0..NAMES.len()).prop_map(Step::Sync),
         2 => Just(Step::Checkpoint),
         2 => any::<bool>().prop_map(|close| Step::Reopen { close }),
+    ]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![
+        2 => Just(Policy::PerOp),
+        1 => Just(Policy::PerSync),
+        1 => Just(Policy::Shared { interval: std::time::Duration::from_secs(3600) }),
     ]
 }
 
@@ -50,14 +60,16 @@ type Model = BTreeMap<&'static str, Vec<u8>>;
 
 struct Rig {
     world: Arc<World>,
+    policy: Policy,
     store: Option<Store>,
     files: BTreeMap<&'static str, File>,
     model: Model,
     counter: u8,
 }
 
-fn options() -> Options {
+fn options(policy: Policy) -> Options {
     Options {
+        policy,
         segment_bytes: 4096,
         log_min_bytes: 16 << 10,
         log_max_bytes: 32 << 10,
@@ -67,20 +79,20 @@ fn options() -> Options {
 }
 
 impl Rig {
-    fn new(config: SimConfig) -> Self {
+    fn new(config: SimConfig, policy: Policy) -> Self {
         let world = World::new(SimConfig { log_len: 0, ..config });
         world.add_dir("dir");
         world.add_file("a", b"first");
         world.add_file("dir/b", b"");
-        Store::format_on(&*world.log(), &*world.host(), &options(), [7; 16]).unwrap();
+        Store::format_on(&*world.log(), &*world.host(), &options(policy), [7; 16]).unwrap();
         let model = Model::from([("a", b"first".to_vec()), ("dir/b", Vec::new())]);
-        let mut rig = Rig { world, store: None, files: BTreeMap::new(), model, counter: 0 };
+        let mut rig = Rig { world, policy, store: None, files: BTreeMap::new(), model, counter: 0 };
         rig.open();
         rig
     }
 
     fn open(&mut self) {
-        let store = Store::open_on(self.world.log(), self.world.host(), options(), None).unwrap();
+        let store = Store::open_on(self.world.log(), self.world.host(), options(self.policy), None).unwrap();
         assert!(store.recovery().conflicts.is_empty(), "{:?}", store.recovery());
         self.files = self.model.keys().map(|&name| (name, store.open_file(name).unwrap())).collect();
         self.store = Some(store);
@@ -195,7 +207,14 @@ impl Rig {
                 }
             }
             Step::Call(op) => self.call(op),
+            Step::Sync(file) => {
+                if let Some(file) = self.files.get(NAMES[*file]) {
+                    file.sync().unwrap();
+                }
+            }
             Step::Checkpoint => {
+                // Implicit groups that have not committed are not to be seen at home.
+                self.store().sync().unwrap();
                 self.store().checkpoint().unwrap();
                 assert_eq!(self.store().stat().pending_blocks, 0);
                 self.check_home();
@@ -206,6 +225,8 @@ impl Rig {
                 if *close {
                     store.close().unwrap();
                     self.check_home();
+                } else {
+                    drop(store);
                 }
                 self.open();
             }
@@ -234,17 +255,17 @@ fn read(length: usize, read: impl Fn(u64, &mut [u8]) -> wholly::Result<usize>) -
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn pmem(steps in proptest::collection::vec(step(), 1..30)) {
-        let mut rig = Rig::new(SimConfig::pmem());
+    fn pmem(steps in proptest::collection::vec(step(), 1..30), policy in policy()) {
+        let mut rig = Rig::new(SimConfig::pmem(), policy);
         steps.iter().for_each(|step| rig.step(step));
     }
 
     #[test]
-    fn disk(steps in proptest::collection::vec(step(), 1..30)) {
-        let mut rig = Rig::new(SimConfig::disk());
+    fn disk(steps in proptest::collection::vec(step(), 1..30), policy in policy()) {
+        let mut rig = Rig::new(SimConfig::disk(), policy);
         steps.iter().for_each(|step| rig.step(step));
     }
 }

@@ -107,6 +107,7 @@ pub trait Region: Send + Sync {
 
     /// Makes the region `len` bytes long. New bytes are zero, allocated and durable when the call returns: writing
     /// them later can fail neither for want of space nor for an unwritten extent. Bytes beyond a smaller `len` are given back.
+    /// Where the region is as long already, that becomes durable: whoever made it so may have died on the way.
     fn set_len(&self, site: Site, len: u64) -> Result<()>;
 
     /// Asks the processor to fetch the line at `offset`, where that means anything.

@@ -68,14 +68,22 @@ pub(crate) struct Checkpointer {
     names: Mutex<HashMap<Vec<u8>, u64>>,
     /// Why nothing more can be taken home, after recovery found that a bystander was there.
     blocked: Mutex<Option<Error>>,
+    /// 1 while no pass may run, and the log grows instead.
+    held: AtomicU8,
     home_bytes: AtomicU64,
-    worker: Mutex<Worker>,
+    worker: Arc<Worker>,
+}
+
+/// What the background thread and the store share. The thread holds the store only while it works, so that it is not what keeps it open.
+#[derive(Default)]
+struct Worker {
+    orders: Mutex<Orders>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Worker {
-    wanted: bool,
+struct Orders {
+    checkpoint: bool,
     stop: bool,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -88,9 +96,9 @@ impl Checkpointer {
             created: Mutex::new(Vec::new()),
             names: Mutex::new(HashMap::new()),
             blocked: Mutex::new(None),
+            held: AtomicU8::new(0),
             home_bytes: AtomicU64::new(0),
-            worker: Mutex::new(Worker::default()),
-            wake: Condvar::new(),
+            worker: Arc::default(),
         }
     }
 
@@ -101,6 +109,11 @@ impl Checkpointer {
 
     pub fn home_bytes(&self) -> u64 {
         self.home_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether the log grows where it is full, rather than wait for a pass.
+    pub fn hold(&self, held: bool) {
+        self.held.store(u8::from(held), Ordering::Relaxed);
     }
 
     /// From now on every pass fails with `error`.
@@ -161,18 +174,18 @@ impl Checkpointer {
 
     /// Asks the background thread for a pass.
     pub fn want(&self) {
-        self.worker.lock().unwrap().wanted = true;
-        self.wake.notify_all();
+        self.worker.orders.lock().unwrap().checkpoint = true;
+        self.worker.wake.notify_all();
     }
 
     /// Ends the background thread.
     pub fn stop(&self) {
         let thread = {
-            let mut worker = self.worker.lock().unwrap();
-            worker.stop = true;
-            worker.thread.take()
+            let mut orders = self.worker.orders.lock().unwrap();
+            orders.stop = true;
+            orders.thread.take()
         };
-        self.wake.notify_all();
+        self.worker.wake.notify_all();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
@@ -181,39 +194,38 @@ impl Checkpointer {
     }
 }
 
-/// Starts the background thread. It ends when the store is closed or dropped.
+/// Starts the background thread. It ends when the store is closed or its last handle dropped.
 pub(super) fn start_worker(store: &Arc<StoreInner>) {
-    let weak = Arc::downgrade(store);
-    let waker = weak.clone();
+    let waker = Arc::downgrade(store);
     store.log.on_low_water(Box::new(move || {
         if let Some(store) = waker.upgrade() {
             store.checkpointer.want();
         }
     }));
-    let thread = thread::spawn(move || work(weak));
-    store.checkpointer.worker.lock().unwrap().thread = Some(thread);
+    let worker = store.checkpointer.worker.clone();
+    let weak = Arc::downgrade(store);
+    let thread = thread::spawn(move || work(&worker, &weak));
+    store.checkpointer.worker.orders.lock().unwrap().thread = Some(thread);
 }
 
-fn work(weak: Weak<StoreInner>) {
+/// How often the background thread looks whether a shared group has grown old.
+const TICK: std::time::Duration = std::time::Duration::from_millis(100);
+
+fn work(worker: &Worker, store: &Weak<StoreInner>) {
     loop {
-        let Some(store) = weak.upgrade() else { return };
-        {
-            let worker = store.checkpointer.worker.lock().unwrap();
-            let wait = std::time::Duration::from_millis(100);
-            let mut worker = if worker.wanted || worker.stop {
-                worker
-            } else {
-                // Woken now and then to see whether the store is still there.
-                store.checkpointer.wake.wait_timeout(worker, wait).unwrap().0
-            };
-            if worker.stop {
+        let checkpoint = {
+            let mut orders = worker.orders.lock().unwrap();
+            if !orders.checkpoint && !orders.stop {
+                orders = worker.wake.wait_timeout(orders, TICK).unwrap().0;
+            }
+            if orders.stop {
                 return;
             }
-            if !std::mem::take(&mut worker.wanted) {
-                continue;
-            }
-        }
-        if store.check_usable().is_ok() {
+            std::mem::take(&mut orders.checkpoint)
+        };
+        let Some(store) = store.upgrade() else { return };
+        store.commit_old_epoch();
+        if checkpoint && store.check_usable().is_ok() {
             // An error shows again in the call that needs the room.
             let _ = store.checkpoint();
         }
@@ -286,7 +298,7 @@ impl StoreInner {
             if self.log.segments().1 > 0 {
                 return Ok(());
             }
-            if self.log.may_grow() {
+            if self.log.may_grow() || self.checkpointer.held.load(Ordering::Relaxed) != 0 {
                 let more = (self.log.segments().0 / 2).max(1);
                 return self.log.grow(more).map_err(no_space);
             }

@@ -6,6 +6,7 @@ use wholly_media::{HostFile, Region};
 
 use super::StoreInner;
 use super::identity::{Baseline, Identity};
+use super::implicit::Epoch;
 use super::published::Published;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, FileIndex, Version, pieces};
@@ -37,6 +38,10 @@ pub(crate) struct File {
     pub identified: AtomicU64,
     /// The highest sequence of a group that was published for it.
     pub last_sequence: AtomicU64,
+    /// Open handles.
+    pub handles: AtomicU64,
+    /// The implicit group of the file under the policy `per-sync`.
+    pub epoch: Epoch,
     /// Held by calls that change the size, from reading it until it is published.
     pub append: Mutex<()>,
     /// How it lies at home.
@@ -80,6 +85,8 @@ impl File {
             resized: AtomicU8::new(0),
             identified: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
+            handles: AtomicU64::new(0),
+            epoch: Epoch::new(None),
             append: Mutex::new(()),
             home_state: Mutex::new(HomeState {
                 size: stat.size,
@@ -321,6 +328,11 @@ impl File {
                 Err(now) => size = now,
             }
         }
+        self.bring_home(index);
+    }
+
+    /// Sees to it that the next checkpoint brings the size home, and syncs the file in any case.
+    pub fn bring_home(&self, index: &Published) {
         if self.resized.swap(1, Ordering::AcqRel) == 0 {
             self.pending.fetch_add(1, Ordering::AcqRel);
             index.dirty.push_resize(self.number);

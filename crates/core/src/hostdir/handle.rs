@@ -2,28 +2,23 @@
 
 use std::sync::Arc;
 
+use super::StoreInner;
 use super::file::File as Inner;
-use super::group::{Running, Sharing};
-use super::{Store, StoreInner};
 use crate::error::Result;
 use crate::sync::Ordering;
 
-/// An open regular file of a store. Clones are the same file.
+/// An open regular file of a store. Clones are the same open file.
 ///
-/// Its own calls are implicit groups: each is durable and atomic when it returns (policy `per-op`, FCFS III-G). Inside a group,
-/// use the calls of [`Group`](super::Group) with it.
-#[derive(Clone)]
+/// Its own calls belong to implicit groups, by the store's [`Policy`](super::Policy). Inside an explicit group, use the calls of
+/// [`Group`](super::Group) with it.
 pub struct File {
     store: Arc<StoreInner>,
     inner: Arc<Inner>,
 }
 
 impl File {
-    pub(super) fn new(store: &Store, inner: Arc<Inner>) -> Self {
-        File { store: store.inner.clone(), inner }
-    }
-
     pub(super) fn of(store: Arc<StoreInner>, inner: Arc<Inner>) -> Self {
+        inner.handles.fetch_add(1, Ordering::Relaxed);
         File { store, inner }
     }
 
@@ -36,9 +31,9 @@ impl File {
         &self.inner.path
     }
 
-    /// The committed size in bytes.
+    /// The size in bytes, as everybody sees it.
     pub fn len(&self) -> u64 {
-        self.inner.size.load(Ordering::Acquire)
+        self.store.visible_len(&self.inner)
     }
 
     /// Whether the file has no bytes.
@@ -46,50 +41,68 @@ impl File {
         self.len() == 0
     }
 
-    /// Reads up to `buf.len()` committed bytes at `offset`; fewer only at the end of the file.
+    /// Reads up to `buf.len()` bytes at `offset`, as everybody sees them; fewer only at the end of the file.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt) where the bytes have rotted in the log; of the host file system.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.store.check_usable()?;
-        self.inner.read(&self.store, offset, buf)
+        self.store.read_visible(&self.inner, offset, buf)
     }
 
-    /// Writes `data` at `offset`, wholly or not at all; it survives when this returns.
+    /// Writes `data` at `offset`, wholly or not at all. Under the policy `per-op` it survives when this returns.
     ///
     /// # Errors
     /// [`Error::Busy`](crate::Error::Busy) where an explicit group has the file.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let grows = offset.saturating_add(data.len() as u64) > self.len();
-        // Whoever makes the file grow keeps others from doing so until it is published, so that no gap can survive without
-        // what fills it.
-        let _append = grows.then(|| self.inner.append.lock().unwrap());
-        let mut group = Running::new(self.store.clone(), Sharing::Share);
-        group.write(&self.inner, offset, data)?;
-        group.commit()
+        let end = offset.saturating_add(data.len() as u64);
+        let write = |running: &mut super::running::Running, _| running.write(&self.inner, offset, data);
+        self.store.implicit(&self.inner, false, |size| end > size, write)
     }
 
-    /// Writes `data` at the end of the file, wholly or not at all; it survives when this returns. Returns the offset at which it stands.
+    /// Writes `data` at the end of the file, wholly or not at all. Returns the offset at which it stands.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        let _append = self.inner.append.lock().unwrap();
-        let offset = self.len();
-        let mut group = Running::new(self.store.clone(), Sharing::Share);
-        group.write(&self.inner, offset, data)?;
-        group.commit()?;
-        Ok(offset)
+        self.store.implicit(
+            &self.inner,
+            false,
+            |_| true,
+            |running, size| {
+                running.write(&self.inner, size, data)?;
+                Ok(size)
+            },
+        )
     }
 
-    /// Makes the file `length` bytes long; it survives when this returns.
+    /// Makes the file `length` bytes long.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn set_len(&self, length: u64) -> Result<()> {
-        let _append = self.inner.append.lock().unwrap();
-        let mut group = Running::new(self.store.clone(), Sharing::Own);
-        group.set_len(&self.inner, length)?;
-        group.commit()
+        self.store.implicit(&self.inner, true, |_| true, |running, _| running.set_len(&self.inner, length))
+    }
+
+    /// Makes the calls on this file so far survive: they do when this returns. Under the policy `per-op` they did before.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`](crate::Error::Poisoned) where the medium failed.
+    pub fn sync(&self) -> Result<()> {
+        self.store.sync_file(&self.inner)
+    }
+}
+
+impl Clone for File {
+    fn clone(&self) -> Self {
+        File::of(self.store.clone(), self.inner.clone())
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.store.closed(&self.inner);
+        }
     }
 }

@@ -3,7 +3,8 @@
 use crossbeam_utils::CachePadded;
 
 use super::dirty::DirtyBlock;
-use super::group::{Joined, PrivateWrite};
+use super::overlay::Overlay;
+use super::running::Joined;
 use crate::log::batch::Gathered;
 use crate::log::lane::Lane;
 use crate::log::{Log, OWN_SLOTS};
@@ -25,8 +26,8 @@ pub(crate) struct Seat {
     pub gathered_bytes: u64,
     /// The files that the group changes.
     pub files: Vec<Joined>,
-    /// What it wrote to them, in order.
-    pub writes: Vec<PrivateWrite>,
+    /// What it wrote to them.
+    pub writes: Overlay,
     /// Unused numbers of versions.
     pub spare: Vec<u32>,
     /// Numbers of versions that were unlinked.
@@ -44,7 +45,7 @@ impl Seat {
             gathered: Vec::new(),
             gathered_bytes: 0,
             files: Vec::new(),
-            writes: Vec::new(),
+            writes: Overlay::default(),
             spare: Vec::new(),
             freed: Vec::new(),
             dirty: Vec::new(),

@@ -37,10 +37,13 @@ mod file;
 mod group;
 mod handle;
 mod identity;
+mod implicit;
 mod lanes;
 mod memory;
+mod overlay;
 mod published;
 mod recover;
+mod running;
 mod table;
 
 pub use checkpoint::CheckpointReport;
@@ -48,6 +51,7 @@ pub use group::Group;
 pub use handle::File;
 #[doc(hidden)]
 pub use identity::{Baseline, Identity};
+pub use implicit::Policy;
 pub use memory::MEMORY;
 pub use recover::RecoveryReport;
 
@@ -68,6 +72,8 @@ use table::FileTable;
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Which calls outside of explicit groups survive together.
+    pub policy: Policy,
     /// Bytes of a log segment when the store is made: a power of two from 4 KiB to 2 MiB.
     pub segment_bytes: u64,
     /// Bytes of log that the store is made with and keeps.
@@ -84,6 +90,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
+            policy: Policy::PerOp,
             segment_bytes: 1 << 20,
             log_min_bytes: 2 << 20,
             log_max_bytes: 64 << 20,
@@ -112,7 +119,6 @@ impl Options {
 ///
 /// A store is shared by threads; clones are the same store. One process owns it. It is closed by [`close`](Self::close), which takes
 /// everything home, or when its last clone is dropped, which leaves the rest to the next open.
-#[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
 }
@@ -128,9 +134,15 @@ pub(crate) struct StoreInner {
     pub batch: BatchLane,
     pub checkpointer: Checkpointer,
     pub next_file: AtomicU64,
+    /// The implicit group of the store under the policy `shared`.
+    pub shared: implicit::Epoch,
+    /// Clones of the store that are left.
+    handles: AtomicU64,
     pub recovery: RecoveryReport,
     poisoned: AtomicU8,
     poison: Mutex<Option<String>>,
+    /// Inodes of the store's own files, to which a symbolic link may lead.
+    pub own_inodes: Vec<(u64, i64)>,
     /// What keeps other processes out, given back last.
     _ownership: Mutex<Option<Box<dyn Send>>>,
 }
@@ -172,7 +184,26 @@ impl Store {
     pub fn open_file(&self, path: impl AsRef<std::path::Path>) -> Result<File> {
         self.inner.check_usable()?;
         let path = table::store_path(path.as_ref())?;
-        Ok(File::new(self, self.inner.open_path(&path)?))
+        Ok(File::of(self.inner.clone(), self.inner.open_path(&path)?))
+    }
+
+    /// Creates a regular file with the permission bits `mode`, in a group of its own: it survives when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::create`].
+    pub fn create_file(&self, path: impl AsRef<std::path::Path>, mode: u32) -> Result<File> {
+        let mut group = self.begin();
+        let file = group.create(path, mode)?;
+        group.commit()?;
+        Ok(file)
+    }
+
+    /// Makes all calls outside of explicit groups so far survive: they do when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where the medium failed.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.sync_all()
     }
 
     /// Takes everything that is committed home. On return it survives without the log, and other programs see it.
@@ -190,7 +221,7 @@ impl Store {
     /// Those of [`checkpoint`](Self::checkpoint): then the log keeps what is not home, and the next open goes on.
     pub fn close(self) -> Result<()> {
         self.inner.checkpointer.stop();
-        self.inner.check_usable()?;
+        self.inner.sync_all()?;
         self.inner.checkpoint()?;
         self.inner.leave_lanes();
         self.inner.log.release_below(self.inner.log.tail())?;
@@ -227,6 +258,23 @@ impl Store {
     /// The log, for tools.
     pub fn log(&self) -> &Log {
         &self.inner.log
+    }
+}
+
+impl Clone for Store {
+    fn clone(&self) -> Self {
+        self.inner.handles.fetch_add(1, Ordering::Relaxed);
+        Store { inner: self.inner.clone() }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.inner.checkpointer.stop();
+            // The shared group is committed as by a sync; where that fails the store is poisoned, and files that are open still say so.
+            let _ = self.inner.sync_all();
+        }
     }
 }
 

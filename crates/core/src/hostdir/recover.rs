@@ -70,6 +70,7 @@ pub(super) fn open(
     options: Options,
     ownership: Option<Box<dyn Send>>,
 ) -> Result<StoreInner> {
+    crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
     let mut replay = Replay {
         host: host.clone(),
@@ -110,6 +111,8 @@ pub(super) fn open(
         conflicts,
     };
     let next_file = first_of(log.incarnation());
+    let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
+    let own_inodes = own.map(|stat| (stat.ino, stat.btime_ns)).collect();
     Ok(StoreInner {
         log,
         host,
@@ -121,9 +124,12 @@ pub(super) fn open(
         batch: BatchLane::new(),
         checkpointer,
         next_file: AtomicU64::new(next_file),
+        shared: super::implicit::Epoch::new(None),
+        handles: AtomicU64::new(1),
         recovery,
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),
+        own_inodes,
         _ownership: Mutex::new(ownership),
     })
 }
@@ -217,6 +223,8 @@ impl Replay {
         let key = (stat.ino, stat.btime_ns);
         let file = self.files.find_or_add(key, |number| File::new(id, number, path, home))?;
         file.identified.store(sequence, Ordering::Release);
+        // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have synced it.
+        file.bring_home(&self.index);
         let confirmed = key == inode && !unnamed;
         self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created: created.then_some(sequence) });
         Ok(())
@@ -236,11 +244,15 @@ impl StoreInner {
             return Ok(());
         }
         let files = self.checkpointer.unlinked();
-        let mut group = super::group::Running::new(self.clone(), super::group::Sharing::Own);
+        // A checkpoint would give them names that the log does not know yet.
+        self.checkpointer.hold(true);
+        let mut group = super::running::Running::new(self.clone(), super::running::Sharing::Own);
         for file in &files {
             group.identify_again(file)?;
         }
         group.commit()?;
-        self.checkpointer.link_all(&*self.host)
+        self.checkpointer.link_all(&*self.host)?;
+        self.checkpointer.hold(false);
+        Ok(())
     }
 }

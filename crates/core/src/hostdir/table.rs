@@ -76,6 +76,11 @@ impl FileTable {
         });
     }
 
+    /// All files.
+    pub fn all(&self) -> Vec<Arc<File>> {
+        self.tables.read().unwrap().by_number.iter().flatten().cloned().collect()
+    }
+
     /// Number of files, and bytes of memory of their indexes.
     pub fn count(&self) -> (u64, u64) {
         let tables = self.tables.read().unwrap();
@@ -145,6 +150,12 @@ impl StoreInner {
         let stat = home.stat()?;
         if !stat.is_file() {
             return Err(Error::invalid(format!("{} is not a regular file", String::from_utf8_lossy(path))));
+        }
+        if self.own_inodes.contains(&(stat.ino, stat.btime_ns)) {
+            return Err(Error::invalid(format!(
+                "{} leads into .wholly, which belongs to the store",
+                String::from_utf8_lossy(path)
+            )));
         }
         let id = self.next_file.fetch_add(1, Ordering::Relaxed);
         self.files.find_or_add((stat.ino, stat.btime_ns), |number| File::new(id, number, path.to_vec(), home))

@@ -114,6 +114,12 @@ impl Slot {
     }
 }
 
+impl Default for Slot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ReadGuard<'_> {
     /// The newest version, or [`NO_VERSION`].
     pub fn newest(&self) -> u32 {

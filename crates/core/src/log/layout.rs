@@ -307,7 +307,7 @@ impl Head {
         let entry_lines = (u64::from(entries.saturating_sub(1)) * ENTRY as u64).div_ceil(LINE);
         let sound = lines > 0
             && u64::from(lines) <= lines_left
-            && 1 + entry_lines <= u64::from(lines)
+            && entry_lines < u64::from(lines)
             && (kind == RecordKind::Part) == (raw.sequence.get() == 0)
             && raw.flags & !FLAG_BATCH_START == 0;
         sound.then(|| Head {

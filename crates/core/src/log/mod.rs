@@ -121,7 +121,13 @@ impl Log {
     /// Writes an empty log into `region`, which must be empty; it survives when this returns.
     pub fn format(region: &dyn Region, geometry: Geometry, volume_id: [u8; 16], fs_id: [u8; 16]) -> Result<()> {
         let block = u64::from(region.guarantees().block).max(LINE);
-        assert!(geometry.segment_bytes.is_power_of_two() && geometry.segment_bytes >= block * 2);
+        assert!(geometry.segment_bytes.is_power_of_two());
+        if geometry.segment_bytes < block * 2 {
+            return Err(Error::invalid(format!(
+                "segments of {} bytes on a disk of {block}-byte blocks: it takes two blocks at least",
+                geometry.segment_bytes
+            )));
+        }
         region.set_len(site::LOG_FORMAT, SEGMENTS_START + u64::from(geometry.min_segments) * geometry.segment_bytes)?;
         let superblock = Superblock {
             volume_id,
@@ -382,6 +388,17 @@ pub fn volume_seed(volume_id: &[u8; 16]) -> u64 {
 /// Number of whole segments in a region.
 pub fn segments_in(region: &dyn Region, segment_bytes: u64) -> u32 {
     (region.len().saturating_sub(SEGMENTS_START) / segment_bytes) as u32
+}
+
+/// Makes durable what a process that died, while the power stayed on, may have left on its way: the log's length, and on a disk its
+/// bytes. Otherwise recovery would build on a segment that a power failure takes away, or overlook a record that is there at the next
+/// recovery. (On persistent memory recovery reads what a power failure may still lose, and stores again what it accepts.)
+pub(crate) fn settle(region: &dyn Region) -> Result<()> {
+    region.set_len(site::RECOVER_LENGTH, region.len())?;
+    if !region.guarantees().is_pmem() {
+        region.fence(site::RECOVER_SETTLE)?;
+    }
+    Ok(())
 }
 
 /// Writes a superblock into the slot of its generation; it survives when this returns.

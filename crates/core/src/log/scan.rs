@@ -327,8 +327,8 @@ pub fn open(
         // The other slot is about to be overwritten, so this one must not depend on a fence that its writer never reached.
         let slot = superblock.slot_offset();
         rewrite(&*region, site::RECOVER_REWRITE, slot, slot + size_of::<RawSuperblock>() as u64)?;
+        region.fence(site::RECOVER_FENCE)?;
     }
-    region.fence(site::RECOVER_FENCE)?;
 
     let mut next = superblock.clone();
     next.generation += 1;

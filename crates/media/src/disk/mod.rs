@@ -259,9 +259,12 @@ impl Region for DiskRegion {
             self.grow(old, len)?;
         }
         self.len.store(len, Ordering::Release);
-        if len < old && self.device_len.is_none() {
+        if len <= old && self.device_len.is_none() {
             let name = || format!("{} to {len} bytes", self.name);
-            rustix::fs::ftruncate(&self.cached, len).or_fail("ftruncate", name)?;
+            if len < old {
+                rustix::fs::ftruncate(&self.cached, len).or_fail("ftruncate", name)?;
+            }
+            // Also where it is as long already: a process that died may have made it so and not have come to its sync.
             rustix::fs::fsync(&self.cached).or_fail("fsync", name)?;
         }
         Ok(())

@@ -326,6 +326,11 @@ impl Region for PmemRegion {
             self.len.store(len, Ordering::Release);
             return self.shrink(file, old, len);
         }
+        if len == old {
+            // A process that died may have made it so and not have come to its sync.
+            let name = || format!("{} to {len} bytes", self.options.name);
+            rustix::fs::fsync(file).or_fail("fsync", name)?;
+        }
         self.len.store(len, Ordering::Release);
         self.writable_len.store(len, Ordering::Release);
         Ok(())

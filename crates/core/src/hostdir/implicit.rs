@@ -1,0 +1,144 @@
+//! Calls outside of explicit groups: which group they belong to, by policy.
+//!
+//! - `per-op`: each call is a group of its own (FCFS III-G), beside others on the same file.
+//! - `per-sync`: a file's calls between two syncs are one group, an *epoch* (Libnvmmio, section 3.3).
+//! - `shared`: all calls on all files are one group until somebody syncs, or a timer does (CFS).
+//!
+//! An epoch, and the shared group, is an ordinary running group that owns its files and that everybody sees. It commits before an explicit group
+//! joins one of its files.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::StoreInner;
+use super::file::File as Inner;
+use super::running::{Running, Sharing};
+use crate::error::Result;
+use crate::sync::{Ordering, RwLock};
+
+/// Which calls outside of explicit groups survive together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Each call is its own group, and survives when it returns.
+    #[default]
+    PerOp,
+    /// The calls on a file between two syncs are one group, committed by [`File::sync`](super::File::sync), by the last close of the file, or when an
+    /// explicit group joins it. After a crash the file is as at its last sync.
+    PerSync,
+    /// All calls are one group, committed by any sync, by closing the store, when an explicit group joins one of its files, and when so much time has passed.
+    Shared {
+        /// At most so long after its first call the group commits, where the store works in the background.
+        interval: Duration,
+    },
+}
+
+/// The group that implicit calls go to, if it has begun.
+pub(super) type Epoch = RwLock<Option<Running>>;
+
+impl StoreInner {
+    /// Where the implicit calls on `file` go; `None` where each is its own group.
+    fn epoch<'a>(&'a self, file: &'a Inner) -> Option<&'a Epoch> {
+        match self.options.policy {
+            Policy::PerOp => None,
+            Policy::PerSync => Some(&file.epoch),
+            Policy::Shared { .. } => Some(&self.shared),
+        }
+    }
+
+    /// Reads what everybody sees: committed bytes, and implicit groups that have not committed.
+    pub(super) fn read_visible(&self, file: &Arc<Inner>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if let Some(epoch) = self.epoch(file)
+            && let Some(running) = &*epoch.read().unwrap()
+        {
+            return running.read(file, offset, buf);
+        }
+        file.read(self, offset, buf)
+    }
+
+    /// The size that everybody sees.
+    pub(super) fn visible_len(&self, file: &Arc<Inner>) -> u64 {
+        if let Some(epoch) = self.epoch(file)
+            && let Some(running) = &*epoch.read().unwrap()
+            && let Some(i) = running.find(file)
+        {
+            return running.seat().files[i].size;
+        }
+        file.size.load(Ordering::Acquire)
+    }
+
+    /// Runs a call that changes a file: in a group of its own, or in the one that is running for it. `grows` says whether the call makes a file
+    /// of this size grow, and the size is looked at while nobody else can change it.
+    pub(super) fn implicit<T>(
+        self: &Arc<Self>,
+        file: &Arc<Inner>,
+        alone: bool,
+        grows: impl Fn(u64) -> bool,
+        call: impl FnOnce(&mut Running, u64) -> Result<T>,
+    ) -> Result<T> {
+        self.check_usable()?;
+        if let Some(epoch) = self.epoch(file) {
+            let mut epoch = epoch.write().unwrap();
+            let running = epoch.get_or_insert_with(|| Running::new(self.clone(), Sharing::Own).into_implicit());
+            let size = match running.find(file) {
+                Some(i) => running.seat().files[i].size,
+                None => file.size.load(Ordering::Acquire),
+            };
+            return call(running, size);
+        }
+        // Whoever makes the file grow keeps others from doing so until it is published, so that no gap can survive without
+        // what fills it. The group begins after that, and so has a higher sequence than what it builds on.
+        let _append = (alone || grows(file.size.load(Ordering::Acquire))).then(|| file.append.lock().unwrap());
+        let sharing = if alone { Sharing::Own } else { Sharing::Share };
+        let mut running = Running::new(self.clone(), sharing).into_implicit();
+        let result = call(&mut running, file.size.load(Ordering::Acquire))?;
+        running.commit()?;
+        Ok(result)
+    }
+
+    /// Commits the implicit group that `file` belongs to.
+    pub(super) fn sync_file(&self, file: &Inner) -> Result<()> {
+        self.check_usable()?;
+        self.epoch(file).map_or(Ok(()), commit_epoch)
+    }
+
+    /// The last handle of a file was closed.
+    pub(super) fn closed(&self, file: &Inner) {
+        let ends = match self.options.policy {
+            Policy::PerOp => false,
+            Policy::PerSync => true,
+            // Nobody is left who could sync.
+            Policy::Shared { .. } => self.handles.load(Ordering::Acquire) == 0,
+        };
+        if ends {
+            // Where this fails the store is poisoned, and every later call says so.
+            let _ = self.sync_file(file);
+        }
+    }
+
+    /// Commits all implicit groups.
+    pub(super) fn sync_all(&self) -> Result<()> {
+        self.check_usable()?;
+        commit_epoch(&self.shared)?;
+        self.files.all().iter().try_for_each(|file| commit_epoch(&file.epoch))
+    }
+}
+
+impl StoreInner {
+    /// Commits the shared group when its time has come. Called now and then in the background.
+    pub(super) fn commit_old_epoch(&self) {
+        let Policy::Shared { interval } = self.options.policy else { return };
+        let old = self.shared.read().unwrap().as_ref().is_some_and(|running| running.age() >= interval);
+        if old {
+            // An error poisons the store, and every later call says so.
+            let _ = commit_epoch(&self.shared);
+        }
+    }
+}
+
+fn commit_epoch(epoch: &Epoch) -> Result<()> {
+    let mut epoch = epoch.write().unwrap();
+    match epoch.take() {
+        Some(mut running) => running.commit(),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,183 @@
+//! What a running group wrote and has not published: a list while it is short, then a map of ranges that do not overlap.
+
+use std::collections::BTreeMap;
+
+/// Writes that a group keeps as a list.
+const FEW: usize = 32;
+
+/// Where the bytes of a private write are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In memory: number of the entry that was gathered, and a byte of its data.
+    Gathered(usize, u32),
+    /// Byte of the log.
+    Log(u64),
+}
+
+impl Place {
+    /// The place `bytes` further on.
+    pub fn after(self, bytes: u64) -> Self {
+        match self {
+            Place::Gathered(entry, at) => Place::Gathered(entry, at + bytes as u32),
+            Place::Log(position) => Place::Log(position + bytes),
+        }
+    }
+}
+
+/// A run of bytes that a group wrote to one of its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PrivateWrite {
+    /// Number of the file among the group's.
+    pub file: u32,
+    /// Number of bytes.
+    pub length: u32,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Where the first byte is.
+    pub place: Place,
+}
+
+impl PrivateWrite {
+    fn end(&self) -> u64 {
+        self.offset + u64::from(self.length)
+    }
+
+    /// The part of it that lies in `from..to`, if there is any.
+    fn cut(&self, from: u64, to: u64) -> Option<PrivateWrite> {
+        let (start, end) = (self.offset.max(from), self.end().min(to));
+        (start < end).then(|| PrivateWrite {
+            file: self.file,
+            length: (end - start) as u32,
+            offset: start,
+            place: self.place.after(start - self.offset),
+        })
+    }
+}
+
+/// The writes of one group. Later ones lie over earlier ones.
+#[derive(Default)]
+pub(crate) struct Overlay {
+    list: Vec<PrivateWrite>,
+    /// In use once there were more than a few; the list is empty then.
+    map: BTreeMap<(u32, u64), PrivateWrite>,
+}
+
+impl Overlay {
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.map.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.map.clear();
+    }
+
+    #[inline]
+    pub fn push(&mut self, write: PrivateWrite) {
+        if self.map.is_empty() && self.list.len() < FEW {
+            self.list.push(write);
+            return;
+        }
+        for write in std::mem::take(&mut self.list) {
+            self.insert(write);
+        }
+        self.insert(write);
+    }
+
+    fn insert(&mut self, write: PrivateWrite) {
+        self.remove(write.file, write.offset, write.end());
+        self.map.insert((write.file, write.offset), write);
+    }
+
+    /// Takes a range of a file out of the map.
+    fn remove(&mut self, file: u32, from: u64, to: u64) {
+        let before = self.map.range(..(file, from)).next_back().map(|(key, _)| *key).filter(|key| key.0 == file);
+        let inside = self.map.range((file, from)..(file, to)).map(|(key, _)| *key);
+        let keys: Vec<_> = before.into_iter().chain(inside).collect();
+        for key in keys {
+            let write = self.map.remove(&key).expect("it was just there");
+            for rest in [write.cut(0, from), write.cut(to, u64::MAX)].into_iter().flatten() {
+                self.map.insert((file, rest.offset), rest);
+            }
+        }
+    }
+
+    /// The file is `length` bytes long from now on.
+    pub fn cut(&mut self, file: u32, length: u64) {
+        self.list.retain_mut(|write| {
+            if write.file != file {
+                return true;
+            }
+            let kept = write.cut(0, length);
+            *write = kept.unwrap_or(*write);
+            kept.is_some()
+        });
+        self.remove(file, length, u64::MAX);
+    }
+
+    /// The writes to `from..to` of a file, cut to that range, in the order in which they lie over each other.
+    pub fn in_range(&self, file: u32, from: u64, to: u64) -> impl Iterator<Item = PrivateWrite> {
+        let before = self.map.range(..(file, from)).next_back().map(|(_, write)| write);
+        let inside = self.map.range((file, from)..(file, to.max(from))).map(|(_, write)| write);
+        let all = self.list.iter().chain(before).chain(inside);
+        all.filter(move |write| write.file == file).filter_map(move |write| write.cut(from, to))
+    }
+
+    /// All writes, in the order in which they lie over each other.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = &PrivateWrite> {
+        self.list.iter().chain(self.map.values())
+    }
+
+    /// What was gathered is in the log now, entry by entry at these places.
+    pub fn moved_to_log(&mut self, positions: &[u64]) {
+        for write in self.list.iter_mut().chain(self.map.values_mut()) {
+            if let Place::Gathered(entry, at) = write.place {
+                write.place = Place::Log(positions[entry] + u64::from(at));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against bytes painted one by one, few writes and many.
+        #[test]
+        fn as_if_painted(
+            steps in proptest::collection::vec((0u32..2, 0u64..200, 0u32..60, any::<bool>()), 1..120),
+            range in (0u64..260, 0u64..260),
+        ) {
+            let mut overlay = Overlay::default();
+            let mut painted = [[None; 300]; 2];
+            for (i, &(file, offset, length, cut)) in steps.iter().enumerate() {
+                if cut && i % 4 == 0 {
+                    overlay.cut(file, offset);
+                    painted[file as usize][offset as usize..].fill(None);
+                } else if length > 0 {
+                    overlay.push(PrivateWrite { file, length, offset, place: Place::Log(i as u64 * 1000) });
+                    for byte in 0..u64::from(length) {
+                        painted[file as usize][(offset + byte) as usize] = Some(i as u64 * 1000 + byte);
+                    }
+                }
+            }
+            let (from, to) = (range.0.min(range.1), range.0.max(range.1));
+            for file in 0..2u32 {
+                let mut seen = [None; 300];
+                for write in overlay.in_range(file, from, to) {
+                    let Place::Log(position) = write.place else { unreachable!() };
+                    for byte in 0..u64::from(write.length) {
+                        seen[(write.offset + byte) as usize] = Some(position + byte);
+                    }
+                }
+                for byte in 0..300u64 {
+                    let expected = if (from..to).contains(&byte) { painted[file as usize][byte as usize] } else { None };
+                    prop_assert_eq!(seen[byte as usize], expected, "file {} byte {}", file, byte);
+                }
+            }
+        }
+    }
+}

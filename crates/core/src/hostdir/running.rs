@@ -1,0 +1,544 @@
+//! A group that has not ended: where its updates are, what it sees, how it commits. Explicit groups are one of these, and so is every
+//! implicit one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::StoreInner;
+use super::file::File as Inner;
+use super::identity::Identity;
+use super::implicit::Policy;
+use super::lanes::Seat;
+use super::overlay::{Place, PrivateWrite};
+use super::published::{SPARE, Written};
+use super::table::{host_error, parent};
+use crate::error::{Error, Result};
+use crate::log::batch::{Gathered, Outcome, Request, record_bytes};
+use crate::log::lane::{AppendError, Lane};
+use crate::log::layout::EntryKind;
+use crate::site;
+use crate::sync::Ordering;
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+/// How a group uses files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// Alone: explicit groups, and calls that change a size.
+    Own,
+    /// Beside other calls.
+    Share,
+}
+
+/// A file that a group changes.
+pub(crate) struct Joined {
+    pub(super) inner: Arc<Inner>,
+    /// Size in bytes, as the group sees it.
+    pub(super) size: u64,
+    /// Committed bytes from here on do not count for the group.
+    limit: u64,
+    /// Whether the group created it.
+    pub(super) created: bool,
+    /// The announced tail for which the file was identified in this group's record; 0 if it was not.
+    identified_for: u64,
+}
+
+/// A group that has not ended.
+pub(crate) struct Running {
+    pub(super) store: Arc<StoreInner>,
+    pub(super) id: u64,
+    /// Its place in commit order, if it commits from a lane; see invariant 7 of the log.
+    sequence: u64,
+    sharing: Sharing,
+    /// Whether updates go to the lane of the seat; otherwise they are gathered in memory.
+    in_lane: bool,
+    /// Whether it holds calls outside of explicit groups.
+    implicit: bool,
+    /// When it began, where that matters.
+    began: Option<Instant>,
+    /// Gone when the group has ended.
+    seat: Option<Box<Seat>>,
+    /// By file number, once there are many.
+    by_number: Option<HashMap<u32, usize>>,
+}
+
+const MANY: usize = 8;
+
+impl Running {
+    pub(super) fn new(store: Arc<StoreInner>, sharing: Sharing) -> Self {
+        let (mut seat, pooled) = store.seats.take();
+        // All locked instructions come before the first store into the log, which they would wait for.
+        let id = store.log.take_sequence();
+        let in_lane = pooled && store.log.is_pmem();
+        if in_lane {
+            seat.lane.open(id);
+        }
+        Running {
+            store,
+            id,
+            sequence: id,
+            sharing,
+            in_lane,
+            implicit: false,
+            began: None,
+            seat: Some(seat),
+            by_number: None,
+        }
+    }
+
+    /// Makes it a group of calls outside of explicit groups.
+    pub(super) fn into_implicit(mut self) -> Self {
+        self.implicit = true;
+        self.began = matches!(self.store.options.policy, Policy::Shared { .. }).then(Instant::now);
+        self
+    }
+
+    /// How long ago an implicit group began.
+    pub(super) fn age(&self) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| Instant::now().saturating_duration_since(began))
+    }
+
+    #[inline]
+    pub(super) fn seat(&self) -> &Seat {
+        self.seat.as_ref().expect("the group has not ended")
+    }
+
+    #[inline]
+    fn seat_mut(&mut self) -> &mut Seat {
+        self.seat.as_mut().expect("the group has not ended")
+    }
+
+    #[inline]
+    pub(super) fn find(&self, inner: &Arc<Inner>) -> Option<usize> {
+        match &self.by_number {
+            Some(by_number) => by_number.get(&inner.number).copied(),
+            None => self.seat().files.iter().position(|file| Arc::ptr_eq(&file.inner, inner)),
+        }
+    }
+
+    /// The group's number for a file, given at its first change.
+    #[inline]
+    pub(super) fn join(&mut self, inner: &Arc<Inner>) -> Result<usize> {
+        if let Some(i) = self.find(inner) {
+            return Ok(i);
+        }
+        self.store.check_usable()?;
+        if !self.implicit {
+            self.store.sync_file(inner)?;
+        }
+        match self.sharing {
+            Sharing::Own => inner.own(self.id)?,
+            Sharing::Share => inner.share()?,
+        }
+        let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
+        if fresh && self.sharing == Sharing::Own && inner.is_clean() {
+            // Bystanders may have changed the file while the log held nothing of it.
+            if let Err(error) = inner.refresh() {
+                self.leave(inner);
+                return Err(error);
+            }
+        }
+        Ok(self.add(inner.clone(), false))
+    }
+
+    fn add(&mut self, inner: Arc<Inner>, created: bool) -> usize {
+        let size = inner.size.load(Ordering::Acquire);
+        if inner.last_sequence.load(Ordering::Acquire) > self.sequence {
+            self.sequence = self.store.log.take_sequence();
+        }
+        let number = inner.number;
+        let files = &mut self.seat.as_mut().expect("the group has not ended").files;
+        files.push(Joined { inner, size, limit: u64::MAX, created, identified_for: 0 });
+        let i = files.len() - 1;
+        if let Some(by_number) = &mut self.by_number {
+            by_number.insert(number, i);
+        } else if i == MANY {
+            self.by_number = Some(files.iter().enumerate().map(|(i, file)| (file.inner.number, i)).collect());
+        }
+        i
+    }
+
+    fn leave(&self, inner: &Inner) {
+        match self.sharing {
+            Sharing::Own => inner.disown(self.id),
+            Sharing::Share => inner.unshare(),
+        }
+    }
+
+    pub(super) fn create(&mut self, path: Vec<u8>, mode: u32) -> Result<Arc<Inner>> {
+        let store = self.store.clone();
+        store.check_usable()?;
+        if mode & !0o7777 != 0 {
+            return Err(Error::invalid(format!("mode {mode:o}: it takes permission bits")));
+        }
+        store.checkpointer.claim_name(&path, self.id)?;
+        let made = self.create_claimed(&store, &path, mode);
+        let inner = made.inspect_err(|_| store.checkpointer.release_name(&path))?;
+        self.add(inner.clone(), true);
+        let identity = Identity { mode, ..inner.identity(true) };
+        self.entry(EntryKind::Create, inner.id, 0, &identity.to_bytes())?;
+        Ok(inner)
+    }
+
+    fn create_claimed(&self, store: &StoreInner, path: &[u8], mode: u32) -> Result<Arc<Inner>> {
+        match store.host.stat(path) {
+            Ok(_) => return Err(Error::Exists(String::from_utf8_lossy(path).into_owned())),
+            Err(error) if error.errno == rustix::io::Errno::NOENT => {}
+            Err(error) => return Err(host_error(error, path)),
+        }
+        let home = store.host.create_unnamed(site::CREATE_FILE, parent(path), mode).map_err(|e| host_error(e, path))?;
+        let inner = store.add_home(path, home)?;
+        inner.own(self.id)?;
+        Ok(inner)
+    }
+
+    /// Tells the log which host file a created file is now that it was made again.
+    pub(super) fn identify_again(&mut self, inner: &Arc<Inner>) -> Result<()> {
+        let i = self.join(inner)?;
+        self.entry(EntryKind::Identify, inner.id, 0, &inner.identity(true).to_bytes())?;
+        let announced = self.store.log.announced_tail();
+        self.seat_mut().files[i].identified_for = announced;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn write(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Error::invalid("a write beyond the largest offset"));
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let i = self.join(inner)?;
+        self.store.index.prefetch_slots(inner, offset, data.len() as u64);
+        let mut done = 0;
+        while done < data.len() {
+            let take = self.fit(data.len() - done)?;
+            let at = offset + done as u64;
+            let place = self.entry(EntryKind::Write, inner.id, at, &data[done..done + take])?;
+            self.seat_mut().writes.push(PrivateWrite { file: i as u32, length: take as u32, offset: at, place });
+            done += take;
+        }
+        let file = &mut self.seat_mut().files[i];
+        file.size = file.size.max(offset + data.len() as u64);
+        Ok(())
+    }
+
+    pub(super) fn set_len(&mut self, inner: &Arc<Inner>, length: u64) -> Result<()> {
+        if length > i64::MAX as u64 {
+            return Err(Error::invalid("a length beyond the largest offset"));
+        }
+        let i = self.join(inner)?;
+        self.entry(EntryKind::Truncate, inner.id, length, &[])?;
+        let seat = self.seat_mut();
+        let file = &mut seat.files[i];
+        if length < file.size {
+            file.limit = file.limit.min(length);
+            seat.writes.cut(i as u32, length);
+        }
+        file.size = length;
+        Ok(())
+    }
+
+    pub(super) fn read(&self, inner: &Arc<Inner>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.store.check_usable()?;
+        let Some(i) = self.find(inner) else {
+            return if self.implicit {
+                inner.read(&self.store, offset, buf)
+            } else {
+                self.store.read_visible(inner, offset, buf)
+            };
+        };
+        let file = &self.seat().files[i];
+        let length = buf.len().min(file.size.saturating_sub(offset) as usize);
+        let buf = &mut buf[..length];
+        inner.read_within(&self.store, offset, buf, file.limit)?;
+        for write in self.seat().writes.in_range(i as u32, offset, offset + length as u64) {
+            let part = &mut buf[(write.offset - offset) as usize..][..write.length as usize];
+            match write.place {
+                Place::Log(position) => self.store.log.read_payload(position, part)?,
+                Place::Gathered(entry, at) => {
+                    part.copy_from_slice(&self.seat().gathered[entry].data[at as usize..][..part.len()]);
+                }
+            }
+        }
+        Ok(length)
+    }
+
+    /// How many of `wanted` bytes the next entry can take; what was gathered moves to the log where it grows too large.
+    #[inline]
+    fn fit(&mut self, wanted: usize) -> Result<usize> {
+        if !self.in_lane {
+            if self.seat().gathered_bytes + wanted as u64 <= self.store.gather_limit() {
+                return Ok(wanted);
+            }
+            self.spill()?;
+        }
+        let (room, capacity) = (self.seat().lane.room().unwrap_or(0), self.store.log.record_capacity());
+        // Rather a piece here than a segment left half empty, but no crumbs.
+        let take = if room >= wanted as u64 || room >= capacity / 32 { room } else { capacity };
+        Ok(take.min(wanted as u64) as usize)
+    }
+
+    /// Appends one entry to wherever the group is.
+    #[inline]
+    fn entry(&mut self, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<Place> {
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        if self.in_lane {
+            return self.store.append(&mut seat.lane, kind, file, offset, data).map(Place::Log);
+        }
+        seat.gathered_bytes += data.len() as u64 + 64;
+        seat.gathered.push(Gathered { kind, file, offset, data: Arc::from(data) });
+        Ok(Place::Gathered(seat.gathered.len() - 1, 0))
+    }
+
+    /// Moves what was gathered to the lane.
+    #[cold]
+    fn spill(&mut self) -> Result<()> {
+        let store = self.store.clone();
+        let id = self.id;
+        let seat = self.seat_mut();
+        if store.log.is_pmem() && !seat.lane_is_borrowed {
+            seat.lane = store.seats.borrow_lane();
+            seat.lane_is_borrowed = true;
+        }
+        // A lane's records are in the order of their sequences.
+        let sequence = store.log.take_sequence();
+        seat.lane.open(id);
+        let mut positions = Vec::with_capacity(seat.gathered.len());
+        for entry in &seat.gathered {
+            match store.append(&mut seat.lane, entry.kind, entry.file, entry.offset, &entry.data) {
+                Ok(position) => positions.push(position),
+                Err(error) => {
+                    seat.lane.abort(&store.log)?;
+                    return Err(error);
+                }
+            }
+        }
+        seat.writes.moved_to_log(&positions);
+        seat.gathered.clear();
+        seat.gathered_bytes = 0;
+        self.in_lane = true;
+        self.sequence = sequence;
+        Ok(())
+    }
+
+    /// See [`Group::commit`].
+    pub(super) fn commit(&mut self) -> Result<()> {
+        self.store.check_usable()?;
+        let seat = self.seat();
+        if seat.gathered.is_empty() && seat.lane.is_clean() {
+            self.abort();
+            return Ok(());
+        }
+        if self.store.log.is_pmem() && !self.in_lane {
+            self.spill()?;
+        }
+        loop {
+            let announced = self.identify()?;
+            let committed = if self.store.log.is_pmem() {
+                self.commit_lane(announced)
+            } else {
+                if !self.in_lane {
+                    let bytes = record_bytes(&self.seat().gathered, self.store.log.block());
+                    if bytes > self.store.log.record_capacity() {
+                        self.spill()?;
+                    }
+                }
+                self.commit_batch(announced)
+            };
+            match committed {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return Err(self.store.poison(&error)),
+            }
+        }
+    }
+
+    /// Tells in the log which host files the group's numbers stand for, where no group above the announced tail does
+    /// (invariant 4). Returns the tail that was announced.
+    #[inline]
+    fn identify(&mut self) -> Result<u64> {
+        let announced = self.store.log.announced_tail();
+        for i in 0..self.seat().files.len() {
+            let file = &self.seat().files[i];
+            let known = file.created
+                || file.identified_for == announced
+                || file.inner.identified.load(Ordering::Acquire) >= announced;
+            if !known {
+                let identity = file.inner.identity(self.store.checkpointer.is_running());
+                let id = file.inner.id;
+                self.entry(EntryKind::Identify, id, 0, &identity.to_bytes())?;
+                self.seat_mut().files[i].identified_for = announced;
+            }
+        }
+        Ok(announced)
+    }
+
+    /// `Ok(false)`: a checkpoint was announced meanwhile; identify again.
+    #[inline]
+    fn commit_lane(&mut self, announced: u64) -> Result<bool> {
+        let store = &*self.store;
+        if self.sequence < announced {
+            self.sequence = store.log.take_sequence();
+        }
+        let sequence = self.sequence;
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        let in_flight = store.log.in_flight();
+        let slot = match seat.place {
+            Some(own) => {
+                in_flight.enter_own(own, sequence);
+                own
+            }
+            None => in_flight.enter(sequence),
+        };
+        if store.log.announced_tail() != announced {
+            in_flight.leave(slot);
+            return Ok(false);
+        }
+        let Seat { lane, files, writes, spare, .. } = &mut **seat;
+        lane.commit(&store.log, sequence, || {
+            for write in writes.iter().take(4) {
+                store.index.prefetch_versions(&files[write.file as usize].inner, write.offset, write.length.into());
+            }
+            spare.last().inspect(|number| store.index.arena.prefetch(**number));
+        })?;
+        publish(store, seat, self.sharing, sequence, &[]);
+        seat.lane.finish(&store.log, sequence);
+        in_flight.leave(slot);
+        self.end();
+        Ok(true)
+    }
+
+    /// `Ok(false)`: a checkpoint was announced meanwhile; identify again.
+    fn commit_batch(&mut self, announced: u64) -> Result<bool> {
+        let store = self.store.clone();
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        let mut parts = 0;
+        if self.in_lane {
+            parts = seat.lane.close(&store.log)?;
+            store.log.region().fence(site::SPILL_SYNC)?;
+            store.log.count_barrier();
+        }
+        let entries = std::mem::take(&mut seat.gathered);
+        let kept: Vec<Arc<[u8]>> = entries.iter().map(|entry| entry.data.clone()).collect();
+        let request = Request { group: self.id, entries, parts, announced };
+        match store.batch.commit(&store.log, request, || store.make_room())? {
+            Outcome::Announced(request) => {
+                seat.gathered = request.entries;
+                Ok(false)
+            }
+            Outcome::Committed(sequence, ticket) => {
+                let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
+                publish(&store, seat, self.sharing, sequence, &positions);
+                seat.lane.retire(&store.log, sequence);
+                self.end();
+                drop(ticket);
+                Ok(true)
+            }
+        }
+    }
+
+    /// The group has been published, or undone: gives up its files and its seat.
+    #[inline]
+    fn end(&mut self) {
+        let Some(mut seat) = self.seat.take() else { return };
+        for file in seat.files.drain(..) {
+            self.leave(&file.inner);
+        }
+        seat.writes.clear();
+        seat.gathered.clear();
+        seat.gathered_bytes = 0;
+        if seat.lane_is_borrowed {
+            seat.lane_is_borrowed = false;
+            let lane = std::mem::replace(&mut seat.lane, Lane::new(0));
+            self.store.seats.return_lane(lane);
+        }
+        self.store.seats.give_back(seat);
+    }
+
+    fn abort(&mut self) {
+        let Some(seat) = self.seat.as_mut() else { return };
+        for file in seat.files.iter().filter(|file| file.created) {
+            self.store.checkpointer.release_name(&file.inner.path);
+        }
+        if let Err(error) = seat.lane.abort(&self.store.log) {
+            self.store.poison(&error);
+        }
+        if !self.store.log.is_pmem() {
+            // Whatever it spilled is not gone on with.
+            seat.lane.leave(&self.store.log);
+        }
+        self.end();
+    }
+}
+
+/// Makes a committed group visible. `kept` are the places in memory of what was gathered.
+#[inline]
+fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64, kept: &[u64]) {
+    let Seat { files, writes, spare, freed, dirty, .. } = seat;
+    for file in files.iter().filter(|file| file.limit != u64::MAX) {
+        file.inner.publish_truncate(&store.index, file.limit, freed);
+    }
+    for write in writes.iter() {
+        let position = match write.place {
+            Place::Log(position) => position,
+            Place::Gathered(entry, at) => kept[entry] + u64::from(at),
+        };
+        let written = Written { offset: write.offset, length: u64::from(write.length), position, stamp: sequence };
+        store.index.publish(&files[write.file as usize].inner, written, sharing == Sharing::Own, spare, freed, dirty);
+    }
+    for (i, file) in files.iter().enumerate() {
+        let inner = &*file.inner;
+        match sharing {
+            Sharing::Own => inner.publish_size(&store.index, |_| file.size),
+            Sharing::Share => {
+                let mine = writes.iter().filter(|write| write.file as usize == i);
+                let end = mine.map(|write| write.offset + u64::from(write.length)).max().unwrap_or(0);
+                inner.publish_size(&store.index, |size| size.max(end));
+            }
+        }
+        match sharing {
+            Sharing::Own => inner.last_sequence.store(sequence, Ordering::Release),
+            Sharing::Share => {
+                inner.last_sequence.fetch_max(sequence, Ordering::AcqRel);
+            }
+        }
+        if file.created || file.identified_for != 0 {
+            inner.identified.fetch_max(sequence, Ordering::AcqRel);
+        }
+        if file.created {
+            store.checkpointer.add_created(&store.host, file.inner.clone(), sequence);
+        }
+    }
+    store.index.dirty.append(dirty);
+    spare.append(freed);
+    if spare.len() > 4 * SPARE {
+        let mut surplus = spare.split_off(SPARE);
+        store.index.arena.give_back(&mut surplus);
+    }
+}
+
+impl StoreInner {
+    /// Bytes that a group gathers before it spills: its record must fit into a segment.
+    fn gather_limit(&self) -> u64 {
+        self.options.gather_bytes.min(self.log.record_capacity() / 2)
+    }
+
+    /// Appends an entry to a lane; makes room where there is none.
+    #[inline]
+    fn append(&self, lane: &mut Lane, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
+        loop {
+            match lane.reserve(&self.log, data.len() as u64) {
+                Ok(()) => return lane.append(&self.log, kind, file, offset, data).map_err(|error| self.poison(&error)),
+                Err(AppendError::NeedRoom) => self.make_room()?,
+                Err(AppendError::Failed(error)) => return Err(self.poison(&error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Stores over real directories: making, opening, owning, paths, and what bystanders see.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use wholly::{Error, Options, Store};
+use wholly_media::host::{HostMedium, HostOptions};
+
+/// A directory that is removed with the value.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(parent: &Path, name: &str) -> Self {
+        let path = parent.join(format!("wholly-test-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Dir(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a test on emulated persistent memory and on the disk that temporary files are on.
+fn on_media(name: &str, test: impl Fn(&Path, HostMedium)) {
+    for (parent, medium) in [(Path::new("/dev/shm"), HostMedium::Pmem), (&*std::env::temp_dir(), HostMedium::Disk)] {
+        let dir = Dir::new(parent, name);
+        test(&dir.0, medium);
+    }
+}
+
+fn open(dir: &Path, medium: HostMedium) -> wholly::Result<Store> {
+    Store::open_with(dir, Options::default(), HostOptions { medium, ..HostOptions::default() })
+}
+
+fn init(dir: &Path, medium: HostMedium) -> wholly::Result<()> {
+    Store::init_with(dir, &Options::default(), HostOptions { medium, ..HostOptions::default() })
+}
+
+#[test]
+fn a_group_goes_home_when_the_store_is_closed() {
+    on_media("close", |dir, medium| {
+        std::fs::write(dir.join("old"), "old content").unwrap();
+        std::fs::create_dir(dir.join("sub")).unwrap();
+        init(dir, medium).unwrap();
+        let store = open(dir, medium).unwrap();
+        let mut group = store.begin();
+        let old = group.open_file("old").unwrap();
+        let new = group.create("sub/new", 0o640).unwrap();
+        group.write_at(&old, 0, b"NEW").unwrap();
+        group.append(&new, b"created").unwrap();
+        assert!(!dir.join("sub/new").exists(), "nobody sees it before it commits");
+        group.commit().unwrap();
+        drop((old, new));
+        store.close().unwrap();
+        assert_eq!(std::fs::read(dir.join("old")).unwrap(), b"NEW content");
+        assert_eq!(std::fs::read(dir.join("sub/new")).unwrap(), b"created");
+        assert_eq!(dir.join("sub/new").metadata().unwrap().permissions().mode() & 0o7777, 0o640);
+        assert_eq!(dir.join(".wholly").metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+    });
+}
+
+#[test]
+fn what_is_committed_survives_without_a_close() {
+    on_media("reopen", |dir, medium| {
+        std::fs::write(dir.join("a"), vec![0; 10_000]).unwrap();
+        init(dir, medium).unwrap();
+        for round in 1..=20u8 {
+            let store = open(dir, medium).unwrap();
+            let file = store.open_file("a").unwrap();
+            let mut byte = [0];
+            file.read_at(9_999, &mut byte).unwrap();
+            assert_eq!(byte[0], round - 1);
+            let mut group = store.begin();
+            group.write_at(&file, 0, &[round; 10_000]).unwrap();
+            group.commit().unwrap();
+            let mut undone = store.begin();
+            undone.write_at(&file, 0, &[99; 10_000]).unwrap();
+            drop(undone);
+        }
+    });
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    on_media("errors", |dir, medium| {
+        assert!(matches!(open(dir, medium), Err(Error::NotAStore(_))));
+        init(dir, medium).unwrap();
+        assert!(matches!(init(dir, medium), Err(Error::AlreadyAStore(_))));
+        let store = open(dir, medium).unwrap();
+        let Err(Error::Busy(_, owner)) = open(dir, medium) else { panic!("two owners") };
+        assert!(owner.contains(&std::process::id().to_string()), "{owner}");
+        assert!(matches!(store.open_file("missing"), Err(Error::NotFound(_))));
+        for path in ["", ".", "..", "a/../../b", "/etc/passwd", ".wholly/log", "./.wholly/log"] {
+            assert!(matches!(store.open_file(path), Err(Error::Invalid(_))), "{path:?}");
+            assert!(matches!(store.begin().create(path, 0o600), Err(Error::Invalid(_))), "{path:?}");
+        }
+        assert!(matches!(store.begin().create("no/such/dir", 0o600), Err(Error::NotFound(_))));
+        std::fs::create_dir(dir.join("folder")).unwrap();
+        assert!(store.open_file("folder").is_err());
+        std::fs::write(dir.join("file"), "x").unwrap();
+        assert!(matches!(store.begin().create("file", 0o600), Err(Error::Exists(_))));
+    });
+}
+
+#[test]
+fn symbolic_links_lead_nowhere_else() {
+    on_media("links", |dir, medium| {
+        std::fs::write(dir.join("inside"), "inside").unwrap();
+        symlink("inside", dir.join("good")).unwrap();
+        symlink("/etc/hostname", dir.join("absolute")).unwrap();
+        symlink("../..", dir.join("up")).unwrap();
+        symlink(".wholly/log", dir.join("own")).unwrap();
+        init(dir, medium).unwrap();
+        let store = open(dir, medium).unwrap();
+        let file = store.open_file("good").unwrap();
+        file.write_at(0, b"IN").unwrap();
+        let other_name = store.open_file("inside").unwrap();
+        let mut bytes = [0; 6];
+        assert_eq!(other_name.read_at(0, &mut bytes).unwrap(), 6);
+        assert_eq!(&bytes, b"INside");
+        for path in ["absolute", "up/etc/hostname", "own"] {
+            assert!(store.open_file(path).is_err(), "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_file_belongs_to_one_group_at_a_time() {
+    on_media("claims", |dir, medium| {
+        std::fs::write(dir.join("a"), "aaaa").unwrap();
+        init(dir, medium).unwrap();
+        let store = open(dir, medium).unwrap();
+        let file = store.open_file("a").unwrap();
+        let mut first = store.begin();
+        first.write_at(&file, 0, b"1").unwrap();
+        let mut second = store.begin();
+        assert!(matches!(second.write_at(&file, 0, b"2"), Err(Error::Busy(..))));
+        assert!(matches!(file.write_at(0, b"3"), Err(Error::Busy(..))));
+        let mut byte = [0];
+        file.read_at(0, &mut byte).unwrap();
+        assert_eq!(&byte, b"a", "others read the committed version");
+        first.create("name", 0o600).unwrap();
+        assert!(matches!(second.create("name", 0o600), Err(Error::Busy(..))));
+        first.abort();
+        second.write_at(&file, 0, b"2").unwrap();
+        second.create("name", 0o600).unwrap();
+        second.commit().unwrap();
+        file.read_at(0, &mut byte).unwrap();
+        assert_eq!(&byte, b"2");
+        assert!(dir.join("name").exists());
+    });
+}
+
+#[test]
+fn a_bystanders_change_is_not_overwritten() {
+    on_media("bystander", |dir, medium| {
+        std::fs::write(dir.join("a"), "original").unwrap();
+        init(dir, medium).unwrap();
+        let store = open(dir, medium).unwrap();
+        let file = store.open_file("a").unwrap();
+        file.write_at(0, b"ours").unwrap();
+        std::fs::write(dir.join("a"), "theirs, and longer").unwrap();
+        let Err(Error::Conflict { path, .. }) = store.checkpoint() else { panic!("overwritten") };
+        assert_eq!(path, "a");
+        assert_eq!(std::fs::read(dir.join("a")).unwrap(), b"theirs, and longer");
+        let mut bytes = [0; 4];
+        file.read_at(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"ours", "the store's version is kept");
+    });
+}
+
+#[test]
+fn a_file_larger_than_the_log_goes_through_one_group() {
+    on_media("large", |dir, medium| {
+        init(dir, medium).unwrap();
+        let options = Options { log_max_bytes: 4 << 20, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        let store = Store::open_with(dir, options, host).unwrap();
+        let data: Vec<u8> = (0..20u32 << 20).map(|i| (i * 7 / 3) as u8).collect();
+        let mut group = store.begin();
+        let file = group.create("large", 0o600).unwrap();
+        for (i, piece) in data.chunks(777_777).enumerate() {
+            group.write_at(&file, i as u64 * 777_777, piece).unwrap();
+        }
+        let mut read = vec![0; data.len()];
+        assert_eq!(group.read_at(&file, 0, &mut read).unwrap(), data.len());
+        assert!(read == data, "in the group");
+        group.commit().unwrap();
+        drop(file);
+        store.close().unwrap();
+        assert!(std::fs::read(dir.join("large")).unwrap() == data, "at home");
+        assert!(dir.join(".wholly/log").metadata().unwrap().len() < 4 << 20, "the log is small again");
+    });
+}

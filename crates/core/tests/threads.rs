@@ -1,0 +1,257 @@
+//! Threads on one store, with the checkpoint in the background and a log so small that it is always full.
+
+use std::path::{Path, PathBuf};
+
+use wholly::{Error, Options, Store};
+use wholly_media::host::{HostMedium, HostOptions};
+
+const THREADS: u64 = 4;
+
+/// A small generator of numbers: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+struct Rig {
+    dir: PathBuf,
+    host: HostOptions,
+}
+
+impl Rig {
+    fn new(name: &str, parent: &Path, medium: HostMedium) -> Self {
+        let dir = parent.join(format!("wholly-threads-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).unwrap();
+        let host = HostOptions { medium, ..HostOptions::default() };
+        Store::init_with(&dir, &Self::options(), host.clone()).unwrap();
+        Rig { dir, host }
+    }
+
+    fn options() -> Options {
+        Options { segment_bytes: 64 << 10, log_min_bytes: 256 << 10, log_max_bytes: 512 << 10, ..Options::default() }
+    }
+
+    fn open(&self) -> Store {
+        Store::open_with(&self.dir, Self::options(), self.host.clone()).unwrap()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn on_media(name: &str, rounds: (u64, u64), test: impl Fn(&Rig, u64)) {
+    test(&Rig::new(name, Path::new("/dev/shm"), HostMedium::Pmem), rounds.0);
+    test(&Rig::new(name, &std::env::temp_dir(), HostMedium::Disk), rounds.1);
+}
+
+/// Each thread has a file and a copy of it in memory, and now and then a group over its own and its neighbour's file, which
+/// may be busy.
+#[test]
+fn groups_on_files_of_their_own() {
+    const BYTES: u64 = 100_000;
+    on_media("own", (3000, 150), |rig, rounds| {
+        for n in 0..THREADS {
+            std::fs::write(rig.dir.join(n.to_string()), vec![0; BYTES as usize]).unwrap();
+        }
+        let store = rig.open();
+        let contents: Vec<Vec<u8>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|n| {
+                    let store = store.clone();
+                    scope.spawn(move || {
+                        let mut random = Random(n);
+                        let file = store.open_file(n.to_string()).unwrap();
+                        let mut content = vec![0u8; BYTES as usize];
+                        for round in 0..rounds {
+                            let mut group = store.begin();
+                            let mut next = content.clone();
+                            for _ in 0..1 + random.below(4) {
+                                let offset = random.below(BYTES - 20_000) as usize;
+                                let length = 1 + random.below(if round % 64 == 0 { 20_000 } else { 300 }) as usize;
+                                let byte = round as u8 ^ n as u8;
+                                group.write_at(&file, offset as u64, &vec![byte; length]).unwrap();
+                                next[offset..offset + length].fill(byte);
+                            }
+                            if random.below(4) > 0 {
+                                group.commit().unwrap();
+                                content = next;
+                            } else {
+                                group.abort();
+                            }
+                            let offset = random.below(BYTES - 5000) as usize;
+                            let mut read = vec![0; 5000];
+                            file.read_at(offset as u64, &mut read).unwrap();
+                            assert!(read == content[offset..offset + 5000], "thread {n}, round {round}");
+                        }
+                        content
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        drop(store);
+        let store = rig.open();
+        for (n, content) in contents.iter().enumerate() {
+            let mut read = vec![0; BYTES as usize];
+            store.open_file(n.to_string()).unwrap().read_at(0, &mut read).unwrap();
+            assert!(&read == content, "thread {n}, after recovery");
+        }
+        store.close().unwrap();
+        for (n, content) in contents.iter().enumerate() {
+            assert!(&std::fs::read(rig.dir.join(n.to_string())).unwrap() == content, "thread {n}, at home");
+        }
+    });
+}
+
+/// Implicit calls of all threads append to one file and overwrite one block: no record is lost or torn, and none lies over another.
+#[test]
+fn calls_on_one_file() {
+    const RECORD: usize = 100;
+    on_media("one", (2000, 100), |rig, rounds| {
+        std::fs::write(rig.dir.join("block"), [0; 4096]).unwrap();
+        let store = rig.open();
+        let list = store.create_file("list", 0o600).unwrap();
+        let block = store.open_file("block").unwrap();
+        let places: Vec<Vec<u64>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|n| {
+                    let (list, block) = (list.clone(), block.clone());
+                    scope.spawn(move || {
+                        (0..rounds)
+                            .map(|round| {
+                                block.write_at(0, &[n as u8 + 1; 4096]).unwrap();
+                                let mut read = [0; 4096];
+                                block.read_at(0, &mut read).unwrap();
+                                assert!(read.iter().all(|&byte| byte == read[0]), "a torn block");
+                                list.append(&record(n, round)).unwrap()
+                            })
+                            .collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(list.len(), THREADS * rounds * RECORD as u64);
+        drop((list, block, store));
+        let store = rig.open();
+        let list = store.open_file("list").unwrap();
+        for (n, places) in places.iter().enumerate() {
+            assert!(places.is_sorted());
+            for (round, &place) in places.iter().enumerate() {
+                let mut read = [0; RECORD];
+                list.read_at(place, &mut read).unwrap();
+                assert!(read == record(n as u64, round as u64), "thread {n}, round {round}");
+            }
+        }
+    });
+
+    fn record(n: u64, round: u64) -> [u8; RECORD] {
+        let mut record = [n as u8; RECORD];
+        record[..8].copy_from_slice(&round.to_le_bytes());
+        record
+    }
+}
+
+/// More running groups than there are lanes, all on one thread, begun and ended in different orders.
+#[test]
+fn many_running_groups() {
+    on_media("many", (20, 5), |rig, rounds| {
+        const GROUPS: usize = 40;
+        for n in 0..GROUPS {
+            std::fs::write(rig.dir.join(n.to_string()), [0; 5000]).unwrap();
+        }
+        let store = rig.open();
+        let files: Vec<_> = (0..GROUPS).map(|n| store.open_file(n.to_string()).unwrap()).collect();
+        let mut random = Random(7);
+        let mut values = [0u8; GROUPS];
+        for round in 0..rounds {
+            let mut groups: Vec<_> = (0..GROUPS).map(|n| Some((n, store.begin()))).collect();
+            for _ in 0..GROUPS * 4 {
+                let n = random.below(GROUPS as u64) as usize;
+                let (_, group) = groups[n].as_mut().unwrap();
+                group.write_at(&files[n], 0, &[round as u8 + 1; 5000]).unwrap();
+                let other = (n + 1) % GROUPS;
+                if group.len(&files[other]) != 5000 {
+                    panic!("sizes do not change");
+                }
+            }
+            while let Some(left) = (!groups.is_empty()).then_some(groups.len()) {
+                let (n, group) = groups.swap_remove(random.below(left as u64) as usize).unwrap();
+                let mut byte = [0];
+                group.read_at(&files[n], 4999, &mut byte).unwrap();
+                if random.below(3) > 0 {
+                    group.commit().unwrap();
+                    values[n] = byte[0];
+                }
+                files[n].read_at(4999, &mut byte).unwrap();
+                assert_eq!(byte[0], values[n]);
+            }
+        }
+        drop((files, store));
+        let store = rig.open();
+        for (n, value) in values.iter().enumerate() {
+            let mut bytes = [0; 5000];
+            store.open_file(n.to_string()).unwrap().read_at(0, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|byte| byte == value), "file {n}");
+        }
+    });
+}
+
+/// Two groups want the same two files: one gets `Busy`, and nothing hangs.
+#[test]
+fn groups_that_want_the_same_files() {
+    on_media("same", (2000, 100), |rig, rounds| {
+        for name in ["a", "b"] {
+            std::fs::write(rig.dir.join(name), 0u64.to_le_bytes()).unwrap();
+        }
+        let store = rig.open();
+        let done: u64 = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|n| {
+                    let store = store.clone();
+                    scope.spawn(move || {
+                        let (a, b) = (store.open_file("a").unwrap(), store.open_file("b").unwrap());
+                        let mut done = 0;
+                        for _ in 0..rounds {
+                            let mut group = store.begin();
+                            let order = if n % 2 == 0 { [&a, &b] } else { [&b, &a] };
+                            let added = order.into_iter().try_for_each(|file| group.add(file));
+                            match added {
+                                Ok(()) => {}
+                                Err(Error::Busy(..)) => continue,
+                                Err(error) => panic!("{error}"),
+                            }
+                            let mut value = [0; 8];
+                            group.read_at(&a, 0, &mut value).unwrap();
+                            let next = (u64::from_le_bytes(value) + 1).to_le_bytes();
+                            group.write_at(&a, 0, &next).unwrap();
+                            group.write_at(&b, 0, &next).unwrap();
+                            group.commit().unwrap();
+                            done += 1;
+                        }
+                        done
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        drop(store);
+        let store = rig.open();
+        for name in ["a", "b"] {
+            let mut value = [0; 8];
+            store.open_file(name).unwrap().read_at(0, &mut value).unwrap();
+            assert_eq!(u64::from_le_bytes(value), done);
+        }
+    });
+}

@@ -1,0 +1,386 @@
+//! The workloads by name: hand-written ones, each for what it covers, and drawn ones.
+
+use std::time::Duration;
+
+use wholly::Policy;
+
+use crate::workload::{NAMES, Op, Step, Workload, mix};
+
+fn write(file: usize, offset: u64, length: usize) -> Op {
+    Op::Write { file, offset, length }
+}
+
+fn append(file: usize, length: usize) -> Op {
+    Op::Append { file, length }
+}
+
+fn set_len(file: usize, length: u64) -> Op {
+    Op::SetLen { file, length }
+}
+
+fn commit(ops: impl Into<Vec<Op>>) -> Step {
+    Step::Group { ops: ops.into(), commit: true }
+}
+
+fn abort(ops: impl Into<Vec<Op>>) -> Step {
+    Step::Group { ops: ops.into(), commit: false }
+}
+
+const KILL: Step = Step::Reopen { close: false };
+const CLOSE: Step = Step::Reopen { close: true };
+
+fn named(
+    name: &str,
+    about: &'static str,
+    (min_segments, max_segments): (u32, u32),
+    steps: impl Into<Vec<Step>>,
+) -> Workload {
+    Workload {
+        name: name.into(),
+        about,
+        min_segments,
+        max_segments,
+        gather_bytes: 6000,
+        policy: Policy::PerOp,
+        steps: steps.into(),
+    }
+}
+
+/// The policy `shared`, without a timer.
+const SHARED: Policy = Policy::Shared { interval: Duration::MAX };
+
+fn under(policy: Policy, workload: Workload) -> Workload {
+    Workload { policy, ..workload }
+}
+
+fn epochs() -> [Step; 13] {
+    use Step::{Call, Checkpoint, Sync};
+    [
+        Call(write(0, 100, 20)),
+        Call(append(1, 30)),
+        Call(write(0, 110, 30)),
+        Sync(0),
+        Call(set_len(0, 115)),
+        commit([write(0, 3, 5), append(1, 7)]),
+        Call(append(0, 16)),
+        Checkpoint,
+        Call(append(1, 90)),
+        KILL,
+        Call(write(1, 0, 3000)),
+        Call(write(1, 2000, 3000)),
+        Sync(1),
+    ]
+}
+
+/// The hand-written workloads.
+pub fn all() -> Vec<Workload> {
+    use Step::{Call, Checkpoint};
+    vec![
+        named(
+            "small-commit",
+            "one record of one line, then one that overlaps it",
+            (4, 8),
+            [commit([write(0, 100, 8)]), commit([write(0, 104, 16)])],
+        ),
+        named(
+            "two-files",
+            "a group over two files, aligned and not, one of which grows",
+            (4, 8),
+            [
+                commit([write(0, 96, 40), write(1, 0, 24)]),
+                commit([write(1, 17, 30), write(0, 4090, 13)]),
+                Checkpoint,
+                commit([write(0, 100, 3), append(1, 5)]),
+            ],
+        ),
+        named(
+            "multi-part",
+            "groups that fill several segments: parts, fence, commit record; then a small one",
+            (4, 8),
+            [commit([write(0, 0, 4096), write(1, 10, 5000)]), commit([write(0, 4000, 200)]), Checkpoint],
+        ),
+        named(
+            "overlap",
+            "versions of a block over each other, older ones hidden, then home, then more",
+            (4, 8),
+            [
+                commit([write(0, 0, 300)]),
+                commit([write(0, 100, 300), write(0, 50, 60)]),
+                commit([write(0, 350, 20)]),
+                Checkpoint,
+                commit([write(0, 90, 30)]),
+                commit([write(0, 80, 20), write(0, 85, 30)]),
+                Checkpoint,
+            ],
+        ),
+        named(
+            "truncate-extend",
+            "bytes that were cut never come back when the file grows again",
+            (4, 8),
+            [
+                commit([write(0, 4000, 700)]),
+                commit([set_len(0, 100), set_len(0, 4200)]),
+                Checkpoint,
+                commit([set_len(0, 64), write(0, 4100, 20)]),
+                commit([set_len(0, 50)]),
+                commit([set_len(0, 4097)]),
+                Checkpoint,
+                KILL,
+                commit([set_len(0, 0), append(0, 10)]),
+            ],
+        ),
+        named(
+            "create-write",
+            "files that come with their group, in two directories, and are written again",
+            (4, 8),
+            [
+                commit([Op::Create(2), write(2, 0, 40)]),
+                commit([Op::Create(3), append(3, 70), write(0, 8, 8)]),
+                commit([append(2, 9)]),
+                Checkpoint,
+                commit([write(2, 4, 50), append(3, 3)]),
+                abort([Op::Create(4), append(4, 30)]),
+                commit([Op::Create(4)]),
+            ],
+        ),
+        named(
+            "create-kill",
+            "created files whose process dies before any checkpoint",
+            (4, 8),
+            [
+                commit([Op::Create(2), write(2, 0, 40), Op::Create(3)]),
+                KILL,
+                commit([append(2, 9), append(3, 20)]),
+                KILL,
+                Checkpoint,
+                commit([Op::Create(4), append(4, 30)]),
+                CLOSE,
+                commit([append(4, 30)]),
+            ],
+        ),
+        named(
+            "log-full",
+            "a log of two segments that may not grow: checkpoints in the middle of groups, then growth by force",
+            (2, 2),
+            [
+                commit([write(0, 0, 1500)]),
+                commit([write(0, 700, 1500)]),
+                commit([write(1, 0, 2500)]),
+                commit([write(0, 10, 3000), write(1, 100, 3000), write(0, 3500, 3000)]),
+                commit([write(1, 0, 9)]),
+                CLOSE,
+                commit([write(1, 3, 9)]),
+            ],
+        ),
+        named(
+            "growth",
+            "a log that grows twice and is cut back by a proper close",
+            (2, 6),
+            [commit([write(0, 0, 4000)]), commit([write(1, 0, 7000)]), commit([write(0, 77, 4000)]), CLOSE, CLOSE],
+        ),
+        named(
+            "checkpoints",
+            "checkpoints between small groups: what a group identifies, and when again",
+            (4, 8),
+            [
+                commit([write(0, 0, 8)]),
+                Checkpoint,
+                commit([write(0, 8, 8)]),
+                Checkpoint,
+                Checkpoint,
+                commit([write(0, 5, 8)]),
+                commit([write(1, 5, 8)]),
+                Checkpoint,
+                commit([write(1, 0, 6)]),
+            ],
+        ),
+        named(
+            "laps",
+            "many lives and laps over the same segments",
+            (2, 3),
+            [
+                commit([write(0, 0, 900)]),
+                KILL,
+                commit([write(0, 500, 900)]),
+                KILL,
+                commit([write(1, 0, 1800)]),
+                Checkpoint,
+                commit([write(0, 0, 2000)]),
+                KILL,
+                KILL,
+                commit([write(0, 1000, 2000), write(1, 1000, 700)]),
+                CLOSE,
+                commit([write(1, 900, 1700)]),
+                commit([write(0, 3, 5)]),
+            ],
+        ),
+        named(
+            "abort-shorter",
+            "an aborted group, and shorter and longer ones in its place",
+            (4, 8),
+            [
+                abort([write(0, 0, 300), write(1, 0, 100)]),
+                commit([write(0, 10, 20)]),
+                abort([write(0, 0, 6000)]),
+                commit([write(1, 0, 200), write(0, 0, 100)]),
+                abort([write(0, 50, 7000), set_len(1, 3)]),
+                KILL,
+                commit([write(0, 30, 90)]),
+            ],
+        ),
+        named(
+            "calls",
+            "implicit calls: each is a group",
+            (4, 8),
+            [
+                Call(write(0, 100, 20)),
+                Call(append(1, 30)),
+                Call(set_len(0, 110)),
+                Call(append(0, 16)),
+                Call(set_len(0, 300)),
+                Checkpoint,
+                Call(write(1, 10, 100)),
+                Call(set_len(1, 7)),
+                KILL,
+                Call(append(1, 7)),
+            ],
+        ),
+        under(
+            Policy::PerSync,
+            named("epochs", "calls between syncs, joined by an explicit group, closed, spilled", (3, 4), epochs()),
+        ),
+        under(SHARED, named("shared", "the same calls in one group for all files", (3, 4), epochs())),
+        named(
+            "many-entries",
+            "records whose entries take several lines",
+            (4, 8),
+            [
+                commit((0..9).map(|i| write(0, i * 20, 5)).collect::<Vec<_>>()),
+                commit((0..20).map(|i| write(usize::from(i % 2 == 0), i * 7, 9)).collect::<Vec<_>>()),
+                Checkpoint,
+            ],
+        ),
+        named(
+            "many-files",
+            "a checkpoint that touches more files than it syncs one by one",
+            (4, 16),
+            [
+                commit((2..NAMES.len() - 1).flat_map(|f| [Op::Create(f), append(f, 3)]).collect::<Vec<_>>()),
+                Checkpoint,
+                commit([append(3, 8), append(9, 8)]),
+            ],
+        ),
+        named(
+            "spill",
+            "groups around the bound of what is gathered in memory",
+            (4, 8),
+            [
+                commit([write(0, 0, 1700), write(1, 0, 100), write(0, 50, 1000)]),
+                abort([write(0, 0, 1700), write(1, 0, 1000)]),
+                commit([write(1, 90, 3000), write(0, 1000, 1000), set_len(1, 80), append(1, 60)]),
+                KILL,
+                commit([write(1, 0, 3000)]),
+                Checkpoint,
+            ],
+        ),
+        named(
+            "holes",
+            "writes far behind the end: gaps read as zeros, blocks are allocated before stores into them",
+            (4, 8),
+            [
+                commit([write(1, 20_000, 10)]),
+                Checkpoint,
+                commit([write(1, 9000, 20), set_len(0, 30_000)]),
+                Checkpoint,
+                commit([write(0, 29_000, 30)]),
+                Call(set_len(1, 9010)),
+                Checkpoint,
+            ],
+        ),
+    ]
+}
+
+/// The workload with this name, `random-SEED` included.
+pub fn find(name: &str) -> Option<Workload> {
+    match name.strip_prefix("random-") {
+        Some(seed) => Some(random(seed.parse().ok()?)),
+        None => all().into_iter().find(|workload| workload.name == name),
+    }
+}
+
+struct Draw {
+    state: u64,
+    syncs: bool,
+}
+
+impl Draw {
+    fn below(&mut self, n: u64) -> u64 {
+        self.state = mix(self.state);
+        ((u128::from(self.state) * u128::from(n)) >> 64) as u64
+    }
+
+    fn length(&mut self, most: u64) -> u64 {
+        let short = self.below(3) > 0;
+        self.below(if short { most.min(100) } else { most })
+    }
+
+    fn op(&mut self, create: bool) -> Op {
+        let file = self.below(4) as usize;
+        match self.below(11) {
+            0 if create => Op::Create(file),
+            0..=6 => write(file, self.length(9000), self.length(4500) as usize),
+            7 | 8 => append(file, self.length(3000) as usize),
+            _ => set_len(file, self.length(9000)),
+        }
+    }
+
+    fn step(&mut self) -> Step {
+        match self.below(14) {
+            0..=6 => {
+                let ops = (0..self.below(4)).map(|_| self.op(true)).collect();
+                Step::Group { ops, commit: self.below(4) > 0 }
+            }
+            7..=9 if self.syncs && self.below(4) == 0 => Step::Sync(self.below(4) as usize),
+            7..=9 => Step::Call(self.op(false)),
+            10 | 11 => Step::Checkpoint,
+            _ => Step::Reopen { close: self.below(3) == 0 },
+        }
+    }
+}
+
+/// A workload drawn by a seed. The same seed gives the same one for ever.
+pub fn random(seed: u64) -> Workload {
+    let mut draw = Draw { state: seed, syncs: false };
+    let min_segments = 2 + draw.below(3) as u32;
+    let max_segments = min_segments + draw.below(4) as u32;
+    // Seeds below are named in tests of bugs that are gone.
+    let policy = if seed < 1000 { Policy::PerOp } else { [Policy::PerOp, Policy::PerSync, SHARED][seed as usize % 3] };
+    draw.syncs = policy != Policy::PerOp;
+    let steps = (0..4 + draw.below(6)).map(|_| draw.step()).collect();
+    Workload {
+        name: format!("random-{seed}"),
+        about: "drawn",
+        min_segments,
+        max_segments,
+        gather_bytes: [1, 700, 6000][draw.below(3) as usize],
+        policy,
+        steps,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        let workloads = all();
+        for (i, workload) in workloads.iter().enumerate() {
+            assert!(workloads[..i].iter().all(|other| other.name != workload.name));
+            assert_eq!(find(&workload.name).as_ref(), Some(workload));
+        }
+        assert_eq!(find("random-7"), Some(random(7)));
+        assert_ne!(random(7).steps, random(8).steps);
+        assert_eq!(find("nonsense"), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! Every bug that the explorer has found, by the state that showed it. Each of these failed once.
+
+use wholly_crash::{Limits, Setting, catalogue, explore};
+
+fn explored(workload: &str, setting: &str) {
+    let workload = catalogue::find(workload).expect("a workload");
+    explore(&workload, &Setting::named(setting), &Limits::hunt()).assert_clean();
+}
+
+/// The process died while the log grew: the new length was there to be seen, but not durable. The next process filled the new segment with
+/// a committed group; a power failure took the segment away. Recovery makes the length durable before it builds on it.
+#[test]
+fn a_process_dies_while_the_log_grows() {
+    explored("growth", "pmem");
+    explored("laps", "pmem");
+}
+
+/// The process died inside of the synchronous write of a commit record. Recovery read past the page cache, did not find the record and
+/// served the state before it; its own sync made the record durable, and the recovery after that served the group. Recovery syncs first.
+#[test]
+fn a_process_dies_inside_of_a_synchronous_write() {
+    explored("small-commit", "disk");
+    explored("two-files", "disk-4k");
+}
+
+/// The process died in a checkpoint, after it had cut a home file and before the sync. Recovery found the file as long as it should be, so
+/// the next checkpoint neither touched nor synced it, and moved the tail; a power failure brought the old length back. A checkpoint
+/// after recovery syncs every file that the log speaks of.
+#[test]
+fn a_process_dies_after_a_checkpoint_cut_a_file() {
+    explored("random-16", "disk");
+}
+
+/// A committed group had created a file, whose name the power failure took. The log was full. Recovery made the file again and wanted to
+/// tell the log which inode it is now; there was no room, so it ran a checkpoint, which gave the file its name. A crash then left
+/// a name whose inode the log did not know: a conflict where nobody had interfered. Until the log knows, it grows instead.
+#[test]
+fn a_file_is_made_again_while_the_log_is_full() {
+    explored("random-48", "disk");
+    explored("random-49", "pmem-over-disk");
+}
+
+/// A log segment that cannot hold two blocks of the disk stopped the program instead of being refused.
+#[test]
+fn a_segment_too_small_for_the_disk_is_refused() {
+    let world = wholly_media::sim::World::new(Setting::named("disk-4k").sim);
+    let options = wholly::Options { segment_bytes: 4096, ..wholly::Options::default() };
+    let made = wholly::Store::format_on(&*world.log(), &*world.host(), &options, [1; 16]);
+    assert!(matches!(made, Err(wholly::Error::Invalid(_))), "{made:?}");
+}
