@@ -69,14 +69,25 @@ impl Flock {
 /// Tries to take the write lock of the whole file for this open file description (`F_OFD_SETLK`). It is released when the
 /// last descriptor of the description is closed: not by closing some other descriptor of the file, as POSIX locks are.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
+    match set_lock(fd, Flock::WHOLE_FILE) {
+        Ok(()) => Ok(Lock::Taken),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(Lock::Busy),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Releases the lock of this open file description, whoever else has a descriptor of it.
+pub(crate) fn unlock(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    set_lock(fd, Flock { kind: Flock::F_UNLCK, ..Flock::WHOLE_FILE })
+}
+
+fn set_lock(fd: BorrowedFd<'_>, flock: Flock) -> rustix::io::Result<()> {
     const F_OFD_SETLK: usize = 37;
-    let flock = Flock::WHOLE_FILE;
     loop {
         // SAFETY: fcntl(F_OFD_SETLK) reads one `struct flock` at the address, which lives until the call returns, and
         // writes no memory of ours.
         match unsafe { fcntl(fd.as_raw_fd(), F_OFD_SETLK, &raw const flock as usize) } {
-            Ok(_) => return Ok(Lock::Taken),
-            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(Lock::Busy),
+            Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
