@@ -23,7 +23,7 @@ test-long: ## all tests with their long bounds
 	WHOLLY_LONG=1 $(CARGO) test --workspace $(ARGS)
 
 crash: ## explore crashes beyond what `make test` does
-	$(CARGO) run --release --package wholly-cli -- crash $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough $(ARGS)
 
 bench: ## measure against bounds and peers, in turns; ARGS="--json" for the raw rows
 	$(CARGO) run --release --package wholly-bench-peers -- groups $(ARGS)

@@ -55,6 +55,9 @@ pub enum Verb {
     /// Recover a store after a crash and take everything committed home
     #[command(after_help = RECOVER_EXAMPLES)]
     Recover(RecoverArgs),
+    /// Explore every state that a crash may leave of small programs, on simulated media
+    #[command(after_help = CRASH_EXAMPLES)]
+    Crash(CrashArgs),
     /// Measure on this machine, beside the bound and, with --peers, what people use today
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
@@ -166,6 +169,53 @@ pub struct RecoverArgs {
     /// The store
     #[arg(default_value = ".")]
     pub dir: PathBuf,
+}
+
+const CRASH_EXAMPLES: &str = "\
+Small programs (workloads) run over simulated media (worlds) that record each write and flush. At every point of the record each
+state that a power failure may leave there is made, recovered and judged. A violation is printed with the command that replays it.
+
+Exit code 0: no violation; 4: there is one.
+
+Examples:
+  wholly crash                                     all workloads in the worlds pmem and disk, a little of each
+  wholly crash --list                              which workloads and worlds there are
+  wholly crash two-files --world pmem --effort thorough
+  wholly crash random-1..200 --world disk-ext4     two hundred drawn workloads
+  wholly crash --replay two-files:pmem:p17:set:0,3 --html crash.html";
+
+/// `wholly crash`.
+#[derive(Args, Debug)]
+pub struct CrashArgs {
+    /// Workloads: names, random-SEED, random-FROM..TO [default: all that are written by hand]
+    #[arg(value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// World: medium and host file system; can be repeated
+    #[arg(long = "world", value_name = "NAME", default_values_t = ["pmem".to_string(), "disk".to_string()])]
+    pub worlds: Vec<String>,
+    /// How much of each
+    #[arg(long, value_enum, default_value_t = Effort::Hunt)]
+    pub effort: Effort,
+    /// List the workloads and worlds
+    #[arg(long)]
+    pub list: bool,
+    /// Rebuild one state, as a violation names it, and show what led to it
+    #[arg(long, value_name = "STATE", conflicts_with_all = ["workloads", "list"])]
+    pub replay: Option<String>,
+    /// Write the replayed state as a page for a browser
+    #[arg(long, value_name = "FILE", requires = "replay")]
+    pub html: Option<PathBuf>,
+}
+
+/// How much of each workload is gone through.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Some states of each point: seconds
+    Hunt,
+    /// What `make test` does: minutes
+    Quick,
+    /// All states where they number at most 65,536, else 10,000 and more: hours
+    Thorough,
 }
 
 const BENCH_EXAMPLES: &str = "\

@@ -7,6 +7,7 @@
 //! | `output` | results as text or JSON, sizes, progress |
 //! | `survey` | a store's log, read without owning or changing anything |
 //! | `support` | which file systems can carry a store |
+//! | `html` | a replayed crash as a page |
 //! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
 
 #![forbid(unsafe_code)]
@@ -14,8 +15,10 @@
 
 mod args;
 mod bench;
+mod crash;
 mod dump;
 mod error;
+mod html;
 mod init;
 mod output;
 mod papers;
@@ -55,6 +58,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Stat(args) => stat::run(&args, ui),
         Verb::Dump(args) => dump::run(&args, ui),
         Verb::Recover(args) => recover::run(&args, ui),
+        Verb::Crash(args) => crash::run(&args, ui),
         Verb::Bench(args) => bench::run(args, ui),
         Verb::Completions(args) => papers::completions(&args),
         Verb::Man(args) => papers::man(&args),

@@ -1,0 +1,231 @@
+//! `wholly crash`: the crash explorer, for people.
+
+use crate::args::{CrashArgs, Effort};
+use crate::error::{Exit, Failure};
+use crate::html;
+use crate::output::Ui;
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Instant;
+use wholly_crash::{Limits, Outcome, SETTINGS, Setting, Workload, catalogue, explore, replay};
+
+/// Columns of a replayed table.
+const WIDTH: usize = 150;
+
+#[derive(Serialize)]
+struct Explored {
+    jobs: Vec<Job>,
+    violations: Vec<Violation>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Job {
+    workload: String,
+    world: String,
+    points: u64,
+    images: u64,
+    recoveries: u64,
+    distinct_states: u64,
+    nested_states: u64,
+    kills: u64,
+    sampled_points: u64,
+    violations: usize,
+}
+
+#[derive(Serialize)]
+struct Violation {
+    what: String,
+    replay: String,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    workloads: Vec<Named>,
+    worlds: Vec<Named>,
+}
+
+#[derive(Serialize)]
+struct Named {
+    name: String,
+    about: String,
+}
+
+#[derive(Serialize)]
+struct Replayed {
+    state: String,
+    /// When each crash came, the outermost first.
+    crashes: Vec<Crash>,
+    violation: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Crash {
+    moment: String,
+    choice: String,
+    table: String,
+}
+
+/// Explores, lists or replays.
+pub fn run(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
+    if args.list {
+        return list(ui);
+    }
+    match &args.replay {
+        Some(state) => replay_state(args, state, ui),
+        None => explore_all(args, ui),
+    }
+}
+
+fn list(ui: &Ui) -> Result<Exit, Failure> {
+    let workload = |w: Workload| Named { name: w.name, about: w.about.to_string() };
+    let world = |&(name, about): &(&str, &str)| Named { name: name.into(), about: about.into() };
+    let listed = Listed {
+        workloads: catalogue::all().into_iter().map(workload).collect(),
+        worlds: SETTINGS.iter().map(world).collect(),
+    };
+    ui.emit("crash", &listed, |listed| {
+        let lines =
+            |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
+        format!(
+            "workloads, and random-SEED for drawn ones:\n{}\nworlds:\n{}",
+            lines(&listed.workloads),
+            lines(&listed.worlds)
+        )
+    })?;
+    Ok(Exit::Done)
+}
+
+fn workloads(args: &CrashArgs) -> Result<Vec<Workload>, Failure> {
+    if args.workloads.is_empty() {
+        return Ok(catalogue::all());
+    }
+    let mut found = Vec::new();
+    for name in &args.workloads {
+        let range = name.strip_prefix("random-").and_then(|range| range.split_once(".."));
+        match range.map(|(from, to)| (from.parse::<u64>(), to.parse::<u64>())) {
+            Some((Ok(from), Ok(to))) => found.extend((from..to).map(catalogue::random)),
+            Some(_) => return Err(unknown("workload", name)),
+            None => found.push(catalogue::find(name).ok_or_else(|| unknown("workload", name))?),
+        }
+    }
+    Ok(found)
+}
+
+fn unknown(what: &str, name: &str) -> Failure {
+    Failure::new("crash", format!("there is no {what} {name:?}"))
+        .advice("`wholly crash --list` lists what there is")
+        .exit(Exit::Usage)
+}
+
+fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let workloads = workloads(args)?;
+    let worlds: Vec<Setting> = args
+        .worlds
+        .iter()
+        .map(|name| Setting::find(name).ok_or_else(|| unknown("world", name)))
+        .collect::<Result<_, _>>()?;
+    let limits = match args.effort {
+        Effort::Hunt => Limits::hunt(),
+        Effort::Quick => Limits::quick(),
+        Effort::Thorough => Limits::thorough(),
+    };
+    let start = Instant::now();
+    let bar = ui.bar("workloads explored", (workloads.len() * worlds.len()) as u64);
+    let mut explored = Explored { jobs: Vec::new(), violations: Vec::new(), seconds: 0.0 };
+    let mut all = Outcome::default();
+    for world in &worlds {
+        for workload in &workloads {
+            let outcome = explore(workload, world, &limits);
+            explored.jobs.push(job(workload, world, &outcome));
+            all.merge(outcome);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let violation = |v: &wholly_crash::Violation| Violation { what: v.what.clone(), replay: v.replay.clone() };
+    explored.violations = all.violations.iter().map(violation).collect();
+    explored.seconds = start.elapsed().as_secs_f64();
+    ui.emit("crash", &explored, |explored| text(explored, &all))?;
+    Ok(if explored.violations.is_empty() { Exit::Done } else { Exit::Damaged })
+}
+
+fn job(workload: &Workload, world: &Setting, outcome: &Outcome) -> Job {
+    Job {
+        workload: workload.name.clone(),
+        world: world.name.clone(),
+        points: outcome.tally.points,
+        images: outcome.tally.images,
+        recoveries: outcome.recoveries,
+        distinct_states: outcome.distinct,
+        nested_states: outcome.nested,
+        kills: outcome.kills,
+        sampled_points: outcome.tally.sampled_points,
+        violations: outcome.violations.len(),
+    }
+}
+
+fn text(explored: &Explored, all: &Outcome) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{:<18} {:<16} {:>8} {:>10} {:>10} {:>8}",
+        "workload", "world", "points", "states", "recovered", "sampled"
+    );
+    for job in &explored.jobs {
+        let _ = writeln!(
+            out,
+            "{:<18} {:<16} {:>8} {:>10} {:>10} {:>8}{}",
+            job.workload,
+            job.world,
+            job.points,
+            job.distinct_states,
+            job.recoveries,
+            job.sampled_points,
+            if job.violations > 0 { "  VIOLATED" } else { "" }
+        );
+    }
+    let _ = writeln!(
+        out,
+        "\n{all}\nin {:.1} s; \"sampled\" are points of which not all states were made",
+        explored.seconds
+    );
+    for violation in &all.violations {
+        let _ = writeln!(out, "\nVIOLATION: {violation}");
+    }
+    out
+}
+
+fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure> {
+    let rebuilt = replay(state).map_err(|error| {
+        Failure::new("crash --replay", error).advice("give the state as a violation names it").exit(Exit::Usage)
+    })?;
+    if let Some(file) = &args.html {
+        std::fs::write(file, html::page(&rebuilt))
+            .map_err(|error| Failure::new(format!("write {}", file.display()), error))?;
+    }
+    let crash = |crash: &wholly_crash::Crash| Crash {
+        moment: crash.moment.clone(),
+        choice: crash.choice.to_string(),
+        table: crash.timeline.table(WIDTH),
+    };
+    let replayed = Replayed {
+        state: rebuilt.name.clone(),
+        crashes: rebuilt.crashes.iter().map(crash).collect(),
+        violation: rebuilt.violation.clone(),
+    };
+    ui.emit("crash", &replayed, |_| match &args.html {
+        Some(file) => format!("{}: {}\n", file.display(), verdict(&rebuilt)),
+        None => format!("{rebuilt}\n"),
+    })?;
+    Ok(if rebuilt.violation.is_some() { Exit::Damaged } else { Exit::Done })
+}
+
+/// What a replayed state turned out to be.
+pub fn verdict(replay: &wholly_crash::Replay) -> String {
+    match &replay.violation {
+        Some(what) => format!("VIOLATION: {what}"),
+        None => "recovered as it should".into(),
+    }
+}

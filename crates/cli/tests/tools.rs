@@ -1,0 +1,104 @@
+//! The verbs that need no store: crash, bench, completions, man; and what a mistyped command line meets.
+
+mod common;
+
+use common::{Place, wholly};
+
+#[test]
+fn crash_explores_and_counts() {
+    let found = wholly(&["crash", "--json", "small-commit", "random-1..2", "--world", "disk"]).json();
+    let jobs = found["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 2);
+    assert_eq!((&jobs[0]["workload"], &jobs[0]["world"]), (&"small-commit".into(), &"disk".into()));
+    assert!(jobs.iter().all(|job| job["distinct_states"].as_u64().unwrap() > 0));
+    assert!(found["violations"].as_array().unwrap().is_empty());
+    let list = wholly(&["crash", "--list"]);
+    list.exits(0);
+    assert!(list.out.contains("two-files") && list.out.contains("pmem-eadr"), "{}", list.out);
+}
+
+/// A world in which the sync of the log does nothing: states are lost that had been promised.
+#[test]
+fn crash_finds_what_is_broken_and_replays_it() {
+    let place = Place::on_disk();
+    let run = wholly(&["crash", "--json", "small-commit", "--world", "disk@batch.write=drop-order"]);
+    run.exits(4);
+    let found: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    let state = found["violations"][0]["replay"].as_str().unwrap();
+    let page = place.dir.join("crash.html");
+    let replay = wholly(&["crash", "--replay", state, "--html", page.to_str().unwrap()]);
+    replay.exits(4);
+    assert!(replay.out.contains("VIOLATION"), "{}", replay.out);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("class=\"bad\"") && page.contains("batch.write"), "{page}");
+    let table = wholly(&["crash", "--replay", state]);
+    assert!(table.out.contains("batch.write") && table.out.contains("VIOLATION"), "{}", table.out);
+}
+
+#[test]
+fn crash_names_what_it_does_not_know() {
+    for arguments in [&["crash", "nonsense"][..], &["crash", "--world", "moon"], &["crash", "--replay", "two-files"]] {
+        let run = wholly(arguments);
+        run.exits(16);
+        assert!(run.err.starts_with("wholly: crash"), "{}", run.err);
+    }
+}
+
+#[test]
+fn bench_runs_a_suite_without_root() {
+    let place = Place::on_memory();
+    let arguments = ["bench", "groups", "--json", "--tiny", "--case", "one_64", "--medium"];
+    let dir = place.dir.to_str().unwrap();
+    let report = wholly(&[&arguments[..], &[&format!("pmem {dir}"), "--pmem", dir]].concat()).json();
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["system"] == "store" && row["case"] == "one_64"), "{report}");
+    assert_eq!(report["machine"]["media"][0]["emulated"], true);
+    let help = wholly(&["bench", "help"]);
+    help.exits(0);
+    assert!(help.out.contains("--turns"), "{}", help.out);
+    let unknown = wholly(&["bench", "nonsense"]);
+    unknown.exits(16);
+    assert!(unknown.err.contains("no suite \"nonsense\""), "{}", unknown.err);
+}
+
+/// The program that links the peers is looked for beside this one; a copy of this one has nothing beside it.
+#[test]
+fn bench_says_which_program_is_missing() {
+    let place = Place::on_disk();
+    let copy = place.dir.join("wholly");
+    std::fs::copy(env!("CARGO_BIN_EXE_wholly"), &copy).unwrap();
+    let output = std::process::Command::new(&copy).args(["bench", "--peers", "groups"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("wholly-bench-peers is not in") && error.contains("build it with"), "{error}");
+}
+
+#[test]
+fn packagers_get_completions_and_pages() {
+    let place = Place::on_disk();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = wholly(&["completions", shell]);
+        script.exits(0);
+        assert!(script.out.contains("recover"), "{shell}");
+    }
+    let dir = place.dir.join("man");
+    std::fs::create_dir(&dir).unwrap();
+    wholly(&["man", dir.to_str().unwrap()]).exits(0);
+    assert!(std::fs::read_to_string(dir.join("wholly-init.1")).unwrap().contains("dry\\-run"));
+    assert!(!dir.join("wholly-man.1").exists(), "hidden verbs have no page");
+}
+
+#[test]
+fn a_mistyped_line_is_told_from_a_failure() {
+    for arguments in [&["frobnicate"][..], &["stat", "--frobnicate"], &[], &["init", "--log-size", "much", "."]] {
+        let run = wholly(arguments);
+        run.exits(16);
+        assert!(!run.err.is_empty() && run.out.is_empty());
+    }
+    for arguments in [&["--help"][..], &["help", "recover"], &["--version"]] {
+        let run = wholly(arguments);
+        run.exits(0);
+        assert!(run.err.is_empty() && !run.out.is_empty());
+    }
+    assert!(wholly(&["recover", "--help"]).out.contains("Examples:"));
+}
