@@ -150,12 +150,12 @@ impl Survey {
         }
         let mut fates: HashMap<u64, Fate> = HashMap::new();
         let all = || self.segments.iter().flat_map(|segment| &segment.records);
-        for head in all().map(|seen| seen.record.head).filter(|head| head.kind == RecordKind::Commit) {
-            let fate = if head.sequence >= superblock.tail { Fate::Pending } else { Fate::Home };
-            fates.insert(head.group, fate);
+        for record in all().map(|seen| &seen.record).filter(|record| record.head.kind == RecordKind::Commit) {
+            let fate = if record.head.sequence >= superblock.tail { Fate::Pending } else { Fate::Home };
+            fates.insert(record.group(), fate);
         }
         for seen in self.segments.iter_mut().flat_map(|segment| &mut segment.records) {
-            seen.fate = fates.get(&seen.record.head.group).copied().unwrap_or(Fate::Uncommitted);
+            seen.fate = fates.get(&seen.record.group()).copied().unwrap_or(Fate::Uncommitted);
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Survey {
         let position = record.position + u64::from(entry.line) * LINE;
         let mut payload = vec![0; entry.length as usize];
         let holds = reader.read(position, &mut payload).is_ok()
-            && entry.payload_checksum == payload_checksum(record.head.group, position, &payload);
+            && entry.payload_checksum == payload_checksum(record.segment_seed, position, &payload);
         if holds
             && matches!(entry.kind, EntryKind::Identify | EntryKind::Create)
             && let Some(identity) = Identity::checked(&payload)
@@ -217,8 +217,10 @@ impl Survey {
         let mut files: BTreeMap<&[u8], BTreeSet<u64>> = BTreeMap::new();
         let mut bytes = 0;
         for seen in self.seen().filter(|seen| seen.fate == Fate::Pending) {
-            groups.insert(seen.record.head.group);
-            for entry in seen.record.entries.iter().filter(|entry| entry.kind != EntryKind::Identify) {
+            groups.insert(seen.record.group());
+            for entry in
+                seen.record.entries.iter().filter(|entry| !matches!(entry.kind, EntryKind::Identify | EntryKind::Parts))
+            {
                 // A file has another number after each open: it is the path that counts.
                 let path = self.paths.get(&entry.file).map_or(&b""[..], Vec::as_slice);
                 let blocks = files.entry(path).or_default();

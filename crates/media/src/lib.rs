@@ -54,8 +54,8 @@ impl std::fmt::Debug for Site {
 
 /// A linear range of bytes on a medium.
 ///
-/// Offsets and lengths are in bytes. A region is shared by threads; two threads must not write the same bytes at
-/// once. Reads of bytes that nobody writes need no lock.
+/// Offsets and lengths are in bytes. A region is shared by threads; two threads must not write bytes of the same
+/// [atomic unit](Guarantees::atomic_unit) at once. Reads of bytes that nobody writes need no lock.
 pub trait Region: Send + Sync {
     /// What this region may do at a crash.
     fn guarantees(&self) -> &Guarantees;
@@ -138,6 +138,12 @@ pub trait Region: Send + Sync {
     /// Asks the processor to fetch the line at `offset`, where that means anything.
     fn prefetch(&self, offset: u64) {
         let _ = offset;
+    }
+
+    /// Asks the processor to fetch the first `len` bytes of what [`write_from`](Self::write_from) is going to copy from here next, where
+    /// that means anything.
+    fn prefetch_range(&self, offset: u64, len: usize) {
+        let _ = (offset, len);
     }
 }
 

@@ -40,6 +40,13 @@ impl Record {
         self.position + u64::from(self.head.lines) * LINE
     }
 
+    /// What its group is known by: the id that its parts carry, or for a group of one record its sequence.
+    pub fn group(&self) -> u64 {
+        let parts =
+            self.entries.iter().find(|entry| entry.kind == EntryKind::Parts && self.head.kind == RecordKind::Commit);
+        parts.map_or(self.head.sequence, |entry| entry.offset)
+    }
+
     /// Whether it is a commit record that says that all before it in its lane was durable.
     fn starts_batch(&self) -> bool {
         self.head.kind == RecordKind::Commit && self.head.flags & FLAG_BATCH_START != 0
@@ -471,8 +478,7 @@ fn replay(
         }
         while let Some(Reverse((sequence, i))) = heap.pop() {
             let record = heads[i].take().expect("the heap names cursors with a record");
-            let group = record.entries.iter().find(|entry| entry.kind == EntryKind::Parts).map(|entry| entry.offset);
-            let mut records = group.and_then(|group| parts.remove(&group)).unwrap_or_default();
+            let mut records = parts.remove(&record.group()).unwrap_or_default();
             let missing = records.len() != usize::from(record.head.part);
             records.sort_by_key(|part| part.head.part);
             if sequence >= superblock.tail {

@@ -204,6 +204,10 @@ impl Region for EmulatedRegion {
     fn prefetch(&self, offset: u64) {
         self.inner.prefetch(offset);
     }
+
+    fn prefetch_range(&self, offset: u64, len: usize) {
+        self.inner.prefetch_range(offset, len);
+    }
 }
 
 /// How many lines the range touches.

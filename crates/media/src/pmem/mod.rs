@@ -104,7 +104,7 @@ pub struct PmemRegion {
 
 // SAFETY: `base` points into `mapping`, which may be shared; everything else is.
 unsafe impl Send for PmemRegion {}
-// SAFETY: as above. That two threads do not write the same bytes at once is what `Region` asks of its users.
+// SAFETY: as above. That two threads do not write the same words at once is what `Region` asks of its users.
 unsafe impl Sync for PmemRegion {}
 
 impl PmemRegion {
@@ -293,7 +293,7 @@ impl Region for PmemRegion {
         };
         // SAFETY: the range lies inside the mapping, which is writable and lives as long as `self`; mappings are whole pages,
         // so the words that the range touches lie inside too. `data` is memory of the caller, so the two do not overlap. That
-        // no other thread writes or reads the bytes is what `Region` asks. The instructions were chosen for this processor.
+        // no other thread writes the words or reads the bytes is what `Region` asks. The instructions were chosen for this processor.
         unsafe { (self.instructions.copy)(place, data.as_ptr(), data.len()) };
         Ok(())
     }
@@ -359,6 +359,13 @@ impl Region for PmemRegion {
     #[inline]
     fn prefetch(&self, offset: u64) {
         store::prefetch(self.base.as_ptr().wrapping_add(offset as usize));
+    }
+
+    #[inline]
+    fn prefetch_range(&self, offset: u64, len: usize) {
+        for line in (0..len).step_by(64) {
+            store::prefetch_far(self.base.as_ptr().wrapping_add(offset as usize + line));
+        }
     }
 }
 

@@ -11,6 +11,9 @@ pub(super) fn fence() {
 /// Nothing.
 pub(super) fn prefetch(_: *const u8) {}
 
+/// Nothing.
+pub(super) fn prefetch_far(_: *const u8) {}
+
 /// An ordinary copy.
 pub(super) fn copy_for_this_processor(_caches_persist: bool) -> Instructions {
     Instructions { copy, name: "ordinary stores", persistent: false }

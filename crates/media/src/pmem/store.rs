@@ -17,8 +17,8 @@
 //! A line that is **covered in part** is stored to the ordinary way and then written back by the best instruction that the processor
 //! has; where half filled lines are cheap and no part of a word is among them, its words go past the caches too.
 //!
-//! A **part of a word** (`p`) is put into its word by one store, or one compare-and-exchange, so that the word, the atomic unit of
-//! persistent memory, is never torn, and so that two threads may write neighbouring bytes.
+//! A **part of a word** (`p`) is put into its word by one store of the word, or of just the part where there is such a store, so that
+//! the word, the atomic unit of persistent memory, is never torn. Hence two threads may write to one line, not to one word.
 //!
 //! Nothing here survives a crash before [`fence`]. Non-temporal stores leave through write-combining buffers in no order;
 //! the program that made them sees them at once, other processors after the fence.
@@ -31,8 +31,8 @@
 ///
 /// # Safety
 /// `len` bytes must be readable at the source, and every 8-byte word that the range at the destination touches must be
-/// mapped and writable for the whole call; source and destination must not overlap; no other thread may write the same bytes
-/// during the call; the processor must have the instructions (see [`copy_for_this_processor`]).
+/// mapped and writable for the whole call; source and destination must not overlap; no other thread may write to the same
+/// words during the call; the processor must have the instructions (see [`copy_for_this_processor`]).
 pub(super) type Copy = unsafe fn(destination: *mut u8, source: *const u8, len: usize);
 
 /// Which instructions a region uses.
@@ -47,7 +47,7 @@ pub(super) struct Instructions {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use super::x86_64::{copy_for_this_processor, fence, prefetch};
+pub(super) use super::x86_64::{copy_for_this_processor, fence, prefetch, prefetch_far};
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use super::portable::{copy_for_this_processor, fence, prefetch};
+pub(super) use super::portable::{copy_for_this_processor, fence, prefetch, prefetch_far};

@@ -6,9 +6,10 @@
 //!
 //! # Terms
 //!
-//! - *lot*: a target that was announced, and the blocks that had versions when it was. Lots are made whenever the log has grown by an
-//!   eighth, and wait in a queue; a pass takes the oldest home and leaves versions at or above its target where they are. Hence passes are
-//!   small and free a little at a time, while what waits in the queue is taken home only once however often it is overwritten.
+//! - *lot*: a target that was announced, and the blocks that had versions when it was. Lots are made whenever a
+//!   quarter of the log has been written, and wait in a queue; a pass takes the oldest home and leaves versions at or above its target
+//!   where they are. Hence a pass frees a part of the log while groups fill another, and what waits in the queue goes home only once however
+//!   often it is overwritten. Smaller lots would cost more: each touched file is looked at twice a pass and identified once a lot.
 //! - *worker*: the thread that makes passes in the background. It begins when five eighths of the log are taken, so that groups find free
 //!   segments while it works.
 //!
@@ -77,8 +78,8 @@ struct Lot {
 #[derive(Default)]
 struct Queue {
     lots: VecDeque<Lot>,
-    /// Bytes that had been written to the log at the last announcement.
-    announced_at: u64,
+    /// Bytes written to the log at which the next lot is due.
+    due_at: u64,
 }
 
 impl Checkpointer {
@@ -170,14 +171,14 @@ impl StoreInner {
 
     /// Whether the log has grown enough for another lot.
     fn is_announcement_due(&self, queue: &Queue) -> bool {
-        const LEAST: u64 = 256 << 10;
-        let step = (u64::from(self.log.segments().0) * self.log.segment_bytes() / 8).max(LEAST);
-        self.log.totals().0.wrapping_sub(queue.announced_at) >= step
+        self.log.totals().0 >= queue.due_at
     }
 
     /// Makes a lot of everything that is dirty and in none.
     fn announce(&self, queue: &mut Queue) {
-        queue.announced_at = self.log.totals().0;
+        const LEAST: u64 = 256 << 10;
+        let step = u64::from(self.log.segments().0) * self.log.segment_bytes() / 4;
+        queue.due_at = self.log.totals().0 + step.max(LEAST);
         let target = self.log.announce_tail();
         // Everything below the target is published by now, hence in the list.
         let blocks = self.index.dirty.take();

@@ -170,7 +170,9 @@ impl<'a> Pass<'a> {
             for (_, slot) in &slots {
                 slot.prefetch_newest(&self.store.index.arena);
             }
-            self.claim(file, &mut slots, &mut visits);
+            visits.extend(slots.drain(..).map(|(block, slot)| Visit { block, claim: slot.claim(), pieces: 0 }));
+            self.prefetch_lists(&visits);
+            self.list_pieces(file, &mut visits);
             self.copy(home, &visits)?;
             self.release(file, &mut visits);
             if self.store.is_announcement_due(self.queue) {
@@ -180,37 +182,59 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Claims blocks, and finds out what of them is to go home.
-    fn claim<'f>(&mut self, file: &File, slots: &mut Vec<(u64, &'f Slot)>, visits: &mut Vec<Visit<'f>>) {
+    /// Asks for the versions of claimed blocks, of all lists at once: one list alone would be waited for version by version.
+    fn prefetch_lists(&self, visits: &[Visit<'_>]) {
+        /// Longer lists are waited for.
+        const DEEPEST: usize = 16;
+        let arena = &self.store.index.arena;
+        let mut at = [NO_VERSION; BATCH];
+        for (at, visit) in at.iter_mut().zip(visits) {
+            *at = visit.claim.newest();
+        }
+        for _ in 0..DEEPEST {
+            let mut any = false;
+            for at in at.iter_mut().filter(|at| **at != NO_VERSION) {
+                *at = arena.get(*at).next;
+                arena.prefetch(*at);
+                any = true;
+            }
+            if !any {
+                return;
+            }
+        }
+    }
+
+    /// Finds out what of claimed blocks is to go home, and lets go of those of which nothing is.
+    fn list_pieces(&mut self, file: &File, visits: &mut Vec<Visit<'_>>) {
         let (arena, target) = (&self.store.index.arena, self.target);
         let goes_home = |version: &Version| version.stamp < target;
-        self.pieces.clear();
-        for (block, slot) in slots.drain(..) {
-            let claim = slot.claim();
-            let first = self.pieces.len();
-            let mut versions = arena.list(claim.newest()).filter(goes_home);
+        let Pass { pieces, open, again, .. } = self;
+        pieces.clear();
+        visits.retain_mut(|visit| {
+            visit.pieces = pieces.len();
+            let mut versions = arena.list(visit.claim.newest()).filter(goes_home);
             match versions.next() {
                 None => {}
                 Some(newest) if newest.next == NO_VERSION || u64::from(newest.length) == BLOCK => {
                     let position = Some(newest.position);
-                    self.pieces.push(Piece { start: newest.start, end: newest.end(), position });
+                    pieces.push(Piece { start: newest.start, end: newest.end(), position });
                 }
                 Some(newest) => {
                     let all = std::iter::once(newest).chain(versions);
-                    logged_pieces(all, 0, BLOCK as u16, &mut self.open, &mut self.pieces);
-                    self.pieces[first..].sort_unstable_by_key(|piece| piece.start);
+                    logged_pieces(all, 0, BLOCK as u16, open, pieces);
+                    pieces[visit.pieces..].sort_unstable_by_key(|piece| piece.start);
                 }
             }
-            if self.pieces.len() == first {
-                if claim.newest() != NO_VERSION {
-                    self.again.push(DirtyBlock::new(file.number, block));
-                }
-                continue;
+            if pieces.len() > visit.pieces {
+                // Who sees the list as it was before may be reading home bytes that are about to change.
+                visit.claim.drain_readers();
+                return true;
             }
-            // Who sees the list as it was before may be reading home bytes that are about to change.
-            claim.drain_readers();
-            visits.push(Visit { block, claim, pieces: first });
-        }
+            if visit.claim.newest() != NO_VERSION {
+                again.push(DirtyBlock::new(file.number, visit.block));
+            }
+            false
+        });
     }
 
     /// Copies the pieces of claimed blocks home.
@@ -253,9 +277,7 @@ impl<'a> Pass<'a> {
         for (i, run) in self.runs.iter().enumerate() {
             if let Some(next) = self.runs.get(i + 1).filter(|next| next.position < MEMORY) {
                 // The processor finds out by itself where a run goes on, not where one begins.
-                for line in 0..(next.length as u64).div_ceil(64).min(8) {
-                    log.prefetch(next.position + line * 64);
-                }
+                log.prefetch_range(next.position, next.length.min(1024));
             }
             let written = if run.position < MEMORY {
                 self.store.log.check_payload(run.position, run.length)?;
