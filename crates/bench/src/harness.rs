@@ -114,7 +114,7 @@ fn run_case(
         progress(&format!("{label}: preparing {}", system.name()));
         let name = system.name();
         let failed = |e: Error| Error::from(format!("{name}, {label}: {e}"));
-        let place = place.child(name)?;
+        let place = place.child(&format!("{name}-{}", system.threads()))?;
         let ready = match system.prepare(case, &place).map_err(failed)? {
             Prepared::Ready(ready) => ready,
             Prepared::Skipped(reason) => {
@@ -233,7 +233,7 @@ fn rows(plan: &Plan, case: &Case, medium: &Medium, entrants: &[Entrant<'_>]) -> 
     let column = |entrant: &Entrant<'_>, field: fn(&Sample) -> Option<f64>| -> Vec<f64> {
         entrant.samples.iter().filter_map(field).collect()
     };
-    let base = entrants.iter().find(|e| e.system.name() == plan.base).map(|e| column(e, |s| Some(s.ns)));
+    let base = entrants.iter().find(|e| e.system.name() == plan.base && e.system.threads() == 1).map(|e| column(e, |s| Some(s.ns)));
     entrants
         .iter()
         .map(|entrant| {
@@ -243,7 +243,7 @@ fn rows(plan: &Plan, case: &Case, medium: &Medium, entrants: &[Entrant<'_>]) -> 
                 case: case.name.to_owned(),
                 system: entrant.system.name().to_owned(),
                 medium: medium.name(),
-                threads: 1,
+                threads: entrant.system.threads(),
                 value_bytes: case.size.mean_bytes(),
                 groups: (entrant.groups * entrant.samples.len()) as u64,
                 ns_per_group: median(&ns).unwrap_or(f64::NAN),

@@ -52,6 +52,11 @@ pub trait System {
     /// Its name in reports.
     fn name(&self) -> &'static str;
 
+    /// How many threads make groups at the same time, each on files of its own.
+    fn threads(&self) -> u32 {
+        1
+    }
+
     /// Makes the files of `case`, filled with zeros, and whatever else the system needs, in the empty directory
     /// `place.dir`. After that no group may pay for something that happens only once (page faults, allocation).
     fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared>;

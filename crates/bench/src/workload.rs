@@ -71,6 +71,13 @@ pub struct Update {
     source: u32,
 }
 
+impl Update {
+    /// The same overwrite in another file.
+    pub fn in_file(self, file: u32) -> Update {
+        Update { file, ..self }
+    }
+}
+
 /// The bytes that updates write: random, and in the second-level cache, as data would be that a program just made.
 #[derive(Debug)]
 pub struct Payload(Vec<u8>);

@@ -10,5 +10,11 @@ use crate::system::System;
 
 /// The systems that every run has, in the order of their rows: bounds first, then ours.
 pub fn all() -> Vec<Box<dyn System>> {
-    vec![Box::new(Raw::default()), Box::new(StoreSystem::new(true)), Box::new(StoreSystem::new(false))]
+    vec![
+        Box::new(Raw::default()),
+        Box::new(StoreSystem::new(true, 1)),
+        Box::new(StoreSystem::new(false, 1)),
+        Box::new(StoreSystem::new(true, 2)),
+        Box::new(StoreSystem::new(false, 8)),
+    ]
 }

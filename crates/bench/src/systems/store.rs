@@ -4,10 +4,11 @@
 //! a whole turn and is taken home between turns, which shows what a commit itself costs.
 
 use crate::place::Place;
-use crate::system::{Counters, Prepared, Ready, System};
+use crate::system::{Counters, Prepared, Ready, System, Turn};
 use crate::workload::{Case, Payload, Update};
 use crate::{Error, Result};
 use std::path::PathBuf;
+use std::time::Instant;
 use wholly::{File, Options, Store};
 use wholly_media::host::{HostMedium, HostOptions};
 
@@ -19,6 +20,7 @@ const DEFERRED_LOG_BYTES: u64 = 1 << 30;
 /// A store in a directory of the place.
 pub struct StoreSystem {
     deferred: bool,
+    threads: u32,
     open: Option<Open>,
 }
 
@@ -28,13 +30,50 @@ struct Open {
 }
 
 impl StoreSystem {
-    /// With the checkpoint in the clock, or between turns.
-    pub fn new(deferred: bool) -> Self {
-        StoreSystem { deferred, open: None }
+    /// With the checkpoint in the clock, or between turns. More than one thread: two on persistent memory, where they show whether
+    /// commits meet, and eight on disks, where they show whether commits share a write.
+    pub fn new(deferred: bool, threads: u32) -> Self {
+        StoreSystem { deferred, threads, open: None }
     }
 
     fn opened(&self) -> &Open {
         self.open.as_ref().expect("prepared")
+    }
+}
+
+impl Open {
+    /// One explicit group.
+    #[inline]
+    fn run_group(&self, group: &[Update], payload: &Payload) -> Result<()> {
+        let mut updates = self.store.begin();
+        for update in group {
+            updates.add(&self.files[update.file as usize]).map_err(|e| Error::from(e.to_string()))?;
+        }
+        for update in group {
+            updates
+                .write_at(&self.files[update.file as usize], update.offset, payload.of(update))
+                .map_err(|e| Error::from(e.to_string()))?;
+        }
+        updates.commit().map_err(|e| Error::from(e.to_string()))
+    }
+
+    /// What one of several threads does of a turn: every so-manieth group, on files of its own.
+    fn run_share(&self, turn: &Turn<'_>, thread: u32, threads: u32) -> Result<()> {
+        let mine = turn.sequence.groups(turn.groups).enumerate().filter(|(i, _)| *i as u32 % threads == thread);
+        let files = self.files.len() as u32 / threads;
+        let mut group: Vec<Update> = Vec::new();
+        for (_, shared) in mine {
+            group.clear();
+            for (i, update) in shared.iter().enumerate() {
+                // Different files of a group stay different.
+                let nth = (update.file / threads) % files;
+                let taken = group.iter().any(|other| other.file / threads == nth);
+                let nth = if taken { (nth + i as u32) % files } else { nth };
+                group.push(update.in_file(nth * threads + thread));
+            }
+            self.run_group(&group, turn.payload)?;
+        }
+        Ok(())
     }
 }
 
@@ -45,6 +84,9 @@ impl System for StoreSystem {
 
     fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared> {
         let pmem = place.medium.is_pmem();
+        if (self.threads == 2 && !pmem) || (self.threads == 8 && pmem) || case.files < self.threads * 2 {
+            return Ok(Prepared::Skipped(format!("{} threads are not for this case", self.threads)));
+        }
         if self.deferred && !pmem {
             return Ok(Prepared::Skipped(
                 "commits on disks wait for the device; what comes later is hidden behind that".into(),
@@ -97,18 +139,33 @@ impl System for StoreSystem {
         }))
     }
 
-    fn run_group(&mut self, group: &[Update], payload: &Payload) -> Result<()> {
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    fn run_turn(&mut self, turn: &mut Turn<'_>) -> Result<()> {
         let open = self.opened();
-        let mut updates = open.store.begin();
-        for update in group {
-            updates.add(&open.files[update.file as usize]).map_err(|e| Error::from(e.to_string()))?;
+        if self.threads == 1 {
+            for group in turn.sequence.groups(turn.groups) {
+                let start = turn.latencies.is_some().then(Instant::now);
+                open.run_group(group, turn.payload)?;
+                if let (Some(latencies), Some(start)) = (&mut turn.latencies, start) {
+                    latencies.saturating_record(start.elapsed().as_nanos() as u64);
+                }
+            }
+        } else {
+            let (threads, turn) = (self.threads, &*turn);
+            std::thread::scope(|scope| {
+                let running: Vec<_> =
+                    (0..threads).map(|thread| scope.spawn(move || open.run_share(turn, thread, threads))).collect();
+                running.into_iter().try_for_each(|thread| thread.join().expect("a thread of the benchmark"))
+            })?;
         }
-        for update in group {
-            updates
-                .write_at(&open.files[update.file as usize], update.offset, payload.of(update))
-                .map_err(|e| Error::from(e.to_string()))?;
-        }
-        updates.commit().map_err(|e| Error::from(e.to_string()))
+        self.settle()
+    }
+
+    fn run_group(&mut self, group: &[Update], payload: &Payload) -> Result<()> {
+        self.opened().run_group(group, payload)
     }
 
     fn settle(&mut self) -> Result<()> {
