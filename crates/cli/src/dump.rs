@@ -131,7 +131,7 @@ fn collect(args: &DumpArgs, survey: &Survey) -> Result<Dump, Failure> {
         segments_left_out: (survey.segments.len() - segments.len()) as u64,
         records_left_out: records(&chosen) - shown,
         segments,
-        faults: survey.faults(),
+        faults: survey.faults.clone(),
     })
 }
 

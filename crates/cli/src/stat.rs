@@ -76,7 +76,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
             segments_free: segments - segments_in_use,
         },
         pending: Pending { groups: pending.groups, files: pending.files, blocks: pending.blocks, bytes: pending.bytes },
-        faults: survey.faults(),
+        faults: survey.faults.clone(),
     };
     ui.emit("stat", &stat, text)?;
     Ok(if stat.faults.is_empty() { Exit::Done } else { Exit::Damaged })

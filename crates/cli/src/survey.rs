@@ -12,6 +12,7 @@ pub use medium::medium_of;
 use region::ReadOnly;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::time::Duration;
 use wholly::Identity;
 use wholly::log::checksum::{payload_checksum, segment_seed};
 use wholly::log::layout::{
@@ -47,6 +48,8 @@ pub struct Survey {
     pub segments: Vec<Segment>,
     /// The paths that numbers of files stand for.
     pub paths: HashMap<u64, Vec<u8>>,
+    /// Everything that does not fit, in words.
+    pub faults: Vec<String>,
 }
 
 /// A segment.
@@ -112,6 +115,25 @@ pub struct Pending {
 impl Survey {
     /// Looks at the store in `dir`, for `verb`.
     pub fn of(dir: &Path, verb: &str) -> Result<Survey, Failure> {
+        /// How often a store in use is looked at again where something does not fit.
+        const AGAIN: u32 = 4;
+        let mut survey = Self::look(dir, verb)?;
+        survey.faults = survey.find_faults();
+        for _ in 0..AGAIN {
+            if survey.owner.is_none() || survey.faults.is_empty() {
+                break;
+            }
+            // A segment that is written, or used again, while it is read looks like rot. Rot stays where it is.
+            std::thread::sleep(Duration::from_millis(20));
+            let mut again = Self::look(dir, verb)?;
+            again.faults = again.find_faults();
+            again.faults.retain(|fault| survey.faults.contains(fault));
+            survey = again;
+        }
+        Ok(survey)
+    }
+
+    fn look(dir: &Path, verb: &str) -> Result<Survey, Failure> {
         let what = || format!("{verb} {}", dir.display());
         let failed = |error| Failure::of_media(what(), error);
         let options = HostOptions { medium: medium_of(dir, verb)?, ..HostOptions::default() };
@@ -131,6 +153,7 @@ impl Survey {
             in_force,
             segments: Vec::new(),
             paths: HashMap::new(),
+            faults: Vec::new(),
         };
         if let Some(superblock) = survey.superblock().cloned() {
             survey.read_segments(&region, &superblock).map_err(failed)?;
@@ -240,8 +263,7 @@ impl Survey {
         self.segments.iter().filter(|segment| segment.is_needed()).count() as u64
     }
 
-    /// Everything that does not fit, in words.
-    pub fn faults(&self) -> Vec<String> {
+    fn find_faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         if self.in_force.is_none() {
             faults.push("superblock: neither copy is valid".to_string());

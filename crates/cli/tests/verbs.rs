@@ -167,6 +167,38 @@ fn a_store_in_use_is_shown_but_not_recovered() {
     }
 }
 
+/// The log is read while it is written, freed and used again: that is never taken for damage.
+#[test]
+fn a_busy_store_is_not_called_damaged() {
+    for place in places() {
+        place.run(&["init", "--log-size", "64K"]).exits(0);
+        let store = wholly::Store::open(&place.dir).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = store.open_file("a").unwrap();
+                for number in 0u32.. {
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        return;
+                    }
+                    file.write_at(u64::from(number % 900), &number.to_le_bytes().repeat(25)).unwrap();
+                }
+            });
+            for _ in 0..40 {
+                for verb in ["stat", "dump"] {
+                    let run = place.run(&[verb, "--json"]);
+                    if run.code != Some(0) {
+                        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                    }
+                    run.exits(0);
+                }
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        store.close().unwrap();
+    }
+}
+
 #[test]
 fn what_is_no_store_is_called_that() {
     for place in places() {

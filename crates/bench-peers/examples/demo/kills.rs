@@ -5,7 +5,7 @@
 //! file.
 
 use crate::scene::{Stop, Tree};
-use crate::work::{Contents, Program, Random, Work, read};
+use crate::work::{self, Contents, Program, Random, Work, read};
 use indicatif::ProgressBar;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -55,10 +55,8 @@ pub fn run(tree: &Tree, dir: &Path, seed: u64, duration: Duration, bar: &Progres
     let start = Instant::now();
     while start.elapsed() < duration {
         stop.check()?;
-        let mut child = spawn(&store, &list, seed, done.groups)?;
-        // From before the program has opened the store to after many groups.
-        let longest_us = if random.below(4) == 0 { 8_000 } else { 60_000 };
-        std::thread::sleep(Duration::from_micros(random.below(longest_us)));
+        let mut child = spawn("child", &store, &list, seed, done.groups)?;
+        wait(&mut random);
         let returned = kill(&mut child, stop)?;
         for number in done.groups..done.groups + returned {
             committed.0.extend(committed.after(&work, number));
@@ -77,6 +75,76 @@ pub fn run(tree: &Tree, dir: &Path, seed: u64, duration: Duration, bar: &Progres
         bar.set_position(start.elapsed().min(duration).as_millis() as u64);
     }
     Ok(done)
+}
+
+/// Waits from before the program has opened anything to after many groups.
+fn wait(random: &mut Random) {
+    let longest_us = if random.below(4) == 0 { 8_000 } else { 60_000 };
+    std::thread::sleep(Duration::from_micros(random.below(longest_us)));
+}
+
+/// The same program without Wholly, which writes each file and syncs it: how often it was killed, and how often that left an update
+/// half-done.
+pub fn run_plainly(
+    tree: &Tree,
+    dir: &Path,
+    seed: u64,
+    duration: Duration,
+    bar: &ProgressBar,
+    stop: &Stop,
+) -> Result<(u64, u64)> {
+    let (files, list) = (dir.join("plain"), dir.join("plain-names"));
+    std::fs::create_dir(&files)?;
+    tree.copy(&files)?;
+    let names: Vec<String> = tree.files.0.keys().cloned().collect();
+    std::fs::write(&list, names.join("\n"))?;
+    let work = Work::new(names, seed);
+    let mut committed = tree.files.clone();
+    let mut random = Random(seed);
+    let (mut groups, mut kills, mut half_done) = (0, 0, 0);
+    let start = Instant::now();
+    while start.elapsed() < duration {
+        stop.check()?;
+        let mut child = spawn("child-plain", &files, &list, seed, groups)?;
+        wait(&mut random);
+        let returned = kill(&mut child, stop)?;
+        for number in groups..groups + returned {
+            committed.0.extend(committed.after(&work, number));
+        }
+        groups += returned;
+        kills += 1;
+        let changed = committed.after(&work, groups);
+        match committed.judge(&changed, |name| ordinary(&files, name)) {
+            Ok(true) => {
+                committed.0.extend(changed);
+                groups += 1;
+            }
+            Ok(false) => {}
+            Err(_) => {
+                half_done += 1;
+                // Put right by hand, which nobody could who does not know what was going on.
+                for name in changed.keys() {
+                    match committed.0.get(name) {
+                        Some(content) => std::fs::write(files.join(name), content)?,
+                        None => std::fs::remove_file(files.join(name)).or_else(|error| match error.kind() {
+                            std::io::ErrorKind::NotFound => Ok(()),
+                            _ => Err(error),
+                        })?,
+                    }
+                }
+            }
+        }
+        bar.set_position(start.elapsed().min(duration).as_millis() as u64);
+    }
+    Ok((kills, half_done))
+}
+
+/// A file as any program sees it; none where it does not exist.
+fn ordinary(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
+    match std::fs::read(dir.join(name)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        content => content.map(Some).map_err(|error| error.to_string()),
+    }
 }
 
 /// Compares everything with what was committed; whether the group in flight is there. Half of the time the store is closed, and the
@@ -99,11 +167,7 @@ fn judge(
     }
     if close {
         store.clone().close().map_err(|error| error.to_string())?;
-        let ordinary = |name: &str| match std::fs::read(dir.join(name)) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            content => content.map(Some).map_err(|error| error.to_string()),
-        };
-        committed.judge(&Default::default(), ordinary)?;
+        committed.judge(&Default::default(), |name| ordinary(dir, name))?;
         let files = count(dir).map_err(|error| error.to_string())?;
         if files != committed.0.len() {
             return Err(format!("there are {files} files, and there should be {}", committed.0.len()));
@@ -126,9 +190,9 @@ fn count(dir: &Path) -> std::io::Result<usize> {
 }
 
 /// The program, from group `first` on.
-fn spawn(store: &Path, list: &Path, seed: u64, first: u64) -> Result<Child> {
+fn spawn(verb: &str, store: &Path, list: &Path, seed: u64, first: u64) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("child").arg(store).arg(list).arg(seed.to_string()).arg(first.to_string());
+    command.arg(verb).arg(store).arg(list).arg(seed.to_string()).arg(first.to_string());
     // In a process group of its own, so that Ctrl-C reaches the parent alone, which ends it.
     Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).spawn()?)
 }
@@ -146,19 +210,24 @@ fn kill(child: &mut Child, stop: &Stop) -> Result<u64> {
     Ok(told.len() as u64)
 }
 
-/// What the child does, until it is killed: `child DIR NAMES SEED FIRST`.
-pub fn child(arguments: &[String]) -> Result<()> {
+/// What the child does, until it is killed: `child DIR NAMES SEED FIRST`; plainly, without Wholly.
+pub fn child(plain: bool, arguments: &[String]) -> Result<()> {
     // Should the parent die, nobody needs this any more.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let [dir, list, seed, first] = arguments else { return Err("child DIR NAMES SEED FIRST".into()) };
     let names = std::fs::read_to_string(list)?.lines().map(str::to_owned).collect();
     let work = Work::new(names, seed.parse()?);
-    let store = Store::open_with(dir, options(true), Default::default()).map_err(text)?;
-    let mut program = Program::new(&work, store);
+    let mut program: Box<dyn FnMut(u64) -> Result<()>> = if plain {
+        Box::new(|number| Ok(work::run_plainly(&work, Path::new(dir), number)?))
+    } else {
+        let store = Store::open_with(dir, options(true), Default::default()).map_err(text)?;
+        let mut program = Program::new(&work, store);
+        Box::new(move |number| program.run(number).map_err(text))
+    };
     let mut told = std::io::stdout().lock();
     let first: u64 = first.parse()?;
     for number in first.. {
-        program.run(number).map_err(text)?;
+        program(number)?;
         told.write_all(&[1])?;
         told.flush()?;
     }

@@ -51,6 +51,8 @@ struct Place {
     dir: PathBuf,
     memory: bool,
     killed: Killed,
+    /// Kills of the same program without Wholly, and how many left an update half-done.
+    plain: (u64, u64),
     failures: Failures,
     times: Times,
 }
@@ -58,7 +60,8 @@ struct Place {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.split_first() {
-        Some((verb, rest)) if verb == "child" => kills::child(rest),
+        Some((verb, rest)) if verb == "child" => kills::child(false, rest),
+        Some((verb, rest)) if verb == "child-plain" => kills::child(true, rest),
         Some((help, _)) if help == "--help" => {
             print!("{USAGE}");
             Ok(())
@@ -121,10 +124,13 @@ fn demo(options: &Options) -> Result<()> {
     let share = |part: f64| Duration::from_secs_f64(seconds * part);
     for place in &mut places {
         let name = place.name.clone();
-        place.killed = phase(&format!("killing it, {name}"), share(0.4), |bar| {
+        place.killed = phase(&format!("killing it, {name}"), share(0.3), |bar| {
             let dir = place.dir.join("kills");
             std::fs::create_dir(&dir)?;
-            kills::run(&tree, &dir, options.seed, share(0.4), bar, &stop)
+            kills::run(&tree, &dir, options.seed, share(0.3), bar, &stop)
+        })?;
+        place.plain = phase(&format!("killing it without Wholly, {name}"), share(0.1), |bar| {
+            kills::run_plainly(&tree, &place.dir.join("kills"), options.seed, share(0.1), bar, &stop)
         })?;
         let config = if place.memory { SimConfig::pmem() } else { SimConfig::disk() };
         let media = if place.memory { "simulated memory" } else { "a simulated disk" };
@@ -167,7 +173,7 @@ fn place(parent: &Path, memory: bool) -> Result<(Scratch, Place)> {
     let name = if memory { format!("pmem, emulated: {file_system}") } else { format!("disk: {file_system}") };
     let dir = scratch.dir("demo")?;
     let (killed, failures) = (Killed::default(), Failures::default());
-    Ok((scratch, Place { name, dir, memory, killed, failures, times: [None; WAYS.len()] }))
+    Ok((scratch, Place { name, dir, memory, killed, plain: (0, 0), failures, times: [None; WAYS.len()] }))
 }
 
 fn report(places: &[Place]) {
@@ -188,6 +194,11 @@ fn report(places: &[Place]) {
     line("  update was there", each(|p| p.killed.there.to_string()), "the one in flight; else wholly absent");
     line("power failures", each(|p| p.failures.failures.to_string()), "simulated: the same program, recorded");
     line("  update was there", each(|p| p.failures.there.to_string()), "");
+    line(
+        "without Wholly: half-done",
+        each(|p| format!("{} of {} kills", p.plain.1, p.plain.0)),
+        "the same program with write and fsync",
+    );
     line("slowest recovery", each(|p| format!("{:.1} ms", p.killed.slowest_recovery.as_secs_f64() * 1e3)), "");
 
     let title = format!(

@@ -3,7 +3,10 @@
 //! So the state after `n` groups is a function of `n`: whoever knows how many groups have returned knows what every file must hold.
 
 use std::collections::{BTreeMap, HashMap};
-use wholly::{File, Store};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use wholly::Store;
 
 /// One in so many groups creates a file too.
 const CREATE_EVERY: u64 = 8;
@@ -168,7 +171,7 @@ fn difference(found: Option<&Vec<u8>>, expected: Option<&Vec<u8>>) -> String {
 pub struct Program<'w> {
     work: &'w Work,
     store: Store,
-    files: HashMap<String, File>,
+    files: HashMap<String, wholly::File>,
 }
 
 impl<'w> Program<'w> {
@@ -212,8 +215,27 @@ impl<'w> Program<'w> {
     }
 }
 
+/// The same program without Wholly, over the files of a directory: each change is written and synced.
+pub fn run_plainly(work: &Work, dir: &Path, number: u64) -> std::io::Result<()> {
+    let open = |name: &str| File::options().write(true).create(true).truncate(false).open(dir.join(name));
+    for (name, change) in work.group(number, |name| dir.join(name).metadata().map_or(0, |meta| meta.len())) {
+        let file = open(&name)?;
+        match change {
+            Change::Create(data) => file.write_all_at(&data, 0)?,
+            Change::Write(offset, data) => file.write_all_at(&data, offset)?,
+            Change::SetLen(len) => file.set_len(len)?,
+        }
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
 /// An open file, opened once.
-fn file<'f>(store: &Store, files: &'f mut HashMap<String, File>, name: &str) -> wholly::Result<&'f File> {
+fn file<'f>(
+    store: &Store,
+    files: &'f mut HashMap<String, wholly::File>,
+    name: &str,
+) -> wholly::Result<&'f wholly::File> {
     if !files.contains_key(name) {
         files.insert(name.into(), store.open_file(name)?);
     }

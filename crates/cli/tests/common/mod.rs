@@ -10,7 +10,7 @@ use wholly::{Options, Store};
 /// What a run of the binary left.
 pub struct Run {
     arguments: String,
-    code: Option<i32>,
+    pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
