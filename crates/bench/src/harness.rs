@@ -117,6 +117,7 @@ fn run_case(
         let place = place.child(&format!("{name}-{}", system.threads()))?;
         let ready = match system.prepare(case, &place).map_err(failed)? {
             Prepared::Ready(ready) => ready,
+            Prepared::Inapplicable => continue,
             Prepared::Skipped(reason) => {
                 report.skipped.push(skip(Some(name), reason));
                 continue;
@@ -233,7 +234,10 @@ fn rows(plan: &Plan, case: &Case, medium: &Medium, entrants: &[Entrant<'_>]) -> 
     let column = |entrant: &Entrant<'_>, field: fn(&Sample) -> Option<f64>| -> Vec<f64> {
         entrant.samples.iter().filter_map(field).collect()
     };
-    let base = entrants.iter().find(|e| e.system.name() == plan.base && e.system.threads() == 1).map(|e| column(e, |s| Some(s.ns)));
+    let base = entrants
+        .iter()
+        .find(|e| e.system.name() == plan.base && e.system.threads() == 1)
+        .map(|e| column(e, |s| Some(s.ns)));
     entrants
         .iter()
         .map(|entrant| {

@@ -41,6 +41,8 @@ impl Default for Ready {
 pub enum Prepared {
     /// It can.
     Ready(Ready),
+    /// It is not meant for this case on this medium: no row, and nothing is missing.
+    Inapplicable,
     /// It cannot, and why.
     Skipped(String),
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::host::{HomeError, HostDir, HostOptions, StoreHome};
+use wholly_media::host::{HomeError, HostDir, HostMedium, HostOptions, StoreHome};
 
 use crate::error::{Error, Result};
 use crate::hostdir::{Options, Store};
@@ -66,11 +66,19 @@ impl Store {
     /// Those of [`open`](Self::open).
     pub fn open_with(dir: impl AsRef<Path>, options: Options, host: HostOptions) -> Result<Store> {
         let dir = dir.as_ref();
+        let as_chosen = host.clone();
         let host = Arc::new(HostDir::open(dir, host)?);
         let home = StoreHome::open(&host).map_err(|error| home_error(error, dir))?;
         home.clear_staged()?;
         let region = home.open_region(LOG)?;
-        Self::open_on(region, host, options, Some(Box::new(home)))
+        match Self::open_on(region, host, options.clone(), None) {
+            // Made as persistent memory, on a file system that is not taken for it by itself.
+            Err(Error::Unsupported(_)) if as_chosen.medium == HostMedium::Auto => {
+                drop(home);
+                Self::open_with(dir, options, HostOptions { medium: HostMedium::Pmem, ..as_chosen })
+            }
+            store => store.inspect(|store| store.inner.own(Box::new(home))),
+        }
     }
 }
 

@@ -84,13 +84,14 @@ impl System for StoreSystem {
 
     fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared> {
         let pmem = place.medium.is_pmem();
-        if (self.threads == 2 && !pmem) || (self.threads == 8 && pmem) || case.files < self.threads * 2 {
-            return Ok(Prepared::Skipped(format!("{} threads are not for this case", self.threads)));
+        if (self.threads == 2 && !pmem)
+            || (self.threads == 8 && pmem)
+            || (self.threads > 1 && case.files < self.threads * 2)
+        {
+            return Ok(Prepared::Inapplicable);
         }
         if self.deferred && !pmem {
-            return Ok(Prepared::Skipped(
-                "commits on disks wait for the device; what comes later is hidden behind that".into(),
-            ));
+            return Ok(Prepared::Inapplicable);
         }
         let log_bytes = if self.deferred { DEFERRED_LOG_BYTES } else { LOG_BYTES };
         let medium = if pmem { HostMedium::Pmem } else { HostMedium::Disk };

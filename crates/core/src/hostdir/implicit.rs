@@ -79,10 +79,8 @@ impl StoreInner {
         if let Some(epoch) = self.epoch(file) {
             let mut epoch = epoch.write().unwrap();
             let running = epoch.get_or_insert_with(|| Running::new(self.clone(), Sharing::Own).into_implicit());
-            let size = match running.find(file) {
-                Some(i) => running.seat().files[i].size,
-                None => file.size.load(Ordering::Acquire),
-            };
+            let i = running.join(file)?;
+            let size = running.seat().files[i].size;
             return call(running, size);
         }
         // Whoever makes the file grow keeps others from doing so until it is published, so that no gap can survive without
@@ -121,7 +119,9 @@ impl StoreInner {
         };
         if ends {
             // Where this fails the store is poisoned, and every later call says so.
-            let _ = self.sync_file(file);
+            if self.sync_file(file).is_err() && self.handles.load(Ordering::Acquire) == 0 {
+                self.drop_epochs();
+            }
         }
     }
 
@@ -145,10 +145,21 @@ impl StoreInner {
     }
 }
 
+impl StoreInner {
+    /// The last handle is gone: implicit groups that could not be committed are given up, because they hold the store.
+    pub(super) fn drop_epochs(&self) {
+        drop(self.shared.write().unwrap().take());
+        for file in self.files.all() {
+            drop(file.epoch.write().unwrap().take());
+        }
+    }
+}
+
 fn commit_epoch(epoch: &Epoch) -> Result<()> {
     let mut epoch = epoch.write().unwrap();
-    match epoch.take() {
-        Some(mut running) => running.commit(),
-        None => Ok(()),
-    }
+    let Some(running) = &mut *epoch else { return Ok(()) };
+    // Where it fails, for want of space or by a bystander, the group goes on, and the next sync tries again.
+    running.commit()?;
+    *epoch = None;
+    Ok(())
 }

@@ -144,7 +144,7 @@ pub(crate) struct StoreInner {
     /// Inodes of the store's own files, to which a symbolic link may lead.
     pub own_inodes: Vec<(u64, i64)>,
     /// What keeps other processes out, given back last.
-    _ownership: Mutex<Option<Box<dyn Send>>>,
+    ownership: Mutex<Option<Box<dyn Send>>>,
 }
 
 impl Store {
@@ -280,7 +280,9 @@ impl Drop for Store {
         if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.inner.checkpointer.stop();
             // The shared group is committed as by a sync; where that fails the store is poisoned, and files that are open still say so.
-            let _ = self.inner.sync_all();
+            if self.inner.sync_all().is_err() {
+                self.inner.drop_epochs();
+            }
         }
     }
 }
@@ -348,6 +350,11 @@ impl StoreInner {
             self.memory.read(position, buf);
             Ok(())
         }
+    }
+
+    /// Keeps `ownership` until the store is closed; it is dropped last.
+    pub fn own(&self, ownership: Box<dyn Send>) {
+        *self.ownership.lock().unwrap() = Some(ownership);
     }
 
     fn leave_lanes(&self) {

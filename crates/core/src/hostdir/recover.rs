@@ -134,7 +134,7 @@ pub(super) fn open(
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),
         own_inodes,
-        _ownership: Mutex::new(ownership),
+        ownership: Mutex::new(ownership),
     })
 }
 
@@ -226,6 +226,9 @@ impl Replay {
     }
 
     fn identify(&mut self, id: u64, identity: Identity, created: bool, sequence: u64) -> Result<()> {
+        if self.conflicts.contains_key(&id) {
+            return Ok(());
+        }
         let inode = (identity.ino, identity.btime_ns);
         if let Some(found) = self.found.get_mut(&id) {
             found.confirmed |= found.inode == inode;

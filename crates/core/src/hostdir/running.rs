@@ -230,7 +230,9 @@ impl Running {
         if data.is_empty() {
             return Ok(());
         }
+        self.check_whole()?;
         let i = self.join(inner)?;
+        self.make_room_for(data.len())?;
         self.store.index.prefetch_slots(inner, offset, data.len() as u64);
         let mut done = 0;
         while done < data.len() {
@@ -251,6 +253,7 @@ impl Running {
         if length > LARGEST_FILE {
             return Err(Error::invalid("a length beyond 4 PiB, where a store's files end"));
         }
+        self.check_whole()?;
         let i = self.join(inner)?;
         self.entry(EntryKind::Truncate, inner.id, length, &[])?;
         let seat = self.seat_mut();
@@ -287,6 +290,26 @@ impl Running {
             }
         }
         Ok(length)
+    }
+
+    /// Makes room for a write before its first piece, so that it does not fail half-way for want of space.
+    #[inline]
+    fn make_room_for(&mut self, bytes: usize) -> Result<()> {
+        let lane = &self.seat().lane;
+        let gathered = !self.in_lane && self.seat().gathered_bytes + bytes as u64 <= self.store.gather_limit();
+        if gathered || (self.in_lane && lane.room().is_some_and(|room| room >= bytes as u64)) {
+            return Ok(());
+        }
+        let gathered = self.seat().gathered_bytes;
+        self.store.make_room_for((gathered + bytes as u64) / self.store.log.record_capacity() + 1)
+    }
+
+    #[inline]
+    fn check_whole(&self) -> Result<()> {
+        match &self.broken {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
     }
 
     /// How many of `wanted` bytes the next entry can take; what was gathered moves to the log where it grows too large.
@@ -357,9 +380,7 @@ impl Running {
     /// See [`Group::commit`](super::Group::commit).
     pub(super) fn commit(&mut self) -> Result<()> {
         self.store.check_usable()?;
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
+        self.check_whole()?;
         let seat = self.seat();
         if seat.gathered.is_empty() && seat.lane.is_clean() {
             self.abort();
@@ -464,7 +485,8 @@ impl Running {
             });
             parts = closed.map_err(|error| store.poison(&error))?;
         }
-        let entries = std::mem::take(&mut seat.gathered);
+        // A copy of the references: where there is no room the group is still whole.
+        let entries = seat.gathered.clone();
         let kept: Vec<Arc<[u8]>> = entries.iter().map(|entry| entry.data.clone()).collect();
         let request = Request { group: self.id, entries, parts, after: after(&seat.files), announced };
         let outcome = store.batch.commit(&store.log, request, || store.make_room());
@@ -474,10 +496,7 @@ impl Running {
             error => error,
         });
         match outcome? {
-            Outcome::Announced(request) => {
-                seat.gathered = request.entries;
-                Ok(false)
-            }
+            Outcome::Announced => Ok(false),
             Outcome::Committed(sequence, ticket) => {
                 let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
                 publish(&store, seat, self.sharing, sequence, &positions);
@@ -553,7 +572,9 @@ fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64,
                 inner.publish_size(&store.index, |size| size.max(end));
             }
         }
+        // Only what replay sees of the file as well: the next group names it as what it builds on.
         match sharing {
+            _ if !file.touched && !file.created => {}
             Sharing::Own => inner.last_sequence.store(sequence, Ordering::Release),
             Sharing::Share => {
                 inner.last_sequence.fetch_max(sequence, Ordering::AcqRel);

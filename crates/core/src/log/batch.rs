@@ -51,7 +51,7 @@ pub enum Outcome {
     /// The group survives. It is in flight until the ticket is dropped, which is after it was published.
     Committed(u64, Arc<Ticket>),
     /// A checkpoint was announced since the group decided which files to identify: decide again.
-    Announced(Request),
+    Announced,
 }
 
 /// Bytes that a record with these entries takes in the log.
@@ -203,7 +203,7 @@ impl Writer {
             }
             let (turn, request) = waiting.pop_front().expect("it is at the front");
             if request.announced != announced {
-                done.push((turn, Ok(Outcome::Announced(request))));
+                done.push((turn, Ok(Outcome::Announced)));
                 continue;
             }
             let flags = if last == 0 { FLAG_BATCH_START } else { 0 };

@@ -45,7 +45,8 @@ pub struct RawSuperblock {
     tail: U64,
     checkpointing: U64,
     segment_bytes: U64,
-    reserved: [u8; 24],
+    min_segments: U32,
+    reserved: [u8; 20],
 }
 const _: () = assert!(size_of::<RawSuperblock>() == 128);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 32);
@@ -68,6 +69,8 @@ pub struct Superblock {
     pub checkpointing: u64,
     /// Bytes of a segment.
     pub segment_bytes: u64,
+    /// Segments that the log was made with, and keeps.
+    pub min_segments: u32,
     /// Records begin at multiples of this: a line on persistent memory, a block on a disk.
     pub block: u32,
 }
@@ -109,7 +112,8 @@ impl Superblock {
             tail: U64::new(self.tail),
             checkpointing: U64::new(self.checkpointing),
             segment_bytes: U64::new(self.segment_bytes),
-            reserved: [0; 24],
+            min_segments: U32::new(self.min_segments),
+            reserved: [0; 20],
         };
         raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
         raw
@@ -148,6 +152,7 @@ impl Superblock {
             tail: raw.tail.get(),
             checkpointing: raw.checkpointing.get(),
             segment_bytes: segment,
+            min_segments: raw.min_segments.get(),
             block: raw.block.get(),
         })
     }

@@ -146,6 +146,7 @@ impl Log {
             tail: first_of(0),
             checkpointing: first_of(0),
             segment_bytes: geometry.segment_bytes,
+            min_segments: geometry.min_segments,
             block: block as u32,
         };
         write_superblock(region, site::LOG_FORMAT, &superblock)
@@ -157,7 +158,11 @@ impl Log {
         let segments = segments_in(&*region, superblock.segment_bytes);
         let incarnation = superblock.incarnation;
         Log {
-            geometry: Geometry { segment_bytes: superblock.segment_bytes, ..geometry },
+            geometry: Geometry {
+                segment_bytes: superblock.segment_bytes,
+                min_segments: superblock.min_segments,
+                max_segments: geometry.max_segments.max(superblock.min_segments),
+            },
             block: u64::from(superblock.block),
             volume_seed: volume_seed(&superblock.volume_id),
             table: SegmentTable::new(segments),
@@ -472,6 +477,12 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
         }
     }
     if let Some(superblock) = found {
+        if superblock.block < region.guarantees().block {
+            return Err(Error::unsupported(format!(
+                "the log was made for persistent memory, and this is {}: open it as persistent memory",
+                region.guarantees().description
+            )));
+        }
         return Ok(superblock);
     }
     for fault in &faults {

@@ -144,6 +144,21 @@ impl StoreInner {
         }
     }
 
+    /// Makes sure that so many segments are free, as far as other groups leave them.
+    pub fn make_room_for(&self, segments: u64) -> Result<()> {
+        loop {
+            let free = u64::from(self.log.segments().1);
+            if free >= segments {
+                return Ok(());
+            }
+            if free > 0 {
+                // What a single group needs beyond the log's size, it gets.
+                return self.log.grow((segments - free) as u32).map_err(no_space);
+            }
+            self.make_room()?;
+        }
+    }
+
     /// Waits until the background thread has freed a segment. False: there is no such thread, or it has done what it can.
     fn worker_makes_room(&self) -> bool {
         const LOOK_AGAIN: Duration = Duration::from_millis(20);
