@@ -11,8 +11,8 @@ ARGS ?=
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-demo: ## kill an update half-way and see that nothing of it is left
-	$(CARGO) run --quiet --release --package wholly --example demo -- $(ARGS)
+demo: ## kill a program in the middle of its updates, and see that none is left half-done
+	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- $(ARGS)
 
 # The test profile is optimised and keeps its assertions. With CI=true a missing capability (FUSE, a loop device, a package)
 # fails; otherwise the test that needs it says why it was skipped.

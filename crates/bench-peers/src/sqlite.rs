@@ -10,13 +10,14 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use wholly_bench::place::Place;
 use wholly_bench::system::{Counters, Prepared, Ready, System};
 use wholly_bench::workload::{Payload, Update};
 use wholly_bench::{Case, Error, Result};
 
 /// Bytes of a file in a row: with its header it just fits a page of 4 KiB.
-const ROW_BYTES: u64 = 4040;
+pub const ROW_BYTES: u64 = 4040;
 
 const PRAGMAS: &CStr = c"PRAGMA page_size=4096; PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; \
     PRAGMA synchronous=FULL; PRAGMA cache_size=-65536";
@@ -47,16 +48,102 @@ unsafe extern "C" {
     fn wholly_sqlite_close(peer: *mut Peer);
 }
 
-/// The peer.
-pub struct SqliteWal {
+/// A database whose table holds blocks of bytes, overwritten in place by transactions.
+pub struct Database {
     peer: *mut Peer,
-    rows_per_file: u64,
 }
 
-impl Default for SqliteWal {
-    fn default() -> Self {
-        SqliteWal { peer: std::ptr::null_mut(), rows_per_file: 0 }
+impl Database {
+    /// Makes the database `path` with the settings above and rows 1 to `rows` of [`ROW_BYTES`] zeros.
+    ///
+    /// # Errors
+    /// SQLite's message, as for all calls.
+    pub fn create(path: &Path, rows: u64) -> Result<Database> {
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        let mut database = Database { peer: std::ptr::null_mut() };
+        // SAFETY: both strings end with 0, and the pointer can be written to.
+        let code = unsafe {
+            wholly_sqlite_open(path.as_ptr(), PRAGMAS.as_ptr(), rows as i64, ROW_BYTES as c_int, &mut database.peer)
+        };
+        database.check("open", code)?;
+        Ok(database)
     }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// SQLite's message.
+    pub fn begin(&mut self) -> Result<()> {
+        // SAFETY: `peer` is open since `create`, and `self` is borrowed by this call alone.
+        self.check("begin", unsafe { wholly_sqlite_begin(self.peer) })
+    }
+
+    /// Writes `data` at byte `at` of what the rows from `first_row` on hold together.
+    ///
+    /// # Errors
+    /// SQLite's message.
+    pub fn update(&mut self, first_row: u64, mut at: u64, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let within = at % ROW_BYTES;
+            let (now, later) = data.split_at(data.len().min((ROW_BYTES - within) as usize));
+            let id = first_row + at / ROW_BYTES;
+            // SAFETY: as above; `now` can be read.
+            let code = unsafe {
+                let (data, len) = (now.as_ptr().cast(), now.len() as c_int);
+                wholly_sqlite_update(self.peer, id as i64, within as c_int, data, len)
+            };
+            self.check("update", code)?;
+            (at, data) = (at + now.len() as u64, later);
+        }
+        Ok(())
+    }
+
+    /// Commits the transaction: it survives when this returns.
+    ///
+    /// # Errors
+    /// SQLite's message.
+    pub fn commit(&mut self) -> Result<()> {
+        // SAFETY: as above.
+        self.check("commit", unsafe { wholly_sqlite_commit(self.peer) })
+    }
+
+    /// Copies what the log holds into the database.
+    ///
+    /// # Errors
+    /// SQLite's message.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        // SAFETY: as above.
+        self.check("checkpoint", unsafe { wholly_sqlite_checkpoint(self.peer) })
+    }
+
+    fn check(&self, call: &str, code: c_int) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: null or open; the string lives until the next call on the same connection.
+        let message = unsafe { CStr::from_ptr(wholly_sqlite_error(self.peer)) }.to_string_lossy();
+        Err(Error::from(format!("{call}: {message}")))
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // SAFETY: null or opened by `create`, and not used again.
+        unsafe { wholly_sqlite_close(self.peer) };
+    }
+}
+
+/// The version of the library.
+pub fn version() -> String {
+    // SAFETY: a constant string of the library.
+    unsafe { CStr::from_ptr(wholly_sqlite_version()) }.to_string_lossy().into_owned()
+}
+
+/// The peer.
+#[derive(Default)]
+pub struct SqliteWal {
+    database: Option<Database>,
+    rows_per_file: u64,
 }
 
 impl System for SqliteWal {
@@ -69,19 +156,11 @@ impl System for SqliteWal {
             return Ok(Prepared::Skipped("the emulator cannot slow it down".into()));
         }
         self.rows_per_file = case.file_bytes.div_ceil(ROW_BYTES);
-        let rows = self.rows_per_file * u64::from(case.files);
-        let path = CString::new(place.dir.join("db").as_os_str().as_bytes())?;
-        // SAFETY: both strings end with 0, and the pointer can be written to.
-        let code = unsafe {
-            wholly_sqlite_open(path.as_ptr(), PRAGMAS.as_ptr(), rows as i64, ROW_BYTES as c_int, &mut self.peer)
-        };
-        self.check("open", code)?;
-        // SAFETY: a constant string of the library.
-        let version = unsafe { CStr::from_ptr(wholly_sqlite_version()) }.to_string_lossy().into_owned();
+        self.database = Some(Database::create(&place.dir.join("db"), self.rows_per_file * u64::from(case.files))?);
         Ok(Prepared::Ready(Ready {
             groups_per_log: PAGES_PER_LOG.div_ceil(case.updates as u64 * case.size.mean_bytes().div_ceil(ROW_BYTES)),
             settings: vec![
-                ("version".into(), version),
+                ("version".into(), version()),
                 ("settings".into(), PRAGMAS.to_string_lossy().replace("PRAGMA ", "")),
                 ("rows".into(), format!("{ROW_BYTES} B each, overwritten by sqlite3_blob_write")),
             ],
@@ -90,31 +169,18 @@ impl System for SqliteWal {
     }
 
     fn run_group(&mut self, group: &[Update], payload: &Payload) -> Result<()> {
-        // SAFETY: `peer` is open since `prepare`, and only this thread uses it.
-        self.check("begin", unsafe { wholly_sqlite_begin(self.peer) })?;
+        let database = self.database.as_mut().expect("prepared");
+        database.begin()?;
         for update in group {
-            let (mut at, mut rest) = (update.offset, payload.of(update));
-            while !rest.is_empty() {
-                let within = at % ROW_BYTES;
-                let (now, later) = rest.split_at(rest.len().min((ROW_BYTES - within) as usize));
-                let id = u64::from(update.file) * self.rows_per_file + at / ROW_BYTES + 1;
-                // SAFETY: as above; `now` can be read.
-                let code = unsafe {
-                    let (data, len) = (now.as_ptr().cast(), now.len() as c_int);
-                    wholly_sqlite_update(self.peer, id as i64, within as c_int, data, len)
-                };
-                self.check("update", code)?;
-                (at, rest) = (at + now.len() as u64, later);
-            }
+            let first_row = u64::from(update.file) * self.rows_per_file + 1;
+            database.update(first_row, update.offset, payload.of(update))?;
         }
-        // SAFETY: as above.
-        self.check("commit", unsafe { wholly_sqlite_commit(self.peer) })
+        database.commit()
     }
 
     /// What the log still holds goes into the database: less than one log, of the three or more that a turn fills.
     fn settle(&mut self) -> Result<()> {
-        // SAFETY: `peer` is open since `prepare`, and only this thread uses it.
-        self.check("checkpoint", unsafe { wholly_sqlite_checkpoint(self.peer) })
+        self.database.as_mut().expect("prepared").checkpoint()
     }
 
     fn counters(&self) -> Counters {
@@ -122,25 +188,7 @@ impl System for SqliteWal {
     }
 
     fn finish(&mut self) -> Result<()> {
-        // SAFETY: null or opened by `prepare`, and set to null so that it is not used again.
-        unsafe { wholly_sqlite_close(std::mem::replace(&mut self.peer, std::ptr::null_mut())) };
+        self.database = None;
         Ok(())
-    }
-}
-
-impl Drop for SqliteWal {
-    fn drop(&mut self) {
-        let _ = self.finish();
-    }
-}
-
-impl SqliteWal {
-    fn check(&self, call: &str, code: c_int) -> Result<()> {
-        if code == 0 {
-            return Ok(());
-        }
-        // SAFETY: null or open; the string lives until the next call on the same connection.
-        let message = unsafe { CStr::from_ptr(wholly_sqlite_error(self.peer)) }.to_string_lossy();
-        Err(Error::from(format!("{call}: {message}")))
     }
 }

@@ -50,4 +50,6 @@ pub mod site;
 pub mod sync;
 
 pub use error::{Error, Result};
+#[doc(hidden)]
+pub use hostdir::{Baseline, Identity};
 pub use hostdir::{CheckpointReport, File, Group, Options, Policy, RecoveryReport, Store, StoreStat};

@@ -36,7 +36,14 @@ impl Rig {
     }
 
     fn options() -> Options {
-        Options { segment_bytes: 64 << 10, log_min_bytes: 256 << 10, log_max_bytes: 512 << 10, ..Options::default() }
+        Options {
+            segment_bytes: 64 << 10,
+            log_min_bytes: 256 << 10,
+            log_max_bytes: 512 << 10,
+            // So that groups without a lane outgrow memory.
+            gather_bytes: 8 << 10,
+            ..Options::default()
+        }
     }
 
     fn open(&self) -> Store {

@@ -90,6 +90,31 @@ pub trait Region: Send + Sync {
     /// without a barrier (past the page cache where the region's synchronous writes go past it, else into it).
     fn write(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
 
+    /// Copies `len` bytes of `source` from `from` on to `offset`: a [`write`](Self::write) in all respects. Where both are memory the
+    /// bytes go straight from one to the other.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and the read errors of `source`.
+    fn write_from(&self, site: Site, offset: u64, source: &dyn Region, from: u64, len: usize) -> Result<()> {
+        let mut buffer = [0u8; 4096];
+        for done in (0..len).step_by(buffer.len()) {
+            let part = (len - done).min(buffer.len());
+            source.read(from + done as u64, &mut buffer[..part])?;
+            self.write(site, offset + done as u64, &buffer[..part])?;
+        }
+        Ok(())
+    }
+
+    /// Where `len` bytes from `offset` on are, for media that copy from one region to another; `None` where they are not in memory. The
+    /// address holds while the region lives and is not made shorter; it is only read through.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
+    fn address(&self, offset: u64, len: usize) -> Option<std::ptr::NonNull<u8>> {
+        let _ = (offset, len);
+        None
+    }
+
     /// Makes every write that this thread made before survive a crash.
     ///
     /// On persistent memory `sfence`; another thread's writes are not covered. On a disk `fdatasync`, which covers all

@@ -9,7 +9,7 @@ const BLOCK_BITS: u32 = 40;
 /// In the place of a block: the size is to be brought home.
 const SIZE: u64 = (1 << BLOCK_BITS) - 1;
 
-/// Something to visit, in 8 bytes: the file's number above, the block's below.
+/// Something to visit, in 8 bytes: the file's number above, the block's below. Sorted they are by file and block, sizes last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DirtyBlock(u64);
 
@@ -55,14 +55,17 @@ impl Dirty {
         &self.shards[thread_token() as usize % SHARDS]
     }
 
-    /// Takes all of them, sorted by file and block, sizes last.
+    /// Takes all of them, in no order.
     pub fn take(&self) -> Vec<DirtyBlock> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.append(&mut shard.lock().unwrap());
+            let mut shard = std::mem::take(&mut *shard.lock().unwrap());
+            if all.is_empty() {
+                all = shard;
+            } else {
+                all.append(&mut shard);
+            }
         }
-        all.sort_unstable();
-        all.dedup();
         all
     }
 }

@@ -9,7 +9,7 @@ use super::identity::{Baseline, Identity};
 use super::implicit::Epoch;
 use super::published::Published;
 use crate::error::{Error, Result};
-use crate::index::{BLOCK, FileIndex, Version, pieces};
+use crate::index::{BLOCK, FileIndex, NO_VERSION, Version, pieces};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, Ordering};
 
 /// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of implicit calls.
@@ -306,8 +306,11 @@ impl File {
                 return;
             }
             let keep = length.saturating_sub(block * BLOCK).min(BLOCK) as u16;
-            slot.claim().change(|newest| index.arena.cut_list(newest, keep, freed));
-            if slot.is_empty() {
+            let claim = slot.claim();
+            // Counted under the claim: a checkpoint may take the block home, and count it, before or after.
+            let was_empty = claim.newest() == NO_VERSION;
+            claim.change(|newest| index.arena.cut_list(newest, keep, freed));
+            if !was_empty && claim.newest() == NO_VERSION {
                 self.pending.fetch_sub(1, Ordering::AcqRel);
             }
         });

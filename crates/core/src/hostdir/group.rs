@@ -143,3 +143,9 @@ impl Group {
         drop(self);
     }
 }
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("id", &self.id()).finish_non_exhaustive()
+    }
+}

@@ -93,6 +93,12 @@ impl File {
     }
 }
 
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File").field("path", &self.inner.name()).finish_non_exhaustive()
+    }
+}
+
 impl Clone for File {
     fn clone(&self) -> Self {
         File::of(self.store.clone(), self.inner.clone())

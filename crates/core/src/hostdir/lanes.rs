@@ -1,6 +1,7 @@
 //! Where running groups sit: each has a seat, with a lane to append to and lists that keep their memory from group to group.
 
 use crossbeam_utils::CachePadded;
+use crossbeam_utils::atomic::AtomicCell;
 
 use super::dirty::DirtyBlock;
 use super::overlay::Overlay;
@@ -37,9 +38,9 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    fn new(number: u32, place: Option<usize>) -> Box<Self> {
+    fn new(log: &Log, number: u32, place: Option<usize>) -> Box<Self> {
         Box::new(Seat {
-            lane: Lane::new(number),
+            lane: Lane::new(log, number),
             place,
             lane_is_borrowed: false,
             gathered: Vec::new(),
@@ -53,16 +54,12 @@ impl Seat {
     }
 }
 
-enum Place {
-    Unused,
-    Taken,
-    Free(Box<Seat>),
-}
-
 /// The seats of a store.
 pub(crate) struct Seats {
-    /// Each thread begins to look at its own place.
-    places: [CachePadded<Mutex<Place>>; SEATS],
+    /// Each thread begins to look at its own place. A seat is taken and given back by one swap.
+    places: [CachePadded<AtomicCell<Option<Box<Seat>>>>; SEATS],
+    /// Places whose seat was made.
+    made: AtomicU32,
     /// Lanes for commits of groups that have no seat of the pool, between uses.
     lanes: Mutex<Vec<Lane>>,
     next_number: AtomicU32,
@@ -73,7 +70,8 @@ pub(crate) struct Seats {
 impl Seats {
     pub fn new() -> Self {
         Seats {
-            places: [const { CachePadded::new(Mutex::new(Place::Unused)) }; SEATS],
+            places: [const { CachePadded::new(AtomicCell::new(None)) }; SEATS],
+            made: AtomicU32::new(0),
             lanes: Mutex::new(Vec::new()),
             // Lane 0 is the one that committers on a disk share.
             next_number: AtomicU32::new(1),
@@ -83,18 +81,26 @@ impl Seats {
 
     /// A seat, and whether its lane is the group's to append to while it runs.
     #[inline]
-    pub fn take(&self) -> (Box<Seat>, bool) {
+    pub fn take(&self, log: &Log) -> (Box<Seat>, bool) {
         let start = thread_token() as usize;
         for i in 0..SEATS {
-            let number = (start + i) % SEATS;
-            let Ok(mut place) = self.places[number].try_lock() else { continue };
-            match std::mem::replace(&mut *place, Place::Taken) {
-                Place::Free(seat) => return (seat, true),
-                Place::Unused => return (Seat::new(self.number(), Some(number)), true),
-                Place::Taken => {}
+            if let Some(seat) = self.places[(start + i) % SEATS].take() {
+                return (seat, true);
             }
         }
-        let mut seat = Seat::new(0, None);
+        self.make(log)
+    }
+
+    #[cold]
+    fn make(&self, log: &Log) -> (Box<Seat>, bool) {
+        if self.made.load(Ordering::Relaxed) < SEATS as u32 {
+            let place = self.made.fetch_add(1, Ordering::Relaxed) as usize;
+            if place < SEATS {
+                return (Seat::new(log, self.number(), Some(place)), true);
+            }
+        }
+        // Its lane has a number of its own: a group that outgrows memory on a disk puts its parts there.
+        let mut seat = Seat::new(log, self.number(), None);
         std::mem::swap(&mut seat.spare, &mut self.left_over.lock().unwrap());
         (seat, false)
     }
@@ -104,13 +110,15 @@ impl Seats {
     }
 
     /// A lane for the time of a commit.
-    pub fn borrow_lane(&self) -> Lane {
-        self.lanes.lock().unwrap().pop().unwrap_or_else(|| Lane::new(self.number()))
+    pub fn borrow_lane(&self, log: &Log) -> Lane {
+        self.lanes.lock().unwrap().pop().unwrap_or_else(|| Lane::new(log, self.number()))
     }
 
-    /// Gives a borrowed lane back.
-    pub fn return_lane(&self, lane: Lane) {
-        self.lanes.lock().unwrap().push(lane);
+    /// Gives a borrowed lane back, with the seat that is none of the pool.
+    pub fn return_lane(&self, mut seat: Box<Seat>) {
+        debug_assert!(seat.place.is_none(), "a seat of the pool needs no other lane");
+        self.left_over.lock().unwrap().append(&mut seat.spare);
+        self.lanes.lock().unwrap().push(seat.lane);
     }
 
     /// Gives a seat back between groups.
@@ -120,7 +128,7 @@ impl Seats {
             seat.lane.is_clean() && seat.files.is_empty() && seat.writes.is_empty() && seat.gathered.is_empty()
         );
         match seat.place {
-            Some(number) => *self.places[number].lock().unwrap() = Place::Free(seat),
+            Some(place) => self.places[place].store(Some(seat)),
             None => self.left_over.lock().unwrap().append(&mut seat.spare),
         }
     }
@@ -128,8 +136,9 @@ impl Seats {
     /// Makes all lanes that nobody uses leave their segments.
     pub fn leave(&self, log: &Log) {
         for place in &self.places {
-            if let Place::Free(seat) = &mut *place.lock().unwrap() {
+            if let Some(mut seat) = place.take() {
                 seat.lane.leave(log);
+                place.store(Some(seat));
             }
         }
         for lane in self.lanes.lock().unwrap().iter_mut() {

@@ -49,6 +49,8 @@ mod table;
 pub use checkpoint::CheckpointReport;
 pub use group::Group;
 pub use handle::File;
+#[doc(hidden)]
+pub use identity::{Baseline, Identity};
 pub use implicit::Policy;
 pub use memory::MEMORY;
 pub use recover::RecoveryReport;
@@ -235,6 +237,7 @@ impl Store {
     pub fn stat(&self) -> StoreStat {
         let (segments, free) = self.inner.log.segments();
         let (files, index_bytes) = self.inner.files.count();
+        let (log_bytes_written, fences, syncs) = self.inner.log.totals();
         StoreStat {
             medium: self.inner.log.region().guarantees().description.clone(),
             emulated: self.inner.log.region().guarantees().emulated,
@@ -246,16 +249,22 @@ impl Store {
             open_files: files,
             index_bytes: index_bytes + self.inner.index.arena.memory_bytes(),
             versions: self.inner.index.arena.in_use(),
-            log_bytes_written: self.inner.log.counters.bytes.load(Ordering::Relaxed),
+            log_bytes_written,
             home_bytes_written: self.inner.checkpointer.home_bytes(),
-            fences: self.inner.log.counters.fences.load(Ordering::Relaxed),
-            syncs: self.inner.log.counters.syncs.load(Ordering::Relaxed),
+            fences,
+            syncs,
         }
     }
 
     /// The log, for tools.
     pub fn log(&self) -> &Log {
         &self.inner.log
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("incarnation", &self.inner.log.incarnation()).finish_non_exhaustive()
     }
 }
 

@@ -71,7 +71,7 @@ const MANY: usize = 8;
 
 impl Running {
     pub(super) fn new(store: Arc<StoreInner>, sharing: Sharing) -> Self {
-        let (mut seat, pooled) = store.seats.take();
+        let (mut seat, pooled) = store.seats.take(&store.log);
         // All locked instructions come before the first store into the log, which they would wait for.
         let id = store.log.take_sequence();
         let in_lane = pooled && store.log.is_pmem();
@@ -304,7 +304,7 @@ impl Running {
         let id = self.id;
         let seat = self.seat_mut();
         if store.log.is_pmem() && !seat.lane_is_borrowed {
-            seat.lane = store.seats.borrow_lane();
+            seat.lane = store.seats.borrow_lane(&store.log);
             seat.lane_is_borrowed = true;
         }
         // A lane's records are in the order of their sequences.
@@ -455,11 +455,10 @@ impl Running {
         seat.gathered.clear();
         seat.gathered_bytes = 0;
         if seat.lane_is_borrowed {
-            seat.lane_is_borrowed = false;
-            let lane = std::mem::replace(&mut seat.lane, Lane::new(0));
-            self.store.seats.return_lane(lane);
+            self.store.seats.return_lane(seat);
+        } else {
+            self.store.seats.give_back(seat);
         }
-        self.store.seats.give_back(seat);
     }
 
     fn abort(&mut self) {

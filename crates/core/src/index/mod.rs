@@ -24,7 +24,7 @@ mod radix;
 mod slot;
 mod version;
 
-pub use pieces::{Piece, pieces};
+pub use pieces::{Piece, logged_pieces, pieces};
 pub use radix::FileIndex;
 pub use slot::{Claim, ReadGuard, Slot};
 pub use version::{NO_VERSION, Version, VersionArena};

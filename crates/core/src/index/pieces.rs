@@ -17,35 +17,54 @@ pub struct Piece {
 /// not overlap, cover the range, and come in no order.
 pub fn pieces(versions: impl IntoIterator<Item = Version>, start: u16, end: u16) -> Vec<Piece> {
     let mut found = Vec::with_capacity(4);
-    let mut open = vec![(start, end)];
+    let mut open = Vec::with_capacity(4);
+    logged_pieces(versions, start, end, &mut open, &mut found);
+    found.extend(open.into_iter().map(|(start, end)| Piece { start, end, position: None }));
+    found
+}
+
+/// Like [`pieces`], into the caller's lists: `found` gets those that are not at home added, `open` becomes the ranges that are.
+pub fn logged_pieces(
+    versions: impl IntoIterator<Item = Version>,
+    start: u16,
+    end: u16,
+    open: &mut Vec<(u16, u16)>,
+    found: &mut Vec<Piece>,
+) {
+    open.clear();
+    if start < end {
+        open.push((start, end));
+    }
     for version in versions {
         if open.is_empty() {
             break;
         }
-        let mut still_open = Vec::with_capacity(open.len() + 1);
-        for (from, to) in open {
+        let mut i = 0;
+        while i < open.len() {
+            let (from, to) = open[i];
             let (cut_from, cut_to) = (from.max(version.start), to.min(version.end()));
             if cut_from >= cut_to {
-                still_open.push((from, to));
+                i += 1;
                 continue;
             }
             let position = version.position + u64::from(cut_from - version.start);
             found.push(Piece { start: cut_from, end: cut_to, position: Some(position) });
-            if from < cut_from {
-                still_open.push((from, cut_from));
+            match (from < cut_from, cut_to < to) {
+                (true, true) => {
+                    open[i] = (from, cut_from);
+                    open.push((cut_to, to));
+                }
+                (true, false) => open[i] = (from, cut_from),
+                (false, true) => open[i] = (cut_to, to),
+                // Another takes its place, and is looked at next.
+                (false, false) => {
+                    open.swap_remove(i);
+                    continue;
+                }
             }
-            if cut_to < to {
-                still_open.push((cut_to, to));
-            }
+            i += 1;
         }
-        open = still_open;
     }
-    found.extend(open.into_iter().filter(|(from, to)| from < to).map(|(start, end)| Piece {
-        start,
-        end,
-        position: None,
-    }));
-    found
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 //!
 //! A lane is owned by one group, or one call, at a time; owning the [`Lane`] value is the proof.
 
+use std::sync::Arc;
+
 use zerocopy::IntoBytes;
 
-use super::Log;
 use super::checksum::{payload_checksum, record_seed};
 use super::layout::{
     ENTRY, Entry, EntryKind, FLAG_BATCH_START, HEAD, Head, LINE, RecordKind, SegmentHeader, seal, tail_lines,
 };
+use super::{Counters, Log};
 use crate::error::Result;
 use crate::site;
 use crate::sync::thread_token;
@@ -58,9 +60,7 @@ pub struct Lane {
     parts: Vec<Part>,
     /// The thread whose stores are not fenced yet, `NOBODY` if all are.
     storer: u64,
-    /// Bytes written and fences made that the log has not counted yet.
-    bytes: u64,
-    fences: u64,
+    counters: Arc<Counters>,
 }
 
 /// A piece of the open group in a segment that the lane has left. Positions are bytes from the start of the log.
@@ -74,7 +74,7 @@ pub struct Part {
 const NOBODY: u64 = u64::MAX;
 
 impl Lane {
-    pub(crate) fn new(number: u32) -> Self {
+    pub(crate) fn new(log: &Log, number: u32) -> Self {
         Lane {
             number,
             segment: None,
@@ -87,8 +87,7 @@ impl Lane {
             entries: Vec::new(),
             parts: Vec::new(),
             storer: NOBODY,
-            bytes: 0,
-            fences: 0,
+            counters: log.new_lane_counters(),
         }
     }
 
@@ -176,7 +175,6 @@ impl Lane {
         segment.note_sequence(sequence);
         segment.set_end(self.at);
         self.start = self.at;
-        log.count(std::mem::take(&mut self.bytes), std::mem::take(&mut self.fences));
     }
 
     /// Forgets the open group. Its bytes are dead: the next record takes the place of the open one. Parts in segments that the
@@ -233,7 +231,7 @@ impl Lane {
         let position = log.segment_start(next);
         log.segment(next).set_end(self.start);
         log.region().write(site::SEGMENT_HEADER, position, header.to_raw(log.volume_seed(), position).as_bytes())?;
-        self.bytes += LINE;
+        self.counters.add_alone(LINE, 0);
         self.storer = thread_token();
         Ok(())
     }
@@ -279,7 +277,7 @@ impl Lane {
         let line = first_line(record_seed(self.seed, self.start), head, self.entries.first(), tail);
         let at = if kind == RecordKind::Commit { site::LANE_COMMIT } else { site::LANE_PART };
         log.region().write(at, self.start, &line)?;
-        self.bytes += end - self.start;
+        self.counters.add_alone(end - self.start, 0);
         self.storer = thread_token();
         self.entries.clear();
         self.at = end;
@@ -289,7 +287,7 @@ impl Lane {
     #[inline]
     fn fence(&mut self, log: &Log, at: wholly_media::Site) -> Result<()> {
         log.region().fence(at)?;
-        self.fences += 1;
+        self.counters.add_alone(0, 1);
         self.storer = NOBODY;
         Ok(())
     }

@@ -86,7 +86,7 @@ pub struct Geometry {
     pub max_segments: u32,
 }
 
-/// What the log did since it was opened.
+/// What the log, or one lane, did since it was opened.
 #[derive(Default, Debug)]
 pub struct Counters {
     /// Bytes written to the log.
@@ -95,6 +95,15 @@ pub struct Counters {
     pub fences: AtomicU64,
     /// Synchronous writes and syncs on a disk.
     pub syncs: AtomicU64,
+}
+
+impl Counters {
+    /// Counts what the only thread that uses these counters did: no locked instruction.
+    #[inline]
+    fn add_alone(&self, bytes: u64, fences: u64) {
+        self.bytes.store(self.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+        self.fences.store(self.fences.load(Ordering::Relaxed) + fences, Ordering::Relaxed);
+    }
 }
 
 /// The log of one store. See the head of this module.
@@ -113,8 +122,8 @@ pub struct Log {
     rot: verify::Rot,
     in_flight: Arc<InFlight>,
     low_water: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// What was done, for `stat` and benchmarks.
-    pub counters: Counters,
+    counters: Counters,
+    lane_counters: Mutex<Vec<Arc<Counters>>>,
 }
 
 impl Log {
@@ -162,6 +171,7 @@ impl Log {
             in_flight: Arc::new(InFlight::new()),
             low_water: OnceLock::new(),
             counters: Counters::default(),
+            lane_counters: Mutex::default(),
             region,
         }
     }
@@ -363,11 +373,32 @@ impl Log {
         self.incarnation
     }
 
-    /// Counts what a lane did. Not between a store and its fence: see [`light_fence`](crate::sync::light_fence).
-    #[inline]
-    pub(crate) fn count(&self, bytes: u64, fences: u64) {
-        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.counters.fences.fetch_add(fences, Ordering::Relaxed);
+    /// Counters for a new lane.
+    fn new_lane_counters(&self) -> Arc<Counters> {
+        let mut lanes = self.lane_counters.lock().unwrap();
+        if lanes.len() == lanes.capacity() {
+            // Lanes that are gone leave what they counted to the log, so that the list is as long as there are lanes.
+            lanes.retain(|lane| {
+                let gone = Arc::strong_count(lane) == 1;
+                if gone {
+                    self.counters.bytes.fetch_add(lane.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+                    self.counters.fences.fetch_add(lane.fences.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+                !gone
+            });
+        }
+        let counters = Arc::<Counters>::default();
+        lanes.push(counters.clone());
+        counters
+    }
+
+    /// Bytes written, fences and syncs since the open.
+    pub fn totals(&self) -> (u64, u64, u64) {
+        let lanes = self.lane_counters.lock().unwrap();
+        let all = || std::iter::once(&self.counters).chain(lanes.iter().map(|counters| &**counters));
+        let sum =
+            |field: fn(&Counters) -> &AtomicU64| all().map(|counters| field(counters).load(Ordering::Relaxed)).sum();
+        (sum(|c| &c.bytes), sum(|c| &c.fences), sum(|c| &c.syncs))
     }
 
     pub(crate) fn count_bytes(&self, bytes: u64) {
@@ -381,12 +412,12 @@ impl Log {
 }
 
 /// The seed of what belongs to the volume as a whole.
-pub(crate) fn volume_seed(volume_id: &[u8; 16]) -> u64 {
+pub fn volume_seed(volume_id: &[u8; 16]) -> u64 {
     checksum::checksum(0x564f_4c55_4d45_2121, volume_id)
 }
 
 /// Number of whole segments in a region.
-pub(crate) fn segments_in(region: &dyn Region, segment_bytes: u64) -> u32 {
+pub fn segments_in(region: &dyn Region, segment_bytes: u64) -> u32 {
     (region.len().saturating_sub(SEGMENTS_START) / segment_bytes) as u32
 }
 
@@ -415,7 +446,7 @@ pub(crate) fn write_superblock(region: &dyn Region, at: wholly_media::Site, supe
 ///
 /// # Errors
 /// [`Error::NotAStore`] where neither slot is ours, [`Error::Unsupported`] for a newer format, [`Error::Corrupt`] where both are ours and rotten.
-pub(crate) fn read_superblock(region: &dyn Region) -> Result<Superblock> {
+pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     if region.len() < SEGMENTS_START {
         return Err(Error::corrupt("superblock", format!("the log is only {} bytes long", region.len())));
     }

@@ -33,7 +33,8 @@ pub struct Record {
 }
 
 impl Record {
-    fn end(&self) -> u64 {
+    /// The byte behind it.
+    pub fn end(&self) -> u64 {
         self.position + u64::from(self.head.lines) * LINE
     }
 }

@@ -23,14 +23,24 @@ impl Log {
     /// [`Error::Corrupt`] where the bytes belong to a payload whose checksum does not hold.
     #[inline]
     pub(crate) fn read_payload(&self, position: u64, buf: &mut [u8]) -> Result<()> {
+        self.check_payload(position, buf.len())?;
+        self.region().read(position, buf)?;
+        Ok(())
+    }
+
+    /// Checks that payload bytes can be copied from the log by other means.
+    ///
+    /// # Errors
+    /// As [`read_payload`](Self::read_payload).
+    #[inline]
+    pub(crate) fn check_payload(&self, position: u64, len: usize) -> Result<()> {
         let index = self.segment_of(position);
         if !self.segment(index).is_verified() {
             self.verify_segment(index)?;
         }
         if self.rot.any.load(Ordering::Relaxed) != 0 {
-            self.check_rot(position..position + buf.len() as u64)?;
+            self.check_rot(position..position + len as u64)?;
         }
-        self.region().read(position, buf)?;
         Ok(())
     }
 
@@ -71,7 +81,7 @@ impl Log {
 }
 
 /// Whether an entry's payload matches its checksum.
-pub(super) fn holds(
+pub fn holds(
     reader: &mut SegmentReader<'_>,
     head: &super::layout::Head,
     record: u64,

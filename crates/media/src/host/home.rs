@@ -82,6 +82,15 @@ impl StoreHome {
         }
     }
 
+    /// Who owns the store in the directory at this moment, for tools that only look: it asks for no ownership, so it never keeps
+    /// anybody from it. The answer may be out of date when it is given.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is no store.
+    pub fn holder(dir: &HostDir) -> Result<Option<Busy>> {
+        OwnerLock::holder(dir.open_fd(HOME.as_bytes(), FOLDER)?.as_fd())
+    }
+
     /// Opens the folder of an existing store and takes ownership of it.
     ///
     /// # Errors

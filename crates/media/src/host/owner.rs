@@ -35,6 +35,18 @@ impl std::fmt::Display for Busy {
 #[derive(Debug)]
 pub struct OwnerLock {
     fd: OwnedFd,
+    /// The process that took it.
+    taker: rustix::process::Pid,
+}
+
+impl Drop for OwnerLock {
+    fn drop(&mut self) {
+        // A child between its fork and its exec has a copy of every descriptor, and with it the lock. Released here, the store is free
+        // at once. A child that drops its copy of the value lets go of its copy only.
+        if rustix::process::getpid() == self.taker {
+            let _ = sys::unlock(self.fd.as_fd());
+        }
+    }
 }
 
 impl OwnerLock {
@@ -46,11 +58,21 @@ impl OwnerLock {
         let fd = open_beneath(folder, LOCK.as_bytes(), flags).or_fail("open", || LOCK)?;
         match sys::try_lock(fd.as_fd()).or_fail("lock", || LOCK)? {
             Lock::Taken => {
-                let lock = OwnerLock { fd };
+                let lock = OwnerLock { fd, taker: rustix::process::getpid() };
                 lock.rename_owner()?;
                 Ok(Ok(lock))
             }
             Lock::Busy => Ok(Err(Busy { pid: read_pid(fd.as_fd())? })),
+        }
+    }
+
+    /// Who has ownership at this moment, without asking for it: the answer may be out of date when it is given.
+    pub(super) fn holder(folder: BorrowedFd<'_>) -> Result<Option<Busy>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = open_beneath(folder, LOCK.as_bytes(), flags).or_fail("open", || LOCK)?;
+        match sys::is_locked(fd.as_fd()).or_fail("lock", || LOCK)? {
+            true => Ok(Some(Busy { pid: read_pid(fd.as_fd())? })),
+            false => Ok(None),
         }
     }
 

@@ -304,7 +304,9 @@ fn a_second_opener_is_told_the_owner() {
     let error = StoreHome::open(&open(&dir)).expect_err("owned");
     assert_eq!(error, HomeError::Busy(Busy { pid: Some(std::process::id()) }));
     assert_eq!(error.to_string(), format!("the store is owned by process {}", std::process::id()));
+    assert_eq!(StoreHome::holder(&host), Ok(Some(Busy { pid: Some(std::process::id()) })));
     drop(home);
+    assert_eq!(StoreHome::holder(&host), Ok(None), "the number in the file is that of a former owner");
     let home = StoreHome::open(&host).expect("free again");
     assert!(StoreHome::open(&host).is_err());
     home.owner().rename_owner().expect("write the owner");

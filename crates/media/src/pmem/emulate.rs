@@ -6,6 +6,7 @@
 
 use crate::pmem::PmemRegion;
 use crate::{Guarantees, Region, Result, Site};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -176,6 +177,15 @@ impl Region for EmulatedRegion {
     fn write(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {
         let lines = lines_of(offset, data.len() as u64);
         self.emulator.run(lines, || self.inner.write(site, offset, data))
+    }
+
+    fn write_from(&self, site: Site, offset: u64, source: &dyn Region, from: u64, len: usize) -> Result<()> {
+        let lines = lines_of(offset, len as u64);
+        self.emulator.run(lines, || self.inner.write_from(site, offset, source, from, len))
+    }
+
+    fn address(&self, offset: u64, len: usize) -> Option<NonNull<u8>> {
+        self.inner.address(offset, len)
     }
 
     fn fence(&self, site: Site) -> Result<()> {

@@ -299,6 +299,26 @@ impl Region for PmemRegion {
     }
 
     #[inline]
+    fn write_from(&self, site: Site, offset: u64, source: &dyn Region, from: u64, len: usize) -> Result<()> {
+        let Some(bytes) = source.address(from, len) else {
+            let mut buffer = vec![0; len];
+            source.read(from, &mut buffer)?;
+            return self.write(site, offset, &buffer);
+        };
+        let Some(place) = self.place(offset, len, &self.writable_len) else { return self.refuse_write(offset, len) };
+        // SAFETY: as in `write`; `bytes` are `len` readable bytes while `source` is borrowed. Two regions do not show the same bytes
+        // of a file, and nobody copies a region over itself: `Region` asks that nobody writes bytes while another reads them.
+        unsafe { (self.instructions.copy)(place, bytes.as_ptr(), len) };
+        Ok(())
+    }
+
+    #[inline]
+    fn address(&self, offset: u64, len: usize) -> Option<NonNull<u8>> {
+        let Some(place) = self.place(offset, len, &self.len) else { self.out_of_bounds(offset, len) };
+        NonNull::new(place)
+    }
+
+    #[inline]
     fn fence(&self, _site: Site) -> Result<()> {
         store::fence();
         Ok(())

@@ -49,31 +49,59 @@ pub(crate) enum Lock {
     Busy,
 }
 
+/// `struct flock` of 64-bit Linux.
+#[repr(C)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    len: i64,
+    pid: i32,
+}
+
+impl Flock {
+    const F_WRLCK: i16 = 1;
+    const F_UNLCK: i16 = 2;
+    /// A write lock of everything.
+    const WHOLE_FILE: Flock = Flock { kind: Self::F_WRLCK, whence: 0, start: 0, len: 0, pid: 0 };
+}
+
 /// Tries to take the write lock of the whole file for this open file description (`F_OFD_SETLK`). It is released when the
 /// last descriptor of the description is closed: not by closing some other descriptor of the file, as POSIX locks are.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
-    const F_OFD_SETLK: usize = 37;
-    const F_WRLCK: i16 = 1;
-    /// `struct flock` of 64-bit Linux.
-    #[repr(C)]
-    struct Flock {
-        kind: i16,
-        whence: i16,
-        start: i64,
-        len: i64,
-        pid: i32,
+    match set_lock(fd, Flock::WHOLE_FILE) {
+        Ok(()) => Ok(Lock::Taken),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(Lock::Busy),
+        Err(errno) => Err(errno),
     }
-    let flock = Flock { kind: F_WRLCK, whence: 0, start: 0, len: 0, pid: 0 };
+}
+
+/// Releases the lock of this open file description, whoever else has a descriptor of it.
+pub(crate) fn unlock(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    set_lock(fd, Flock { kind: Flock::F_UNLCK, ..Flock::WHOLE_FILE })
+}
+
+fn set_lock(fd: BorrowedFd<'_>, flock: Flock) -> rustix::io::Result<()> {
+    const F_OFD_SETLK: usize = 37;
     loop {
         // SAFETY: fcntl(F_OFD_SETLK) reads one `struct flock` at the address, which lives until the call returns, and
         // writes no memory of ours.
         match unsafe { fcntl(fd.as_raw_fd(), F_OFD_SETLK, &raw const flock as usize) } {
-            Ok(_) => return Ok(Lock::Taken),
-            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(Lock::Busy),
+            Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// Whether another open file description has a lock that would keep the caller from taking it (`F_OFD_GETLK`). Takes none.
+pub(crate) fn is_locked(fd: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    const F_OFD_GETLK: usize = 36;
+    let mut flock = Flock::WHOLE_FILE;
+    // SAFETY: fcntl(F_OFD_GETLK) reads and writes one `struct flock` at the address, which lives until the call returns and is
+    // borrowed by nobody else; all bit patterns are valid.
+    unsafe { fcntl(fd.as_raw_fd(), F_OFD_GETLK, &raw mut flock as usize) }?;
+    Ok(flock.kind != Flock::F_UNLCK)
 }
 
 /// `fcntl(2)` itself, since rustix knows only POSIX locks.

@@ -1,0 +1,213 @@
+//! The command line: verbs, arguments, and what `--help` says of them.
+
+use crate::output::parse_size;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use wholly_media::host::HostMedium;
+
+const ABOUT: &str = "Updates of several files that happen wholly or not at all";
+
+const LONG_ABOUT: &str = "\
+Updates of several files that happen wholly or not at all
+
+`wholly init DIR` makes an ordinary directory a store: its files stay ordinary files, and a program that \
+opens the store (through the Rust library) can update any number of them in one group. After a crash, \
+of the program or of the power, each group is there wholly or not at all.";
+
+const EXAMPLES: &str = "\
+Examples:
+  wholly init ~/accounts         make the directory a store
+  wholly stat ~/accounts         what is in it, and who uses it; changes nothing
+  wholly recover ~/accounts      after a crash: take everything committed home
+
+Exit codes (as fsck(8)):
+   0  done, nothing wrong           8  not done: no store, in use, no space, ...
+   1  a crash was cleaned up       16  the command line makes no sense
+   4  damage or a conflict is left
+
+`wholly VERB --help` says more about each verb.";
+
+/// The command line.
+#[derive(Parser, Debug)]
+#[command(name = "wholly", version, about = ABOUT, long_about = LONG_ABOUT, after_help = EXAMPLES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// Print one JSON object instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What is to be done.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What is to be done.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// Make a directory a store
+    #[command(after_help = INIT_EXAMPLES)]
+    Init(InitArgs),
+    /// Show how a store is doing; changes nothing, works while it is in use
+    #[command(after_help = STAT_EXAMPLES)]
+    Stat(StatArgs),
+    /// Print a store's log, record by record; changes nothing, works on damaged stores
+    #[command(after_help = DUMP_EXAMPLES)]
+    Dump(DumpArgs),
+    /// Recover a store after a crash and take everything committed home
+    #[command(after_help = RECOVER_EXAMPLES)]
+    Recover(RecoverArgs),
+    /// Measure on this machine, beside the bound and, with --peers, what people use today
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages into a directory
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+const INIT_EXAMPLES: &str = "\
+It creates the folder .wholly in DIR and touches nothing else: files stay where and what they are.
+
+Examples:
+  wholly init                      the current directory
+  wholly init --dry-run /srv/data  only say what the file system there offers
+  wholly init --log-size 64M data  more log from the start, for large groups";
+
+/// `wholly init`.
+#[derive(Args, Debug)]
+pub struct InitArgs {
+    /// The directory; it must exist
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+    /// Bytes of log to set aside now, such as 64M; it grows by itself when groups need more
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub log_size: Option<u64>,
+    /// What the directory is taken for
+    #[arg(long, value_enum, default_value_t = Medium::Auto)]
+    pub medium: Medium,
+    /// Only say what the file system offers; make nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// What a directory is taken for.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Persistent memory where there is some (DAX), and emulated on tmpfs; else a disk
+    Auto,
+    /// Persistent memory, emulated where there is none
+    Pmem,
+    /// A disk
+    Disk,
+}
+
+impl From<Medium> for HostMedium {
+    fn from(medium: Medium) -> HostMedium {
+        match medium {
+            Medium::Auto => HostMedium::Auto,
+            Medium::Pmem => HostMedium::Pmem,
+            Medium::Disk => HostMedium::Disk,
+        }
+    }
+}
+
+const STAT_EXAMPLES: &str = "\
+It only reads: nothing is recovered, nobody is kept out. While a program has the store open the figures are those of the moment.
+
+Examples:
+  wholly stat /srv/data
+  wholly stat --json /srv/data | jq .pending.groups";
+
+/// `wholly stat`.
+#[derive(Args, Debug)]
+pub struct StatArgs {
+    /// The store
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+}
+
+const DUMP_EXAMPLES: &str = "\
+Without options it prints both superblock slots, the segments in use and the records of groups that are not home yet.
+It only reads: nothing is recovered, nobody is kept out.
+
+Examples:
+  wholly dump /srv/data
+  wholly dump --all /srv/data | less      records of groups that are home, too
+  wholly dump --json /srv/data | jq '.segments[].records[].entries[]'";
+
+/// `wholly dump`.
+#[derive(Args, Debug)]
+pub struct DumpArgs {
+    /// The store
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+    /// Also what nobody needs any more: records of groups that are home, segments that are free
+    #[arg(long)]
+    pub all: bool,
+    /// Only this segment
+    #[arg(long, value_name = "NUMBER")]
+    pub segment: Option<u32>,
+}
+
+const RECOVER_EXAMPLES: &str = "\
+Opening a store recovers it anyway: this verb is for when the files are needed by programs that do not know of the store.
+On return the log is empty and all files are current.
+
+Exit code 0: there was nothing to do; 1: something was recovered; 4: damage or a conflict is left.
+
+Examples:
+  wholly recover /srv/data
+  wholly recover --json /srv/data | jq .conflicts";
+
+/// `wholly recover`.
+#[derive(Args, Debug)]
+pub struct RecoverArgs {
+    /// The store
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+}
+
+const BENCH_EXAMPLES: &str = "\
+Every option of the suites is listed by `wholly bench help`.
+
+Examples:
+  wholly bench groups                         needs root: makes its own tmpfs, ext4 and xfs
+  wholly bench groups --pmem /dev/shm --disk /var/tmp --files 100
+  wholly bench groups --peers --json          beside SQLite, libpmemobj and rename";
+
+/// `wholly bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Measure what people use today too (the program wholly-bench-peers, beside this one)
+    #[arg(long)]
+    pub peers: bool,
+    /// The suite (`groups`) and its options
+    #[arg(value_name = "SUITE", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<String>,
+}
+
+/// `wholly completions`.
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// `wholly man`.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Where the pages go
+    pub dir: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,284 @@
+//! `wholly dump`: the log, record by record, read from outside.
+
+use crate::args::DumpArgs;
+use crate::error::{Exit, Failure};
+use crate::output::{Ui, size};
+use crate::survey::{Fate, Seen, Segment, Survey, number};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::PathBuf;
+use wholly::log::layout::{EntryKind, RecordKind, Superblock, SuperblockFault};
+
+#[derive(Serialize)]
+struct Dump {
+    dir: PathBuf,
+    medium: String,
+    emulated: bool,
+    in_use: bool,
+    owner_pid: Option<u32>,
+    log_bytes: u64,
+    superblocks: Vec<DumpedSlot>,
+    segments: Vec<DumpedSegment>,
+    /// Segments that were left out, since nothing in them is needed.
+    segments_left_out: u64,
+    /// Records that were left out, since their groups are home.
+    records_left_out: u64,
+    faults: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct DumpedSlot {
+    slot: usize,
+    in_force: bool,
+    fault: Option<String>,
+    generation: Option<u64>,
+    incarnation: Option<u64>,
+    tail: Option<u64>,
+    checkpointing: Option<u64>,
+    segment_bytes: Option<u64>,
+    block_bytes: Option<u32>,
+    volume_id: Option<String>,
+    file_system_id: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DumpedSegment {
+    segment: u32,
+    position: u64,
+    /// Where its records end, in bytes of the log.
+    end: u64,
+    lane: Option<u32>,
+    incarnation: Option<u64>,
+    sequence: Option<u64>,
+    needed: bool,
+    records: Vec<DumpedRecord>,
+    fault: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DumpedRecord {
+    position: u64,
+    bytes: u64,
+    kind: &'static str,
+    group: u64,
+    /// The place in commit order, of a commit record.
+    sequence: Option<u64>,
+    /// The number of a part, or of the parts before a commit record.
+    part: u16,
+    begins_batch: bool,
+    fate: &'static str,
+    entries: Vec<DumpedEntry>,
+}
+
+#[derive(Serialize)]
+struct DumpedEntry {
+    kind: &'static str,
+    file: u64,
+    path: Option<String>,
+    offset: u64,
+    length: u32,
+    /// `good`, `bad`, or null where there is no payload.
+    payload: Option<&'static str>,
+}
+
+/// Prints a log.
+pub fn run(args: &DumpArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let survey = Survey::of(&args.dir, "dump")?;
+    let dump = collect(args, &survey)?;
+    ui.emit("dump", &dump, text)?;
+    Ok(if dump.faults.is_empty() { Exit::Done } else { Exit::Damaged })
+}
+
+fn collect(args: &DumpArgs, survey: &Survey) -> Result<Dump, Failure> {
+    if let Some(index) = args.segment
+        && survey.in_force.is_some()
+        && !survey.segments.iter().any(|segment| segment.index == index)
+    {
+        let last = survey.segments.len().saturating_sub(1);
+        let why = format!("there is no segment {index}; they are numbered 0 to {last}");
+        return Err(Failure::new(format!("dump {}", args.dir.display()), why).exit(Exit::Usage));
+    }
+    let wanted = |segment: &&Segment| match args.segment {
+        Some(index) => segment.index == index,
+        None => args.all || segment.fault.is_some() || segment.records.iter().any(is_interesting),
+    };
+    let shown = |seen: &&Seen| args.all || args.segment.is_some() || is_interesting(seen);
+    let chosen: Vec<&Segment> = survey.segments.iter().filter(wanted).collect();
+    let records = |segments: &[&Segment]| segments.iter().map(|segment| segment.records.len() as u64).sum::<u64>();
+    let segments: Vec<DumpedSegment> = chosen
+        .iter()
+        .map(|segment| DumpedSegment {
+            segment: segment.index,
+            position: segment.start,
+            end: segment.end,
+            lane: segment.header.map(|header| header.lane),
+            incarnation: segment.header.map(|header| header.incarnation),
+            sequence: segment.header.map(|header| header.sequence),
+            needed: segment.is_needed(),
+            records: segment.records.iter().filter(shown).map(|seen| record(survey, seen)).collect(),
+            fault: segment.fault.clone(),
+        })
+        .collect();
+    let shown = segments.iter().map(|segment| segment.records.len() as u64).sum::<u64>();
+    Ok(Dump {
+        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
+        medium: survey.medium.clone(),
+        emulated: survey.emulated,
+        in_use: survey.owner.is_some(),
+        owner_pid: survey.owner.and_then(|owner| owner.pid),
+        log_bytes: survey.log_bytes,
+        superblocks: (0..2).map(|slot| dumped_slot(survey, slot)).collect(),
+        segments_left_out: (survey.segments.len() - segments.len()) as u64,
+        records_left_out: records(&chosen) - shown,
+        segments,
+        faults: survey.faults(),
+    })
+}
+
+/// Whether a record tells of something that is not over.
+fn is_interesting(seen: &Seen) -> bool {
+    seen.fate != Fate::Home
+}
+
+fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
+    let checked = &survey.slots[slot];
+    let field = |f: fn(&Superblock) -> u64| checked.as_ref().ok().map(f);
+    let hex = |f: fn(&Superblock) -> [u8; 16]| {
+        checked.as_ref().ok().map(|s| f(s).iter().map(|byte| format!("{byte:02x}")).collect())
+    };
+    DumpedSlot {
+        slot,
+        in_force: survey.in_force == Some(slot),
+        fault: checked.as_ref().err().map(|fault| match fault {
+            SuperblockFault::Foreign => "never written, or not ours".to_string(),
+            SuperblockFault::Checksum => "the checksum does not fit: torn, or rotten".into(),
+            SuperblockFault::Version(version) => format!("format {version}, which this program does not know"),
+            SuperblockFault::Features(bits) => format!("features {bits:#x}, which this program does not know"),
+            SuperblockFault::Geometry => "checksummed and yet impossible".into(),
+        }),
+        generation: field(|s| s.generation),
+        incarnation: field(|s| s.incarnation),
+        tail: field(|s| s.tail),
+        checkpointing: field(|s| s.checkpointing),
+        segment_bytes: field(|s| s.segment_bytes),
+        block_bytes: checked.as_ref().ok().map(|s| s.block),
+        volume_id: hex(|s| s.volume_id),
+        file_system_id: hex(|s| s.fs_id),
+    }
+}
+
+fn record(survey: &Survey, seen: &Seen) -> DumpedRecord {
+    let head = &seen.record.head;
+    let entries = seen.record.entries.iter().zip(&seen.payloads).map(|(entry, holds)| DumpedEntry {
+        kind: match entry.kind {
+            EntryKind::Write => "write",
+            EntryKind::Truncate => "truncate",
+            EntryKind::Identify => "identify",
+            EntryKind::Create => "create",
+        },
+        file: entry.file,
+        path: survey.path(entry.file),
+        offset: entry.offset,
+        length: entry.length,
+        payload: holds.map(|holds| if holds { "good" } else { "bad" }),
+    });
+    DumpedRecord {
+        position: seen.record.position,
+        bytes: seen.record.end() - seen.record.position,
+        kind: if head.kind == RecordKind::Commit { "commit" } else { "part" },
+        group: head.group,
+        sequence: (head.kind == RecordKind::Commit).then_some(head.sequence),
+        part: head.part,
+        begins_batch: head.flags & wholly::log::layout::FLAG_BATCH_START != 0,
+        fate: seen.fate.word(),
+        entries: entries.collect(),
+    }
+}
+
+fn text(dump: &Dump) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_text(&mut out, dump);
+    out
+}
+
+fn write_text(out: &mut String, dump: &Dump) -> std::fmt::Result {
+    writeln!(out, "{}: log of {} on {}", dump.dir.display(), size(dump.log_bytes), dump.medium)?;
+    if dump.in_use {
+        let owner = dump.owner_pid.map_or("a process".into(), |pid| format!("process {pid}"));
+        writeln!(out, "{owner} has the store open: this is a snapshot")?;
+    }
+    for slot in &dump.superblocks {
+        write!(out, "superblock {}{}", slot.slot, if slot.in_force { " (in force)" } else { "" })?;
+        match (&slot.fault, slot.generation, slot.tail, slot.checkpointing) {
+            (None, Some(generation), Some(tail), Some(checkpointing)) => writeln!(
+                out,
+                "  generation {generation}  incarnation {}  tail {}  checkpointing {}  segments of {}  blocks of {} B",
+                slot.incarnation.unwrap_or_default(),
+                number(tail),
+                number(checkpointing),
+                size(slot.segment_bytes.unwrap_or_default()),
+                slot.block_bytes.unwrap_or_default()
+            )?,
+            (fault, ..) => writeln!(out, "  {}", fault.as_deref().unwrap_or("unreadable"))?,
+        }
+    }
+    for segment in &dump.segments {
+        write_segment(out, segment)?;
+    }
+    if dump.segments_left_out + dump.records_left_out > 0 {
+        writeln!(
+            out,
+            "left out: {} segments and {} records that nobody needs any more (--all shows them)",
+            dump.segments_left_out, dump.records_left_out
+        )?;
+    }
+    for fault in &dump.faults {
+        writeln!(out, "damaged: {fault}")?;
+    }
+    Ok(())
+}
+
+fn write_segment(out: &mut String, segment: &DumpedSegment) -> std::fmt::Result {
+    write!(out, "segment {} at byte {}", segment.segment, segment.position)?;
+    match (segment.lane, segment.incarnation, segment.sequence) {
+        (Some(lane), Some(incarnation), Some(sequence)) => {
+            writeln!(
+                out,
+                "  lane {lane}  opened as {sequence} of incarnation {incarnation}  records end at {}",
+                segment.end
+            )?;
+        }
+        _ => writeln!(out, "  free, never used")?,
+    }
+    for record in &segment.records {
+        let order = match record.sequence {
+            Some(sequence) if record.part > 0 => format!("{} after {} parts", number(sequence), record.part),
+            Some(sequence) => number(sequence),
+            None => format!("number {}", record.part),
+        };
+        writeln!(
+            out,
+            "  {:>10}  {} {order}  group {}  {}  {}",
+            record.position,
+            record.kind,
+            number(record.group),
+            record.fate,
+            size(record.bytes)
+        )?;
+        for entry in &record.entries {
+            let file = entry.path.clone().unwrap_or_else(|| format!("file {}", number(entry.file)));
+            let what = match entry.kind {
+                "write" => format!("{} B at {}", entry.length, entry.offset),
+                "truncate" => format!("to {} B", entry.offset),
+                _ => format!("as file {}", number(entry.file)),
+            };
+            let payload = if entry.payload == Some("bad") { "  PAYLOAD DOES NOT MATCH ITS CHECKSUM" } else { "" };
+            writeln!(out, "              {:<8} {file}  {what}{payload}", entry.kind)?;
+        }
+    }
+    if let Some(fault) = &segment.fault {
+        writeln!(out, "  stopped: {fault}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! What went wrong, told to a person as `what: why; what to do`, and told to a script by the exit code.
+
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// How the command ends. The numbers are those of fsck(8), so that scripts which know that need to learn nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done, and nothing was wrong.
+    Done = 0,
+    /// A crash had left something behind, and it was put right.
+    Repaired = 1,
+    /// Something is wrong and was left as it is: damage, a conflict, a violation.
+    Damaged = 4,
+    /// It could not be done: no such store, in use, no space, no permission.
+    Failed = 8,
+    /// The command line makes no sense.
+    Usage = 16,
+    /// env(1): the program that was to be run is there and cannot be run.
+    CannotRun = 126,
+    /// env(1): there is no such program.
+    NotThere = 127,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a verb gave up. Printed as `wholly: what: why; what to do`.
+#[derive(Debug)]
+pub struct Failure {
+    what: String,
+    why: String,
+    what_to_do: Option<String>,
+    /// How the command ends.
+    pub exit: Exit,
+}
+
+impl Failure {
+    /// `what` could not be done, and `why`.
+    pub fn new(what: impl Into<String>, why: impl ToString) -> Failure {
+        Failure { what: what.into(), why: why.to_string(), what_to_do: None, exit: Exit::Failed }
+    }
+
+    /// What the person can do about it.
+    pub fn advice(mut self, what_to_do: impl Into<String>) -> Failure {
+        self.what_to_do = Some(what_to_do.into());
+        self
+    }
+
+    /// Another exit code than [`Exit::Failed`].
+    pub fn exit(mut self, exit: Exit) -> Failure {
+        self.exit = exit;
+        self
+    }
+
+    /// `verb` failed on the store in `dir`.
+    pub fn of_store(verb: &str, dir: &Path, error: wholly::Error) -> Failure {
+        use wholly::Error;
+        let what = format!("{verb} {}", dir.display());
+        match error {
+            Error::Busy(_, who) => {
+                Failure::new(what, who).advice("wait until it is done, or end it; `wholly stat` works meanwhile")
+            }
+            Error::NotAStore(_) => Failure::not_a_store(what),
+            Error::AlreadyAStore(_) => Failure::new(what, "there is a store here already")
+                .advice("nothing was changed; `wholly stat` tells about it"),
+            Error::Corrupt { place, fault } => Failure::new(what, format!("the store is damaged at {place}: {fault}"))
+                .advice("nothing was changed; keep a copy of .wholly, `wholly dump` shows what can still be read")
+                .exit(Exit::Damaged),
+            Error::Unsupported(why) => Failure::new(what, format!("not supported: {why}")),
+            Error::NoSpace(why) => Failure::new(what, format!("no space left for {why}"))
+                .advice("free some; what was committed is safe in the log"),
+            Error::Conflict { path, change } => {
+                Failure::new(what, format!("{path} was changed by another program: {change}"))
+                    .advice("neither version was touched: the store's is in its log, see `wholly dump`")
+                    .exit(Exit::Damaged)
+            }
+            Error::Media(error) => Failure::of_media(what, error),
+            other => Failure::new(what, other),
+        }
+    }
+
+    /// A call on the file system failed.
+    pub fn of_media(what: impl Into<String>, error: wholly_media::Error) -> Failure {
+        let advice = match std::io::Error::from_raw_os_error(error.raw_os_error()).kind() {
+            std::io::ErrorKind::NotFound => "check the name",
+            std::io::ErrorKind::PermissionDenied => "run it as the user to whom the directory belongs",
+            std::io::ErrorKind::NotADirectory => "a store is made of a directory: name that",
+            std::io::ErrorKind::StorageFull => "free some space",
+            std::io::ErrorKind::ReadOnlyFilesystem => "mount the file system for writing",
+            _ => return Failure::new(what, error),
+        };
+        Failure::new(what, error).advice(advice)
+    }
+
+    /// There is no store.
+    pub fn not_a_store(what: impl Into<String>) -> Failure {
+        Failure::new(what, "there is no store in this directory").advice("`wholly init DIR` makes one")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)?;
+        match &self.what_to_do {
+            Some(what_to_do) => write!(f, "; {what_to_do}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `wholly init`: makes a directory a store, and says what its file system offers.
+
+use crate::args::{InitArgs, Medium};
+use crate::error::{Exit, Failure};
+use crate::output::{Ui, size};
+use crate::support::{self, Level, Support};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use wholly::{Options, Store};
+use wholly_media::HostFs;
+use wholly_media::host::{HostDir, HostOptions, StoreHome};
+
+#[derive(Serialize)]
+struct Made {
+    dir: PathBuf,
+    made: bool,
+    file_system: String,
+    support: Support,
+    medium: String,
+    emulated: bool,
+    log_bytes: u64,
+    segment_bytes: u64,
+}
+
+/// Makes a store.
+pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let what = || format!("init {}", args.dir.display());
+    let host_options = HostOptions { medium: args.medium.into(), ..HostOptions::default() };
+    let host = HostDir::open(&args.dir, host_options.clone()).map_err(|error| opening(&args.dir, error))?;
+    let support = support::of(host.file_system(), host.guarantees());
+    let options = options(args).map_err(|why| Failure::new(what(), why).exit(Exit::Usage))?;
+    if !args.dry_run {
+        if support.level == Level::Refused {
+            return Err(Failure::new(
+                what(),
+                format!("{} is refused: {}", host.file_system(), support.notes.join("; ")),
+            )
+            .advice("make the store on a local file system such as ext4 or xfs"));
+        }
+        Store::init_with(&args.dir, &options, host_options)
+            .map_err(|error| Failure::of_store("init", &args.dir, error))?;
+    } else if StoreHome::exists(&host).map_err(|error| Failure::of_media(what(), error))? {
+        return Err(Failure::of_store("init", &args.dir, wholly::Error::AlreadyAStore(String::new())));
+    }
+    let segments = options.log_min_bytes.div_ceil(options.segment_bytes).max(2);
+    let made = Made {
+        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
+        made: !args.dry_run,
+        file_system: host.file_system().to_string(),
+        support,
+        medium: host.guarantees().description.clone(),
+        emulated: host.guarantees().emulated,
+        log_bytes: segments * options.segment_bytes,
+        segment_bytes: options.segment_bytes,
+    };
+    ui.emit("init", &made, |made| text(made, args.medium))?;
+    Ok(Exit::Done)
+}
+
+fn opening(dir: &Path, error: wholly_media::Error) -> Failure {
+    let what = format!("init {}", dir.display());
+    if error.raw_os_error() == 2 {
+        return Failure::new(what, "there is no such directory").advice("create it first, with mkdir");
+    }
+    Failure::of_media(what, error)
+}
+
+/// Segments of the default size, smaller ones where the log is to be smaller.
+fn options(args: &InitArgs) -> Result<Options, String> {
+    const SMALLEST: u64 = 64 << 10;
+    let mut options = Options::default();
+    let Some(bytes) = args.log_size else { return Ok(options) };
+    if bytes < SMALLEST {
+        return Err(format!("a log of {} is too small: it takes {} or more", size(bytes), size(SMALLEST)));
+    }
+    options.log_min_bytes = bytes;
+    options.log_max_bytes = options.log_max_bytes.max(bytes);
+    // A log has some segments, so that some can be filled while others are taken home.
+    while options.segment_bytes > SMALLEST / 4 && options.segment_bytes * 4 > bytes {
+        options.segment_bytes /= 2;
+    }
+    Ok(options)
+}
+
+fn text(made: &Made, asked: Medium) -> String {
+    let dir = made.dir.display();
+    let emulated = match (made.emulated, made.medium.contains("emulated")) {
+        (true, false) => " (emulated)",
+        _ => "",
+    };
+    let forced = if asked == Medium::Auto { "" } else { ", as you asked" };
+    let facts = format!(
+        "  file system  {}: {}\n  medium       {}{emulated}{forced}\n",
+        made.file_system,
+        made.support.line(),
+        made.medium
+    );
+    if !made.made {
+        return format!(
+            "{dir} can {}become a store\n{facts}",
+            if made.support.level == Level::Refused { "not " } else { "" }
+        );
+    }
+    format!(
+        "{dir} is a store now\n{facts}  log          {} in .wholly, {} a segment\n",
+        size(made.log_bytes),
+        size(made.segment_bytes)
+    )
+}

@@ -1,0 +1,62 @@
+//! The command `wholly`: one module for each verb.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `args` | the verbs, their arguments and what `--help` says |
+//! | `error` | what went wrong, for people, and the exit codes |
+//! | `output` | results as text or JSON, sizes, progress |
+//! | `survey` | a store's log, read without owning or changing anything |
+//! | `support` | which file systems can carry a store |
+//! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod args;
+mod bench;
+mod dump;
+mod error;
+mod init;
+mod output;
+mod papers;
+mod recover;
+mod stat;
+mod support;
+mod survey;
+
+use args::{Cli, Verb};
+use clap::Parser;
+use error::{Exit, Failure};
+use output::Ui;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // What was asked for (`--help`) goes to stdout, what was mistyped to stderr. A closed pipe is no failure.
+            let _ = answer.print();
+            return if answer.use_stderr() { Exit::Usage } else { Exit::Done }.into();
+        }
+    };
+    let ui = Ui::new(cli.json);
+    match run(cli.verb, &ui) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("wholly: {failure}");
+            failure.exit.into()
+        }
+    }
+}
+
+fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Init(args) => init::run(&args, ui),
+        Verb::Stat(args) => stat::run(&args, ui),
+        Verb::Dump(args) => dump::run(&args, ui),
+        Verb::Recover(args) => recover::run(&args, ui),
+        Verb::Bench(args) => bench::run(args, ui),
+        Verb::Completions(args) => papers::completions(&args),
+        Verb::Man(args) => papers::man(&args),
+    }
+}

@@ -1,0 +1,124 @@
+//! `wholly recover`: what an open does after a crash, told, and everything taken home.
+
+use crate::args::RecoverArgs;
+use crate::error::{Exit, Failure};
+use crate::output::{Ui, count, name, size};
+use crate::survey;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use wholly::{Options, RecoveryReport, Store};
+use wholly_media::host::HostOptions;
+
+#[derive(Serialize)]
+struct Recovered {
+    dir: PathBuf,
+    medium: String,
+    emulated: bool,
+    /// Committed groups that were not home.
+    groups: u64,
+    /// Files that they changed.
+    files: u64,
+    /// Records that were torn by the crash: groups whose commit had not returned.
+    rejected_records: u32,
+    /// Files that such groups had created and that had to be made again.
+    recreated_files: u64,
+    /// Bytes written to the files.
+    home_bytes: u64,
+    conflicts: Vec<Conflict>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Conflict {
+    path: String,
+    change: String,
+}
+
+/// Recovers a store.
+pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let failed = |error| Failure::of_store("recover", &args.dir, error);
+    let start = Instant::now();
+    let medium = survey::medium_of(&args.dir, "recover")?;
+    let spinner = ui.spinner("reading the log");
+    let options = Options { background: false, ..Options::default() };
+    let store = Store::open_with(&args.dir, options, HostOptions { medium, ..HostOptions::default() });
+    spinner.finish_and_clear();
+    let store = store.map_err(failed)?;
+    let RecoveryReport { scan, files, recreated, conflicts } = store.recovery().clone();
+    let mut recovered = Recovered {
+        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
+        medium: store.stat().medium,
+        emulated: store.stat().emulated,
+        groups: scan.groups,
+        files,
+        rejected_records: scan.rejected,
+        recreated_files: recreated,
+        home_bytes: 0,
+        conflicts: conflicts
+            .into_iter()
+            .map(|(path, change)| Conflict { path: name(path.as_bytes()), change })
+            .collect(),
+        seconds: 0.0,
+    };
+    if recovered.conflicts.is_empty() {
+        take_home(&store, ui).map_err(failed)?;
+        recovered.home_bytes = store.stat().home_bytes_written;
+        store.close().map_err(failed)?;
+    }
+    recovered.seconds = start.elapsed().as_secs_f64();
+    ui.emit("recover", &recovered, text)?;
+    Ok(match (recovered.conflicts.is_empty(), recovered.groups + u64::from(recovered.rejected_records)) {
+        (false, _) => Exit::Damaged,
+        (true, 0) => Exit::Done,
+        (true, _) => Exit::Repaired,
+    })
+}
+
+/// Checkpoints, with a bar over the blocks that are not home.
+fn take_home(store: &Store, ui: &Ui) -> wholly::Result<()> {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    let all = store.stat().pending_blocks;
+    let bar = ui.bar("taking blocks home", all);
+    let done = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| store.checkpoint());
+        while !worker.is_finished() {
+            bar.set_position(all.saturating_sub(store.stat().pending_blocks));
+            std::thread::sleep(if bar.is_hidden() { Duration::from_millis(1) } else { LOOK_EVERY });
+        }
+        worker.join().expect("a checkpoint returns its errors")
+    });
+    bar.finish_and_clear();
+    done.map(|_| ())
+}
+
+fn text(recovered: &Recovered) -> String {
+    let dir = recovered.dir.display();
+    let mut text = match (recovered.groups, recovered.rejected_records) {
+        (0, 0) => format!("{dir}: nothing to recover, everything was home\n"),
+        (groups, torn) => format!(
+            "{dir}: recovered\n  committed    {} that {} not home, over {}\n  torn         {}\n",
+            count(groups, "group"),
+            if groups == 1 { "was" } else { "were" },
+            count(recovered.files, "file"),
+            match torn {
+                0 => "nothing".into(),
+                torn => format!("{} of groups whose commit had not returned: gone", count(torn.into(), "record")),
+            }
+        ),
+    };
+    if recovered.recreated_files > 0 {
+        text += &format!("  made again   {}\n", count(recovered.recreated_files, "file"));
+    }
+    if recovered.home_bytes > 0 {
+        text += &format!("  taken home   {}\n", size(recovered.home_bytes));
+    }
+    for conflict in &recovered.conflicts {
+        text += &format!("  conflict     {}: {}\n", conflict.path, conflict.change);
+    }
+    if !recovered.conflicts.is_empty() {
+        text += "Another program changed these files while the log held updates of them. Neither version was touched: the files are\n\
+                 as that program left them, the store's versions stay in its log (`wholly dump` lists them). Nothing was taken home.\n";
+    }
+    text
+}

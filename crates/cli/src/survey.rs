@@ -1,0 +1,294 @@
+//! A store's log as it stands on media, read without owning the store and without changing a byte.
+//!
+//! A program that has the store open goes on meanwhile: what is read then is a snapshot with blurred edges. Records prove themselves, so
+//! nothing false is ever shown; what was appended or freed during the reading may be missing.
+
+mod medium;
+mod region;
+
+use crate::error::Failure;
+use crate::output::name;
+pub use medium::medium_of;
+use region::ReadOnly;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use wholly::Identity;
+use wholly::log::checksum::{payload_checksum, segment_seed};
+use wholly::log::layout::{
+    Entry, EntryKind, LINE, RawSegmentHeader, RawSuperblock, RecordKind, SEGMENTS_START, SUPERBLOCK_SLOT,
+    SegmentHeader, Superblock, SuperblockFault,
+};
+use wholly::log::scan::{Record, SegmentReader, record_at};
+use wholly::log::{segments_in, volume_seed};
+use wholly_media::host::{Busy, HostDir, HostOptions, StoreHome};
+use wholly_media::{FileSystem, HostFs, Region};
+use zerocopy::FromBytes;
+
+/// Where the log is, below the store's directory.
+const LOG: &[u8] = b".wholly/log";
+
+/// All that can be seen of a store from outside.
+pub struct Survey {
+    /// The kind of file system.
+    pub file_system: FileSystem,
+    /// What the directory is on, in words.
+    pub medium: String,
+    /// Whether that stands in for something else.
+    pub emulated: bool,
+    /// Who has the store open.
+    pub owner: Option<Busy>,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+    /// The two superblock slots.
+    pub slots: [Result<Superblock, SuperblockFault>; 2],
+    /// The slot in force.
+    pub in_force: Option<usize>,
+    /// Every segment, empty where no superblock is valid.
+    pub segments: Vec<Segment>,
+    /// The paths that numbers of files stand for.
+    pub paths: HashMap<u64, Vec<u8>>,
+}
+
+/// A segment.
+pub struct Segment {
+    /// Its number.
+    pub index: u32,
+    /// Its first byte.
+    pub start: u64,
+    /// Who opened it; none where nobody ever did.
+    pub header: Option<SegmentHeader>,
+    /// Its records.
+    pub records: Vec<Seen>,
+    /// Where they end.
+    pub end: u64,
+    /// Where reading it had to stop.
+    pub fault: Option<String>,
+}
+
+/// A record, and what it is worth.
+pub struct Seen {
+    /// The record.
+    pub record: Record,
+    /// What has become of its group.
+    pub fate: Fate,
+    /// For each entry, whether its payload holds; none where it has no payload.
+    pub payloads: Vec<Option<bool>>,
+}
+
+/// What has become of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Committed, and not home yet.
+    Pending,
+    /// Committed, and home: the record is not needed any more.
+    Home,
+    /// No commit record: the group is running, or was aborted, or a crash came before its commit.
+    Uncommitted,
+}
+
+impl Fate {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Fate::Pending => "pending",
+            Fate::Home => "home",
+            Fate::Uncommitted => "uncommitted",
+        }
+    }
+}
+
+/// What of a store is not home yet.
+pub struct Pending {
+    /// Committed groups.
+    pub groups: u64,
+    /// Files that they change.
+    pub files: u64,
+    /// Blocks of 4 KiB that they touch.
+    pub blocks: u64,
+    /// Bytes that they write.
+    pub bytes: u64,
+}
+
+impl Survey {
+    /// Looks at the store in `dir`, for `verb`.
+    pub fn of(dir: &Path, verb: &str) -> Result<Survey, Failure> {
+        let what = || format!("{verb} {}", dir.display());
+        let failed = |error| Failure::of_media(what(), error);
+        let options = HostOptions { medium: medium_of(dir, verb)?, ..HostOptions::default() };
+        let host = HostDir::open(dir, options).map_err(failed)?;
+        let owner = StoreHome::holder(&host).map_err(failed)?;
+        let region = ReadOnly::new(host.open(LOG, false).map_err(failed)?).map_err(failed)?;
+        let slots = [slot(&region, 0).map_err(failed)?, slot(&region, 1).map_err(failed)?];
+        let generation = |slot: usize| slots[slot].as_ref().ok().map(|superblock| superblock.generation);
+        let in_force = (0..2).filter(|&slot| generation(slot).is_some()).max_by_key(|&slot| generation(slot));
+        let mut survey = Survey {
+            file_system: host.file_system(),
+            medium: host.guarantees().description.clone(),
+            emulated: host.guarantees().emulated,
+            owner,
+            log_bytes: region.len(),
+            slots,
+            in_force,
+            segments: Vec::new(),
+            paths: HashMap::new(),
+        };
+        if let Some(superblock) = survey.superblock().cloned() {
+            survey.read_segments(&region, &superblock).map_err(failed)?;
+        }
+        Ok(survey)
+    }
+
+    /// The superblock in force.
+    pub fn superblock(&self) -> Option<&Superblock> {
+        self.in_force.and_then(|slot| self.slots[slot].as_ref().ok())
+    }
+
+    fn read_segments(&mut self, region: &ReadOnly, superblock: &Superblock) -> Result<(), wholly_media::Error> {
+        for index in 0..segments_in(region, superblock.segment_bytes) {
+            let segment = self.read_segment(region, superblock, index)?;
+            self.segments.push(segment);
+        }
+        let mut fates: HashMap<u64, Fate> = HashMap::new();
+        let all = || self.segments.iter().flat_map(|segment| &segment.records);
+        for head in all().map(|seen| seen.record.head).filter(|head| head.kind == RecordKind::Commit) {
+            let fate = if head.sequence >= superblock.tail { Fate::Pending } else { Fate::Home };
+            fates.insert(head.group, fate);
+        }
+        for seen in self.segments.iter_mut().flat_map(|segment| &mut segment.records) {
+            seen.fate = fates.get(&seen.record.head.group).copied().unwrap_or(Fate::Uncommitted);
+        }
+        Ok(())
+    }
+
+    fn read_segment(
+        &mut self,
+        region: &ReadOnly,
+        superblock: &Superblock,
+        index: u32,
+    ) -> Result<Segment, wholly_media::Error> {
+        let start = SEGMENTS_START + u64::from(index) * superblock.segment_bytes;
+        let mut line = [0u8; LINE as usize];
+        region.read(start, &mut line)?;
+        let raw = RawSegmentHeader::read_from_bytes(&line).expect("a header's bytes");
+        let header = SegmentHeader::checked(&raw, volume_seed(&superblock.volume_id), start);
+        let mut segment = Segment { index, start, header, records: Vec::new(), end: start, fault: None };
+        let Some(header) = header else { return Ok(segment) };
+        let seed = segment_seed(&superblock.volume_id, header.incarnation, header.sequence);
+        let mut reader = SegmentReader::new(region, start, superblock.segment_bytes);
+        segment.end = start + u64::from(superblock.block);
+        loop {
+            match record_at(&mut reader, seed, segment.end) {
+                Ok(Some(record)) => {
+                    segment.end = record.end();
+                    let payloads =
+                        record.entries.iter().map(|entry| self.payload(&mut reader, &record, entry)).collect();
+                    segment.records.push(Seen { record, fate: Fate::Uncommitted, payloads });
+                }
+                Ok(None) => return Ok(segment),
+                Err(error) => {
+                    segment.fault = Some(error.to_string());
+                    return Ok(segment);
+                }
+            }
+        }
+    }
+
+    /// Whether an entry's payload holds. Learns the path if that is what it tells.
+    fn payload(&mut self, reader: &mut SegmentReader<'_>, record: &Record, entry: &Entry) -> Option<bool> {
+        if entry.length == 0 {
+            return None;
+        }
+        let position = record.position + u64::from(entry.line) * LINE;
+        let mut payload = vec![0; entry.length as usize];
+        let holds = reader.read(position, &mut payload).is_ok()
+            && entry.payload_checksum == payload_checksum(record.head.group, position, &payload);
+        if holds
+            && matches!(entry.kind, EntryKind::Identify | EntryKind::Create)
+            && let Some(identity) = Identity::checked(&payload)
+        {
+            self.paths.insert(entry.file, identity.path);
+        }
+        Some(holds)
+    }
+
+    /// What is not home yet.
+    pub fn pending(&self) -> Pending {
+        let mut groups = BTreeSet::new();
+        let mut files: BTreeMap<&[u8], BTreeSet<u64>> = BTreeMap::new();
+        let mut bytes = 0;
+        for seen in self.seen().filter(|seen| seen.fate == Fate::Pending) {
+            groups.insert(seen.record.head.group);
+            for entry in seen.record.entries.iter().filter(|entry| entry.kind != EntryKind::Identify) {
+                // A file has another number after each open: it is the path that counts.
+                let path = self.paths.get(&entry.file).map_or(&b""[..], Vec::as_slice);
+                let blocks = files.entry(path).or_default();
+                if entry.kind == EntryKind::Write && entry.length > 0 {
+                    bytes += u64::from(entry.length);
+                    let last = entry.offset + u64::from(entry.length) - 1;
+                    blocks.extend(entry.offset / BLOCK..=last / BLOCK);
+                }
+            }
+        }
+        let blocks = files.values().map(|blocks| blocks.len() as u64).sum();
+        Pending { groups: groups.len() as u64, files: files.len() as u64, blocks, bytes }
+    }
+
+    /// How many segments hold something that is still needed.
+    pub fn segments_in_use(&self) -> u64 {
+        self.segments.iter().filter(|segment| segment.is_needed()).count() as u64
+    }
+
+    /// Everything that does not fit, in words.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.in_force.is_none() {
+            faults.push("superblock: neither copy is valid".to_string());
+        }
+        for segment in &self.segments {
+            faults.extend(segment.fault.clone());
+            for seen in segment.records.iter().filter(|seen| seen.fate == Fate::Pending) {
+                if seen.payloads.contains(&Some(false)) {
+                    let at = seen.record.position;
+                    faults
+                        .push(format!("log, byte {at}: the payload of a committed group does not match its checksum"));
+                }
+            }
+        }
+        faults
+    }
+
+    /// The path of a file by its number, safe to print.
+    pub fn path(&self, file: u64) -> Option<String> {
+        self.paths.get(&file).map(|path| name(path))
+    }
+
+    fn seen(&self) -> impl Iterator<Item = &Seen> {
+        self.segments.iter().flat_map(|segment| &segment.records)
+    }
+}
+
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
+
+impl Segment {
+    /// Whether it holds something that the next open needs.
+    pub fn is_needed(&self) -> bool {
+        self.records.iter().any(|seen| seen.fate == Fate::Pending)
+    }
+}
+
+fn slot(region: &ReadOnly, slot: u64) -> Result<Result<Superblock, SuperblockFault>, wholly_media::Error> {
+    let mut bytes = [0u8; size_of::<RawSuperblock>()];
+    region.read(slot * SUPERBLOCK_SLOT, &mut bytes)?;
+    let raw = RawSuperblock::read_from_bytes(&bytes).expect("a slot's bytes");
+    // One that stands in the other's slot was misdirected.
+    Ok(match Superblock::checked(&raw) {
+        Ok(superblock) if superblock.generation % 2 != slot => Err(SuperblockFault::Geometry),
+        checked => checked,
+    })
+}
+
+/// A number of a group, a sequence or a file: the life in which it was given, and which it was.
+pub fn number(id: u64) -> String {
+    format!("{}.{}", id >> 40, id & ((1 << 40) - 1))
+}

@@ -1,0 +1,113 @@
+//! Running the binary, and directories to run it on.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use wholly::{Options, Store};
+
+/// What a run of the binary left.
+pub struct Run {
+    arguments: String,
+    code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Run {
+    /// Asserts the exit code.
+    pub fn exits(&self, code: i32) {
+        assert_eq!(self.code, Some(code), "wholly {}\n{}{}", self.arguments, self.out, self.err);
+    }
+
+    /// The one JSON object that it printed, after it succeeded.
+    pub fn json(&self) -> serde_json::Value {
+        self.exits(0);
+        assert_eq!(self.out.lines().count(), 1, "{}", self.out);
+        let value: serde_json::Value = serde_json::from_str(&self.out).expect("JSON");
+        assert_eq!(value["output_version"], 1);
+        value
+    }
+}
+
+/// Runs the binary.
+pub fn wholly(arguments: &[&str]) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_wholly")).args(arguments).output().expect("run the binary");
+    Run {
+        arguments: arguments.join(" "),
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).expect("UTF-8"),
+        err: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+/// A directory with two files, removed on drop.
+pub struct Place {
+    pub dir: PathBuf,
+    pub emulated: bool,
+}
+
+/// One on a disk and one on emulated persistent memory.
+pub fn places() -> [Place; 2] {
+    [Place::on_disk(), Place::on_memory()]
+}
+
+impl Place {
+    pub fn on_disk() -> Place {
+        Place::below(Path::new(env!("CARGO_TARGET_TMPDIR")), false)
+    }
+
+    pub fn on_memory() -> Place {
+        Place::below(Path::new("/dev/shm"), true)
+    }
+
+    fn below(parent: &Path, emulated: bool) -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = parent.join(format!("wholly-cli-{}-{number}", std::process::id()));
+        std::fs::create_dir(&dir).expect("mkdir");
+        for name in ["a", "b"] {
+            std::fs::write(dir.join(name), [0; 1000]).expect("write");
+        }
+        Place { dir, emulated }
+    }
+
+    /// Runs the binary with this directory as the last argument.
+    pub fn run(&self, arguments: &[&str]) -> Run {
+        let dir = self.dir.to_str().expect("UTF-8");
+        wholly(&[arguments, &[dir]].concat())
+    }
+
+    /// Opens the store in this process.
+    pub fn open(&self) -> Store {
+        let options = Options { background: false, ..Options::default() };
+        Store::open_with(&self.dir, options, Default::default()).expect("open")
+    }
+
+    /// Commits groups, each of 100 bytes at the start of `a` and at byte 100 of `b`, and leaves them to the next open.
+    pub fn crash_after_groups(&self, groups: u8) {
+        let store = self.open();
+        let (a, b) = (store.open_file("a").expect("a"), store.open_file("b").expect("b"));
+        for number in 1..=groups {
+            let mut group = store.begin();
+            group.write_at(&a, 0, &[number; 100]).expect("write");
+            group.write_at(&b, 100, &[number; 100]).expect("write");
+            group.commit().expect("commit");
+        }
+    }
+
+    /// Changes bytes of the log behind everybody's back.
+    pub fn edit_log(&self, edit: impl FnOnce(&mut Vec<u8>)) {
+        let path = self.dir.join(".wholly/log");
+        let mut log = std::fs::read(&path).expect("read the log");
+        edit(&mut log);
+        std::fs::write(&path, log).expect("write the log");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

@@ -1,0 +1,195 @@
+//! Taking committed data home.
+//!
+//! A pass takes one lot home: it visits the blocks of the lot, writes home the fewest bytes (of each block only the latest committed
+//! ones, and nothing twice), and when all of it is durable the tail moves to the lot's target, in one write (FCFS III-E; a store
+//! cannot choose another permanent block, so home is always the one).
+//!
+//! # Terms
+//!
+//! - *lot*: a target that was announced, and the blocks that had versions when it was. Lots are made whenever the log has grown by an
+//!   eighth, and wait in a queue; a pass takes the oldest home and leaves versions at or above its target where they are. Hence passes are
+//!   small and free a little at a time, while what waits in the queue is taken home only once however often it is overwritten.
+//! - *worker*: the thread that makes passes in the background. It begins when five eighths of the log are taken, so that groups find free
+//!   segments while it works.
+//!
+//! # Invariants
+//!
+//! 1. Whoever holds [`Checkpointer::queue`] makes the pass; nobody else announces, touches home bytes or moves the tail.
+//! 2. Each pass announces a target after it is seen to run and before it touches home, and the superblock tells that one: groups at or above
+//!    it do not identify files by times that the pass is about to change.
+//! 3. A block that has versions is in the list of dirty ones, in a lot, or in the hands of the pass.
+//! 4. A lot's versions are dropped from the index as they are copied; the tail passes them only after this thread's fence and the syncs.
+//!    Where a pass fails half-way, what it copied is fenced and synced all the same, or the store is poisoned.
+
+mod created;
+mod pass;
+mod worker;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::StoreInner;
+use super::dirty::DirtyBlock;
+use crate::error::{Error, Result};
+use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
+use created::Created;
+use pass::Pass;
+pub(super) use worker::start_worker;
+
+/// What a checkpoint did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointReport {
+    /// Files that were touched.
+    pub files: u64,
+    /// Blocks that were taken home.
+    pub blocks: u64,
+    /// Bytes written home.
+    pub bytes: u64,
+    /// Log segments that became free.
+    pub segments_freed: u64,
+}
+
+/// The state of checkpointing.
+pub(crate) struct Checkpointer {
+    /// Held during a pass.
+    queue: Mutex<Queue>,
+    running: AtomicU8,
+    created: Mutex<Vec<Created>>,
+    /// Names that running groups are creating, and by whom.
+    names: Mutex<HashMap<Vec<u8>, u64>>,
+    /// Why nothing more can be taken home, after recovery found that a bystander was there.
+    blocked: Mutex<Option<Error>>,
+    /// 1 while no pass may run, and the log grows instead.
+    held: AtomicU8,
+    home_bytes: AtomicU64,
+    worker: Arc<worker::Worker>,
+}
+
+/// What was dirty when a target was announced.
+struct Lot {
+    /// All groups below it are published, and go home with the lot.
+    target: u64,
+    blocks: Vec<DirtyBlock>,
+    created: Vec<Created>,
+}
+
+/// Lots in the order of their targets.
+#[derive(Default)]
+struct Queue {
+    lots: VecDeque<Lot>,
+    /// Bytes that had been written to the log at the last announcement.
+    announced_at: u64,
+}
+
+impl Checkpointer {
+    pub fn new() -> Self {
+        Checkpointer {
+            queue: Mutex::default(),
+            running: AtomicU8::new(0),
+            created: Mutex::new(Vec::new()),
+            names: Mutex::new(HashMap::new()),
+            blocked: Mutex::new(None),
+            held: AtomicU8::new(0),
+            home_bytes: AtomicU64::new(0),
+            worker: Arc::default(),
+        }
+    }
+
+    /// Whether home files may be changing.
+    pub fn is_running(&self) -> bool {
+        self.running.load(Ordering::SeqCst) != 0
+    }
+
+    pub fn home_bytes(&self) -> u64 {
+        self.home_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether the log grows where it is full, rather than wait for a pass.
+    pub fn hold(&self, held: bool) {
+        self.held.store(u8::from(held), Ordering::Relaxed);
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed) != 0
+    }
+
+    /// From now on every pass fails with `error`.
+    pub fn block(&self, error: Error) {
+        self.blocked.lock().unwrap().get_or_insert(error);
+    }
+}
+
+impl StoreInner {
+    /// See [`Store::checkpoint`](super::Store::checkpoint).
+    pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        self.pass(&mut self.checkpointer.queue.lock().unwrap(), true)
+    }
+
+    /// Takes home the oldest lot, or `all` of them.
+    fn pass(&self, queue: &mut Queue, all: bool) -> Result<CheckpointReport> {
+        self.checkpointer.running.store(1, Ordering::SeqCst);
+        let result = self.checkpoint_lot(queue, all);
+        self.checkpointer.running.store(0, Ordering::SeqCst);
+        self.checkpointer.worker.tell_waiters();
+        let report = result?;
+        self.files.sweep();
+        Ok(report)
+    }
+
+    fn checkpoint_lot(&self, queue: &mut Queue, all: bool) -> Result<CheckpointReport> {
+        self.check_usable()?;
+        if let Some(error) = &*self.checkpointer.blocked.lock().unwrap() {
+            return Err(error.clone());
+        }
+        // Invariant 2. A small lot joins the one before it, unless that is the one to be taken home now.
+        let due = self.is_announcement_due(queue);
+        self.announce(queue);
+        let announced = queue.lots.back().expect("it was just announced").target;
+        while queue.lots.len() > 1 && (all || (!due && queue.lots.len() > 2)) {
+            let newest = queue.lots.pop_back().expect("there is more than one");
+            queue.lots.back_mut().expect("there was more than one").absorb(newest);
+            if !all {
+                break;
+            }
+        }
+        let lot = queue.lots.pop_front().expect("there is at least one");
+        if lot.blocks.is_empty() && lot.created.is_empty() && self.log.highest_sequence() < self.log.tail() {
+            return Ok(CheckpointReport::default());
+        }
+        let target = lot.target;
+        let mut pass = Pass::new(self, queue, target);
+        let result = pass.run(lot, announced);
+        let report = pass.end();
+        result?;
+        let segments_freed = self.log.release_below(target).map_err(|error| self.poison(&error))? as u64;
+        self.memory.release_below(target);
+        Ok(CheckpointReport { segments_freed, ..report })
+    }
+
+    /// Whether the log has grown enough for another lot.
+    fn is_announcement_due(&self, queue: &Queue) -> bool {
+        const LEAST: u64 = 256 << 10;
+        let step = (u64::from(self.log.segments().0) * self.log.segment_bytes() / 8).max(LEAST);
+        self.log.totals().0.wrapping_sub(queue.announced_at) >= step
+    }
+
+    /// Makes a lot of everything that is dirty and in none.
+    fn announce(&self, queue: &mut Queue) {
+        queue.announced_at = self.log.totals().0;
+        let target = self.log.announce_tail();
+        // Everything below the target is published by now, hence in the list.
+        let blocks = self.index.dirty.take();
+        let created = self.checkpointer.created.lock().unwrap().extract_if(.., |c| c.sequence < target).collect();
+        queue.lots.push_back(Lot { target, blocks, created });
+    }
+}
+
+impl Lot {
+    /// Takes in the lot that follows.
+    fn absorb(&mut self, mut next: Lot) {
+        debug_assert!(self.target <= next.target, "lots are in the order of their targets");
+        self.target = next.target;
+        self.blocks.append(&mut next.blocks);
+        self.created.append(&mut next.created);
+    }
+}

@@ -1,0 +1,185 @@
+//! The background thread, and waiting for room in the log.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Checkpointer, StoreInner};
+use crate::error::{Error, Result};
+use crate::hostdir::table::host_error;
+use crate::sync::{Condvar, Mutex, thread};
+
+/// How often the background thread looks whether a shared group has grown old.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the background thread and the store share. The thread holds the store only while it works, so that it is not what keeps it open.
+#[derive(Default)]
+pub(super) struct Worker {
+    orders: Mutex<Orders>,
+    /// Wakes the thread.
+    wake: Condvar,
+    /// Told after each pass, and when the thread has nothing left to do.
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct Orders {
+    checkpoint: bool,
+    stop: bool,
+    thread: Option<thread::JoinHandle<()>>,
+    /// How often the thread has done all there was to do.
+    rounds: u64,
+}
+
+impl Worker {
+    /// Whoever waits for room looks again; told under the lock, so that it either has looked later or hears this.
+    pub fn tell_waiters(&self) {
+        drop(self.orders.lock().unwrap());
+        self.freed.notify_all();
+    }
+}
+
+impl Checkpointer {
+    /// Asks the background thread to look whether there is something to do.
+    pub fn want(&self) {
+        self.worker.orders.lock().unwrap().checkpoint = true;
+        self.worker.wake.notify_one();
+    }
+
+    /// Ends the background thread.
+    pub fn stop(&self) {
+        let thread = {
+            let mut orders = self.worker.orders.lock().unwrap();
+            orders.stop = true;
+            orders.thread.take()
+        };
+        self.worker.wake.notify_all();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the background thread. It ends when the store is closed or its last handle dropped.
+pub(in crate::hostdir) fn start_worker(store: &Arc<StoreInner>) {
+    let waker = Arc::downgrade(store);
+    store.log.on_low_water(Box::new(move || {
+        if let Some(store) = waker.upgrade() {
+            store.checkpointer.want();
+        }
+    }));
+    let worker = store.checkpointer.worker.clone();
+    let weak = Arc::downgrade(store);
+    let thread = thread::spawn(move || work(&worker, &weak));
+    store.checkpointer.worker.orders.lock().unwrap().thread = Some(thread);
+}
+
+fn work(worker: &Worker, store: &Weak<StoreInner>) {
+    loop {
+        let checkpoint = {
+            let mut orders = worker.orders.lock().unwrap();
+            if !orders.checkpoint && !orders.stop {
+                orders = worker.wake.wait_timeout(orders, TICK).unwrap().0;
+            }
+            if orders.stop {
+                return;
+            }
+            std::mem::take(&mut orders.checkpoint)
+        };
+        let Some(store) = store.upgrade() else { return };
+        store.commit_old_epoch();
+        if checkpoint {
+            // An error shows again in the call that needs the room.
+            let _ = store.keep_room();
+            worker.orders.lock().unwrap().rounds += 1;
+            worker.freed.notify_all();
+        }
+    }
+}
+
+impl StoreInner {
+    /// What the background thread does: passes until enough of the log is free.
+    fn keep_room(&self) -> Result<()> {
+        loop {
+            let mut queue = self.checkpointer.queue.lock().unwrap();
+            self.check_usable()?;
+            let due = self.is_announcement_due(&queue);
+            let (segments, free) = self.log.segments();
+            let low = u64::from(free) * 8 <= u64::from(segments) * 3;
+            if !low {
+                if due {
+                    self.announce(&mut queue);
+                }
+                return Ok(());
+            }
+            // Where all is taken home and the log is full yet, running groups hold it.
+            let more = due || !queue.lots.is_empty();
+            self.pass(&mut queue, false)?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Frees segments, or adds some: called by who found none free, and is in no commit.
+    pub fn make_room(&self) -> Result<()> {
+        loop {
+            self.check_usable()?;
+            if self.log.segments().1 > 0 {
+                return Ok(());
+            }
+            if self.log.may_grow() || self.checkpointer.is_held() {
+                let more = (self.log.segments().0 / 2).max(1);
+                return self.log.grow(more).map_err(no_space);
+            }
+            if self.worker_makes_room() {
+                continue;
+            }
+            self.checkpoint()?;
+            if self.log.segments().1 == 0 {
+                // Running groups hold all of it. Their size is bounded by free space only.
+                return self.log.grow(1).map_err(no_space);
+            }
+        }
+    }
+
+    /// Waits until the background thread has freed a segment. False: there is no such thread, or it has done what it can.
+    fn worker_makes_room(&self) -> bool {
+        const LOOK_AGAIN: Duration = Duration::from_millis(20);
+        let worker = &*self.checkpointer.worker;
+        let mut orders = worker.orders.lock().unwrap();
+        // The round that is under way may have begun too early for what is needed, so it takes the one after it.
+        let enough = orders.rounds + 2;
+        loop {
+            if orders.thread.is_none() {
+                return false;
+            }
+            if self.log.segments().1 > 0 {
+                return true;
+            }
+            if orders.rounds >= enough {
+                return false;
+            }
+            orders.checkpoint = true;
+            worker.wake.notify_one();
+            let (now, timeout) = worker.freed.wait_timeout(orders, LOOK_AGAIN).unwrap();
+            orders = now;
+            if timeout.timed_out() && is_free(&self.checkpointer.queue) {
+                // A child of fork has no such thread.
+                return false;
+            }
+        }
+    }
+}
+
+fn is_free<T>(mutex: &Mutex<T>) -> bool {
+    mutex.try_lock().is_ok()
+}
+
+fn no_space(error: Error) -> Error {
+    match error {
+        Error::Media(error) => host_error(error, b"the log"),
+        error => error,
+    }
+}
