@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use wholly_media::sim::{Choice, Coverage, ExploreLimits, Explorer, Image, Pick, Tally};
+use wholly_media::sim::{Choice, Coverage, Exploration, ExploreLimits, Explorer, Image, Pick, Point, Tally};
 
 use crate::life::{Extent, Life, live};
 use crate::mutants::{Breakable, breakable};
@@ -22,6 +22,8 @@ use crate::workload::{Workload, mix};
 pub struct Limits {
     /// The states of a point.
     pub states: ExploreLimits,
+    /// Points with more pending units than this are sampled only: not each unit by itself, nor all but it.
+    pub single_units: usize,
     /// One in so many states is crashed inside of its recovery, at `nested_points` points.
     pub nested_one_in: u64,
     /// Points of a recovery, drawn.
@@ -41,6 +43,7 @@ impl Limits {
     pub fn quick() -> Limits {
         Limits {
             states: ExploreLimits { exhaustive_bits: 11, pair_units: 24, samples: 1500, ..ExploreLimits::default() },
+            single_units: 300,
             nested_one_in: 16,
             nested_points: 2,
             nested_samples: 2,
@@ -53,7 +56,8 @@ impl Limits {
     /// What `make crash` does.
     pub fn thorough() -> Limits {
         let quick = Limits::quick();
-        Limits { states: ExploreLimits { samples: 10_000, ..ExploreLimits::default() }, ..quick }
+        let states = ExploreLimits { samples: 10_000, ..ExploreLimits::default() };
+        Limits { states, single_units: usize::MAX, ..quick }
     }
 
     /// Only enough to see whether something is broken.
@@ -91,6 +95,8 @@ pub struct Outcome {
     pub runs: u64,
     /// Points and images, with every cap that was hit.
     pub tally: Tally,
+    /// Points at which not even each unit by itself was tried.
+    pub single_capped_points: u64,
     /// Images that had been judged before.
     pub duplicates: u64,
     /// Recoveries that were judged, nested ones included.
@@ -114,6 +120,7 @@ impl Outcome {
     pub fn merge(&mut self, other: Outcome) {
         self.runs += other.runs;
         self.tally.merge(&other.tally);
+        self.single_capped_points += other.single_capped_points;
         self.duplicates += other.duplicates;
         self.recoveries += other.recoveries;
         self.distinct += other.distinct;
@@ -135,6 +142,9 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} runs: {}", self.runs, self.tally)?;
+        if self.single_capped_points > 0 {
+            writeln!(f, "single units capped at {} points", self.single_capped_points)?;
+        }
         write!(
             f,
             "{} recoveries, {} images seen before; {} distinct states, {} of them inside of recoveries; {} deaths of the process; {} violations",
@@ -281,10 +291,37 @@ impl Worker<'_> {
             let case = Case { job: prepared.job, allowed: &allowed, path: &path, owes, depth: 0 };
             self.kill(prepared, &case, &explorer, run);
             let limits = self.limits.states.clone();
-            explorer.for_each_image(&limits, |choice, image| self.visit(prepared, &case, run, choice, image));
+            let at = explorer.point();
+            if at.units() > self.limits.single_units {
+                self.sample(prepared, &case, &explorer, run, &at);
+            } else {
+                explorer.for_each_image(&limits, |choice, image| self.visit(prepared, &case, run, choice, image));
+            }
         }
         self.outcome.tally.merge(explorer.tally());
         self.outcome.coverage.merge(explorer.coverage());
+    }
+
+    /// None, all and samples of a point with very many units.
+    fn sample(&mut self, prepared: &Prepared<'_>, case: &Case<'_>, explorer: &Explorer<'_>, run: &Run, at: &Point) {
+        let limits = &self.limits.states;
+        let (samples, seed) = (limits.samples, limits.seed);
+        let picks = [Pick::None, Pick::All].into_iter().chain((0..samples).map(|n| Pick::Seed(seed, n)));
+        let mut images = 0;
+        for pick in picks {
+            let choice = Choice { point: at.index(), pick };
+            images += 1;
+            if self.visit(prepared, case, run, &choice, &at.image_of(&choice)).is_break() {
+                break;
+            }
+        }
+        self.outcome.single_capped_points += 1;
+        self.outcome.tally.add(&Exploration { images, samples, units: at.units(), ..Exploration::default() });
+        if let Some(site) = explorer.event().and_then(|event| event.site) {
+            let seen = self.outcome.coverage.sites.entry(site).or_default();
+            seen.points += 1;
+            seen.images += images;
+        }
     }
 
     fn note_breakable(&mut self, run: &Run) {

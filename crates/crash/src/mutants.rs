@@ -35,6 +35,13 @@ pub const EQUIVALENT: &[Equivalent] = &[
     ("log.shrink", "drop-order", "", LONGER),
     ("log.shrink", "drop-write", "", LONGER),
     (
+        "checkpoint.allocate",
+        "delay-write",
+        "pmem",
+        "a block that was stored to and fenced is there with its bytes; one that was not is allocated again before the next store. What a \
+         file system does to an allocation that a sync covered is not modelled.",
+    ),
+    (
         "lane.parts-fence",
         "drop-order",
         "disk",
