@@ -19,7 +19,7 @@ use super::{Options, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::batch::BatchLane;
 use crate::log::checksum::payload_checksum;
-use crate::log::layout::{EntryKind, LINE};
+use crate::log::layout::{Entry, EntryKind, LINE};
 use crate::log::scan::{self, CommittedGroup, ScanReport};
 use crate::log::{Log, first_of};
 use crate::site;
@@ -130,18 +130,24 @@ pub(super) fn open(
 
 impl Replay {
     fn group(&mut self, log: &Log, group: CommittedGroup) -> Result<()> {
-        // A group identifies its files when it commits, so behind what it did to them.
-        for record in &group.records {
-            for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Identify | EntryKind::Create)) {
-                let position = record.position + u64::from(entry.line) * LINE;
-                let mut payload = vec![0; entry.length as usize];
-                log.region().read(position, &mut payload)?;
-                let matches = entry.payload_checksum == payload_checksum(record.head.group, position, &payload);
-                let identity = Identity::checked(&payload).filter(|_| matches).ok_or_else(|| {
-                    Error::corrupt(format!("log, byte {position}"), "the name of a file does not match its checksum")
-                })?;
-                self.identify(entry.file, identity, entry.kind == EntryKind::Create, group.sequence)?;
+        // A group identifies its files when it commits, so behind what it did to them; and again where a checkpoint was announced
+        // meanwhile, which changes the times that it told first: the last word counts.
+        let entries =
+            || group.records.iter().flat_map(|record| record.entries.iter().map(move |entry| (record, entry)));
+        let names = |kind| matches!(kind, EntryKind::Identify | EntryKind::Create);
+        for (i, (record, entry)) in entries().enumerate().filter(|(_, (_, entry))| names(entry.kind)) {
+            let again = |(_, later): (_, &Entry)| later.kind == EntryKind::Identify && later.file == entry.file;
+            if entry.kind == EntryKind::Identify && entries().skip(i + 1).any(again) {
+                continue;
             }
+            let position = record.position + u64::from(entry.line) * LINE;
+            let mut payload = vec![0; entry.length as usize];
+            log.region().read(position, &mut payload)?;
+            let matches = entry.payload_checksum == payload_checksum(record.head.group, position, &payload);
+            let identity = Identity::checked(&payload).filter(|_| matches).ok_or_else(|| {
+                Error::corrupt(format!("log, byte {position}"), "the name of a file does not match its checksum")
+            })?;
+            self.identify(entry.file, identity, entry.kind == EntryKind::Create, group.sequence)?;
         }
         let mut dirty = Vec::new();
         for record in &group.records {

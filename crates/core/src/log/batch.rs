@@ -132,16 +132,15 @@ impl BatchLane {
             }
             self.changed.notify_all();
             if need_room {
+                // Nobody else commits the group meanwhile: a checkpoint would wait until it is published, and this thread, which is to
+                // publish it, for the checkpoint.
+                let own = state.waiting.iter().position(|(waiting, _)| *waiting == turn);
+                let own = state.waiting.remove(own.expect("nobody wrote it")).expect("it is there");
                 drop(state);
                 let made = make_room();
                 state = self.state.lock().unwrap();
-                if let Err(error) = made {
-                    state.waiting.retain(|(waiting, _)| *waiting != turn);
-                    if let Some(i) = state.done.iter().position(|(done, _)| *done == turn) {
-                        return state.done.swap_remove(i).1;
-                    }
-                    return Err(error);
-                }
+                made?;
+                state.waiting.push_front(own);
             }
         }
     }
