@@ -172,10 +172,7 @@ fn pmem_power() {
     (0..3).for_each(|seed| power_failures(SimConfig::pmem(), seed));
 }
 
-// Fails now and then: a group whose sequence is taken between the two lines of `Log::announce_tail` commits at or above the target
-// without having seen it, so that it identifies files by times from before the pass.
 #[test]
-#[ignore = "a group can commit above a target that it has not seen"]
 fn disk_power() {
     (0..3).for_each(|seed| power_failures(SimConfig::disk(), seed));
 }
