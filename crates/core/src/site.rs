@@ -33,8 +33,6 @@ sites! {
     LANE_COMMIT = "lane.commit";
     /// The fence that makes a group survive.
     LANE_COMMIT_FENCE = "lane.commit-fence";
-    /// A visible piece of an implicit group is durable in order.
-    LANE_PART_FENCE = "lane.part-fence";
     /// The synchronous write that makes a batch of groups survive on a disk.
     BATCH_WRITE = "batch.write";
     /// Spilled parts are durable before their commit record is written.

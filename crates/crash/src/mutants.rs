@@ -41,6 +41,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "a block that was stored to and fenced is there with its bytes; one that was not is allocated again before the next store. What a \
          file system does to an allocation that a sync covered is not modelled.",
     ),
+    ("recover.wipe", "drop-order", "pmem", WIPED),
+    ("recover.wipe", "delay-write", "pmem", WIPED),
     (
         "lane.parts-fence",
         "drop-order",
@@ -49,6 +51,9 @@ pub const EQUIVALENT: &[Equivalent] = &[
          parts end. (It could go on disks: a sync for each aborted group that has spilled.)",
     ),
 ];
+
+const WIPED: &str = "on persistent memory the fence at the end of the scan makes the wipe durable, by the same thread, before the incarnation is \
+                     raised; until then the next recovery rejects the same record again";
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";

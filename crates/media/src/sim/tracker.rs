@@ -249,7 +249,7 @@ impl Tracker {
         match &event.kind {
             EventKind::Fence { obj } if pmem(*obj) => self.drain(|key, step| match key {
                 UnitKey::Bytes { obj, .. } | UnitKey::Line { obj, .. } => pmem(*obj) && step.thread == thread,
-                UnitKey::Order | UnitKey::LogLen => step.thread == thread,
+                UnitKey::Order => step.thread == thread,
                 _ => false,
             }),
             EventKind::Fence { .. } => self.drain(|key, _| {
