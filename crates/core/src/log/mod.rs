@@ -229,7 +229,8 @@ impl Log {
         // Whoever has looked before this took its sequence before that, so it is below the target; whoever looks now waits for the target.
         self.announced.store(ANNOUNCING, Ordering::SeqCst);
         heavy_fence();
-        let target = self.sequence_bound();
+        // A number of its own, so that no two targets are the same: what was identified for one is identified again for the next.
+        let target = self.take_sequence();
         self.announced.store(target, Ordering::SeqCst);
         self.in_flight.wait_below(target);
         target
