@@ -55,6 +55,11 @@ impl Dirty {
         &self.shards[thread_token() as usize % SHARDS]
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().unwrap().is_empty())
+    }
+
     /// Takes all of them, in no order.
     pub fn take(&self) -> Vec<DirtyBlock> {
         let mut all = Vec::new();

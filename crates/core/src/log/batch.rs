@@ -17,7 +17,7 @@ use crate::site;
 use crate::sync::{Condvar, Mutex};
 
 /// A batch is not made longer than this by records that wait; one record may be.
-const MAX_BATCH: usize = 1 << 20;
+const MAX_BATCH: u64 = 1 << 20;
 
 /// An operation of a group that is gathered in memory.
 #[derive(Clone, Debug)]
@@ -186,6 +186,19 @@ impl Writer {
         }
         let segment = self.segment.expect("a segment was opened");
         let ticket = Arc::new(log.in_flight().ticket(log.sequence_bound()));
+        let mut taken = Vec::new();
+        let mut end = self.at;
+        while let Some((_, request)) = waiting.front() {
+            let bytes = record_bytes(&request.entries, log.block());
+            let full = end - self.at + bytes > MAX_BATCH && !taken.is_empty();
+            if end + bytes > self.end || full {
+                break;
+            }
+            let (turn, request) = waiting.pop_front().expect("it is at the front");
+            taken.push((turn, request, log.take_sequence(), bytes));
+            end += bytes;
+        }
+        // Looked at behind the sequences: whoever does not see a target is below it (invariant 7).
         let announced = log.announced_tail();
 
         let begin = if self.header.is_some() { log.segment_start(segment) } else { self.at };
@@ -196,21 +209,16 @@ impl Writer {
             batch.resize(log.block() as usize, 0);
         }
         let (mut done, mut last) = (Vec::new(), 0);
-        while let Some((_, request)) = waiting.front() {
-            let bytes = record_bytes(&request.entries, log.block());
-            if self.at + bytes > self.end || (!done.is_empty() && batch.len() + bytes as usize > MAX_BATCH) {
-                break;
-            }
-            let (turn, request) = waiting.pop_front().expect("it is at the front");
+        for (turn, request, sequence, bytes) in taken {
             if request.announced != announced {
                 done.push((turn, Ok(Outcome::Announced)));
                 continue;
             }
             let flags = if last == 0 { FLAG_BATCH_START } else { 0 };
-            last = log.take_sequence();
-            encode(&mut batch, &request, last, flags, self.seed, self.at, bytes);
+            last = sequence;
+            encode(&mut batch, &request, sequence, flags, self.seed, self.at, bytes);
             self.at += bytes;
-            done.push((turn, Ok(Outcome::Committed(last, ticket.clone()))));
+            done.push((turn, Ok(Outcome::Committed(sequence, ticket.clone()))));
         }
         if last != 0 {
             log.segment(segment).note_sequence(last);

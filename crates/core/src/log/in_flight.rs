@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Backoff, Ordering, heavy_fence, light_fence, thread_token};
+use crate::sync::{AtomicU64, Backoff, Ordering, light_fence, thread_token};
 
 /// Slots that belong to a seat each.
 pub const OWN_SLOTS: usize = 8;
@@ -69,7 +69,6 @@ impl InFlight {
     /// Waits until no commit is under way that may have a sequence below `target`. The caller has stored what makes later ones be
     /// higher.
     pub(super) fn wait_below(&self, target: u64) {
-        heavy_fence();
         for slot in &self.slots {
             let mut backoff = Backoff::new();
             while slot.load(Ordering::SeqCst) < target {

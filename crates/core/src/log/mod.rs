@@ -27,8 +27,9 @@
 //! 6. A segment is free only when every group in it is below the tail, and no part in it belongs to a running group. A running
 //!    group holds no segment but those that contain its parts and the one it is writing.
 //! 7. A group takes its sequence when it begins, and another one when a checkpoint was announced since, or when a file that it joins was
-//!    changed by a higher one. It appears among [`InFlight`] before it looks at the announcement for the last time and until it is published.
-//!    Hence every group below [`Log::announce_tail`]'s result is published when that returns.
+//!    changed by a higher one. With its sequence taken it appears among [`InFlight`] before it looks at the announcement for the last time, and until
+//!    it is published. Hence every group below [`Log::announce_tail`]'s result is published when that returns, and every group at or above
+//!    it has seen the announcement.
 //! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was durable, and a commit
 //!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error.
 //!
@@ -63,12 +64,15 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Error, Result};
 use crate::site;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Backoff, Mutex, Ordering, heavy_fence};
 use layout::{LINE, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
 use segment::SegmentTable;
 
 /// Sequences and group ids hold the incarnation above this many bits, so that neither ever repeats.
 const INCARNATION_SHIFT: u32 = 40;
+
+/// In the place of the announced tail: one is about to be announced.
+const ANNOUNCING: u64 = u64::MAX;
 
 /// The first sequence, and the first group id, of an incarnation.
 pub fn first_of(incarnation: u64) -> u64 {
@@ -207,14 +211,26 @@ impl Log {
     }
 
     /// The tail that the running or last checkpoint aims at: a file identified below it is identified again by its next group.
+    #[inline]
     pub(crate) fn announced_tail(&self) -> u64 {
-        self.announced.load(Ordering::SeqCst)
+        let mut backoff = Backoff::new();
+        loop {
+            let announced = self.announced.load(Ordering::SeqCst);
+            if announced != ANNOUNCING {
+                return announced;
+            }
+            backoff.wait();
+        }
     }
 
     /// Announces that a checkpoint is about to take every group home that has committed by now, and returns the sequence
     /// below which all groups are published (invariant 7). Groups that commit later see the announcement.
     pub fn announce_tail(&self) -> u64 {
-        let target = self.sequence_bound();
+        // Whoever has looked before this took its sequence before that, so it is below the target; whoever looks now waits for the target.
+        self.announced.store(ANNOUNCING, Ordering::SeqCst);
+        heavy_fence();
+        // A number of its own, so that no two targets are the same: what was identified for one is identified again for the next.
+        let target = self.take_sequence();
         self.announced.store(target, Ordering::SeqCst);
         self.in_flight.wait_below(target);
         target

@@ -112,7 +112,7 @@ pub struct SimConfig {
     /// Whether changes of mtime and ctime are part of what a crash may lose.
     pub times: bool,
     /// A fault: the newest version of a sector may also survive torn, with its old bytes, zeros or random bytes from
-    /// the tear on. Pages of files on disks tear between sectors.
+    /// the tear on. Pages of files on disks tear between sectors, with their old ones behind the tear.
     pub tearing: bool,
     /// What is broken on purpose.
     pub mutations: Vec<Mutation>,

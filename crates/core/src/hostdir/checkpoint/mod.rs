@@ -142,6 +142,11 @@ impl StoreInner {
         if let Some(error) = &*self.checkpointer.blocked.lock().unwrap() {
             return Err(error.clone());
         }
+        if self.is_all_home(queue) {
+            // What aborted groups held is free all the same.
+            let segments_freed = self.log.release_unused() as u64;
+            return Ok(CheckpointReport { segments_freed, ..CheckpointReport::default() });
+        }
         // Invariant 2. A small lot joins the one before it, unless that is the one to be taken home now.
         let due = self.is_announcement_due(queue);
         self.announce(queue);
@@ -154,11 +159,6 @@ impl StoreInner {
             }
         }
         let lot = queue.lots.pop_front().expect("there is at least one");
-        if lot.blocks.is_empty() && lot.created.is_empty() && self.log.highest_sequence() < self.log.tail() {
-            // What aborted groups held is free all the same.
-            let segments_freed = self.log.release_unused() as u64;
-            return Ok(CheckpointReport { segments_freed, ..CheckpointReport::default() });
-        }
         let target = lot.target;
         let mut pass = Pass::new(self, queue, target);
         let result = pass.run(lot, announced);
@@ -167,6 +167,15 @@ impl StoreInner {
         let segments_freed = self.log.release_below(target).map_err(|error| self.poison(&error))? as u64;
         self.memory.release_below(target);
         Ok(CheckpointReport { segments_freed, ..report })
+    }
+
+    /// Whether a pass would find nothing. Then nothing is announced either: groups that wait for room would have to identify their files
+    /// again, for which they need more room, and so for ever.
+    fn is_all_home(&self, queue: &Queue) -> bool {
+        queue.lots.is_empty()
+            && self.index.dirty.is_empty()
+            && self.checkpointer.created.lock().unwrap().is_empty()
+            && self.log.highest_sequence() < self.log.tail()
     }
 
     /// Whether the log has grown enough for another lot.

@@ -114,6 +114,9 @@ impl StoreInner {
                 return Ok(());
             }
             // Where all is taken home and the log is full yet, running groups hold it.
+            if self.is_all_home(&queue) {
+                return Ok(());
+            }
             let more = due || !queue.lots.is_empty();
             self.pass(&mut queue, false)?;
             if !more {
