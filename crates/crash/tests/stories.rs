@@ -48,3 +48,11 @@ fn a_segment_too_small_for_the_disk_is_refused() {
     let made = wholly::Store::format_on(&*world.log(), &*world.host(), &options, [1; 16]);
     assert!(matches!(made, Err(wholly::Error::Invalid(_))), "{made:?}");
 }
+
+/// The log on a disk, files mapped from persistent memory: a checkpoint took the sync of the log's file for the fence of its stores into
+/// mappings, saw no file whose size or times had changed, synced none, and moved the tail.
+#[test]
+fn a_log_on_a_disk_does_not_fence_mapped_files() {
+    explored("checkpoints", "disk-torn");
+    explored("growth", "disk-torn");
+}

@@ -335,7 +335,8 @@ impl<'a> Pass<'a> {
     fn make_durable(&mut self, created: &[Created]) -> Result<()> {
         let store = self.store;
         let fail = |error: wholly_media::Error| store.poison(&Error::Media(error));
-        let pmem = store.host.guarantees().is_pmem();
+        // The log's fence is one for mappings too only where it is a fence of the processor's: a log on a disk syncs its own file.
+        let pmem = store.host.guarantees().is_pmem() && store.log.is_pmem();
         if pmem {
             // One fence for this thread's stores into all mappings. It covers bytes in blocks that were there; a size, an allocation,
             // or times, which tell a bystander's change from ours after a crash, are the host's to sync.
