@@ -34,6 +34,8 @@ pub(crate) struct File {
     pub home_limit: AtomicU64,
     /// Blocks that have versions, and one more if the size is not home: nothing else needs a checkpoint.
     pub pending: AtomicU64,
+    /// 1 while a checkpoint may be changing its lists of versions: invariant 5 of the index.
+    pub visited: AtomicU8,
     /// 1 while the size, or a cut, is not home.
     pub resized: AtomicU8,
     /// The sequence of the last group that identified the file in the log; 0 if none.
@@ -84,6 +86,7 @@ impl File {
             size: AtomicU64::new(stat.size),
             home_limit: AtomicU64::new(stat.size),
             pending: AtomicU64::new(0),
+            visited: AtomicU8::new(0),
             resized: AtomicU8::new(0),
             identified: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),

@@ -45,6 +45,7 @@ mod published;
 mod recover;
 mod running;
 mod table;
+mod writer;
 
 pub use checkpoint::CheckpointReport;
 pub use group::Group;
@@ -54,6 +55,7 @@ pub use identity::{Baseline, Identity};
 pub use implicit::Policy;
 pub use memory::MEMORY;
 pub use recover::RecoveryReport;
+pub use writer::Writer;
 
 use std::sync::Arc;
 
@@ -138,6 +140,8 @@ pub(crate) struct StoreInner {
     pub shared: implicit::Epoch,
     /// Clones of the store that are left.
     handles: AtomicU64,
+    /// How often the last handle of a file was dropped.
+    closes: AtomicU64,
     pub recovery: RecoveryReport,
     poisoned: AtomicU8,
     poison: Mutex<Option<String>>,
@@ -173,8 +177,13 @@ impl Store {
     }
 
     /// Begins an explicit group.
-    pub fn begin(&self) -> Group {
+    pub fn begin(&self) -> Group<'static> {
         Group::explicit(self)
+    }
+
+    /// A place to begin one group after the other from.
+    pub fn writer(&self) -> Writer {
+        Writer::new(self)
     }
 
     /// Opens an existing regular file for calls outside of groups, and for groups to use.

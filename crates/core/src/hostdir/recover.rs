@@ -14,7 +14,7 @@ use super::file::File;
 use super::identity::{Baseline, Identity};
 use super::lanes::Seats;
 use super::memory::Memory;
-use super::published::{Published, Written};
+use super::published::{Published, Stock, Written};
 use super::table::{FileTable, host_error, parent};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
@@ -62,8 +62,7 @@ struct Replay {
     index: Published,
     found: HashMap<u64, Found>,
     conflicts: HashMap<u64, (Vec<u8>, String)>,
-    spare: Vec<u32>,
-    freed: Vec<u32>,
+    stock: Stock,
 }
 
 /// Opens the store whose log is `region`.
@@ -83,12 +82,10 @@ pub(super) fn open(
         index: Published::new(),
         found: HashMap::new(),
         conflicts: HashMap::new(),
-        spare: Vec::new(),
-        freed: Vec::new(),
+        stock: Stock::default(),
     };
     let (log, scan) = scan::open(region, options.geometry()?, |log, group| replay.group(log, group))?;
-    replay.index.arena.give_back(&mut replay.spare);
-    replay.index.arena.give_back(&mut replay.freed);
+    replay.index.take_back(std::mem::take(&mut replay.stock));
 
     let checkpointer = Checkpointer::new();
     for found in replay.found.values() {
@@ -130,6 +127,7 @@ pub(super) fn open(
         next_file: AtomicU64::new(next_file),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),
+        closes: AtomicU64::new(0),
         recovery,
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),
@@ -163,7 +161,6 @@ impl Replay {
             self.identify(file, identity, created, group.sequence)?;
         }
         self.check_nothing_missing(&group)?;
-        let mut dirty = Vec::new();
         for record in &group.records {
             for entry in &record.entries {
                 if !matches!(entry.kind, EntryKind::Write | EntryKind::Truncate) {
@@ -181,7 +178,7 @@ impl Replay {
                 let file = &found.file;
                 if entry.kind == EntryKind::Truncate {
                     if entry.offset < file.size.load(Ordering::Acquire) {
-                        file.publish_truncate(&self.index, entry.offset, &mut self.freed);
+                        file.publish_truncate(&self.index, entry.offset, &mut self.stock.freed);
                     }
                     file.publish_size(&self.index, |_| entry.offset);
                     continue;
@@ -192,11 +189,11 @@ impl Replay {
                     position: record.position + u64::from(entry.line) * LINE,
                     stamp: group.sequence,
                 };
-                self.index.publish(file, written, true, &mut self.spare, &mut self.freed, &mut dirty);
+                self.index.publish(file, written, true, &mut self.stock);
                 file.publish_size(&self.index, |size| size.max(entry.offset + u64::from(entry.length)));
             }
         }
-        self.index.dirty.append(&mut dirty);
+        self.index.settle(&mut self.stock);
         Ok(())
     }
 

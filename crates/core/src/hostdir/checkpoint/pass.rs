@@ -23,6 +23,9 @@ use crate::sync::Ordering;
 /// wait long.
 const BATCH: usize = 16;
 
+/// Files that are visited at a time: to begin costs an interrupt of the other processors, and meanwhile their owners publish by claims.
+const VISITED: usize = 64;
+
 /// Above as many files to be synced, a pass syncs the whole file system rather than each file.
 const SYNC_EACH: usize = 16;
 
@@ -108,6 +111,9 @@ impl<'a> Pass<'a> {
         // Also after a failure: what went home is in the index no more, so that no later pass would know to make it durable.
         let durable = self.make_durable(&lot.created);
         let result = result.and(durable);
+        if result.is_ok() {
+            store.index.free_garbage_below(self.target, &mut self.freed);
+        }
         if result.is_err() {
             // Nothing is forgotten: the next pass begins with it.
             lot.blocks.append(&mut self.again);
@@ -138,11 +144,31 @@ impl<'a> Pass<'a> {
             created.link(&*store.host)?;
             store.checkpointer.release_name(&created.file.path);
         }
-        for blocks in blocks.chunk_by(|a, b| a.file() == b.file()) {
-            let Some(file) = store.files.get(blocks[0].file()) else { continue };
-            self.take_file_home(file, blocks)?;
+        let mut files = blocks.chunk_by(|a, b| a.file() == b.file()).fuse();
+        loop {
+            let visited: Vec<_> = files
+                .by_ref()
+                .take(VISITED)
+                .filter_map(|blocks| Some((store.files.get(blocks[0].file())?, blocks)))
+                .collect();
+            if visited.is_empty() {
+                return Ok(());
+            }
+            self.visit(&visited)?;
         }
-        Ok(())
+    }
+
+    /// Takes files home while their owners publish by claims, as all others do (invariant 5 of the index).
+    fn visit(&mut self, files: &[(Arc<File>, &[DirtyBlock])]) -> Result<()> {
+        for (file, _) in files {
+            file.visited.store(1, Ordering::Release);
+        }
+        self.store.log.in_flight().wait_for_current();
+        let result = files.iter().try_for_each(|(file, blocks)| self.take_file_home(file.clone(), blocks));
+        for (file, _) in files {
+            file.visited.store(0, Ordering::Release);
+        }
+        result
     }
 
     fn take_file_home(&mut self, file: Arc<File>, blocks: &[DirtyBlock]) -> Result<()> {
@@ -225,9 +251,9 @@ impl<'a> Pass<'a> {
                     pieces[visit.pieces..].sort_unstable_by_key(|piece| piece.start);
                 }
             }
+            // Who sees the list as it was before may be reading home bytes that are about to change, or garbage.
+            visit.claim.drain_readers();
             if pieces.len() > visit.pieces {
-                // Who sees the list as it was before may be reading home bytes that are about to change.
-                visit.claim.drain_readers();
                 return true;
             }
             if visit.claim.newest() != NO_VERSION {
