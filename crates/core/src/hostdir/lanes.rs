@@ -43,7 +43,7 @@ impl Seat {
             gathered_bytes: 0,
             files: Vec::new(),
             writes: Overlay::default(),
-            stock: Stock::default(),
+            stock: Stock::new(place),
         })
     }
 }

@@ -24,8 +24,15 @@ pub(crate) struct Stock {
     /// Numbers of versions that were unlinked, and that nobody looks at.
     pub freed: Vec<u32>,
     garbage: Vec<Garbage>,
-    /// Blocks that had no version before.
-    dirty: Vec<DirtyBlock>,
+    /// The place in the pool of the seat that it belongs to, if there is one.
+    place: Option<usize>,
+}
+
+impl Stock {
+    /// Of the seat at `place` in the pool, or of none.
+    pub fn new(place: Option<usize>) -> Self {
+        Stock { place, ..Stock::default() }
+    }
 }
 
 /// A committed write and where its bytes are.
@@ -99,20 +106,24 @@ impl Published {
             };
             if was_empty {
                 new += 1;
-                stock.dirty.push(DirtyBlock::new(file.number, block));
+                self.dirty.push(stock.place, DirtyBlock::new(file.number, block));
             }
             at += take;
         }
-        if new > 0 {
-            file.pending.fetch_add(new, Ordering::AcqRel);
+        match new {
+            0 => {}
+            // A checkpoint counts down where it visits only.
+            _ if alone => file.pending.store(file.pending.load(Ordering::Relaxed) + new, Ordering::Release),
+            _ => {
+                file.pending.fetch_add(new, Ordering::AcqRel);
+            }
         }
     }
 
-    /// A group has published all that it wrote: tells everybody what is dirty, and keeps the stock small.
+    /// A group has published all that it wrote: keeps the stock small.
     #[inline]
     pub fn settle(&self, stock: &mut Stock) {
         const MOST_GARBAGE: usize = 256;
-        self.dirty.append(&mut stock.dirty);
         stock.spare.append(&mut stock.freed);
         if stock.spare.len() > 4 * SPARE {
             self.arena.give_back(&mut stock.spare.split_off(SPARE));

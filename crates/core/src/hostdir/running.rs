@@ -275,7 +275,6 @@ impl Running {
         self.check_whole()?;
         let i = self.join(inner)?;
         self.make_room_for(data.len())?;
-        self.store.index.prefetch_slots(inner, offset, data.len() as u64);
         let mut done = 0;
         while done < data.len() {
             let take = self.fit(data.len() - done).map_err(|error| self.break_off(error))?;
@@ -285,6 +284,8 @@ impl Running {
             self.seat_mut().writes.push(PrivateWrite { file: i as u32, length: take as u32, offset: at, place });
             done += take;
         }
+        // Asked for only now: what was stored before is on its way to memory meanwhile.
+        self.store.index.prefetch_slots(inner, offset, data.len() as u64);
         let file = &mut self.seat_mut().files[i];
         file.touched = true;
         file.size = file.size.max(offset + data.len() as u64);
