@@ -35,7 +35,7 @@ pub(crate) struct File {
     pub last_sequence: AtomicU64,
     /// Its place in the store's table, below 2^24.
     pub number: u32,
-    /// 1 while a checkpoint may be changing its lists of versions: invariant 5 of the index.
+    /// How many threads of a checkpoint may be changing its lists of versions: invariant 5 of the index.
     pub visited: AtomicU8,
     /// 1 while the size, or a cut, is not home.
     pub resized: AtomicU8,

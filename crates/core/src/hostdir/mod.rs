@@ -85,6 +85,8 @@ pub struct Options {
     /// Whether a thread takes committed data home in the background. Without it, that happens when the log is full, on
     /// [`Store::checkpoint`] and on [`Store::close`].
     pub background: bool,
+    /// Threads that take a large amount home together: on persistent memory one alone copies more slowly than a program writes.
+    pub checkpoint_threads: usize,
     /// Bytes of a group that are gathered in memory before it goes to the log early (on persistent memory most groups go there at once).
     pub gather_bytes: u64,
 }
@@ -97,6 +99,7 @@ impl Default for Options {
             log_min_bytes: 2 << 20,
             log_max_bytes: 64 << 20,
             background: true,
+            checkpoint_threads: 2,
             gather_bytes: 512 << 10,
         }
     }

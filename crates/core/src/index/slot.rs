@@ -212,7 +212,17 @@ impl Claim<'_> {
     /// Waits until every reader that came before has left. Readers that come later see the list as it is now.
     pub fn drain_readers(&self) {
         self.exclude_readers();
-        self.slot.state.fetch_and(!EXCLUSIVE, Ordering::Release);
+        self.slot.state.store(CLAIM, Ordering::Release);
+    }
+
+    /// As [`change`](Self::change), and gives the claim up. Returns the new newest version.
+    pub fn change_last(self, change: impl FnOnce(u32) -> u32) -> u32 {
+        self.exclude_readers();
+        let newest = change(self.newest());
+        self.slot.newest.store(newest, Ordering::Release);
+        self.slot.state.store(0, Ordering::Release);
+        std::mem::forget(self);
+        newest
     }
 
     /// Changes the list while no reader looks: `change` gets the newest version and returns the new one.
