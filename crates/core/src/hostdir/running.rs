@@ -15,6 +15,7 @@ use super::published::Written;
 use super::table::{host_error, parent};
 use super::writer::Recent;
 use crate::error::{Error, Result};
+use crate::index::BLOCK;
 use crate::log::batch::{Gathered, Outcome, Request, record_bytes};
 use crate::log::lane::{AppendError, Lane};
 use crate::log::layout::EntryKind;
@@ -95,7 +96,7 @@ pub(crate) struct Running {
 const MANY: usize = 8;
 
 /// A file has fewer blocks than can be told apart in 40 bits.
-const LARGEST_FILE: u64 = ((1 << 40) - 2) * crate::index::BLOCK;
+const LARGEST_FILE: u64 = ((1 << 40) - 2) * BLOCK;
 
 impl Running {
     /// A group that has begun.
@@ -277,8 +278,8 @@ impl Running {
         self.make_room_for(data.len())?;
         let mut done = 0;
         while done < data.len() {
-            let take = self.fit(data.len() - done).map_err(|error| self.break_off(error))?;
             let at = offset + done as u64;
+            let take = self.fit(at, data.len() - done).map_err(|error| self.break_off(error))?;
             let place = self.entry(EntryKind::Write, inner.id, at, &data[done..done + take]);
             let place = place.map_err(|error| self.break_off(error))?;
             self.seat_mut().writes.push(PrivateWrite { file: i as u32, length: take as u32, offset: at, place });
@@ -355,9 +356,10 @@ impl Running {
         }
     }
 
-    /// How many of `wanted` bytes the next entry can take; what was gathered moves to the log where it grows too large.
+    /// How many of `wanted` bytes at `offset` of a file the next entry can take; what was gathered moves to the log where it grows too large.
+    /// What a write does to a block is one entry, so that readers see it at once, unless segments are smaller than blocks.
     #[inline]
-    fn fit(&mut self, wanted: usize) -> Result<usize> {
+    fn fit(&mut self, offset: u64, wanted: usize) -> Result<usize> {
         if !self.in_lane {
             if self.seat().gathered_bytes + wanted as u64 <= self.store.gather_limit() {
                 return Ok(wanted);
@@ -365,9 +367,20 @@ impl Running {
             self.spill()?;
         }
         let (room, capacity) = (self.seat().lane.room().unwrap_or(0), self.store.log.record_capacity());
+        let wanted = wanted as u64;
+        if room >= wanted {
+            return Ok(wanted as usize);
+        }
+        let whole_blocks =
+            |bytes: u64| ((offset + bytes) / BLOCK * BLOCK).checked_sub(offset).filter(|&bytes| bytes > 0);
         // Rather a piece here than a segment left half empty, but no crumbs.
-        let take = if room >= wanted as u64 || room >= capacity / 32 { room } else { capacity };
-        Ok(take.min(capacity).min(wanted as u64) as usize)
+        let here = if room >= capacity / 32 { whole_blocks(room) } else { None };
+        let take = match here {
+            Some(here) => here,
+            None if wanted <= capacity => wanted,
+            None => whole_blocks(capacity).unwrap_or(capacity),
+        };
+        Ok(take as usize)
     }
 
     /// Appends one entry to wherever the group is.
