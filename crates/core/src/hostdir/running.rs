@@ -366,7 +366,8 @@ impl Running {
             }
             self.spill()?;
         }
-        let (room, capacity) = (self.seat().lane.room().unwrap_or(0), self.store.log.record_capacity());
+        let capacity = self.store.log.record_capacity();
+        let room = self.seat().lane.room().unwrap_or(0).min(capacity);
         let wanted = wanted as u64;
         if room >= wanted {
             return Ok(wanted as usize);
