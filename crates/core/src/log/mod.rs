@@ -19,8 +19,8 @@
 //! 2. A lane appends a batch only after everything before it in the lane is durable. Hence at a crash only the last batch of a
 //!    lane can be torn, and only of lanes of the last incarnation.
 //! 3. A commit record is written only when all parts of its group are durable.
-//! 4. Recovery verifies the payloads of the batches that can be torn; wipes the head of what it rejects; makes durable what it
-//!    accepts; then raises the incarnation; and only then is anything appended or served.
+//! 4. Recovery verifies the payloads of the batches that can be torn; wipes the head of what it rejects, and on persistent memory a head
+//!    or segment header that lacks words, which a later write of equal words would make whole; makes durable what it accepts; then raises the incarnation; and only then is anything appended or served.
 //! 5. The tail is durable before any segment is opened again that held a group below it. All groups below the tail go in one write;
 //!    hence versions of a block go in commit order, and a commit record never goes before what it commits
 //!    (FCFS III-E, ordering properties 1 and 2).

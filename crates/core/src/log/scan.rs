@@ -166,6 +166,9 @@ struct Found {
     commits: bool,
 }
 
+/// The segments of each lane, in the order in which they were filled.
+type Lanes = BTreeMap<u32, Vec<Found>>;
+
 /// The last batch of a lane, which invariant 2 says can be torn.
 struct TornEnd {
     /// Where its segment starts.
@@ -186,11 +189,12 @@ impl Scanner<'_> {
         SegmentReader::new(self.region, found.start, self.superblock.segment_bytes)
     }
 
-    /// The chains of segments, each in the order in which it was filled.
-    fn lanes(&self) -> Result<BTreeMap<u32, Vec<Found>>> {
+    /// The chains of segments, each in the order in which it was filled; and where a header stands that does not prove itself and is not
+    /// empty.
+    fn lanes(&self) -> Result<(Lanes, Vec<u64>)> {
         let seed = volume_seed(&self.superblock.volume_id);
-        let mut lanes: BTreeMap<u32, Vec<Found>> = BTreeMap::new();
-        let mut headless = Vec::new();
+        let mut lanes = Lanes::new();
+        let (mut headless, mut torn) = (Vec::new(), Vec::new());
         for index in 0..segments_in(self.region, self.superblock.segment_bytes) {
             let start = SEGMENTS_START + u64::from(index) * self.superblock.segment_bytes;
             let mut line = [0u8; LINE as usize];
@@ -198,6 +202,9 @@ impl Scanner<'_> {
             let raw = RawSegmentHeader::read_from_bytes(&line).expect("a header's bytes");
             let Some(header) = SegmentHeader::checked(&raw, seed, start) else {
                 headless.push(start);
+                if line != [0; LINE as usize] {
+                    torn.push(start);
+                }
                 continue;
             };
             if header.incarnation > self.superblock.incarnation {
@@ -224,12 +231,12 @@ impl Scanner<'_> {
             chain.sort_by_key(|found| (found.header.incarnation, found.header.sequence));
         }
         self.check_headless(&headless, &lanes)?;
-        Ok(lanes)
+        Ok((lanes, torn))
     }
 
     /// A segment whose header does not prove itself was never used, or its header was torn with its first batch; then no second batch
     /// follows. If one does, the header has rotted. Which header it was is guessed from those that are there.
-    fn check_headless(&self, starts: &[u64], lanes: &BTreeMap<u32, Vec<Found>>) -> Result<()> {
+    fn check_headless(&self, starts: &[u64], lanes: &Lanes) -> Result<()> {
         /// Segments that may have been opened after the last one whose header is there.
         const BEYOND: u64 = 64;
         let mut lives = BTreeMap::from([(self.superblock.incarnation, 0)]);
@@ -332,6 +339,20 @@ impl Scanner<'_> {
         Ok(())
     }
 
+    /// Where a commit record of the last incarnation may stand that lacks words of its first line: its group was in flight, so that it is
+    /// behind all others of its lane.
+    fn torn_head(&self, chain: &[Found]) -> Result<Option<u64>> {
+        let Some(last) = chain.last().filter(|last| last.header.incarnation == self.superblock.incarnation) else {
+            return Ok(None);
+        };
+        if !self.region.guarantees().is_pmem() || last.end + LINE > last.start + self.superblock.segment_bytes {
+            return Ok(None);
+        }
+        let mut line = [0; LINE as usize];
+        self.reader(last).read(last.end, &mut line)?;
+        Ok((line != [0; LINE as usize]).then_some(last.end))
+    }
+
     /// No batch may begin behind the place where records end: it would say that there is none missing before it.
     fn check_beyond(&self, found: &Found, reader: &mut SegmentReader<'_>) -> Result<()> {
         let mut position = found.end + LINE;
@@ -363,15 +384,14 @@ pub fn open(
 ) -> Result<(Log, ScanReport)> {
     let superblock = read_superblock(&*region)?;
     let mut report = ScanReport::default();
-    let mut lanes = {
+    let (mut lanes, torn) = {
         let scanner = Scanner { region: &*region, superblock: &superblock };
-        let mut lanes = scanner.lanes()?;
+        let (mut lanes, mut torn) = scanner.lanes()?;
         for chain in lanes.values_mut() {
             let end = scanner.torn_end(chain)?;
             if let Some(position) = end.rejected {
                 report.rejected += 1;
-                let zeros = vec![0u8; superblock.block as usize];
-                region.write_through(site::RECOVER_WIPE, position, &zeros)?;
+                wipe(&*region, superblock.block, position)?;
             }
             if region.guarantees().is_pmem() && !end.accepted.is_empty() {
                 rewrite(&*region, site::RECOVER_REWRITE, end.segment, end.segment + LINE)?;
@@ -380,11 +400,17 @@ pub fn open(
                 }
             }
             scanner.check_gaps(chain)?;
+            torn.extend(scanner.torn_head(chain)?);
             report.segments += chain.len() as u32;
         }
-        lanes
+        (lanes, torn)
     };
     if region.guarantees().is_pmem() {
+        // A later header or record at the same place has words in common with what stands there, and must not make it whole: nobody
+        // would verify it, since it would be of an earlier incarnation. (On a disk, what a write puts there begins with its own checksum.)
+        for position in torn {
+            wipe(&*region, superblock.block, position)?;
+        }
         // The other slot is about to be overwritten, so this one must not depend on a fence that its writer never reached.
         let slot = superblock.slot_offset();
         rewrite(&*region, site::RECOVER_REWRITE, slot, slot + size_of::<RawSuperblock>() as u64)?;
@@ -411,6 +437,16 @@ pub fn open(
         }
     }
     Ok((log, report))
+}
+
+/// Makes sure that no record and no header is ever found at `position`: on persistent memory once the scan's last fence was passed.
+fn wipe(region: &dyn Region, block: u32, position: u64) -> Result<()> {
+    if region.guarantees().is_pmem() {
+        region.write(site::RECOVER_WIPE, position, &[0; LINE as usize])?;
+    } else {
+        region.write_through(site::RECOVER_WIPE, position, &vec![0; block as usize])?;
+    }
+    Ok(())
 }
 
 /// One lane, being read in step with the others.
@@ -447,7 +483,7 @@ impl Cursor<'_> {
 fn replay(
     log: &Log,
     superblock: &Superblock,
-    lanes: &mut BTreeMap<u32, Vec<Found>>,
+    lanes: &mut Lanes,
     mut each: impl FnMut(&Log, CommittedGroup) -> Result<()>,
 ) -> Result<u64> {
     let mut owners: HashMap<u32, usize> = HashMap::new();
