@@ -97,6 +97,37 @@ impl Published {
     }
 }
 
+impl Published {
+    /// What [`publish`](Self::publish) does, for recovery: nobody else can reach the index yet, and groups come in commit order.
+    #[inline]
+    pub fn publish_recovered(&self, file: &File, written: Written, spare: &mut Vec<u32>, dirty: &mut Vec<DirtyBlock>) {
+        let end = written.offset + written.length;
+        let mut at = written.offset;
+        while at < end {
+            let block = at / BLOCK;
+            let take = (end - at).min(BLOCK - at % BLOCK);
+            if spare.is_empty() {
+                self.arena.refill(spare, SPARE);
+                // The lowest is taken first, so that versions which follow each other lie side by side.
+                spare.reverse();
+            }
+            let number = spare.pop().expect("the arena has given some");
+            let version = Version {
+                position: written.position + (at - written.offset),
+                stamp: written.stamp,
+                start: (at % BLOCK) as u16,
+                length: take as u16,
+                next: 0,
+            };
+            if file.index.get_or_make(block).push_alone(&self.arena, number, version, spare) {
+                file.pending.fetch_add(1, Ordering::Relaxed);
+                dirty.push(DirtyBlock::new(file.number, block));
+            }
+            at += take;
+        }
+    }
+}
+
 /// Calls `f` for the first blocks of a range: a prefetch is worth its while for a few.
 #[inline]
 fn for_some_blocks(offset: u64, length: u64, mut f: impl FnMut(u64)) {

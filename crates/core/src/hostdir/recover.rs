@@ -3,6 +3,7 @@
 //! The log is scanned and its committed groups are replayed into the index, in commit order; home files are only looked at. Files
 //! that a committed group created and that did not survive at home are made again. Data go home later, as after any commit.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 use wholly_media::{HostFs, Region};
 
 use super::checkpoint::Checkpointer;
+use super::dirty::DirtyBlock;
 use super::file::File;
 use super::identity::{Baseline, Identity};
 use super::lanes::Seats;
@@ -20,9 +22,9 @@ use super::{Options, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::batch::BatchLane;
 use crate::log::checksum::payload_checksum;
-use crate::log::layout::{EntryKind, LINE};
+use crate::log::first_of;
+use crate::log::layout::{Entry, EntryKind, LINE};
 use crate::log::scan::{self, CommittedGroup, ScanReport};
-use crate::log::{Log, first_of};
 use crate::site;
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 
@@ -53,6 +55,7 @@ struct Found {
 }
 
 struct Replay {
+    region: Arc<dyn Region>,
     host: Arc<dyn HostFs>,
     /// Groups from here on were identified while no checkpoint was at work.
     checkpointing: u64,
@@ -60,10 +63,48 @@ struct Replay {
     tail: u64,
     files: FileTable,
     index: Published,
-    found: HashMap<u64, Found>,
+    found: KnownFiles,
     conflicts: HashMap<u64, (Vec<u8>, String)>,
+    /// Numbers of versions that are not used yet, or not any more.
     spare: Vec<u32>,
-    freed: Vec<u32>,
+    dirty: Vec<DirtyBlock>,
+}
+
+/// The files that the log talks about, by the number that it gives them.
+#[derive(Default)]
+struct KnownFiles {
+    files: Vec<Found>,
+    places: HashMap<u64, usize>,
+    /// The number and place that were looked up last: mostly the next one's too.
+    last: Cell<Option<(u64, usize)>>,
+}
+
+impl KnownFiles {
+    #[inline]
+    fn place(&self, id: u64) -> Option<usize> {
+        match self.last.get() {
+            Some((last, place)) if last == id => Some(place),
+            _ => {
+                let place = *self.places.get(&id)?;
+                self.last.set(Some((id, place)));
+                Some(place)
+            }
+        }
+    }
+
+    #[inline]
+    fn get(&self, id: u64) -> Option<&Found> {
+        self.place(id).map(|place| &self.files[place])
+    }
+
+    fn get_mut(&mut self, id: u64) -> Option<&mut Found> {
+        self.place(id).map(|place| &mut self.files[place])
+    }
+
+    fn insert(&mut self, id: u64, found: Found) {
+        self.places.insert(id, self.files.len());
+        self.files.push(found);
+    }
 }
 
 /// Opens the store whose log is `region`.
@@ -76,22 +117,23 @@ pub(super) fn open(
     crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
     let mut replay = Replay {
+        region: region.clone(),
         host: host.clone(),
         checkpointing: before.checkpointing,
         tail: before.tail,
         files: FileTable::default(),
         index: Published::new(),
-        found: HashMap::new(),
+        found: KnownFiles::default(),
         conflicts: HashMap::new(),
         spare: Vec::new(),
-        freed: Vec::new(),
+        dirty: Vec::new(),
     };
-    let (log, scan) = scan::open(region, options.geometry()?, |log, group| replay.group(log, group))?;
+    let (log, scan) = scan::open(region, options.geometry()?, &mut replay)?;
+    replay.index.dirty.append(&mut replay.dirty);
     replay.index.arena.give_back(&mut replay.spare);
-    replay.index.arena.give_back(&mut replay.freed);
 
     let checkpointer = Checkpointer::new();
-    for found in replay.found.values() {
+    for found in &replay.found.files {
         let name = found.file.path.clone();
         if !found.confirmed && !found.unnamed {
             replay.conflicts.entry(found.file.id).or_insert((name, "another file has taken its name".into()));
@@ -110,8 +152,8 @@ pub(super) fn open(
     }
     let recovery = RecoveryReport {
         scan,
-        files: replay.found.len() as u64,
-        recreated: replay.found.values().filter(|found| found.unnamed).count() as u64,
+        files: replay.found.files.len() as u64,
+        recreated: replay.found.files.iter().filter(|found| found.unnamed).count() as u64,
         conflicts,
     };
     let next_file = first_of(log.incarnation());
@@ -138,15 +180,15 @@ pub(super) fn open(
     })
 }
 
-impl Replay {
-    fn group(&mut self, log: &Log, group: CommittedGroup) -> Result<()> {
+impl scan::Replay for Replay {
+    fn group(&mut self, group: CommittedGroup<'_>) -> Result<()> {
         // A group identifies its files when it commits, so behind what it did to them.
         let mut identities: Vec<(u64, Identity, bool)> = Vec::new();
-        for record in &group.records {
+        for record in group.records() {
             for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Identify | EntryKind::Create)) {
                 let position = record.position + u64::from(entry.line) * LINE;
                 let mut payload = vec![0; entry.length as usize];
-                log.region().read(position, &mut payload)?;
+                self.region.read(position, &mut payload)?;
                 let matches = entry.payload_checksum == payload_checksum(record.segment_seed, position, &payload);
                 let identity = Identity::checked(&payload).filter(|_| matches).ok_or_else(|| {
                     Error::corrupt(format!("log, byte {position}"), "the name of a file does not match its checksum")
@@ -163,13 +205,9 @@ impl Replay {
             self.identify(file, identity, created, group.sequence)?;
         }
         self.check_nothing_missing(&group)?;
-        let mut dirty = Vec::new();
-        for record in &group.records {
-            for entry in &record.entries {
-                if !matches!(entry.kind, EntryKind::Write | EntryKind::Truncate) {
-                    continue;
-                }
-                let Some(found) = self.found.get(&entry.file) else {
+        for record in group.records() {
+            for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Write | EntryKind::Truncate)) {
+                let Some(found) = self.found.get(entry.file) else {
                     if self.conflicts.contains_key(&entry.file) {
                         continue;
                     }
@@ -178,10 +216,10 @@ impl Replay {
                         format!("file {} was never identified", entry.file),
                     ));
                 };
-                let file = &found.file;
+                let file = &*found.file;
                 if entry.kind == EntryKind::Truncate {
                     if entry.offset < file.size.load(Ordering::Acquire) {
-                        file.publish_truncate(&self.index, entry.offset, &mut self.freed);
+                        file.publish_truncate(&self.index, entry.offset, &mut self.spare);
                     }
                     file.publish_size(&self.index, |_| entry.offset);
                     continue;
@@ -192,34 +230,43 @@ impl Replay {
                     position: record.position + u64::from(entry.line) * LINE,
                     stamp: group.sequence,
                 };
-                self.index.publish(file, written, true, &mut self.spare, &mut self.freed, &mut dirty);
+                self.index.publish_recovered(file, written, &mut self.spare, &mut self.dirty);
                 file.publish_size(&self.index, |size| size.max(entry.offset + u64::from(entry.length)));
             }
         }
-        self.index.dirty.append(&mut dirty);
         Ok(())
     }
 
+    fn soon(&mut self, entries: &[Entry]) {
+        if let Some(entry) = entries.first().filter(|entry| entry.kind == EntryKind::Write && entry.length > 0)
+            && let Some(found) = self.found.get(entry.file)
+        {
+            self.index.prefetch_versions(&found.file, entry.offset, u64::from(entry.length));
+        }
+    }
+}
+
+impl Replay {
     /// Invariant 8 of the log: what a group builds on is there, or home.
-    fn check_nothing_missing(&self, group: &CommittedGroup) -> Result<()> {
-        let entries = || group.records.iter().flat_map(|record| &record.entries).filter(|e| e.kind != EntryKind::Parts);
+    fn check_nothing_missing(&self, group: &CommittedGroup<'_>) -> Result<()> {
+        let entries = || group.records().flat_map(|record| record.entries).filter(|e| e.kind != EntryKind::Parts);
         let mut last = 0;
         for entry in entries() {
-            let Some(found) = self.found.get(&entry.file) else {
+            let Some(found) = self.found.get(entry.file) else {
                 // A bystander's file: what the group builds on may be its.
                 last = u64::MAX;
                 continue;
             };
             last = last.max(found.file.last_sequence.load(Ordering::Relaxed));
         }
-        let commit = group.records.last().expect("a group has a commit record");
+        let commit = &group.commit;
         if commit.head.after >= self.tail && commit.head.after > last {
             return Err(Error::corrupt(
                 format!("log, before byte {}", commit.position),
                 format!("group {:#x} builds on group {:#x}, which is missing", group.sequence, commit.head.after),
             ));
         }
-        for found in entries().filter_map(|entry| self.found.get(&entry.file)) {
+        for found in entries().filter_map(|entry| self.found.get(entry.file)) {
             found.file.last_sequence.store(group.sequence, Ordering::Relaxed);
         }
         Ok(())
@@ -230,7 +277,7 @@ impl Replay {
             return Ok(());
         }
         let inode = (identity.ino, identity.btime_ns);
-        if let Some(found) = self.found.get_mut(&id) {
+        if let Some(found) = self.found.get_mut(id) {
             found.confirmed |= found.inode == inode;
             found.file.identified.store(sequence, Ordering::Release);
             return Ok(());

@@ -77,6 +77,25 @@ impl Slot {
         self.0.compare_exchange(word, new, Ordering::Release, Ordering::Relaxed).ok().map(|_| newest == NO_VERSION)
     }
 
+    /// What [`Claim::push`] does for a committed version while nobody else can reach the index: no locked instruction. Returns whether the
+    /// list was empty.
+    #[inline]
+    pub fn push_alone(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        debug_assert_eq!(word & !NEWEST, 0, "nobody reads or claims it");
+        let newest = word as u32;
+        if newest != NO_VERSION && arena.get(newest).stamp > version.stamp {
+            return self.claim().push(arena, number, version, true, freed);
+        }
+        arena.set(number, Version { next: newest, ..version });
+        if newest != NO_VERSION {
+            unlink_covered(arena, number, version, true, freed);
+        }
+        // Whoever comes later got the index from the caller, and with it all that was stored.
+        self.0.store(u64::from(number), Ordering::Relaxed);
+        newest == NO_VERSION
+    }
+
     /// Counts the caller in as a reader. Waits while somebody is exclusive.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_> {

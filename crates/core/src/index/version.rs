@@ -7,8 +7,12 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 /// The end of a list.
 pub const NO_VERSION: u32 = 0;
 
-const FIRST_CHUNK: u32 = 256;
-const CHUNKS: usize = 24;
+/// Chunks have this many cells at first; each row of [`CHUNKS_IN_ROW`] has chunks twice as large as the row before, so that never much more than
+/// an eighth of the arena has not been used yet.
+const FIRST_CHUNK: u32 = 64;
+const CHUNKS_IN_ROW_BITS: u32 = 3;
+const CHUNKS_IN_ROW: u32 = 1 << CHUNKS_IN_ROW_BITS;
+const CHUNKS: usize = chunk_of(u32::MAX).0 + 1;
 const POSITION_BITS: u32 = 48;
 const LENGTH_BITS: u32 = 13;
 
@@ -57,10 +61,19 @@ struct Free {
     fresh: u32,
 }
 
-fn chunk_of(number: u32) -> (usize, usize) {
-    let shifted = u64::from(number) / u64::from(FIRST_CHUNK) + 1;
-    let chunk = shifted.ilog2();
-    (chunk as usize, (u64::from(number) - ((1 << chunk) - 1) * u64::from(FIRST_CHUNK)) as usize)
+/// The chunk that has version `number`, and its place there.
+const fn chunk_of(number: u32) -> (usize, usize) {
+    // Counted from the first row on, row `r` begins at `1 << r`, in units of a first row.
+    let shifted = number as u64 + (FIRST_CHUNK * CHUNKS_IN_ROW) as u64;
+    let row = shifted.ilog2() - (FIRST_CHUNK * CHUNKS_IN_ROW).ilog2();
+    let cells_bits = FIRST_CHUNK.ilog2() + row;
+    let in_row = (shifted >> cells_bits) as u32 & (CHUNKS_IN_ROW - 1);
+    ((row << CHUNKS_IN_ROW_BITS | in_row) as usize, (shifted & ((1 << cells_bits) - 1)) as usize)
+}
+
+/// How many cells a chunk has.
+fn cells_of(chunk: usize) -> usize {
+    (FIRST_CHUNK as usize) << (chunk >> CHUNKS_IN_ROW_BITS)
 }
 
 impl VersionArena {
@@ -82,7 +95,7 @@ impl VersionArena {
             let number = free.fresh;
             free.fresh = number.checked_add(1).expect("fewer than 2^32 versions");
             let chunk = chunk_of(number).0;
-            self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Cell::default()).collect());
+            self.chunks[chunk].get_or_init(|| (0..cells_of(chunk)).map(|_| Cell::default()).collect());
             spare.push(number);
         }
     }
@@ -224,7 +237,7 @@ mod tests {
         for number in 0..100_000 {
             assert_eq!(chunk_of(number), expected);
             expected.1 += 1;
-            if expected.1 == (FIRST_CHUNK << expected.0) as usize {
+            if expected.1 == cells_of(expected.0) {
                 expected = (expected.0 + 1, 0);
             }
         }
