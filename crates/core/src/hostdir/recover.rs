@@ -20,11 +20,12 @@ use super::published::{Published, Written};
 use super::table::{FileTable, host_error, parent};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
+use crate::index::BLOCK;
 use crate::log::batch::BatchLane;
 use crate::log::checksum::payload_checksum;
 use crate::log::first_of;
 use crate::log::layout::{Entry, EntryKind, LINE};
-use crate::log::scan::{self, CommittedGroup, ScanReport};
+use crate::log::scan::{self, CommittedGroup, Record, RecordView, ScanReport};
 use crate::site;
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 
@@ -54,7 +55,7 @@ struct Found {
     created: Option<u64>,
 }
 
-struct Replay {
+struct Replay<'a> {
     region: Arc<dyn Region>,
     host: Arc<dyn HostFs>,
     /// Groups from here on were identified while no checkpoint was at work.
@@ -62,7 +63,7 @@ struct Replay {
     /// Groups below are home.
     tail: u64,
     files: FileTable,
-    index: Published,
+    index: &'a Published,
     found: KnownFiles,
     conflicts: HashMap<u64, (Vec<u8>, String)>,
     /// Numbers of versions that are not used yet, or not any more.
@@ -116,21 +117,22 @@ pub(super) fn open(
 ) -> Result<StoreInner> {
     crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
+    let index = Published::new();
     let mut replay = Replay {
         region: region.clone(),
         host: host.clone(),
         checkpointing: before.checkpointing,
         tail: before.tail,
         files: FileTable::default(),
-        index: Published::new(),
+        index: &index,
         found: KnownFiles::default(),
         conflicts: HashMap::new(),
         spare: Vec::new(),
         dirty: Vec::new(),
     };
-    let (log, scan) = scan::open(region, options.geometry()?, &mut replay)?;
-    replay.index.dirty.append(&mut replay.dirty);
-    replay.index.arena.give_back(&mut replay.spare);
+    let (log, scan) = scan::open(region, options.geometry()?, &mut replay, &|writes| index.arena.prepare(writes))?;
+    index.dirty.append(&mut replay.dirty);
+    index.arena.give_back(&mut replay.spare);
 
     let checkpointer = Checkpointer::new();
     for found in &replay.found.files {
@@ -156,6 +158,7 @@ pub(super) fn open(
         recreated: replay.found.files.iter().filter(|found| found.unnamed).count() as u64,
         conflicts,
     };
+    let files = replay.files;
     let next_file = first_of(log.incarnation());
     let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
     let own_inodes = own.map(|stat| (stat.ino, stat.btime_ns)).collect();
@@ -163,9 +166,9 @@ pub(super) fn open(
         log,
         host,
         options,
-        index: replay.index,
+        index,
         memory: Memory::new(),
-        files: replay.files,
+        files,
         seats: Seats::new(),
         batch: BatchLane::new(),
         checkpointer,
@@ -180,11 +183,96 @@ pub(super) fn open(
     })
 }
 
-impl scan::Replay for Replay {
-    fn group(&mut self, group: CommittedGroup<'_>) -> Result<()> {
-        // A group identifies its files when it commits, so behind what it did to them.
+impl scan::Replay for Replay<'_> {
+    #[inline]
+    fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()> {
+        if group.parts.is_empty() {
+            // Most groups are one write to a file that is known.
+            if let [entry] = group.commit.entries
+                && entry.kind == EntryKind::Write
+                && let Some(found) = self.found.get(entry.file)
+                && !self.is_missing(group.commit.head.after, found.file.last_sequence.load(Ordering::Relaxed))
+            {
+                let file = &*found.file;
+                file.last_sequence.store(group.sequence, Ordering::Relaxed);
+                let written = written(&group.commit, entry, group.sequence);
+                self.index.publish_recovered(file, written, &mut self.spare, &mut self.dirty);
+                file.publish_size(self.index, |size| size.max(entry.offset + u64::from(entry.length)));
+                return Ok(());
+            }
+            return self.records(group.sequence, std::slice::from_ref(&group.commit));
+        }
+        let records: Vec<_> = group.parts.iter().map(Record::view).chain([group.commit]).collect();
+        self.records(group.sequence, &records)
+    }
+
+    #[inline]
+    fn soon(&mut self, entries: &[Entry], very: bool) {
+        if let Some(entry) = entries.first().filter(|entry| entry.kind == EntryKind::Write && entry.length > 0)
+            && let Some(found) = self.found.get(entry.file)
+        {
+            let (offset, length) = (entry.offset, u64::from(entry.length));
+            match very {
+                false => self.index.prefetch_slots(&found.file, offset, length),
+                // Of smaller ones nobody looks at the older version.
+                true if length >= BLOCK => self.index.prefetch_versions(&found.file, offset, length),
+                true => {}
+            }
+        }
+    }
+}
+
+/// What the entry of a record wrote.
+#[inline]
+fn written(record: &RecordView<'_>, entry: &Entry, sequence: u64) -> Written {
+    Written {
+        offset: entry.offset,
+        length: u64::from(entry.length),
+        position: record.position + u64::from(entry.line) * LINE,
+        stamp: sequence,
+    }
+}
+
+impl Replay<'_> {
+    /// The records of one group, the commit record last.
+    fn records(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
+        let names = |entry: &Entry| matches!(entry.kind, EntryKind::Identify | EntryKind::Create);
+        if records.iter().any(|record| record.entries.iter().any(names)) {
+            self.identify_all(sequence, records)?;
+        }
+        self.check_nothing_missing(sequence, records)?;
+        for record in records {
+            for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Write | EntryKind::Truncate)) {
+                let Some(found) = self.found.get(entry.file) else {
+                    if self.conflicts.contains_key(&entry.file) {
+                        continue;
+                    }
+                    return Err(Error::corrupt(
+                        format!("log, byte {}", record.position),
+                        format!("file {} was never identified", entry.file),
+                    ));
+                };
+                let file = &*found.file;
+                if entry.kind == EntryKind::Truncate {
+                    if entry.offset < file.size.load(Ordering::Acquire) {
+                        file.publish_truncate(self.index, entry.offset, &mut self.spare);
+                    }
+                    file.publish_size(self.index, |_| entry.offset);
+                    continue;
+                }
+                let written = written(record, entry, sequence);
+                self.index.publish_recovered(file, written, &mut self.spare, &mut self.dirty);
+                file.publish_size(self.index, |size| size.max(entry.offset + u64::from(entry.length)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A group identifies its files when it commits, so behind what it did to them.
+    #[cold]
+    fn identify_all(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
         let mut identities: Vec<(u64, Identity, bool)> = Vec::new();
-        for record in group.records() {
+        for record in records {
             for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Identify | EntryKind::Create)) {
                 let position = record.position + u64::from(entry.line) * LINE;
                 let mut payload = vec![0; entry.length as usize];
@@ -202,72 +290,42 @@ impl scan::Replay for Replay {
             }
         }
         for (file, identity, created) in identities {
-            self.identify(file, identity, created, group.sequence)?;
-        }
-        self.check_nothing_missing(&group)?;
-        for record in group.records() {
-            for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Write | EntryKind::Truncate)) {
-                let Some(found) = self.found.get(entry.file) else {
-                    if self.conflicts.contains_key(&entry.file) {
-                        continue;
-                    }
-                    return Err(Error::corrupt(
-                        format!("log, byte {}", record.position),
-                        format!("file {} was never identified", entry.file),
-                    ));
-                };
-                let file = &*found.file;
-                if entry.kind == EntryKind::Truncate {
-                    if entry.offset < file.size.load(Ordering::Acquire) {
-                        file.publish_truncate(&self.index, entry.offset, &mut self.spare);
-                    }
-                    file.publish_size(&self.index, |_| entry.offset);
-                    continue;
-                }
-                let written = Written {
-                    offset: entry.offset,
-                    length: u64::from(entry.length),
-                    position: record.position + u64::from(entry.line) * LINE,
-                    stamp: group.sequence,
-                };
-                self.index.publish_recovered(file, written, &mut self.spare, &mut self.dirty);
-                file.publish_size(&self.index, |size| size.max(entry.offset + u64::from(entry.length)));
-            }
+            self.identify(file, identity, created, sequence)?;
         }
         Ok(())
     }
 
-    fn soon(&mut self, entries: &[Entry]) {
-        if let Some(entry) = entries.first().filter(|entry| entry.kind == EntryKind::Write && entry.length > 0)
-            && let Some(found) = self.found.get(entry.file)
-        {
-            self.index.prefetch_versions(&found.file, entry.offset, u64::from(entry.length));
-        }
+    /// Whether the group `after` should be there and is not, `last` being the last one that was.
+    #[inline]
+    fn is_missing(&self, after: u64, last: u64) -> bool {
+        after >= self.tail && after > last
     }
-}
 
-impl Replay {
     /// Invariant 8 of the log: what a group builds on is there, or home.
-    fn check_nothing_missing(&self, group: &CommittedGroup<'_>) -> Result<()> {
-        let entries = || group.records().flat_map(|record| record.entries).filter(|e| e.kind != EntryKind::Parts);
+    fn check_nothing_missing(&self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
         let mut last = 0;
-        for entry in entries() {
-            let Some(found) = self.found.get(entry.file) else {
-                // A bystander's file: what the group builds on may be its.
-                last = u64::MAX;
-                continue;
-            };
-            last = last.max(found.file.last_sequence.load(Ordering::Relaxed));
+        for record in records {
+            for entry in record.entries.iter().filter(|e| e.kind != EntryKind::Parts) {
+                last = match self.found.get(entry.file) {
+                    Some(found) => last.max(found.file.last_sequence.load(Ordering::Relaxed)),
+                    // A bystander's file: what the group builds on may be its.
+                    None => u64::MAX,
+                };
+            }
         }
-        let commit = &group.commit;
-        if commit.head.after >= self.tail && commit.head.after > last {
+        let commit = records.last().expect("a group has a commit record");
+        if self.is_missing(commit.head.after, last) {
             return Err(Error::corrupt(
                 format!("log, before byte {}", commit.position),
-                format!("group {:#x} builds on group {:#x}, which is missing", group.sequence, commit.head.after),
+                format!("group {sequence:#x} builds on group {:#x}, which is missing", commit.head.after),
             ));
         }
-        for found in entries().filter_map(|entry| self.found.get(entry.file)) {
-            found.file.last_sequence.store(group.sequence, Ordering::Relaxed);
+        for record in records {
+            for entry in record.entries.iter().filter(|e| e.kind != EntryKind::Parts) {
+                if let Some(found) = self.found.get(entry.file) {
+                    found.file.last_sequence.store(sequence, Ordering::Relaxed);
+                }
+            }
         }
         Ok(())
     }
@@ -328,7 +386,7 @@ impl Replay {
         let file = self.files.find_or_add(key, |number| File::new(id, number, path, home))?;
         file.identified.store(sequence, Ordering::Release);
         // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have synced it.
-        file.bring_home(&self.index);
+        file.bring_home(self.index);
         let confirmed = key == inode && !unnamed;
         self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created: created.then_some(sequence) });
         Ok(())

@@ -8,6 +8,7 @@
 //! Readers count themselves in and out. The claim is the right to change the list: one holder, readers come and go. Exclusive is the claim
 //! without readers. Waits are short: for a copy of at most 4 KiB, or for one commit.
 
+use super::BLOCK;
 use super::version::{NO_VERSION, Version, VersionArena};
 use crate::sync::{AtomicU64, Backoff, Ordering};
 
@@ -16,6 +17,9 @@ const CLAIM: u64 = 1 << 62;
 const READER: u64 = 1 << 32;
 const READERS: u64 = 0xffff << 32;
 const NEWEST: u64 = 0xffff_ffff;
+
+/// A version is recent for [`Slot::push_alone`] while its number is at most so much lower: then it is in the cache.
+const RECENT: u32 = 4096;
 
 /// The word of one block.
 pub struct Slot(AtomicU64);
@@ -77,19 +81,23 @@ impl Slot {
         self.0.compare_exchange(word, new, Ordering::Release, Ordering::Relaxed).ok().map(|_| newest == NO_VERSION)
     }
 
-    /// What [`Claim::push`] does for a committed version while nobody else can reach the index: no locked instruction. Returns whether the
-    /// list was empty.
+    /// What [`Claim::push`] does for a committed version while nobody else can reach the index and versions come in the order of their
+    /// stamps: no locked instruction. Returns whether the list was empty.
+    ///
+    /// An older version is not in the cache, and looking at millions of them is most of what an open would do. So one that the new version may
+    /// cover is only looked at if the new one is a whole block, or the older is [recent](RECENT): bytes that are written over and over still
+    /// leave one version, and the list of a block gets at most one in so many of all versions more than it needs.
     #[inline]
     pub fn push_alone(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & !NEWEST, 0, "nobody reads or claims it");
         let newest = word as u32;
-        if newest != NO_VERSION && arena.get(newest).stamp > version.stamp {
-            return self.claim().push(arena, number, version, true, freed);
-        }
         arena.set(number, Version { next: newest, ..version });
         if newest != NO_VERSION {
-            unlink_covered(arena, number, version, true, freed);
+            debug_assert!(arena.get(newest).stamp <= version.stamp, "in the order of stamps");
+            if u64::from(version.length) == BLOCK || number.wrapping_sub(newest) < RECENT {
+                unlink_covered(arena, number, version, true, freed);
+            }
         }
         // Whoever comes later got the index from the caller, and with it all that was stored.
         self.0.store(u64::from(number), Ordering::Relaxed);

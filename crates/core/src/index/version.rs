@@ -8,9 +8,9 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 pub const NO_VERSION: u32 = 0;
 
 /// Chunks have this many cells at first; each row of [`CHUNKS_IN_ROW`] has chunks twice as large as the row before, so that never much more than
-/// an eighth of the arena has not been used yet.
+/// a thirty-second of the arena has not been used yet.
 const FIRST_CHUNK: u32 = 64;
-const CHUNKS_IN_ROW_BITS: u32 = 3;
+const CHUNKS_IN_ROW_BITS: u32 = 5;
 const CHUNKS_IN_ROW: u32 = 1 << CHUNKS_IN_ROW_BITS;
 const CHUNKS: usize = chunk_of(u32::MAX).0 + 1;
 const POSITION_BITS: u32 = 48;
@@ -94,10 +94,23 @@ impl VersionArena {
         for _ in reused..count {
             let number = free.fresh;
             free.fresh = number.checked_add(1).expect("fewer than 2^32 versions");
-            let chunk = chunk_of(number).0;
-            self.chunks[chunk].get_or_init(|| (0..cells_of(chunk)).map(|_| Cell::default()).collect());
+            self.make_chunk(chunk_of(number).0);
             spare.push(number);
         }
+    }
+
+    /// Makes room for the next `count` versions, so that whoever asks for them need not.
+    pub fn prepare(&self, count: usize) {
+        let fresh = self.free.lock().unwrap().fresh;
+        let last = u64::from(fresh) + count as u64;
+        for chunk in chunk_of(fresh).0..=chunk_of(last.min(u64::from(u32::MAX)) as u32).0 {
+            self.make_chunk(chunk);
+        }
+    }
+
+    #[inline]
+    fn make_chunk(&self, chunk: usize) {
+        self.chunks[chunk].get_or_init(|| (0..cells_of(chunk)).map(|_| Cell::default()).collect());
     }
 
     /// Takes back numbers that no list holds any more. They are handed out again in ascending order, so that versions which are made
@@ -130,7 +143,10 @@ impl VersionArena {
     #[inline]
     pub fn prefetch(&self, number: u32) {
         if number != NO_VERSION {
-            wholly_media::prefetch(self.cell(number));
+            let cell = self.cell(number);
+            // It may lie across two lines.
+            wholly_media::prefetch(&cell.place);
+            wholly_media::prefetch(&cell.link);
         }
     }
 

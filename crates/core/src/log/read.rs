@@ -31,8 +31,8 @@ impl Record {
 
     /// The same, borrowed.
     pub fn view(&self) -> RecordView<'_> {
-        let Record { position, head, segment_seed, .. } = *self;
-        RecordView { position, head, entries: &self.entries, segment_seed }
+        let Record { position, head, entries, segment_seed } = self;
+        RecordView { position: *position, head, entries, segment_seed: *segment_seed }
     }
 }
 
@@ -42,7 +42,7 @@ pub struct RecordView<'a> {
     /// Its first byte in the log.
     pub position: u64,
     /// Its head.
-    pub head: Head,
+    pub head: &'a Head,
     /// Its entries, checked.
     pub entries: &'a [Entry],
     /// The seed of its segment.
@@ -60,7 +60,7 @@ impl RecordView<'_> {
     /// The same, with entries of its own.
     pub fn to_record(self) -> Record {
         let RecordView { position, head, segment_seed, entries } = self;
-        Record { position, head, entries: entries.to_vec(), segment_seed }
+        Record { position, head: *head, entries: entries.to_vec(), segment_seed }
     }
 }
 
@@ -85,13 +85,17 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// Copies bytes of the segment.
-    #[inline]
+    #[inline(always)]
     pub fn read(&mut self, position: u64, buf: &mut [u8]) -> Result<()> {
         debug_assert!(position >= self.start && position + buf.len() as u64 <= self.segment_end());
         if self.in_place {
             self.region.read(position, buf)?;
             return Ok(());
         }
+        self.read_copy(position, buf)
+    }
+
+    fn read_copy(&mut self, position: u64, buf: &mut [u8]) -> Result<()> {
         if self.copy.is_empty() {
             self.copy.resize(self.bytes as usize, 0);
             self.region.read_uncached(self.start, &mut self.copy)?;
@@ -116,7 +120,10 @@ impl<'a> SegmentReader<'a> {
 }
 
 /// The head of the record at `position`, if one proves itself there; its entries are appended to `entries`.
-#[inline]
+///
+/// Inlined with all that it calls, as millions of records pass here at an open: a head that goes through memory in a result costs more than
+/// its checksum.
+#[inline(always)]
 fn read_record(
     reader: &mut SegmentReader<'_>,
     seed: u64,
@@ -152,7 +159,7 @@ fn read_record(
     Ok(Some(head))
 }
 
-#[inline]
+#[inline(always)]
 fn checked(bytes: &[u8], head: &Head, position: u64) -> Result<Entry> {
     let raw = RawEntry::read_from_bytes(bytes).expect("an entry's bytes");
     Entry::checked(&raw, head)
@@ -212,6 +219,11 @@ impl Records {
         self.places.len()
     }
 
+    /// How many entries they have in all.
+    pub fn operations(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The heads.
     pub fn heads(&self) -> impl DoubleEndedIterator<Item = &Head> + ExactSizeIterator {
         self.places.iter().map(|place| &place.head)
@@ -220,9 +232,20 @@ impl Records {
     /// Record `i`.
     #[inline]
     pub fn get(&self, i: usize) -> Option<RecordView<'_>> {
-        let Place { position, head, entries } = *self.places.get(i)?;
-        let entries = &self.entries[entries as usize..][..usize::from(head.entries)];
-        Some(RecordView { position, head, entries, segment_seed: self.seed })
+        let Place { position, head, entries } = self.places.get(i)?;
+        let entries = &self.entries[*entries as usize..][..usize::from(head.entries)];
+        Some(RecordView { position: *position, head, entries, segment_seed: self.seed })
+    }
+
+    /// Asks the processor for the record that comes `ahead` records after record `i`, taking those between to have one entry each.
+    #[inline]
+    pub fn prefetch(&self, i: usize, ahead: usize) {
+        if let Some(later) = self.places.get(i + ahead) {
+            wholly_media::prefetch(later);
+            if let Some(entry) = self.entries.get(self.places[i].entries as usize + ahead) {
+                wholly_media::prefetch(entry);
+            }
+        }
     }
 
     /// Those from record `first` on.

@@ -27,8 +27,12 @@ use crate::sync::{Condvar, Mutex, beside};
 const AHEAD: usize = 4;
 /// From so many bytes of log on a second thread is worth its start.
 const TWO_THREADS: u64 = 8 << 20;
-/// How many groups before its turn a group is [`announced`](Replay::soon).
-const SOON: usize = 12;
+/// How many records before its turn the processor is asked for a record: another core may have it in its cache.
+const FETCHED: usize = 64;
+/// How many records before its turn a record comes [soon](Replay::soon).
+const SOON: usize = 24;
+/// How many records before its turn a record comes very soon.
+const VERY_SOON: usize = 12;
 
 /// A committed group, with its pieces in order.
 pub struct CommittedGroup<'a> {
@@ -40,24 +44,18 @@ pub struct CommittedGroup<'a> {
     pub commit: RecordView<'a>,
 }
 
-impl CommittedGroup<'_> {
-    /// Its parts, then its commit record.
-    pub fn records(&self) -> impl Iterator<Item = RecordView<'_>> {
-        self.parts.iter().map(Record::view).chain(std::iter::once(self.commit))
-    }
-}
-
 /// Who is given the groups.
 pub trait Replay {
     /// The next group in commit order.
     ///
     /// # Errors
     /// End the recovery.
-    fn group(&mut self, group: CommittedGroup<'_>) -> Result<()>;
+    fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()>;
 
-    /// A record with these entries is likely to come soon: time to ask the processor for what it needs.
-    fn soon(&mut self, entries: &[Entry]) {
-        let _ = entries;
+    /// A record with these entries is likely to come soon, or `very` soon: time to ask the processor for what it needs. Each is told first the
+    /// one and then the other, where it is told at all.
+    fn soon(&mut self, entries: &[Entry], very: bool) {
+        let _ = (entries, very);
     }
 }
 
@@ -87,6 +85,7 @@ pub(super) fn replay(
     superblock: &Superblock,
     chains: &[Vec<Found>],
     to: &mut impl Replay,
+    coming: &(dyn Fn(usize) + Sync),
 ) -> Result<Replayed> {
     let source = Source { region, superblock, chains, ahead: Mutex::default(), changed: Condvar::new() };
     let segments = chains.iter().flatten().filter(|found| !found.is_home(superblock)).count() as u64;
@@ -97,7 +96,7 @@ pub(super) fn replay(
     beside(
         || {
             let _leave = Leave(&source);
-            source.help();
+            source.help(coming);
         },
         || {
             // Also if it panics: nobody waits for the other for ever.
@@ -112,7 +111,7 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
     let mut parts = Parts::default();
     let mut ends: Vec<_> = source.chains.iter().map(|chain| vec![End::default(); chain.len()]).collect();
     let mut owners: HashMap<u64, u64> = HashMap::new();
-    let mut groups = 0;
+    let (mut groups, mut last) = (0, 0);
     let mut cursors: Vec<_> = (0..source.chains.len()).map(Cursor::new).collect();
     let mut heap = BinaryHeap::new();
     for cursor in &mut cursors {
@@ -125,6 +124,13 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
         let turn = heap.peek().map_or(u64::MAX, |Reverse((sequence, _))| *sequence);
         loop {
             let commit = cursor.records.get(cursor.at).expect("the cursor stands at a commit record");
+            if sequence <= last {
+                return Err(Error::corrupt(
+                    format!("log, byte {}", commit.position),
+                    format!("group {sequence:#x} stands behind group {last:#x} of its lane"),
+                ));
+            }
+            last = sequence;
             let own = parts.of(&commit);
             if sequence >= tail {
                 if own.len() != usize::from(commit.head.part) {
@@ -138,10 +144,14 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
                     *last = (*last).max(sequence);
                 }
                 groups += 1;
+                cursor.records.prefetch(cursor.at, FETCHED);
                 if let Some(later) = cursor.records.get(cursor.at + SOON) {
-                    to.soon(later.entries);
+                    to.soon(later.entries, false);
                 }
-                to.group(CommittedGroup { sequence, parts: &own, commit })?;
+                if let Some(later) = cursor.records.get(cursor.at + VERY_SOON) {
+                    to.soon(later.entries, true);
+                }
+                to.group(&CommittedGroup { sequence, parts: &own, commit })?;
             }
             cursor.at += 1;
             match cursor.next(source, &mut parts, &mut ends)? {
@@ -272,6 +282,15 @@ impl Ahead {
         self.segments.iter().position(|segment| (segment.0, segment.1) == (lane, place))
     }
 
+    /// Operations that were read and that no cursor has taken.
+    fn operations(&self) -> usize {
+        let ready = self.segments.iter().filter_map(|(.., state)| match state {
+            State::Ready(Ok(records)) => Some(records.operations()),
+            _ => None,
+        });
+        ready.sum()
+    }
+
     fn put(&mut self, lane: usize, place: usize, records: Result<Records>) {
         if let Some(i) = self.find(lane, place) {
             self.segments[i].2 = State::Ready(records);
@@ -339,7 +358,7 @@ impl Source<'_> {
     }
 
     /// Reads ahead until the other thread leaves.
-    fn help(&self) {
+    fn help(&self, coming: &(dyn Fn(usize) + Sync)) {
         let mut ahead = self.ahead.lock().unwrap();
         while ahead.helped {
             let Some((lane, place, lists)) = ahead.take_wanted() else {
@@ -351,6 +370,10 @@ impl Source<'_> {
             ahead = self.ahead.lock().unwrap();
             ahead.put(lane, place, records);
             self.changed.notify_all();
+            let waiting = ahead.operations();
+            drop(ahead);
+            coming(waiting);
+            ahead = self.ahead.lock().unwrap();
         }
     }
 

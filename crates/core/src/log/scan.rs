@@ -198,11 +198,17 @@ fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End]) -> Result<
 }
 
 /// Opens the log in `region`: see the head of this module. `to` gets the committed groups that are not home yet, in commit order. When it does,
-/// what was accepted may not be durable yet: it may build nothing from them but what is volatile, or vanishes with the process.
+/// what was accepted may not be durable yet: it may build nothing from them but what is volatile, or vanishes with the process. Where another thread helps, `coming` is called in it with the number of
+/// operations that were read and not yet given.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Unsupported`], [`Error::Corrupt`] naming the place; or what `to` returns.
-pub fn open(region: Arc<dyn Region>, geometry: Geometry, to: &mut impl Replay) -> Result<(Log, ScanReport)> {
+pub fn open(
+    region: Arc<dyn Region>,
+    geometry: Geometry,
+    to: &mut impl Replay,
+    coming: &(dyn Fn(usize) + Sync),
+) -> Result<(Log, ScanReport)> {
     let superblock = read_superblock(&*region)?;
     let mut report = ScanReport::default();
     let scanner = Scanner { region: &*region, superblock: &superblock };
@@ -222,7 +228,7 @@ pub fn open(region: Arc<dyn Region>, geometry: Geometry, to: &mut impl Replay) -
         }
         report.segments += chain.len() as u32;
     }
-    let replayed = replay(&*region, &superblock, &chains, to)?;
+    let replayed = replay(&*region, &superblock, &chains, to, coming)?;
     report.groups = replayed.groups;
     for (chain, ends) in chains.iter().zip(&replayed.ends) {
         check_gaps(&superblock, chain, ends)?;
