@@ -16,7 +16,7 @@ use super::file::File;
 use super::identity::{Baseline, Identity};
 use super::lanes::Seats;
 use super::memory::Memory;
-use super::published::{Published, Written};
+use super::published::{Numbers, Published, Written};
 use super::table::{FileTable, host_error, parent};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
@@ -66,8 +66,7 @@ struct Replay<'a> {
     index: &'a Published,
     found: KnownFiles,
     conflicts: HashMap<u64, (Vec<u8>, String)>,
-    /// Numbers of versions that are not used yet, or not any more.
-    spare: Vec<u32>,
+    numbers: Numbers,
     dirty: Vec<DirtyBlock>,
 }
 
@@ -127,12 +126,12 @@ pub(super) fn open(
         index: &index,
         found: KnownFiles::default(),
         conflicts: HashMap::new(),
-        spare: Vec::new(),
+        numbers: Numbers::default(),
         dirty: Vec::new(),
     };
     let (log, scan) = scan::open(region, options.geometry()?, &mut replay, &|writes| index.arena.prepare(writes))?;
     index.dirty.append(&mut replay.dirty);
-    index.arena.give_back(&mut replay.spare);
+    replay.numbers.give_back(&index.arena);
 
     let checkpointer = Checkpointer::new();
     for found in &replay.found.files {
@@ -196,7 +195,7 @@ impl scan::Replay for Replay<'_> {
                 let file = &*found.file;
                 file.last_sequence.store(group.sequence, Ordering::Relaxed);
                 let written = written(&group.commit, entry, group.sequence);
-                self.index.publish_recovered(file, written, &mut self.spare, &mut self.dirty);
+                self.index.publish_recovered(file, written, &mut self.numbers, &mut self.dirty);
                 file.publish_size(self.index, |size| size.max(entry.offset + u64::from(entry.length)));
                 return Ok(());
             }
@@ -206,18 +205,14 @@ impl scan::Replay for Replay<'_> {
         self.records(group.sequence, &records)
     }
 
-    #[inline]
+    #[inline(always)]
     fn soon(&mut self, entries: &[Entry], very: bool) {
-        if let Some(entry) = entries.first().filter(|entry| entry.kind == EntryKind::Write && entry.length > 0)
-            && let Some(found) = self.found.get(entry.file)
+        // Of versions that are no whole blocks nobody looks at the older ones.
+        if let Some(entry) = entries.first()
+            && entry.kind == EntryKind::Write
+            && u64::from(entry.length) >= if very { BLOCK } else { 1 }
         {
-            let (offset, length) = (entry.offset, u64::from(entry.length));
-            match very {
-                false => self.index.prefetch_slots(&found.file, offset, length),
-                // Of smaller ones nobody looks at the older version.
-                true if length >= BLOCK => self.index.prefetch_versions(&found.file, offset, length),
-                true => {}
-            }
+            self.prefetch(entry, very);
         }
     }
 }
@@ -234,6 +229,17 @@ fn written(record: &RecordView<'_>, entry: &Entry, sequence: u64) -> Written {
 }
 
 impl Replay<'_> {
+    #[inline]
+    fn prefetch(&self, entry: &Entry, versions: bool) {
+        let Some(found) = self.found.get(entry.file) else { return };
+        let (offset, length) = (entry.offset, u64::from(entry.length));
+        if versions {
+            self.index.prefetch_versions(&found.file, offset, length);
+        } else {
+            self.index.prefetch_slots(&found.file, offset, length);
+        }
+    }
+
     /// The records of one group, the commit record last.
     fn records(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
         let names = |entry: &Entry| matches!(entry.kind, EntryKind::Identify | EntryKind::Create);
@@ -255,13 +261,13 @@ impl Replay<'_> {
                 let file = &*found.file;
                 if entry.kind == EntryKind::Truncate {
                     if entry.offset < file.size.load(Ordering::Acquire) {
-                        file.publish_truncate(self.index, entry.offset, &mut self.spare);
+                        file.publish_truncate(self.index, entry.offset, &mut self.numbers.freed);
                     }
                     file.publish_size(self.index, |_| entry.offset);
                     continue;
                 }
                 let written = written(record, entry, sequence);
-                self.index.publish_recovered(file, written, &mut self.spare, &mut self.dirty);
+                self.index.publish_recovered(file, written, &mut self.numbers, &mut self.dirty);
                 file.publish_size(self.index, |size| size.max(entry.offset + u64::from(entry.length)));
             }
         }

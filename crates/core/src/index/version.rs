@@ -99,6 +99,19 @@ impl VersionArena {
         }
     }
 
+    /// `count` numbers in a row that were never used, or as many as there are; for who needs very many.
+    pub fn take_fresh(&self, count: u32) -> std::ops::Range<u32> {
+        let mut free = self.free.lock().unwrap();
+        let first = free.fresh;
+        let end = first.saturating_add(count);
+        assert!(first < end, "fewer than 2^32 versions");
+        free.fresh = end;
+        for chunk in chunk_of(first).0..=chunk_of(end - 1).0 {
+            self.make_chunk(chunk);
+        }
+        first..end
+    }
+
     /// Makes room for the next `count` versions, so that whoever asks for them need not.
     pub fn prepare(&self, count: usize) {
         let fresh = self.free.lock().unwrap().fresh;

@@ -210,8 +210,16 @@ impl Cursor {
     }
 
     /// Goes to the next commit record, from the current place on, and returns its sequence; parts on the way are put aside.
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, source: &Source<'_>, parts: &mut Parts, ends: &mut [Vec<End>]) -> Result<Option<u64>> {
+        match self.records.get(self.at) {
+            Some(record) if record.head.kind == RecordKind::Commit => Ok(Some(record.head.sequence)),
+            _ => self.next_further(source, parts, ends),
+        }
+    }
+
+    #[cold]
+    fn next_further(&mut self, source: &Source<'_>, parts: &mut Parts, ends: &mut [Vec<End>]) -> Result<Option<u64>> {
         loop {
             while let Some(record) = self.records.get(self.at) {
                 match record.head.kind {
