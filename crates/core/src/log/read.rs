@@ -173,19 +173,22 @@ pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Re
     Ok(head.map(|head| Record { position, head, entries, segment_seed: seed }))
 }
 
-/// A record of [`Records`].
+/// A record of [`Records`]: half a line, so that the processor fetches no more than it must.
 #[derive(Clone, Copy)]
 struct Place {
-    position: u64,
     head: Head,
+    /// Where it stands, in bytes from the first.
+    at: u32,
     /// Where its entries begin.
     entries: u32,
 }
+const _: () = assert!(size_of::<Place>() == 32 && size_of::<Entry>() == 32);
 
 /// The records of one segment, in order, in two lists: none has memory of its own.
 #[derive(Default)]
 pub(super) struct Records {
     seed: u64,
+    start: u64,
     places: Vec<Place>,
     entries: Vec<Entry>,
     end: u64,
@@ -196,13 +199,13 @@ impl Records {
     pub fn read(&mut self, reader: &mut SegmentReader<'_>, seed: u64, mut position: u64, end: u64) -> Result<()> {
         self.places.clear();
         self.entries.clear();
-        self.seed = seed;
+        (self.seed, self.start) = (seed, position);
         while position < end {
             let entries = self.entries.len() as u32;
             let Some(head) = read_record(reader, seed, position, &mut self.entries)? else { break };
             let bytes = u64::from(head.lines) * LINE;
             reader.prefetch(position + PREFETCH_RECORDS * bytes);
-            self.places.push(Place { position, head, entries });
+            self.places.push(Place { head, at: (position - self.start) as u32, entries });
             position += bytes;
         }
         self.end = position;
@@ -232,9 +235,9 @@ impl Records {
     /// Record `i`.
     #[inline]
     pub fn get(&self, i: usize) -> Option<RecordView<'_>> {
-        let Place { position, head, entries } = self.places.get(i)?;
+        let Place { head, at, entries } = self.places.get(i)?;
         let entries = &self.entries[*entries as usize..][..usize::from(head.entries)];
-        Some(RecordView { position: *position, head, entries, segment_seed: self.seed })
+        Some(RecordView { position: self.start + u64::from(*at), head, entries, segment_seed: self.seed })
     }
 
     /// Asks the processor for the record that comes `ahead` records after record `i`, taking those between to have one entry each.

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::sync::{Condvar, Mutex, beside};
 
 /// Segments of a lane that are read ahead of its cursor.
-const AHEAD: usize = 4;
+const AHEAD: usize = 2;
 /// From so many bytes of log on a second thread is worth its start.
 const TWO_THREADS: u64 = 8 << 20;
 /// How many records before its turn the processor is asked for a record: another core may have it in its cache.
