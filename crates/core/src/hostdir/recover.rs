@@ -229,14 +229,17 @@ fn written(record: &RecordView<'_>, entry: &Entry, sequence: u64) -> Written {
 }
 
 impl Replay<'_> {
-    #[inline]
-    fn prefetch(&self, entry: &Entry, versions: bool) {
-        let Some(found) = self.found.get(entry.file) else { return };
-        let (offset, length) = (entry.offset, u64::from(entry.length));
-        if versions {
-            self.index.prefetch_versions(&found.file, offset, length);
-        } else {
-            self.index.prefetch_slots(&found.file, offset, length);
+    /// Asks the processor for the slot of the first block of a write, or for its newest version. Where there are more blocks, the others are a small
+    /// part of what the write took.
+    #[inline(always)]
+    fn prefetch(&self, entry: &Entry, version: bool) {
+        if let Some(found) = self.found.get(entry.file)
+            && let Some(slot) = found.file.index.get(entry.offset / BLOCK)
+        {
+            match version {
+                false => slot.prefetch(),
+                true => slot.prefetch_newest(&self.index.arena),
+            }
         }
     }
 

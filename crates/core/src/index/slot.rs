@@ -19,7 +19,7 @@ const READERS: u64 = 0xffff << 32;
 const NEWEST: u64 = 0xffff_ffff;
 
 /// A version is recent for [`Slot::push_alone`] while its number is at most so much lower: then it is in the cache.
-const RECENT: u32 = 4096;
+const RECENT: u32 = 1024;
 
 /// The word of one block.
 pub struct Slot(AtomicU64);
