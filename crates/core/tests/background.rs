@@ -19,6 +19,7 @@ fn options() -> Options {
         log_max_bytes: 64 << 10,
         background: true,
         gather_bytes: 6000,
+        ..Options::default()
     }
 }
 

@@ -111,6 +111,7 @@ impl Workload {
             background: false,
             policy: self.policy,
             gather_bytes: self.gather_bytes,
+            ..wholly::Options::default()
         }
     }
 

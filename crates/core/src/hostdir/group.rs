@@ -31,13 +31,56 @@ use crate::error::Result;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Group {
-    running: Running,
+pub struct Group<'w> {
+    running: Held<'w>,
 }
 
-impl Group {
+/// Whose a group is.
+enum Held<'w> {
+    Alone(Running),
+    Writer(&'w mut Running),
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Running;
+
+    #[inline]
+    fn deref(&self) -> &Running {
+        match self {
+            Held::Alone(running) => running,
+            Held::Writer(running) => running,
+        }
+    }
+}
+
+impl std::ops::DerefMut for Held<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Running {
+        match self {
+            Held::Alone(running) => running,
+            Held::Writer(running) => running,
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+impl Group<'static> {
     pub(super) fn explicit(store: &Store) -> Self {
-        Group { running: Running::new(store.inner.clone(), Sharing::Own) }
+        Group { running: Held::Alone(Running::new(store.inner.clone(), Sharing::Own)) }
+    }
+}
+
+impl<'w> Group<'w> {
+    /// Of a writer, where it has begun.
+    #[inline]
+    pub(super) fn of_writer(running: &'w mut Running) -> Self {
+        Group { running: Held::Writer(running) }
     }
 
     /// The group's id, which no other group of the store ever has.
@@ -144,7 +187,7 @@ impl Group {
     }
 }
 
-impl std::fmt::Debug for Group {
+impl std::fmt::Debug for Group<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Group").field("id", &self.id()).finish_non_exhaustive()
     }

@@ -108,6 +108,7 @@ impl Clone for File {
 impl Drop for File {
     fn drop(&mut self) {
         if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.store.closes.fetch_add(1, Ordering::Relaxed);
             self.store.closed(&self.inner);
         }
     }

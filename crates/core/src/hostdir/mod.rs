@@ -45,6 +45,7 @@ mod published;
 mod recover;
 mod running;
 mod table;
+mod writer;
 
 pub use checkpoint::CheckpointReport;
 pub use group::Group;
@@ -54,6 +55,7 @@ pub use identity::{Baseline, Identity};
 pub use implicit::Policy;
 pub use memory::MEMORY;
 pub use recover::RecoveryReport;
+pub use writer::Writer;
 
 use std::sync::Arc;
 
@@ -83,6 +85,8 @@ pub struct Options {
     /// Whether a thread takes committed data home in the background. Without it, that happens when the log is full, on
     /// [`Store::checkpoint`] and on [`Store::close`].
     pub background: bool,
+    /// Threads that take a large amount home together: on persistent memory one alone copies more slowly than a program writes.
+    pub checkpoint_threads: usize,
     /// Bytes of a group that are gathered in memory before it goes to the log early (on persistent memory most groups go there at once).
     pub gather_bytes: u64,
 }
@@ -95,6 +99,7 @@ impl Default for Options {
             log_min_bytes: 2 << 20,
             log_max_bytes: 64 << 20,
             background: true,
+            checkpoint_threads: 2,
             gather_bytes: 512 << 10,
         }
     }
@@ -138,6 +143,8 @@ pub(crate) struct StoreInner {
     pub shared: implicit::Epoch,
     /// Clones of the store that are left.
     handles: AtomicU64,
+    /// How often the last handle of a file was dropped.
+    closes: AtomicU64,
     pub recovery: RecoveryReport,
     poisoned: AtomicU8,
     poison: Mutex<Option<String>>,
@@ -173,8 +180,13 @@ impl Store {
     }
 
     /// Begins an explicit group.
-    pub fn begin(&self) -> Group {
+    pub fn begin(&self) -> Group<'static> {
         Group::explicit(self)
+    }
+
+    /// A place to begin one group after the other from.
+    pub fn writer(&self) -> Writer {
+        Writer::new(self)
     }
 
     /// Opens an existing regular file for calls outside of groups, and for groups to use.

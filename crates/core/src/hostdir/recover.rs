@@ -174,6 +174,7 @@ pub(super) fn open(
         next_file: AtomicU64::new(next_file),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),
+        closes: AtomicU64::new(0),
         recovery,
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),

@@ -21,8 +21,7 @@ const LENGTH_BITS: u32 = 13;
 pub struct Version {
     /// Where its bytes are, as the store understands it: a byte of the log, or of memory.
     pub position: u64,
-    /// The sequence of the group that wrote it; while an implicit group is visible and not committed, the group's id, which is taken
-    /// from the same row of numbers.
+    /// The sequence of the group that wrote it.
     pub stamp: u64,
     /// Its first byte in the block.
     pub start: u16,
@@ -36,6 +35,12 @@ impl Version {
     /// The byte of the block after its last.
     pub fn end(&self) -> u16 {
         self.start + self.length
+    }
+
+    /// Whether nothing of `older` shows below it.
+    #[inline]
+    pub fn covers(&self, older: &Version) -> bool {
+        self.start <= older.start && older.end() <= self.end()
     }
 }
 

@@ -61,6 +61,8 @@ pub use segment::{Segment, SegmentState};
 
 use std::sync::{Arc, OnceLock};
 
+use crossbeam_utils::CachePadded;
+
 use wholly_media::Region;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -115,6 +117,7 @@ impl Counters {
 /// The log of one store. See the head of this module.
 pub struct Log {
     region: Arc<dyn Region>,
+    pmem: bool,
     geometry: Geometry,
     block: u64,
     volume_seed: u64,
@@ -122,7 +125,8 @@ pub struct Log {
     superblock: Mutex<Superblock>,
     volume_id: [u8; 16],
     incarnation: u64,
-    next_sequence: AtomicU64,
+    /// Every group of every thread changes it: alone in its line.
+    next_sequence: CachePadded<AtomicU64>,
     next_segment: AtomicU64,
     announced: AtomicU64,
     rot: verify::Rot,
@@ -174,7 +178,7 @@ impl Log {
             table: SegmentTable::new(segments),
             volume_id: superblock.volume_id,
             incarnation,
-            next_sequence: AtomicU64::new(first_of(incarnation)),
+            next_sequence: CachePadded::new(AtomicU64::new(first_of(incarnation))),
             next_segment: AtomicU64::new(1),
             announced: AtomicU64::new(superblock.tail),
             superblock: Mutex::new(superblock),
@@ -183,13 +187,15 @@ impl Log {
             low_water: OnceLock::new(),
             counters: Counters::default(),
             lane_counters: Mutex::default(),
+            pmem: region.guarantees().is_pmem(),
             region,
         }
     }
 
     /// Whether commits are stores and fences rather than synchronous writes.
+    #[inline]
     pub fn is_pmem(&self) -> bool {
-        self.region.guarantees().is_pmem()
+        self.pmem
     }
 
     /// The medium.

@@ -23,6 +23,7 @@
 //!    Where a pass fails half-way, what it copied is fenced and synced all the same, or the store is poisoned.
 
 mod created;
+mod hands;
 mod pass;
 mod worker;
 
