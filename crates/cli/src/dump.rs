@@ -187,7 +187,7 @@ fn record(survey: &Survey, seen: &Seen) -> DumpedRecord {
         position: seen.record.position,
         bytes: seen.record.end() - seen.record.position,
         kind: if head.kind == RecordKind::Commit { "commit" } else { "part" },
-        group: seen.record.group(),
+        group: seen.record.view().group(),
         sequence: (head.kind == RecordKind::Commit).then_some(head.sequence),
         part: head.part,
         begins_batch: head.flags & wholly::log::layout::FLAG_BATCH_START != 0,

@@ -147,6 +147,63 @@ impl Published {
     }
 }
 
+impl Published {
+    /// What [`publish`](Self::publish) does, for recovery: nobody else can reach the index yet, and groups come in commit order.
+    #[inline]
+    pub fn publish_recovered(&self, file: &File, written: Written, numbers: &mut Numbers, dirty: &mut Vec<DirtyBlock>) {
+        let end = written.offset + written.length;
+        let mut at = written.offset;
+        while at < end {
+            let block = at / BLOCK;
+            let take = (end - at).min(BLOCK - at % BLOCK);
+            let number = numbers.take(&self.arena);
+            let version = Version {
+                position: written.position + (at - written.offset),
+                stamp: written.stamp,
+                start: (at % BLOCK) as u16,
+                length: take as u16,
+                next: 0,
+            };
+            if file.index.get_or_make(block).push_recovered(&self.arena, number, version, &mut numbers.freed) {
+                file.pending.fetch_add(1, Ordering::Relaxed);
+                dirty.push(DirtyBlock::new(file.number, block));
+            }
+            at += take;
+        }
+    }
+}
+
+/// Numbers of versions for recovery.
+#[derive(Default)]
+pub(crate) struct Numbers {
+    /// Of versions that were unlinked: used again first.
+    pub freed: Vec<u32>,
+    fresh: std::ops::Range<u32>,
+}
+
+impl Numbers {
+    #[inline]
+    fn take(&mut self, arena: &VersionArena) -> u32 {
+        /// Taken at a time: a row, so that versions which follow each other lie side by side.
+        const ROW: u32 = 256;
+        if let Some(number) = self.freed.pop() {
+            return number;
+        }
+        if self.fresh.is_empty() {
+            self.fresh = arena.take_fresh(ROW);
+        }
+        let number = self.fresh.start;
+        self.fresh.start += 1;
+        number
+    }
+
+    /// Gives back what is left.
+    pub fn give_back(mut self, arena: &VersionArena) {
+        self.freed.extend(self.fresh);
+        arena.give_back(&mut self.freed);
+    }
+}
+
 /// Calls `f` for the first blocks of a range: a prefetch is worth its while for a few.
 #[inline]
 fn for_some_blocks(offset: u64, length: u64, mut f: impl FnMut(u64)) {

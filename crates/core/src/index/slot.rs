@@ -10,6 +10,7 @@
 //!
 //! Who is known to be alone changes the list without a claim, and so without a locked instruction: see [`Slot::push_alone`].
 
+use super::BLOCK;
 use super::version::{NO_VERSION, Version, VersionArena};
 use crate::sync::{AtomicU32, Backoff, Ordering};
 
@@ -17,6 +18,9 @@ const EXCLUSIVE: u32 = 1 << 31;
 const CLAIM: u32 = 1 << 30;
 const READER: u32 = 1;
 const READERS: u32 = 0xffff;
+
+/// A version is recent for [`Slot::push_recovered`] while its number is at most so much lower: then it is in the cache.
+const RECENT: u32 = 1024;
 
 /// The word of one block.
 pub struct Slot {
@@ -76,6 +80,28 @@ impl Slot {
         }
         arena.set(number, Version { next, ..version });
         self.newest.store(number, Ordering::Release);
+        newest == NO_VERSION
+    }
+
+    /// What [`Claim::push`] does while nobody else can reach the index and versions come in the order of their stamps: at recovery. Returns whether
+    /// the list was empty.
+    ///
+    /// An older version is not in the cache, and looking at millions of them is most of what an open would do. So one that the new version may
+    /// cover is only looked at if the new one is a whole block, or the older is [recent](RECENT): bytes that are written over and over still
+    /// leave one version, and the list of a block gets at most one in so many of all versions more than it needs.
+    #[inline]
+    pub fn push_recovered(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
+        debug_assert_eq!(self.state.load(Ordering::Relaxed), 0, "nobody reads or claims it");
+        let newest = self.newest.load(Ordering::Relaxed);
+        arena.set(number, Version { next: newest, ..version });
+        if newest != NO_VERSION {
+            debug_assert!(arena.get(newest).stamp <= version.stamp, "in the order of stamps");
+            if u64::from(version.length) == BLOCK || number.wrapping_sub(newest) < RECENT {
+                unlink_covered(arena, number, version, freed);
+            }
+        }
+        // Whoever comes later got the index from the caller, and with it all that was stored.
+        self.newest.store(number, Ordering::Relaxed);
         newest == NO_VERSION
     }
 

@@ -302,6 +302,7 @@ impl Head {
     }
 
     /// Reads a head whose checksum is still to be compared; `None` if a field is out of its range.
+    #[inline(always)]
     pub fn parse(raw: &RawHead, lines_left: u64) -> Option<Head> {
         let kind = match raw.kind {
             1 => RecordKind::Part,
@@ -406,6 +407,7 @@ impl Entry {
     }
 
     /// Checks an entry of a record whose checksum has been compared. `None` if it is impossible all the same.
+    #[inline(always)]
     pub fn checked(raw: &RawEntry, head: &Head) -> Option<Entry> {
         let kind = match raw.kind {
             1 => EntryKind::Write,

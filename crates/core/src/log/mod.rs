@@ -50,6 +50,8 @@ pub mod checksum;
 mod in_flight;
 pub mod lane;
 pub mod layout;
+mod read;
+mod replay;
 pub mod scan;
 mod segment;
 pub mod verify;
