@@ -11,6 +11,7 @@ use wholly_media::{HostFs, Region};
 
 use super::checkpoint::Checkpointer;
 use super::file::File;
+use super::fork::{Forked, Ownership};
 use super::identity::{Baseline, Identity};
 use super::lanes::Seats;
 use super::memory::Memory;
@@ -71,7 +72,7 @@ pub(super) fn open(
     region: Arc<dyn Region>,
     host: Arc<dyn HostFs>,
     options: Options,
-    ownership: Option<Box<dyn Send>>,
+    ownership: Option<Box<dyn Ownership>>,
 ) -> Result<StoreInner> {
     crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
@@ -134,7 +135,7 @@ pub(super) fn open(
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),
         own_inodes,
-        ownership: Mutex::new(ownership),
+        forked: Forked::new(ownership),
     })
 }
 

@@ -22,6 +22,12 @@ use crate::sync::Ordering;
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.store.forked.is_inherited() {
+            // It is the parent's, and lives there.
+            std::mem::forget(self.seat.take());
+            super::fork::keep_for_ever(&self.store);
+            return;
+        }
         self.abort();
     }
 }

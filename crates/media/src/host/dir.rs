@@ -199,7 +199,7 @@ impl HostDir {
         let name = sys::random_name("")?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
         let fd = open_beneath(folder.as_fd(), name.as_bytes(), flags).or_fail("create", || format!("{path}/{name}"))?;
-        Ok((fd, Staged { folder, name }))
+        Ok((fd, Staged { folder, name, maker: rustix::process::getpid() }))
     }
 
     #[cfg(test)]
