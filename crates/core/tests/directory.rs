@@ -173,6 +173,34 @@ fn a_bystanders_change_is_not_overwritten() {
     });
 }
 
+/// A pass announces the newest target and takes the oldest updates home, so most of what the log holds was identified before it: it is the last
+/// identification of a file that tells whether a bystander was there, not the first.
+#[test]
+fn a_bystanders_change_between_a_pass_and_a_crash_is_found_by_recovery() {
+    on_media("crash-bystander", |dir, medium| {
+        std::fs::write(dir.join("spoiled"), "original").unwrap();
+        std::fs::write(dir.join("f"), "original").unwrap();
+        init(dir, medium).unwrap();
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        let store = Store::open_with(dir, options.clone(), host.clone()).unwrap();
+        let (spoiled, f) = (store.open_file("spoiled").unwrap(), store.open_file("f").unwrap());
+        spoiled.write_at(0, b"ours").unwrap();
+        f.write_at(0, b"1").unwrap();
+        std::fs::write(dir.join("spoiled"), "theirs").unwrap();
+        assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })), "the pass has begun, and nothing is home");
+        f.write_at(1, b"2").unwrap();
+        drop((spoiled, f, store));
+        std::fs::write(dir.join("f"), "theirs, too").unwrap();
+        let store = Store::open_with(dir, options, host).unwrap();
+        let conflicts = &store.recovery().conflicts;
+        assert!(conflicts.iter().any(|(path, _)| path == "f"), "{conflicts:?}");
+        assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })));
+        drop(store);
+        assert_eq!(std::fs::read(dir.join("f")).unwrap(), b"theirs, too");
+    });
+}
+
 #[test]
 fn a_file_larger_than_the_log_goes_through_one_group() {
     on_media("large", |dir, medium| {

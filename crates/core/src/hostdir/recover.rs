@@ -51,6 +51,9 @@ struct Found {
     unnamed: bool,
     /// Created by a committed group, with this sequence.
     created: Option<u64>,
+    /// How it lies at home, and how the last identification that tells says that it must.
+    now: Baseline,
+    last: Option<Baseline>,
 }
 
 struct Replay {
@@ -96,6 +99,11 @@ pub(super) fn open(
         let name = found.file.path.clone();
         if !found.confirmed && !found.unnamed {
             replay.conflicts.entry(found.file.id).or_insert((name, "another file has taken its name".into()));
+        }
+        // What a group created is durable at home only once that group is: until then a crash may take its times back.
+        let last = found.last.filter(|_| found.created.is_none());
+        if let Some(change) = last.and_then(|last| last.difference(&found.now)) {
+            replay.conflicts.entry(found.file.id).or_insert((found.file.path.clone(), change));
         }
         if let Some(sequence) = found.created {
             checkpointer.recover_created(found.file.clone(), sequence, !found.unnamed);
@@ -231,8 +239,11 @@ impl Replay {
             return Ok(());
         }
         let inode = (identity.ino, identity.btime_ns);
+        // From then on until the crash no checkpoint has touched the file.
+        let baseline = identity.baseline.filter(|_| sequence >= self.checkpointing);
         if let Some(found) = self.found.get_mut(&id) {
             found.confirmed |= found.inode == inode;
+            found.last = baseline.or(found.last);
             found.file.identified.store(sequence, Ordering::Release);
             return Ok(());
         }
@@ -272,10 +283,8 @@ impl Replay {
         if !created && (stat.ino, stat.btime_ns) != inode {
             return self.conflict(id, path, "another file has taken its name".into());
         }
-        if let Some(baseline) = identity.baseline
-            && sequence >= self.checkpointing
-            && let Some(change) = baseline.difference(&Baseline::of(&stat))
-        {
+        let now = Baseline::of(&stat);
+        if let Some(change) = baseline.and_then(|baseline| baseline.difference(&now)) {
             return self.conflict(id, path, change);
         }
         let key = (stat.ino, stat.btime_ns);
@@ -284,7 +293,8 @@ impl Replay {
         // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have synced it.
         file.bring_home(&self.index);
         let confirmed = key == inode && !unnamed;
-        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created: created.then_some(sequence) });
+        let created = created.then_some(sequence);
+        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created, now, last: None });
         Ok(())
     }
 
