@@ -51,6 +51,8 @@ struct Found {
     unnamed: bool,
     /// Created by a committed group, with this sequence.
     created: Option<u64>,
+    /// Its permission bits forbid what it was opened for: its time of change tells nothing.
+    forced: bool,
     /// How it lies at home, and how the last identification that tells says that it must.
     now: Baseline,
     last: Option<Baseline>,
@@ -244,11 +246,22 @@ impl Replay {
         if let Some(found) = self.found.get_mut(&id) {
             found.confirmed |= found.inode == inode;
             found.last = baseline.or(found.last);
+            if let Some(last) = found.last.filter(|_| found.forced) {
+                found.now.ctime_ns = last.ctime_ns;
+            }
             found.file.identified.store(sequence, Ordering::Release);
             return Ok(());
         }
         let path = identity.path.clone();
-        let (home, unnamed) = match self.host.open(&path, true) {
+        let mut opened = self.host.open(&path, true);
+        // The store's own file may forbid it: a group may create one that nobody may write to, and goes on writing to it.
+        let mut forced = false;
+        if opened.as_ref().is_err_and(|error| error.errno == Errno::ACCESS)
+            && let Ok(home) = self.host.open_own(&path)
+        {
+            (opened, forced) = (Ok(home), true);
+        }
+        let (home, unnamed) = match opened {
             Ok(home) => (home, false),
             Err(error) if error.errno == Errno::NOENT && created => {
                 match self.host.create_unnamed(site::RECOVER_CREATE, parent(&path), identity.mode) {
@@ -259,19 +272,7 @@ impl Replay {
             Err(error) if error.errno == Errno::NOENT => {
                 return self.conflict(id, path, "it is gone".into());
             }
-            Err(error)
-                if matches!(
-                    error.errno,
-                    Errno::ACCESS
-                        | Errno::PERM
-                        | Errno::ROFS
-                        | Errno::ISDIR
-                        | Errno::NOTDIR
-                        | Errno::TXTBSY
-                        | Errno::XDEV
-                        | Errno::LOOP
-                ) =>
-            {
+            Err(error) if is_in_the_way(error.errno) => {
                 return self.conflict(id, path, format!("it cannot be opened for writing: {}", error.errno));
             }
             Err(error) => return Err(host_error(error, &path)),
@@ -283,7 +284,11 @@ impl Replay {
         if !created && (stat.ino, stat.btime_ns) != inode {
             return self.conflict(id, path, "another file has taken its name".into());
         }
-        let now = Baseline::of(&stat);
+        let mut now = Baseline::of(&stat);
+        if forced {
+            // It has changed by being opened.
+            now.ctime_ns = baseline.map_or(now.ctime_ns, |baseline| baseline.ctime_ns);
+        }
         if let Some(change) = baseline.and_then(|baseline| baseline.difference(&now)) {
             return self.conflict(id, path, change);
         }
@@ -294,7 +299,7 @@ impl Replay {
         file.bring_home(&self.index);
         let confirmed = key == inode && !unnamed;
         let created = created.then_some(sequence);
-        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created, now, last: None });
+        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created, forced, now, last: None });
         Ok(())
     }
 
@@ -302,6 +307,27 @@ impl Replay {
         self.conflicts.insert(id, (path, change));
         Ok(())
     }
+}
+
+/// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not the store.
+fn is_in_the_way(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ACCESS
+            | Errno::PERM
+            | Errno::ROFS
+            | Errno::ISDIR
+            | Errno::NOTDIR
+            | Errno::TXTBSY
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NAMETOOLONG
+            | Errno::STALE
+            // Of FIFOs, sockets and devices.
+            | Errno::INVAL
+            | Errno::NXIO
+            | Errno::NODEV
+    )
 }
 
 impl StoreInner {
