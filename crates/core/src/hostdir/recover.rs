@@ -13,6 +13,7 @@ use wholly_media::{HostFs, Region};
 use super::checkpoint::Checkpointer;
 use super::dirty::DirtyBlock;
 use super::file::File;
+use super::fork::{Forked, Ownership};
 use super::identity::{Baseline, Identity};
 use super::lanes::Seats;
 use super::memory::Memory;
@@ -53,6 +54,11 @@ struct Found {
     unnamed: bool,
     /// Created by a committed group, with this sequence.
     created: Option<u64>,
+    /// Its permission bits forbid what it was opened for: its time of change tells nothing.
+    forced: bool,
+    /// How it lies at home, and how the last identification that tells says that it must.
+    now: Baseline,
+    last: Option<Baseline>,
 }
 
 struct Replay<'a> {
@@ -112,7 +118,7 @@ pub(super) fn open(
     region: Arc<dyn Region>,
     host: Arc<dyn HostFs>,
     options: Options,
-    ownership: Option<Box<dyn Send>>,
+    ownership: Option<Box<dyn Ownership>>,
 ) -> Result<StoreInner> {
     crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
@@ -138,6 +144,11 @@ pub(super) fn open(
         let name = found.file.path.clone();
         if !found.confirmed && !found.unnamed {
             replay.conflicts.entry(found.file.id).or_insert((name, "another file has taken its name".into()));
+        }
+        // What a group created is durable at home only once that group is: until then a crash may take its times back.
+        let last = found.last.filter(|_| found.created.is_none());
+        if let Some(change) = last.and_then(|last| last.difference(&found.now)) {
+            replay.conflicts.entry(found.file.id).or_insert((found.file.path.clone(), change));
         }
         if let Some(sequence) = found.created {
             checkpointer.recover_created(found.file.clone(), sequence, !found.unnamed);
@@ -179,7 +190,7 @@ pub(super) fn open(
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),
         own_inodes,
-        ownership: Mutex::new(ownership),
+        forked: Forked::new(ownership),
     })
 }
 
@@ -345,13 +356,27 @@ impl Replay<'_> {
             return Ok(());
         }
         let inode = (identity.ino, identity.btime_ns);
+        // From then on until the crash no checkpoint has touched the file.
+        let baseline = identity.baseline.filter(|_| sequence >= self.checkpointing);
         if let Some(found) = self.found.get_mut(id) {
             found.confirmed |= found.inode == inode;
+            found.last = baseline.or(found.last);
+            if let Some(last) = found.last.filter(|_| found.forced) {
+                found.now.ctime_ns = last.ctime_ns;
+            }
             found.file.identified.store(sequence, Ordering::Release);
             return Ok(());
         }
         let path = identity.path.clone();
-        let (home, unnamed) = match self.host.open(&path, true) {
+        let mut opened = self.host.open(&path, true);
+        // The store's own file may forbid it: a group may create one that nobody may write to, and goes on writing to it.
+        let mut forced = false;
+        if opened.as_ref().is_err_and(|error| error.errno == Errno::ACCESS)
+            && let Ok(home) = self.host.open_own(&path)
+        {
+            (opened, forced) = (Ok(home), true);
+        }
+        let (home, unnamed) = match opened {
             Ok(home) => (home, false),
             Err(error) if error.errno == Errno::NOENT && created => {
                 match self.host.create_unnamed(site::RECOVER_CREATE, parent(&path), identity.mode) {
@@ -362,19 +387,7 @@ impl Replay<'_> {
             Err(error) if error.errno == Errno::NOENT => {
                 return self.conflict(id, path, "it is gone".into());
             }
-            Err(error)
-                if matches!(
-                    error.errno,
-                    Errno::ACCESS
-                        | Errno::PERM
-                        | Errno::ROFS
-                        | Errno::ISDIR
-                        | Errno::NOTDIR
-                        | Errno::TXTBSY
-                        | Errno::XDEV
-                        | Errno::LOOP
-                ) =>
-            {
+            Err(error) if is_in_the_way(error.errno) => {
                 return self.conflict(id, path, format!("it cannot be opened for writing: {}", error.errno));
             }
             Err(error) => return Err(host_error(error, &path)),
@@ -386,10 +399,12 @@ impl Replay<'_> {
         if !created && (stat.ino, stat.btime_ns) != inode {
             return self.conflict(id, path, "another file has taken its name".into());
         }
-        if let Some(baseline) = identity.baseline
-            && sequence >= self.checkpointing
-            && let Some(change) = baseline.difference(&Baseline::of(&stat))
-        {
+        let mut now = Baseline::of(&stat);
+        if forced {
+            // It has changed by being opened.
+            now.ctime_ns = baseline.map_or(now.ctime_ns, |baseline| baseline.ctime_ns);
+        }
+        if let Some(change) = baseline.and_then(|baseline| baseline.difference(&now)) {
             return self.conflict(id, path, change);
         }
         let key = (stat.ino, stat.btime_ns);
@@ -398,7 +413,8 @@ impl Replay<'_> {
         // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have synced it.
         file.bring_home(self.index);
         let confirmed = key == inode && !unnamed;
-        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created: created.then_some(sequence) });
+        let created = created.then_some(sequence);
+        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created, forced, now, last: None });
         Ok(())
     }
 
@@ -406,6 +422,27 @@ impl Replay<'_> {
         self.conflicts.insert(id, (path, change));
         Ok(())
     }
+}
+
+/// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not the store.
+fn is_in_the_way(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ACCESS
+            | Errno::PERM
+            | Errno::ROFS
+            | Errno::ISDIR
+            | Errno::NOTDIR
+            | Errno::TXTBSY
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NAMETOOLONG
+            | Errno::STALE
+            // Of FIFOs, sockets and devices.
+            | Errno::INVAL
+            | Errno::NXIO
+            | Errno::NODEV
+    )
 }
 
 impl StoreInner {

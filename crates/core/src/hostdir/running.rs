@@ -24,6 +24,12 @@ use crate::sync::Ordering;
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.store.forked.is_inherited() {
+            // It is the parent's, and lives there.
+            std::mem::forget((self.seat.take(), self.parked.take(), self.recent.take()));
+            super::fork::keep_for_ever(&self.store);
+            return;
+        }
         self.abort();
         if let Some(seat) = self.parked.take() {
             self.store.seats.give_back(seat, &self.store.index);
@@ -588,7 +594,7 @@ impl Running {
     /// Undoes the group, unless it has ended.
     #[inline]
     pub(super) fn abort(&mut self) {
-        if self.seat.is_some() {
+        if self.seat.is_some() && !self.store.forked.is_inherited() {
             self.undo();
         }
     }

@@ -6,6 +6,7 @@ use super::file::File as Inner;
 use super::group::Group;
 use super::running::Running;
 use super::{Store, StoreInner};
+use crate::error::Result;
 use crate::sync::Ordering;
 
 /// Begins one group after the other, faster than [`Store::begin`]: what a group works with stays with the writer, so that to begin and to
@@ -37,19 +38,36 @@ use crate::sync::Ordering;
 /// # }
 /// ```
 pub struct Writer {
+    /// Dropped before the store.
     running: Running,
+    store: Store,
 }
 
 impl Writer {
     pub(super) fn new(store: &Store) -> Self {
-        Writer { running: Running::of_writer(store.inner.clone()) }
+        Writer { running: Running::of_writer(store.inner.clone()), store: store.clone() }
     }
 
     /// Begins an explicit group, as [`Store::begin`] does.
     #[inline]
     pub fn begin(&mut self) -> Group<'_> {
+        if !self.running.store.forked.is_mine()
+            && let Err(error) = self.follow()
+        {
+            return Group::refused(error);
+        }
         self.running.begin();
         Group::of_writer(&mut self.running)
+    }
+
+    /// After `fork`: goes on with the store as this process has it.
+    #[cold]
+    fn follow(&mut self) -> Result<()> {
+        let inner = self.store.used(|inner| Ok(inner.clone()))?;
+        if !Arc::ptr_eq(&inner, &self.running.store) {
+            self.running = Running::of_writer(inner);
+        }
+        Ok(())
     }
 }
 

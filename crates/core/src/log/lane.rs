@@ -229,6 +229,7 @@ impl Lane {
             lane: self.number,
             incarnation: log.incarnation(),
             sequence: self.segment_sequence,
+            generation: log.generation(),
             previous,
         };
         let position = log.segment_start(next);

@@ -31,7 +31,8 @@
 //!    it is published. Hence every group below [`Log::announce_tail`]'s result is published when that returns, and every group at or above
 //!    it has seen the announcement.
 //! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was durable, and a commit
-//!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error.
+//!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error. A segment names the
+//!    superblock that was in force: an older one is rot too.
 //!
 //! # States of a segment
 //!
@@ -123,6 +124,8 @@ pub struct Log {
     volume_seed: u64,
     table: SegmentTable,
     superblock: Mutex<Superblock>,
+    /// Of the superblock in force, for who must not wait while the next one is written.
+    generation: AtomicU64,
     volume_id: [u8; 16],
     incarnation: u64,
     /// Every group of every thread changes it: alone in its line.
@@ -181,6 +184,7 @@ impl Log {
             next_sequence: CachePadded::new(AtomicU64::new(first_of(incarnation))),
             next_segment: AtomicU64::new(1),
             announced: AtomicU64::new(superblock.tail),
+            generation: AtomicU64::new(superblock.generation),
             superblock: Mutex::new(superblock),
             rot: verify::Rot::default(),
             in_flight: Arc::new(InFlight::new()),
@@ -264,6 +268,11 @@ impl Log {
         self.superblock.lock().unwrap().clone()
     }
 
+    /// Of the superblock in force: that one is durable.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// Makes it durable that home files of groups below `target` are about to be touched.
     pub fn begin_checkpoint(&self, target: u64) -> Result<()> {
         self.update_superblock(site::CHECKPOINT_BEGIN, |superblock| superblock.checkpointing = target)
@@ -291,6 +300,7 @@ impl Log {
         change(&mut next);
         write_superblock(&*self.region, at, &next)?;
         self.count_barrier();
+        self.generation.store(next.generation, Ordering::Release);
         *superblock = next;
         Ok(())
     }

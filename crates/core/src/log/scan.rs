@@ -100,6 +100,15 @@ impl Scanner<'_> {
                     ),
                 ));
             }
+            if header.generation > self.superblock.generation {
+                return Err(Error::corrupt(
+                    "superblock",
+                    format!(
+                        "generation {} is gone, which the segment at byte {start} names: {} is the latest there is",
+                        header.generation, self.superblock.generation
+                    ),
+                ));
+            }
             lanes.entry(header.lane).or_default().push(Found {
                 index,
                 start,
