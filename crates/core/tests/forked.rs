@@ -345,3 +345,35 @@ fn both_at_once() {
         }
     });
 }
+
+/// A writer from before the fork goes on in whichever process keeps the store, and in that one only.
+#[test]
+fn a_writer_goes_on_where_the_store_does() {
+    on_media("writer", Policy::PerOp, |place| {
+        let store = place.open();
+        let (a, b) = (store.open_file("a").unwrap(), store.open_file("b").unwrap());
+        let mut writer = store.writer();
+        let mut group = writer.begin();
+        group.write_at(&a, 0, &[1]).unwrap();
+        group.commit().unwrap();
+        let child = Child::fork(|| {
+            // In the child a value of its own: the parent's is its own, too.
+            let mut writer = own(&writer);
+            for n in 2..10 {
+                let mut group = writer.begin();
+                group.write_at(&a, n, &[n as u8])?;
+                group.write_at(&b, n, &[n as u8])?;
+                group.commit()?;
+            }
+            assert_eq!((byte(&a, 0), byte(&a, 9), byte(&b, 9)), (1, 9, 9));
+            drop((writer, own(&a), own(&b)));
+            own(&store).close()
+        });
+        child.join();
+        let refused = writer.begin().write_at(&a, 0, &[3]);
+        assert!(matches!(refused, Err(Error::Busy(..))), "the child had it first: {refused:?}");
+        drop((writer, a, b, store));
+        let bytes = std::fs::read(place.dir.join("a")).unwrap();
+        assert_eq!(bytes[..10], [1, 0, 2, 3, 4, 5, 6, 7, 8, 9]);
+    });
+}
