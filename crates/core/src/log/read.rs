@@ -29,6 +29,11 @@ impl Record {
         self.position + u64::from(self.head.lines) * LINE
     }
 
+    /// See [`RecordView::group`].
+    pub fn group(&self) -> u64 {
+        self.view().group()
+    }
+
     /// The same, borrowed.
     pub fn view(&self) -> RecordView<'_> {
         let Record { position, head, entries, segment_seed } = self;
