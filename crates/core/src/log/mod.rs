@@ -324,12 +324,13 @@ impl Log {
         self.segments().0 < self.geometry.max_segments
     }
 
-    /// Adds `segments` segments. They are durable when this returns.
+    /// Adds `segments` segments to a log of `seen`. They are durable when this returns. Where it is larger by now, others have seen the same lack,
+    /// and nothing is added.
     ///
     /// # Errors
     /// `ENOSPC` of the host file system.
-    pub fn grow(&self, segments: u32) -> Result<()> {
-        self.table.grow(segments, |count| {
+    pub fn grow(&self, seen: u32, segments: u32) -> Result<()> {
+        self.table.grow(seen, segments, |count| {
             let len = SEGMENTS_START + u64::from(count) * self.geometry.segment_bytes;
             self.region.set_len(site::LOG_GROW, len).map_err(Error::from)
         })
