@@ -300,6 +300,7 @@ impl Log {
     /// A free segment, opened for `lane`; `None` when none is free. See [`grow`](Self::grow).
     pub(crate) fn acquire_segment(&self) -> Option<u32> {
         let index = self.table.acquire();
+        index.inspect(|&index| self.forget_rot(index));
         if let Some(wake) = self.low_water.get() {
             let (segments, free) = self.table.count();
             if free < segments / 2 {
