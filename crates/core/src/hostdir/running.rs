@@ -351,7 +351,7 @@ impl Running {
         let store = self.store.clone();
         let id = self.id;
         let seat = self.seat_mut();
-        if store.log.is_pmem() && !seat.lane_is_borrowed {
+        if seat.place.is_none() && !seat.lane_is_borrowed {
             seat.lane = store.seats.borrow_lane(&store.log);
             seat.lane_is_borrowed = true;
         }
