@@ -52,8 +52,6 @@ struct Touched {
     before: Baseline,
     /// Whether a fence does not make all of the change durable.
     needs_sync: bool,
-    /// How it lies afterwards.
-    after: Option<Baseline>,
 }
 
 /// A block of a batch, in the pass's hands.
@@ -126,9 +124,6 @@ impl<'a> Pass<'a> {
         }
         store.index.arena.give_back(&mut self.freed);
         store.checkpointer.home_bytes.fetch_add(self.report.bytes, Ordering::Relaxed);
-        for touched in self.touched {
-            touched.file.home_state.lock().unwrap().baseline = touched.after;
-        }
         self.report
     }
 
@@ -151,7 +146,7 @@ impl<'a> Pass<'a> {
         let mut home = Home { file: &file, size: 0, dense: false, needs_sync: false };
         let result = self.take_blocks_home(&mut home, blocks);
         let needs_sync = home.needs_sync;
-        self.touched.push(Touched { file, before, needs_sync, after: None });
+        self.touched.push(Touched { file, before, needs_sync });
         result
     }
 
@@ -343,9 +338,11 @@ impl<'a> Pass<'a> {
             store.log.region().fence(site::CHECKPOINT_FENCE).map_err(fail)?;
         }
         for touched in &mut self.touched {
+            // Under the lock: a name that the file gets afterwards changes it once more, and the baseline with it.
+            let mut state = touched.file.home_state.lock().unwrap();
             let after = Baseline::of(&touched.file.home.stat().map_err(fail)?);
             touched.needs_sync |= !pmem || after != touched.before;
-            touched.after = Some(after);
+            state.baseline = Some(after);
         }
         let mut files: Vec<&Arc<File>> =
             self.touched.iter().filter(|touched| touched.needs_sync).map(|touched| &touched.file).collect();
