@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::StoreInner;
-use super::file::File as Inner;
+use super::file::{File as Inner, IMPLICIT};
 use super::identity::Identity;
 use super::implicit::Policy;
 use super::lanes::Seat;
@@ -18,7 +18,7 @@ use crate::log::batch::{Gathered, Outcome, Request, record_bytes};
 use crate::log::lane::{AppendError, Lane};
 use crate::log::layout::EntryKind;
 use crate::site;
-use crate::sync::Ordering;
+use crate::sync::{Backoff, Ordering};
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -152,7 +152,7 @@ impl Running {
             inner.refresh_if_unused()?;
         }
         match self.sharing {
-            Sharing::Own => inner.own(self.id)?,
+            Sharing::Own => self.own(inner)?,
             Sharing::Share => inner.share()?,
         }
         if fresh && self.sharing == Sharing::Own && inner.is_clean() {
@@ -163,6 +163,24 @@ impl Running {
             }
         }
         Ok(self.add(inner.clone(), false))
+    }
+
+    /// Only explicit groups are in the way: epochs are committed, and calls end by themselves.
+    fn own(&self, inner: &Arc<Inner>) -> Result<()> {
+        let mut backoff = Backoff::new();
+        while let Err(owner) = inner.try_own(self.owner()) {
+            if self.implicit || !Inner::is_implicit(owner) {
+                return Err(inner.busy(owner));
+            }
+            self.store.sync_file(inner)?;
+            backoff.wait();
+        }
+        Ok(())
+    }
+
+    /// As it owns files.
+    fn owner(&self) -> u64 {
+        if self.implicit { self.id | IMPLICIT } else { self.id }
     }
 
     fn add(&mut self, inner: Arc<Inner>, created: bool) -> usize {
@@ -185,7 +203,7 @@ impl Running {
 
     fn leave(&self, inner: &Inner) {
         match self.sharing {
-            Sharing::Own => inner.disown(self.id),
+            Sharing::Own => inner.disown(self.owner()),
             Sharing::Share => inner.unshare(),
         }
     }
@@ -214,7 +232,7 @@ impl Running {
         }
         let home = store.host.create_unnamed(site::CREATE_FILE, parent(path), mode).map_err(|e| host_error(e, path))?;
         let inner = store.add_home(path, home)?;
-        inner.own(self.id)?;
+        self.own(&inner)?;
         Ok(inner)
     }
 
