@@ -289,6 +289,16 @@ fn what_stands_in_a_files_place_is_a_conflict() {
 }
 
 #[test]
+fn a_log_made_for_persistent_memory_is_not_taken_for_a_disk() {
+    let dir = Dir::new(&std::env::temp_dir(), "pmem-as-disk");
+    init(&dir.0, HostMedium::Pmem).unwrap();
+    let Err(Error::Unsupported(why)) = open(&dir.0, HostMedium::Disk) else { panic!("taken for a disk") };
+    assert!(why.contains("persistent memory"), "{why}");
+    // Nobody asked for a disk.
+    open(&dir.0, HostMedium::Auto).unwrap().close().unwrap();
+}
+
+#[test]
 fn a_file_larger_than_the_log_goes_through_one_group() {
     on_media("large", |dir, medium| {
         init(dir, medium).unwrap();

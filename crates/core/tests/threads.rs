@@ -325,3 +325,28 @@ fn a_large_amount_goes_home_by_several_threads() {
         }
     });
 }
+
+/// A group that takes a file commits its epoch first. That another call begins the next one meanwhile is not the group's concern: epochs end by
+/// themselves, and only other groups are in its way.
+#[test]
+fn epochs_are_in_no_groups_way() {
+    on_media("epochs", (1, 1), |rig, _| {
+        std::fs::write(rig.dir.join("shared"), [0; 4096]).unwrap();
+        let options = Options { policy: wholly::Policy::PerSync, ..Rig::options() };
+        let store = Store::open_with(&rig.dir, options, rig.host.clone()).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = store.open_file("shared").unwrap();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    // A group is in a call's way.
+                    assert!(matches!(file.write_at(0, &[1; 8]), Ok(()) | Err(Error::Busy(..))));
+                }
+            });
+            let file = store.open_file("shared").unwrap();
+            let joined = (0..60_000).map(|_| store.begin().add(&file)).find(|joined| joined.is_err());
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(joined.is_none(), "{joined:?}");
+        });
+    });
+}

@@ -14,6 +14,8 @@ use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, Ordering};
 
 /// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of implicit calls.
 const OWNED: u64 = 1 << 63;
+/// In [`File::owner`] beside the id: the group holds calls outside of explicit groups.
+pub(super) const IMPLICIT: u64 = 1 << 62;
 /// [`File::owner`] while a call looks at the home file again: no group has the id 0.
 const REFRESHING: u64 = OWNED;
 /// Set in [`File::mapped_reads`] while the home file is being cut: readers use `pread`.
@@ -116,17 +118,22 @@ impl File {
         String::from_utf8_lossy(&self.path).into_owned()
     }
 
-    /// A group becomes the file's only writer, until [`disown`](Self::disown).
-    pub fn own(&self, group: u64) -> Result<()> {
+    /// A group becomes the file's only writer, until [`disown`](Self::disown), or gets the group that is.
+    pub fn try_own(&self, group: u64) -> Result<(), u64> {
         let mut backoff = Backoff::new();
         loop {
             match self.owner.compare_exchange(0, OWNED | group, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
-                Err(owner) if owner & OWNED != 0 && owner != REFRESHING => return Err(self.busy(owner)),
+                Err(owner) if owner & OWNED != 0 && owner != REFRESHING => return Err(owner),
                 // Implicit calls end by themselves.
                 Err(_) => backoff.wait(),
             }
         }
+    }
+
+    /// Whether a group that [owns](Self::try_own) a file holds calls outside of explicit groups.
+    pub fn is_implicit(owner: u64) -> bool {
+        owner & IMPLICIT != 0
     }
 
     pub fn disown(&self, group: u64) {
@@ -139,7 +146,8 @@ impl File {
         let mut backoff = Backoff::new();
         let mut owner = self.owner.load(Ordering::Relaxed);
         loop {
-            if owner == REFRESHING {
+            // A call that changes the size ends by itself, too.
+            if owner == REFRESHING || owner & (OWNED | IMPLICIT) == OWNED | IMPLICIT {
                 backoff.wait();
                 owner = self.owner.load(Ordering::Relaxed);
                 continue;
@@ -158,7 +166,7 @@ impl File {
         self.owner.fetch_sub(1, Ordering::Release);
     }
 
-    fn busy(&self, owner: u64) -> Error {
+    pub fn busy(&self, owner: u64) -> Error {
         Error::Busy(self.name(), format!("group {} has not ended", owner & !OWNED & 0xff_ffff_ffff))
     }
 

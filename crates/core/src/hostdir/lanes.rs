@@ -15,6 +15,9 @@ use crate::sync::{AtomicU32, Mutex, Ordering, thread_token};
 /// running groups hold is bounded.
 const SEATS: usize = OWN_SLOTS;
 
+/// The number of lanes that nothing is put into.
+const NO_LANE: u32 = u32::MAX;
+
 /// What a running group works with. Between groups all lists are empty.
 pub(crate) struct Seat {
     pub lane: Lane,
@@ -90,8 +93,8 @@ impl Seats {
                 return (Seat::new(log, self.number(), Some(place)), true);
             }
         }
-        // Its lane has a number of its own: a group that outgrows memory on a disk puts its parts there.
-        (Seat::new(log, self.number(), None), false)
+        // Nothing is ever put into its lane: a group that outgrows memory, or commits on persistent memory, borrows one.
+        (Seat::new(log, NO_LANE, None), false)
     }
 
     fn number(&self) -> u32 {
@@ -134,6 +137,38 @@ impl Seats {
         }
         for lane in self.lanes.lock().unwrap().iter_mut() {
             lane.leave(log);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wholly_media::sim::{SimConfig, World};
+
+    use crate::sync::Ordering;
+    use crate::{Options, Store};
+
+    /// Lanes are told apart by numbers of 32 bits, which groups beyond the pool used up, one each.
+    #[test]
+    fn groups_beyond_the_pool_use_up_no_numbers() {
+        for config in [SimConfig::pmem(), SimConfig::disk()] {
+            let world = World::new(SimConfig { log_len: 0, ..config });
+            world.add_file("a", &[0; 64]);
+            let options = Options { background: false, gather_bytes: 512, ..Options::default() };
+            Store::format_on(&*world.log(), &*world.host(), &options, [7; 16]).unwrap();
+            let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+            let file = store.open_file("a").unwrap();
+            let _seated: Vec<_> = (0..super::SEATS).map(|_| store.begin()).collect();
+            let before = store.inner.seats.next_number.load(Ordering::Relaxed);
+            for _ in 0..50 {
+                let mut group = store.begin();
+                // More than is gathered in memory.
+                group.write_at(&file, 0, &[1; 400]).unwrap();
+                group.write_at(&file, 0, &[1; 400]).unwrap();
+                group.commit().unwrap();
+            }
+            let after = store.inner.seats.next_number.load(Ordering::Relaxed);
+            assert!(after <= before + 1, "{before} to {after}");
         }
     }
 }

@@ -293,6 +293,7 @@ impl Replay<'_> {
     #[cold]
     fn identify_all(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
         let mut identities: Vec<(u64, Identity, bool)> = Vec::new();
+        let mut places: HashMap<u64, usize> = HashMap::new();
         for record in records {
             for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Identify | EntryKind::Create)) {
                 let position = record.position + u64::from(entry.line) * LINE;
@@ -304,7 +305,8 @@ impl Replay<'_> {
                 })?;
                 let created = entry.kind == EntryKind::Create;
                 // A group that was kept from committing by a checkpoint has identified its files again: the last time counts.
-                match identities.iter_mut().find(|(file, ..)| *file == entry.file) {
+                let place = *places.entry(entry.file).or_insert(identities.len());
+                match identities.get_mut(place) {
                     Some(known) => *known = (entry.file, identity, known.2 || created),
                     None => identities.push((entry.file, identity, created)),
                 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::StoreInner;
-use super::file::File as Inner;
+use super::file::{File as Inner, IMPLICIT};
 use super::identity::Identity;
 use super::implicit::Policy;
 use super::lanes::Seat;
@@ -20,7 +20,7 @@ use crate::log::batch::{Gathered, Outcome, Request, record_bytes};
 use crate::log::lane::{AppendError, Lane};
 use crate::log::layout::EntryKind;
 use crate::site;
-use crate::sync::Ordering;
+use crate::sync::{Backoff, Ordering};
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -47,11 +47,11 @@ pub(super) enum Sharing {
 }
 
 impl Sharing {
-    /// Gives a file up that group `id` uses.
+    /// Gives a file up that `owner` uses.
     #[inline]
-    fn leave(self, inner: &Inner, id: u64) {
+    fn leave(self, inner: &Inner, owner: u64) {
         match self {
-            Sharing::Own => inner.disown(id),
+            Sharing::Own => inner.disown(owner),
             Sharing::Share => inner.unshare(),
         }
     }
@@ -201,18 +201,36 @@ impl Running {
             inner.refresh_if_unused()?;
         }
         match self.sharing {
-            Sharing::Own => inner.own(self.id)?,
+            Sharing::Own => self.own(inner)?,
             Sharing::Share => inner.share()?,
         }
         if fresh && self.sharing == Sharing::Own && inner.is_clean() {
             // Bystanders may have changed the file while the log held nothing of it.
             if let Err(error) = inner.refresh() {
-                self.sharing.leave(inner, self.id);
+                self.sharing.leave(inner, self.owner());
                 return Err(error);
             }
         }
         let inner = self.recent.as_mut().map_or_else(|| inner.clone(), |recent| recent.take(inner));
         Ok(self.add(inner, false))
+    }
+
+    /// Only explicit groups are in the way: epochs are committed, and calls end by themselves.
+    fn own(&self, inner: &Arc<Inner>) -> Result<()> {
+        let mut backoff = Backoff::new();
+        while let Err(owner) = inner.try_own(self.owner()) {
+            if self.implicit || !Inner::is_implicit(owner) {
+                return Err(inner.busy(owner));
+            }
+            self.store.sync_file(inner)?;
+            backoff.wait();
+        }
+        Ok(())
+    }
+
+    /// As it owns files.
+    fn owner(&self) -> u64 {
+        if self.implicit { self.id | IMPLICIT } else { self.id }
     }
 
     fn add(&mut self, inner: Arc<Inner>, created: bool) -> usize {
@@ -257,7 +275,7 @@ impl Running {
         }
         let home = store.host.create_unnamed(site::CREATE_FILE, parent(path), mode).map_err(|e| host_error(e, path))?;
         let inner = store.add_home(path, home)?;
-        inner.own(self.id)?;
+        self.own(&inner)?;
         Ok(inner)
     }
 
@@ -408,7 +426,7 @@ impl Running {
         let store = self.store.clone();
         let id = self.id;
         let seat = self.seat_mut();
-        if store.log.is_pmem() && !seat.lane_is_borrowed {
+        if seat.place.is_none() && !seat.lane_is_borrowed {
             seat.lane = store.seats.borrow_lane(&store.log);
             seat.lane_is_borrowed = true;
         }
@@ -575,8 +593,9 @@ impl Running {
     #[inline]
     fn end(&mut self) {
         let Some(mut seat) = self.seat.take() else { return };
+        let owner = self.owner();
         for file in seat.files.drain(..) {
-            self.sharing.leave(&file.inner, self.id);
+            self.sharing.leave(&file.inner, owner);
             if let Some(recent) = &mut self.recent {
                 recent.put(file.inner);
             }

@@ -308,6 +308,7 @@ impl Log {
     /// A free segment, opened for `lane`; `None` when none is free. See [`grow`](Self::grow).
     pub(crate) fn acquire_segment(&self) -> Option<u32> {
         let index = self.table.acquire();
+        index.inspect(|&index| self.forget_rot(index));
         if let Some(wake) = self.low_water.get() {
             let (segments, free) = self.table.count();
             if free < segments / 2 {
@@ -332,12 +333,13 @@ impl Log {
         self.segments().0 < self.geometry.max_segments
     }
 
-    /// Adds `segments` segments. They are durable when this returns.
+    /// Adds `segments` segments to a log of `seen`. They are durable when this returns. Where it is larger by now, others have seen the same lack,
+    /// and nothing is added.
     ///
     /// # Errors
     /// `ENOSPC` of the host file system.
-    pub fn grow(&self, segments: u32) -> Result<()> {
-        self.table.grow(segments, |count| {
+    pub fn grow(&self, seen: u32, segments: u32) -> Result<()> {
+        self.table.grow(seen, segments, |count| {
             let len = SEGMENTS_START + u64::from(count) * self.geometry.segment_bytes;
             self.region.set_len(site::LOG_GROW, len).map_err(Error::from)
         })

@@ -286,8 +286,8 @@ pub fn open(
         next.tail = first_of(next.incarnation);
         next.checkpointing = next.tail;
     }
-    if next.incarnation >= 1 << 23 {
-        return Err(Error::unsupported("a log opened eight million times; take its files home and make a new one"));
+    if next.incarnation >= 1 << 22 {
+        return Err(Error::unsupported("a log opened four million times; take its files home and make a new one"));
     }
     write_superblock(&*region, site::RECOVER_INCARNATION, &next)?;
 

@@ -220,8 +220,11 @@ impl SegmentTable {
         freed
     }
 
-    pub(super) fn grow(&self, segments: u32, extend: impl FnOnce(u32) -> Result<()>) -> Result<()> {
+    pub(super) fn grow(&self, seen: u32, segments: u32, extend: impl FnOnce(u32) -> Result<()>) -> Result<()> {
         let mut list = self.list();
+        if list.count > seen {
+            return Ok(());
+        }
         let count = list.count + segments;
         extend(count)?;
         self.allocate(count);
@@ -244,5 +247,21 @@ impl SegmentTable {
             list.count = count;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SegmentTable;
+
+    #[test]
+    fn who_sees_the_same_lack_grows_the_log_once() {
+        let table = SegmentTable::new(4);
+        for _ in 0..3 {
+            table.grow(4, 2, |_| Ok(())).unwrap();
+        }
+        assert_eq!(table.count(), (6, 6));
+        table.grow(6, 1, |_| Ok(())).unwrap();
+        assert_eq!(table.count(), (7, 7));
     }
 }

@@ -44,6 +44,28 @@ impl Log {
         Ok(())
     }
 
+    /// Verifies all payloads of earlier lives now. Returns how many are rotten.
+    ///
+    /// # Errors
+    /// Of the medium.
+    pub fn verify_all(&self) -> Result<usize> {
+        (0..self.segment_count())
+            .filter(|&index| !self.segment(index).is_verified())
+            .try_for_each(|i| self.verify_segment(i))?;
+        Ok(self.rot.ranges.lock().unwrap().len())
+    }
+
+    /// A segment is opened again: nothing of what was in it counts.
+    pub(super) fn forget_rot(&self, index: u32) {
+        if self.rot.any.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let segment = self.segment_start(index)..self.segment_start(index) + self.segment_bytes();
+        let mut ranges = self.rot.ranges.lock().unwrap();
+        ranges.retain(|rot| !segment.contains(&rot.start));
+        self.rot.any.store(u8::from(!ranges.is_empty()), Ordering::Relaxed);
+    }
+
     #[cold]
     fn verify_segment(&self, index: u32) -> Result<()> {
         let segment = self.segment(index);

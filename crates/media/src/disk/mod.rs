@@ -67,6 +67,9 @@ pub struct DiskRegion {
     len: AtomicU64,
     /// Serialises changes of the length; holds nothing.
     resize: Mutex<()>,
+    /// Held during each sync: the error with which one failed. Linux tells of a failed write-back once and drops the page: a sync beside
+    /// it, or after it, would succeed.
+    failed: Mutex<Option<Errno>>,
     /// A device cannot be made longer or shorter.
     device_len: Option<u64>,
     name: String,
@@ -120,6 +123,7 @@ impl DiskRegion {
             way,
             len: AtomicU64::new(file_len - file_len % block),
             resize: Mutex::new(()),
+            failed: Mutex::new(None),
             device_len,
             name,
             guarantees: Guarantees {
@@ -148,7 +152,16 @@ impl DiskRegion {
     }
 
     fn sync_data(&self) -> Result<()> {
-        rustix::fs::fdatasync(&self.cached).or_fail("fdatasync", || &self.name)
+        self.sync_by(|file| rustix::fs::fdatasync(file)).or_fail("fdatasync", || &self.name)
+    }
+
+    /// Runs one sync at a time, and none after one that failed.
+    fn sync_by(&self, sync: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(errno) = *failed {
+            return Err(errno);
+        }
+        sync(self.cached.as_fd()).inspect_err(|errno| *failed = Some(*errno))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> rustix::io::Result<()> {
@@ -182,7 +195,7 @@ impl DiskRegion {
             zeroed = self.write_at(at, &zeros[..n as usize]).or_fail("write", name);
             at += n;
         }
-        let grown = zeroed.and_then(|()| rustix::fs::fsync(&self.cached).or_fail("fsync", name));
+        let grown = zeroed.and_then(|()| self.sync_by(|file| rustix::fs::fsync(file)).or_fail("fsync", name));
         if grown.is_err() && self.device_len.is_none() {
             // As before, as far as that can be had; the first error is the one to tell.
             let _ = rustix::fs::ftruncate(&self.cached, old);
@@ -265,7 +278,7 @@ impl Region for DiskRegion {
                 rustix::fs::ftruncate(&self.cached, len).or_fail("ftruncate", name)?;
             }
             // Also where it is as long already: a process that died may have made it so and not have come to its sync.
-            rustix::fs::fsync(&self.cached).or_fail("fsync", name)?;
+            self.sync_by(|file| rustix::fs::fsync(file)).or_fail("fsync", name)?;
         }
         Ok(())
     }

@@ -171,3 +171,14 @@ proptest! {
         prop_assert!(dir.content("region") == model);
     }
 }
+
+/// Linux reports a failed write-back once: the next `fdatasync` succeeds, and what was to be written is gone.
+#[test]
+fn a_sync_that_failed_is_never_followed_by_one_that_succeeds() {
+    let dir = TestDir::on_disk();
+    let region = DiskRegion::open(dir.file("log"), "log").expect("open");
+    region.set_len(SITE, 64 << 10).expect("grow");
+    assert_eq!(region.sync_by(|_| Err(Errno::IO)), Err(Errno::IO));
+    assert_eq!(region.fence(SITE).expect_err("it is final").errno, Errno::IO);
+    assert_eq!(region.set_len(SITE, 128 << 10).expect_err("a growth is synced too").errno, Errno::IO);
+}

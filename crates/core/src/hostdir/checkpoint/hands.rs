@@ -49,8 +49,6 @@ pub(super) struct Touched {
     pub before: Baseline,
     /// Whether a fence does not make all of the change durable.
     pub needs_sync: bool,
-    /// How it lies afterwards.
-    pub after: Option<Baseline>,
 }
 
 /// A block of a batch, in these hands.
@@ -128,7 +126,7 @@ impl<'a> Hands<'a> {
         let mut home = Home { file: &file, size: 0, dense: false, needs_sync: false };
         let result = self.take_blocks_home(&mut home, blocks, between);
         let needs_sync = home.needs_sync;
-        self.touched.push(Touched { file, before, needs_sync, after: None });
+        self.touched.push(Touched { file, before, needs_sync });
         result
     }
 

@@ -72,9 +72,6 @@ impl<'a> Pass<'a> {
         }
         store.index.arena.give_back(&mut hands.freed);
         store.checkpointer.home_bytes.fetch_add(hands.report.bytes, Ordering::Relaxed);
-        for touched in hands.touched {
-            touched.file.home_state.lock().unwrap().baseline = touched.after;
-        }
         hands.report
     }
 
@@ -123,9 +120,11 @@ impl<'a> Pass<'a> {
         let pmem = has_mappings(store);
         fence(store)?;
         for touched in &mut self.hands.touched {
+            // Under the lock: a name that the file gets afterwards changes it once more, and the baseline with it.
+            let mut state = touched.file.home_state.lock().unwrap();
             let after = Baseline::of(&touched.file.home.stat().map_err(fail)?);
             touched.needs_sync |= !pmem || after != touched.before;
-            touched.after = Some(after);
+            state.baseline = Some(after);
         }
         let mut files: Vec<&Arc<File>> =
             self.hands.touched.iter().filter(|touched| touched.needs_sync).map(|touched| &touched.file).collect();

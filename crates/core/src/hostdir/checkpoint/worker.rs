@@ -135,20 +135,20 @@ impl StoreInner {
     pub fn make_room(&self) -> Result<()> {
         loop {
             self.check_usable()?;
-            if self.log.segments().1 > 0 {
+            let (segments, free) = self.log.segments();
+            if free > 0 {
                 return Ok(());
             }
             if self.log.may_grow() || self.checkpointer.is_held() {
-                let more = (self.log.segments().0 / 2).max(1);
-                return self.log.grow(more).map_err(no_space);
+                return self.log.grow(segments, (segments / 2).max(1)).map_err(no_space);
             }
             if self.worker_makes_room() {
                 continue;
             }
             self.checkpoint()?;
-            if self.log.segments().1 == 0 {
+            if let (segments, 0) = self.log.segments() {
                 // Running groups hold all of it. Their size is bounded by free space only.
-                return self.log.grow(1).map_err(no_space);
+                return self.log.grow(segments, 1).map_err(no_space);
             }
         }
     }
@@ -156,13 +156,14 @@ impl StoreInner {
     /// Makes sure that so many segments are free, as far as other groups leave them.
     pub fn make_room_for(&self, segments: u64) -> Result<()> {
         loop {
-            let free = u64::from(self.log.segments().1);
+            let (count, free) = self.log.segments();
+            let free = u64::from(free);
             if free >= segments {
                 return Ok(());
             }
             if free > 0 {
                 // What a single group needs beyond the log's size, it gets.
-                return self.log.grow((segments - free) as u32).map_err(no_space);
+                return self.log.grow(count, (segments - free) as u32).map_err(no_space);
             }
             self.make_room()?;
         }
