@@ -23,4 +23,4 @@ pub use life::{Extent, Life, live};
 pub use replay::{BadName, Crash, Replay, replay};
 pub use run::{Allowed, Operation, Run, run};
 pub use setting::{ALL as SETTINGS, Setting};
-pub use workload::{NAMES, Op, State, Step, Workload};
+pub use workload::{NAMES, Op, State, Step, Workload, data};

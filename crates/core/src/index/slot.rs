@@ -33,7 +33,7 @@ pub struct Claim<'a> {
 
 impl Slot {
     /// A block without versions.
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Slot(AtomicU64::new(NO_VERSION as u64))
     }
 

@@ -1,8 +1,6 @@
 //! Versions, kept in an arena and named by 32-bit numbers: 24 bytes each.
 
-use std::sync::OnceLock;
-
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 
 /// The end of a list.
 pub const NO_VERSION: u32 = 0;
@@ -67,7 +65,7 @@ impl VersionArena {
     /// An empty arena.
     pub fn new() -> Self {
         VersionArena {
-            chunks: [const { OnceLock::new() }; CHUNKS],
+            chunks: std::array::from_fn(|_| OnceLock::new()),
             free: Mutex::new(Free { list: Vec::new(), fresh: NO_VERSION + 1 }),
         }
     }

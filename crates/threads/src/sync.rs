@@ -1,0 +1,209 @@
+//! What the core takes for threads, locks and atomics here: those of a scheduler, which decides at each of their calls who goes on.
+//!
+//! The scheduler keeps one order of all that happens: what weaker memory orders allow is tried in `wholly-orders`. A wait that
+//! would end by itself some time, does not: whoever is waited for has to say so.
+
+pub use shuttle::sync::atomic::{AtomicU8, AtomicU32};
+pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock};
+pub use shuttle::thread;
+pub use std::sync::atomic::Ordering;
+
+use std::cell::Cell;
+use std::panic::Location;
+
+/// A mistake that is made on purpose, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// What changes an atomic word in the file of this name reads it, lets others go on, and writes it.
+    Torn(&'static str),
+    /// All threads have the same token.
+    OneToken,
+    /// Commits in flight are not waited for: a word that is to be below a number always is not.
+    NobodyInFlight,
+}
+
+std::thread_local!(static MISTAKE: Cell<Option<Mistake>> = const { Cell::new(None) });
+
+/// Makes a mistake, or none, from now on in executions of this thread of the operating system, where all their threads run.
+pub fn make(mistake: Option<Mistake>) {
+    MISTAKE.set(mistake);
+}
+
+fn makes(mistake: Mistake) -> bool {
+    MISTAKE.get() == Some(mistake)
+}
+
+/// Whether a mistake is made in the file of the caller.
+#[track_caller]
+fn is_torn() -> bool {
+    match MISTAKE.get() {
+        Some(Mistake::Torn(file)) => Location::caller().file().ends_with(file),
+        _ => false,
+    }
+}
+
+/// The scheduler's, with a place for mistakes.
+#[derive(Debug, Default)]
+pub struct AtomicU64(shuttle::sync::atomic::AtomicU64);
+
+macro_rules! change {
+    ($($name:ident: $change:expr;)*) => {
+        $(
+            #[allow(missing_docs)]
+            #[track_caller]
+            pub fn $name(&self, by: u64, order: Ordering) -> u64 {
+                if is_torn() {
+                    let old = self.0.load(Ordering::SeqCst);
+                    let change: fn(u64, u64) -> u64 = $change;
+                    self.0.store(change(old, by), Ordering::SeqCst);
+                    return old;
+                }
+                self.0.$name(by, order)
+            }
+        )*
+    };
+}
+
+#[allow(missing_docs)]
+impl AtomicU64 {
+    pub const fn new(value: u64) -> Self {
+        AtomicU64(shuttle::sync::atomic::AtomicU64::new(value))
+    }
+
+    #[track_caller]
+    pub fn load(&self, order: Ordering) -> u64 {
+        if makes(Mistake::NobodyInFlight) && Location::caller().file().ends_with("in_flight.rs") {
+            return u64::MAX;
+        }
+        self.0.load(order)
+    }
+
+    pub fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+
+    #[track_caller]
+    pub fn compare_exchange(&self, old: u64, new: u64, done: Ordering, failed: Ordering) -> Result<u64, u64> {
+        if is_torn() {
+            let now = self.0.load(Ordering::SeqCst);
+            if now != old {
+                return Err(now);
+            }
+            self.0.store(new, Ordering::SeqCst);
+            return Ok(old);
+        }
+        self.0.compare_exchange(old, new, done, failed)
+    }
+
+    #[track_caller]
+    pub fn compare_exchange_weak(&self, old: u64, new: u64, done: Ordering, failed: Ordering) -> Result<u64, u64> {
+        self.compare_exchange(old, new, done, failed)
+    }
+
+    change! {
+        fetch_add: u64::wrapping_add;
+        fetch_sub: u64::wrapping_sub;
+        fetch_and: |a, b| a & b;
+        fetch_or: |a, b| a | b;
+        fetch_max: u64::max;
+        fetch_min: u64::min;
+        swap: |_, new| new;
+    }
+}
+
+/// A cell that is taken from and put into at once.
+#[derive(Debug, Default)]
+pub struct AtomicCell<T>(Mutex<T>);
+
+#[allow(missing_docs)]
+impl<T> AtomicCell<T> {
+    pub const fn new(value: T) -> Self {
+        AtomicCell(Mutex::new(value))
+    }
+
+    pub fn take(&self) -> T
+    where
+        T: Default,
+    {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    pub fn store(&self, value: T) {
+        *self.0.lock().unwrap() = value;
+    }
+}
+
+/// A cell that is written once. Who finds it being written waits in the scheduler: the standard library's would stop all threads.
+#[derive(Debug)]
+pub struct OnceLock<T> {
+    writing: Mutex<()>,
+    cell: std::sync::OnceLock<T>,
+}
+
+#[allow(missing_docs)]
+impl<T> OnceLock<T> {
+    pub const fn new() -> Self {
+        OnceLock { writing: Mutex::new(()), cell: std::sync::OnceLock::new() }
+    }
+
+    pub fn get(&self) -> Option<&T> {
+        self.cell.get()
+    }
+
+    pub fn set(&self, value: T) -> Result<(), T> {
+        let _writing = self.writing.lock().unwrap();
+        self.cell.set(value)
+    }
+
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if self.cell.get().is_none() {
+            let _writing = self.writing.lock().unwrap();
+            if self.cell.get().is_none() {
+                let value = make();
+                let _ = self.cell.set(value);
+            }
+        }
+        self.cell.get().expect("it was just written")
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A small number that names the calling thread: the scheduler's.
+pub fn thread_token() -> u64 {
+    if makes(Mistake::OneToken) { 0 } else { usize::from(shuttle::current::me()) as u64 }
+}
+
+/// A place where others may go on, between two calls of a medium.
+pub fn switch() {
+    std::thread_local!(static NOTHING: shuttle::sync::atomic::AtomicBool = const { shuttle::sync::atomic::AtomicBool::new(false) });
+    NOTHING.with(|nothing| nothing.load(Ordering::SeqCst));
+}
+
+/// Waiting for a condition that another thread is about to make true: the others go on.
+#[derive(Debug, Default)]
+pub struct Backoff;
+
+#[allow(missing_docs)]
+impl Backoff {
+    pub fn new() -> Self {
+        Backoff
+    }
+
+    pub fn wait(&mut self) {
+        thread::yield_now();
+    }
+}
+
+/// Nothing to prepare: there is one order of everything.
+pub fn prepare_fences() {}
+
+/// See [`prepare_fences`].
+pub fn light_fence() {}
+
+/// See [`prepare_fences`].
+pub fn heavy_fence() {}
