@@ -71,7 +71,11 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome { executions, distinct, recoveries, violations } = self;
-        write!(f, "{executions} executions, {distinct} of them distinct, {recoveries} recoveries, {} violations", violations.len())?;
+        write!(
+            f,
+            "{executions} executions, {distinct} of them distinct, {recoveries} recoveries, {} violations",
+            violations.len()
+        )?;
         violations.iter().try_for_each(|violation| write!(f, "\n{violation}"))
     }
 }
@@ -248,7 +252,8 @@ impl Judge {
         let all = history.allowed(wholly_as_seen(), &initial, u64::MAX - 1);
         let served = performance.served.as_ref().expect("nothing failed");
         if !all.iter().any(|state| **state == *served) {
-            return self.violate(None, "no order of what was done explains what was seen and what is served in the end");
+            return self
+                .violate(None, "no order of what was done explains what was seen and what is served in the end");
         }
         if !self.traces.insert(hash_of(&performance)) && self.only.is_none() {
             return;

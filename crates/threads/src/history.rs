@@ -212,7 +212,8 @@ impl Search<'_> {
             }
         }
         for (earlier, seen) in self.looks.iter().zip(seen.iter()) {
-            let same_block = (earlier.seen.file, earlier.seen.offset / 4096) == (look.seen.file, look.seen.offset / 4096);
+            let same_block =
+                (earlier.seen.file, earlier.seen.offset / 4096) == (look.seen.file, look.seen.offset / 4096);
             if same_block && earlier.end <= look.begin {
                 certain |= seen;
             }

@@ -144,117 +144,171 @@ pub fn all() -> Vec<Program> {
     let shared = Policy::Shared { interval: Duration::from_secs(3600) };
     let two_files = |offset| group(&[write(A, offset, 40), append(B, 20)]);
     vec![
-        program("same-files", vec![
-            vec![two_files(0), two_files(4080)],
-            vec![group(&[append(B, 30), write(A, 4000, 200)])],
-            vec![look(0, 48), look(4072, 24)],
-        ]),
-        program("own-files", vec![
-            vec![group(&[write(A, 0, 40)]), group(&[write(A, 16, 16)])],
-            vec![group(&[append(B, 20)]), group(&[append(B, 20)])],
-            vec![Checkpoint],
-        ]),
-        program("calls-on-one-block", vec![
-            vec![call(write(A, 100, 40)), call(write(A, 96, 64))],
-            vec![call(write(A, 120, 40)), call(write(A, 110, 8))],
-            vec![look(96, 80), look(96, 80)],
-        ]),
-        program("appends", vec![
-            vec![call(append(B, 30)), call(append(B, 30))],
-            vec![call(append(B, 50)), call(append(B, 7))],
-            vec![Checkpoint],
-        ]),
-        program("calls-and-groups", vec![
-            vec![call(write(A, 0, 24)), call(append(B, 24))],
-            vec![group(&[write(A, 8, 24), append(B, 10)]), call(write(A, 16, 8))],
-            vec![Checkpoint, look(0, 40)],
-        ]),
-        program("cuts", vec![
-            vec![call(cut(A, 100)), call(write(A, 4090, 20))],
-            vec![group(&[write(A, 4000, 200), cut(A, 4100)]), call(append(A, 9))],
-            vec![Checkpoint],
-        ]),
-        program("readers-and-checkpoints", vec![
-            vec![call(write(A, 0, 64)), call(write(A, 32, 64)), call(write(A, 0, 16))],
-            vec![Checkpoint, Checkpoint],
-            vec![look(0, 104), look(0, 104), look(0, 104)],
-        ]),
-        program("blocks-that-stay", vec![
-            vec![call(write(A, 0, 4096)), call(write(A, 8, 8))],
-            vec![call(write(A, 4096, 900)), call(write(A, 16, 8))],
-            vec![Checkpoint, Checkpoint],
-        ]),
+        program(
+            "same-files",
+            vec![
+                vec![two_files(0), two_files(4080)],
+                vec![group(&[append(B, 30), write(A, 4000, 200)])],
+                vec![look(0, 48), look(4072, 24)],
+            ],
+        ),
+        program(
+            "own-files",
+            vec![
+                vec![group(&[write(A, 0, 40)]), group(&[write(A, 16, 16)])],
+                vec![group(&[append(B, 20)]), group(&[append(B, 20)])],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "calls-on-one-block",
+            vec![
+                vec![call(write(A, 100, 40)), call(write(A, 96, 64))],
+                vec![call(write(A, 120, 40)), call(write(A, 110, 8))],
+                vec![look(96, 80), look(96, 80)],
+            ],
+        ),
+        program(
+            "appends",
+            vec![
+                vec![call(append(B, 30)), call(append(B, 30))],
+                vec![call(append(B, 50)), call(append(B, 7))],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "calls-and-groups",
+            vec![
+                vec![call(write(A, 0, 24)), call(append(B, 24))],
+                vec![group(&[write(A, 8, 24), append(B, 10)]), call(write(A, 16, 8))],
+                vec![Checkpoint, look(0, 40)],
+            ],
+        ),
+        program(
+            "cuts",
+            vec![
+                vec![call(cut(A, 100)), call(write(A, 4090, 20))],
+                vec![group(&[write(A, 4000, 200), cut(A, 4100)]), call(append(A, 9))],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "readers-and-checkpoints",
+            vec![
+                vec![call(write(A, 0, 64)), call(write(A, 32, 64)), call(write(A, 0, 16))],
+                vec![Checkpoint, Checkpoint],
+                vec![look(0, 104), look(0, 104), look(0, 104)],
+            ],
+        ),
+        program(
+            "blocks-that-stay",
+            vec![
+                vec![call(write(A, 0, 4096)), call(write(A, 8, 8))],
+                vec![call(write(A, 4096, 900)), call(write(A, 16, 8))],
+                vec![Checkpoint, Checkpoint],
+            ],
+        ),
         Program {
             segments: (3, 3),
             background: true,
-            ..program("full-log", vec![
-                vec![group(&[write(A, 0, 2900)]), group(&[write(A, 100, 2900)])],
-                vec![group(&[append(B, 2900)]), group(&[append(B, 2900)])],
-            ])
+            ..program(
+                "full-log",
+                vec![
+                    vec![group(&[write(A, 0, 2900)]), group(&[write(A, 100, 2900)])],
+                    vec![group(&[append(B, 2900)]), group(&[append(B, 2900)])],
+                ],
+            )
         },
         Program {
             segments: (3, 3),
-            ..program("full-log-alone", vec![
-                vec![group(&[write(A, 0, 2900)]), group(&[write(A, 100, 2900)])],
-                vec![group(&[append(B, 2900)]), call(append(B, 2900))],
-            ])
+            ..program(
+                "full-log-alone",
+                vec![
+                    vec![group(&[write(A, 0, 2900)]), group(&[write(A, 100, 2900)])],
+                    vec![group(&[append(B, 2900)]), call(append(B, 2900))],
+                ],
+            )
         },
         Program {
             background: true,
             segments: (4, 8),
             close: true,
-            ..program("background", vec![
-                vec![call(write(A, 0, 1900)), call(write(A, 40, 1900))],
-                vec![call(write(A, 20, 1900)), call(append(B, 1900))],
-                vec![look(0, 64), look(0, 64)],
-            ])
+            ..program(
+                "background",
+                vec![
+                    vec![call(write(A, 0, 1900)), call(write(A, 40, 1900))],
+                    vec![call(write(A, 20, 1900)), call(append(B, 1900))],
+                    vec![look(0, 64), look(0, 64)],
+                ],
+            )
         },
-        program("created", vec![
-            vec![group(&[Op::Create(C), append(C, 20), write(A, 0, 8)])],
-            vec![group(&[Op::Create(C), append(C, 30)]), group(&[Op::Create(D), append(D, 3)])],
-            vec![Checkpoint],
-        ]),
-        program("spills", vec![
-            vec![group(&[write(A, 0, 3000), append(B, 3000), write(A, 3000, 1500)])],
-            vec![call(write(A, 900, 3000)), call(append(B, 11))],
-            vec![Checkpoint],
-        ]),
-        program("aborted", vec![
-            vec![aborted(&[write(A, 0, 3000), append(B, 3000), write(A, 1000, 1500)]), call(write(A, 0, 8))],
-            vec![group(&[append(B, 20)]), aborted(&[write(A, 0, 80)])],
-            vec![Checkpoint, look(0, 16)],
-        ]),
+        program(
+            "created",
+            vec![
+                vec![group(&[Op::Create(C), append(C, 20), write(A, 0, 8)])],
+                vec![group(&[Op::Create(C), append(C, 30)]), group(&[Op::Create(D), append(D, 3)])],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "spills",
+            vec![
+                vec![group(&[write(A, 0, 3000), append(B, 3000), write(A, 3000, 1500)])],
+                vec![call(write(A, 900, 3000)), call(append(B, 11))],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "aborted",
+            vec![
+                vec![aborted(&[write(A, 0, 3000), append(B, 3000), write(A, 1000, 1500)]), call(write(A, 0, 8))],
+                vec![group(&[append(B, 20)]), aborted(&[write(A, 0, 80)])],
+                vec![Checkpoint, look(0, 16)],
+            ],
+        ),
         Program {
             before: vec![call(write(A, 0, 300)), call(append(B, 300)), Checkpoint, call(write(A, 100, 300))],
-            ..program("after-a-checkpoint", vec![
-                vec![call(write(A, 150, 20)), group(&[write(A, 0, 40), write(B, 0, 40)])],
-                vec![Checkpoint],
-                vec![call(write(B, 100, 40)), look(96, 80)],
-            ])
+            ..program(
+                "after-a-checkpoint",
+                vec![
+                    vec![call(write(A, 150, 20)), group(&[write(A, 0, 40), write(B, 0, 40)])],
+                    vec![Checkpoint],
+                    vec![call(write(B, 100, 40)), look(96, 80)],
+                ],
+            )
         },
         Program {
             policy: shared,
-            ..program("shared-group", vec![
-                vec![call(write(A, 0, 40)), Sync(A)],
-                vec![call(append(B, 40)), call(write(A, 4080, 40))],
-                vec![call(write(A, 20, 40)), Sync(B)],
-            ])
+            ..program(
+                "shared-group",
+                vec![
+                    vec![call(write(A, 0, 40)), Sync(A)],
+                    vec![call(append(B, 40)), call(write(A, 4080, 40))],
+                    vec![call(write(A, 20, 40)), Sync(B)],
+                ],
+            )
         },
         Program {
             policy: Policy::PerSync,
             close: true,
-            ..program("epochs", vec![
-                vec![call(write(A, 0, 40)), Sync(A), call(write(A, 8, 8))],
-                vec![call(append(B, 40)), call(write(A, 4080, 40)), Sync(B)],
-                vec![Checkpoint],
-            ])
+            ..program(
+                "epochs",
+                vec![
+                    vec![call(write(A, 0, 40)), Sync(A), call(write(A, 8, 8))],
+                    vec![call(append(B, 40)), call(write(A, 4080, 40)), Sync(B)],
+                    vec![Checkpoint],
+                ],
+            )
         },
-        program("four-threads", vec![
-            vec![call(write(A, 0, 24))],
-            vec![group(&[write(A, 8, 24), append(B, 8)])],
-            vec![call(append(B, 16))],
-            vec![Checkpoint],
-        ]),
+        program(
+            "four-threads",
+            vec![
+                vec![call(write(A, 0, 24))],
+                vec![group(&[write(A, 8, 24), append(B, 8)])],
+                vec![call(append(B, 16))],
+                vec![Checkpoint],
+            ],
+        ),
     ]
 }
 
