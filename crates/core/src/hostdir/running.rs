@@ -16,7 +16,7 @@ use super::table::{host_error, parent};
 use crate::error::{Error, Result};
 use crate::log::batch::{Gathered, Outcome, Request, record_bytes};
 use crate::log::lane::{AppendError, Lane};
-use crate::log::layout::EntryKind;
+use crate::log::layout::{EntryKind, LARGEST_FILE};
 use crate::site;
 use crate::sync::Ordering;
 
@@ -74,9 +74,6 @@ pub(crate) struct Running {
 }
 
 const MANY: usize = 8;
-
-/// A file has fewer blocks than can be told apart in 40 bits.
-const LARGEST_FILE: u64 = ((1 << 40) - 2) * crate::index::BLOCK;
 
 impl Running {
     pub(super) fn new(store: Arc<StoreInner>, sharing: Sharing) -> Self {
