@@ -4,9 +4,9 @@
 //! it. What they hold is not looked at; which version a reader finds is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
+use loom::sync::Arc;
 use loom::thread;
 
 use crate::index::{FileIndex, NO_VERSION, Slot, Version, VersionArena};
