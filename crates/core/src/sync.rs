@@ -1,7 +1,10 @@
-//! The only door to threads, locks and atomics, so that schedulers for tests can take their place.
+//! The only door to threads, locks and atomics, so that schedulers for tests can take their place: `wholly-threads` and `wholly-orders`
+//! compile the same sources with a module of their own in the place of this one. Nothing here may be used in a `const` but `new`, nor
+//! there in the index: not all of theirs are made before the program runs.
 
+pub use crossbeam_utils::atomic::AtomicCell;
 pub use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-pub use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
+pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 pub use std::thread;
 
 use std::cell::Cell;

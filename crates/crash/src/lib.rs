@@ -22,4 +22,4 @@ pub use replay::{BadName, Crash, Replay, replay};
 pub use run::{Allowed, Operation, Run, run};
 pub use seen::Seen;
 pub use setting::{ALL as SETTINGS, Setting};
-pub use workload::{NAMES, Op, State, Step, Workload};
+pub use workload::{NAMES, Op, Promise, State, Step, Workload, data};

@@ -1,6 +1,6 @@
 //! One regular file of the store: its home, its index, who uses it, and how its committed bytes are read.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use wholly_media::{HostFile, Region};
 
@@ -10,7 +10,7 @@ use super::implicit::Epoch;
 use super::published::Published;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, FileIndex, NO_VERSION, Version, pieces};
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering};
 
 /// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of implicit calls.
 const OWNED: u64 = 1 << 63;

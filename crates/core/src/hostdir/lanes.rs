@@ -1,7 +1,6 @@
 //! Where running groups sit: each has a seat, with a lane to append to and lists that keep their memory from group to group.
 
 use crossbeam_utils::CachePadded;
-use crossbeam_utils::atomic::AtomicCell;
 
 use super::overlay::Overlay;
 use super::published::{Published, Stock};
@@ -9,7 +8,7 @@ use super::running::Joined;
 use crate::log::batch::Gathered;
 use crate::log::lane::Lane;
 use crate::log::{Log, OWN_SLOTS};
-use crate::sync::{AtomicU32, Mutex, Ordering, thread_token};
+use crate::sync::{AtomicCell, AtomicU32, Mutex, Ordering, thread_token};
 
 /// Seats whose lane a group may append to while it runs. Groups beyond are gathered in memory, so that the number of segments that
 /// running groups hold is bounded.

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::index::BLOCK;
 use crate::log::batch::{Gathered, Outcome, Request, record_bytes};
 use crate::log::lane::{AppendError, Lane};
-use crate::log::layout::EntryKind;
+use crate::log::layout::{EntryKind, LARGEST_FILE};
 use crate::site;
 use crate::sync::{Backoff, Ordering};
 
@@ -100,9 +100,6 @@ pub(crate) struct Running {
 }
 
 const MANY: usize = 8;
-
-/// A file has fewer blocks than can be told apart in 40 bits.
-const LARGEST_FILE: u64 = ((1 << 40) - 2) * BLOCK;
 
 impl Running {
     /// A group that has begun.

@@ -3,10 +3,8 @@
 //! Blocks below 64 stand in the tree of depth 0, blocks below 64² in that of depth 1, and so on: the number itself tells the depth, no
 //! unused upper level is walked, and a growing file only adds a tree. Nodes are set once and live as long as the index.
 
-use std::sync::OnceLock;
-
 use super::slot::Slot;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, OnceLock, Ordering};
 
 const BITS: u32 = 6;
 const FANOUT: usize = 1 << BITS;
@@ -22,10 +20,10 @@ impl Node {
     fn new(depth: usize, memory: &AtomicU64) -> Self {
         if depth == 0 {
             memory.fetch_add(size_of::<[Slot; FANOUT]>() as u64, Ordering::Relaxed);
-            Node::Leaf(Box::new([const { Slot::new() }; FANOUT]))
+            Node::Leaf(Box::new(std::array::from_fn(|_| Slot::new())))
         } else {
             memory.fetch_add(size_of::<[OnceLock<Node>; FANOUT]>() as u64, Ordering::Relaxed);
-            Node::Inner(Box::new([const { OnceLock::new() }; FANOUT]))
+            Node::Inner(Box::new(std::array::from_fn(|_| OnceLock::new())))
         }
     }
 }

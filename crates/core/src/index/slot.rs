@@ -41,7 +41,7 @@ pub struct Claim<'a> {
 
 impl Slot {
     /// A block without versions.
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Slot { newest: AtomicU32::new(NO_VERSION), state: AtomicU32::new(0) }
     }
 
@@ -197,7 +197,7 @@ impl Claim<'_> {
         arena.set(number, Version { next: newest, ..version });
         if self.try_exclude_readers() {
             unlink_covered(arena, number, version, freed);
-            self.slot.newest.store(number, Ordering::Release);
+            self.slot.newest.store(number, Ordering::Relaxed);
             self.slot.state.store(CLAIM, Ordering::Release);
         } else {
             self.slot.newest.store(number, Ordering::Release);
@@ -254,7 +254,7 @@ impl Claim<'_> {
     /// Changes the list while no reader looks: `change` gets the newest version and returns the new one.
     pub fn change(&self, change: impl FnOnce(u32) -> u32) {
         self.exclude_readers();
-        self.slot.newest.store(change(self.newest()), Ordering::Release);
+        self.slot.newest.store(change(self.newest()), Ordering::Relaxed);
         self.slot.state.store(CLAIM, Ordering::Release);
     }
 }

@@ -1,8 +1,6 @@
 //! Versions, kept in an arena and named by 32-bit numbers: 24 bytes each.
 
-use std::sync::OnceLock;
-
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 
 /// The end of a list.
 pub const NO_VERSION: u32 = 0;
@@ -56,7 +54,7 @@ struct Cell {
 
 /// Where all versions of a store live.
 pub struct VersionArena {
-    chunks: [OnceLock<Box<[Cell]>>; CHUNKS],
+    chunks: Box<[OnceLock<Box<[Cell]>>]>,
     free: Mutex<Free>,
 }
 
@@ -85,7 +83,7 @@ impl VersionArena {
     /// An empty arena.
     pub fn new() -> Self {
         VersionArena {
-            chunks: [const { OnceLock::new() }; CHUNKS],
+            chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
             free: Mutex::new(Free { list: Vec::new(), fresh: NO_VERSION + 1 }),
         }
     }

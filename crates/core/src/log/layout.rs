@@ -6,6 +6,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::INCARNATION_SHIFT;
 use super::checksum::{checksum, record_seed};
 
 /// Everything in the log is a whole number of lines.
@@ -20,6 +21,9 @@ pub const SEGMENTS_START: u64 = 2 * SUPERBLOCK_SLOT;
 pub const MIN_SEGMENT: u64 = 4096;
 /// The largest segment: a line's number in it fits in 16 bits.
 pub const MAX_SEGMENT: u64 = 2 << 20;
+
+/// Bytes of the largest file: its blocks of 4 KiB can be told apart in 40 bits.
+pub const LARGEST_FILE: u64 = ((1 << 40) - 2) * 4096;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"WHOLLYSB";
 const SEGMENT_MAGIC: [u8; 4] = *b"WSEG";
@@ -136,11 +140,15 @@ impl Superblock {
         }
         let block = u64::from(raw.block.get());
         let segment = raw.segment_bytes.get();
+        // A tail of a life to come would make its groups pass for ones that are home.
+        let in_this_life = |sequence: &U64| sequence.get() >> INCARNATION_SHIFT <= raw.incarnation.get();
         let sound = segment.is_power_of_two()
             && (MIN_SEGMENT..=MAX_SEGMENT).contains(&segment)
             && block.is_power_of_two()
             && (LINE..=SUPERBLOCK_SLOT).contains(&block)
-            && block * 2 <= segment;
+            && block * 2 <= segment
+            && in_this_life(&raw.tail)
+            && in_this_life(&raw.checkpointing);
         if !sound {
             return Err(SuperblockFault::Geometry);
         }
@@ -425,8 +433,13 @@ impl Entry {
         };
         let (length, line) = (raw.length.get(), raw.line.get());
         let end_line = u64::from(line) + u64::from(length).div_ceil(LINE);
-        let payload_fits = length == 0 || (line >= 1 && end_line <= u64::from(head.lines) - head.tail_lines());
-        let offset_fits = raw.offset.get().checked_add(u64::from(length)).is_some_and(|end| end <= i64::MAX as u64);
+        let payload_fits = match length {
+            0 => line == 0,
+            _ => line >= 1 && end_line <= u64::from(head.lines) - head.tail_lines(),
+        };
+        // Of a commit record's parts it is the id of their group.
+        let most = if kind == EntryKind::Parts { i64::MAX as u64 } else { LARGEST_FILE };
+        let offset_fits = raw.offset.get().checked_add(u64::from(length)).is_some_and(|end| end <= most);
         (payload_fits && offset_fits && raw.reserved == 0).then(|| Entry {
             payload_checksum: raw.payload_checksum.get(),
             offset: raw.offset.get(),

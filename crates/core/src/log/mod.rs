@@ -60,7 +60,7 @@ pub mod verify;
 pub use in_flight::{InFlight, OWN_SLOTS};
 pub use segment::{Segment, SegmentState};
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
@@ -69,7 +69,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Error, Result};
 use crate::site;
-use crate::sync::{AtomicU64, Backoff, Mutex, Ordering, heavy_fence};
+use crate::sync::{AtomicU64, Backoff, Mutex, OnceLock, Ordering, heavy_fence};
 use layout::{LINE, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
 use segment::SegmentTable;
 

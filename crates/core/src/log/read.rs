@@ -191,7 +191,7 @@ const _: () = assert!(size_of::<Place>() == 32 && size_of::<Entry>() == 32);
 
 /// The records of one segment, in order, in two lists: none has memory of its own.
 #[derive(Default)]
-pub(super) struct Records {
+pub struct Records {
     seed: u64,
     start: u64,
     places: Vec<Place>,

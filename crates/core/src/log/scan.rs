@@ -15,14 +15,14 @@ use super::lane::rewrite;
 use super::layout::{
     HEAD, Head, LINE, RawHead, RawSegmentHeader, RawSuperblock, SEGMENTS_START, SegmentHeader, Superblock,
 };
-use super::read::{Records, starts_batch};
+use super::read::starts_batch;
 use super::replay::{End, replay};
 use super::verify::holds;
 use super::{Geometry, Log, first_of, read_superblock, segments_in, volume_seed, write_superblock};
 use crate::error::{Error, Result};
 use crate::site;
 
-pub use super::read::{Record, RecordView, SegmentReader, record_at};
+pub use super::read::{Record, RecordView, Records, SegmentReader, record_at};
 pub use super::replay::{CommittedGroup, Replay};
 
 /// What recovery found and did, for reports.

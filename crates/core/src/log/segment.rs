@@ -1,9 +1,7 @@
 //! The table of segments: which are free, which are open, and from when on a used one can be freed.
 
-use std::sync::OnceLock;
-
 use crate::error::Result;
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering};
 
 /// Chunk `k` holds `FIRST_CHUNK << k` segments, so that a small log costs little and a large one few chunks.
 const FIRST_CHUNK: u32 = 16;

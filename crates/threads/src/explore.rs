@@ -1,0 +1,346 @@
+//! Trying a program in many schedules, and crashes after each.
+//!
+//! An execution is known by its program, its world, the scheduler with its seed, and its number with that seed:
+//! `own-files:pmem:pct3-17:4`. A crash of it has the choice behind: `own-files:pmem:pct3-17:4:p120:none`.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+use wholly_crash::{Allowed, Extent, Promise, Setting, live};
+use wholly_media::sim::{Choice, Explorer, Image, Pick};
+
+use crate::perform::{Performance, perform};
+use crate::program::{self, Program};
+use crate::sync::{Mistake, make};
+
+/// Executions in a row with one seed. (A PCT scheduler learns from one how long the next will be.)
+const ROW: u64 = 40;
+
+/// Points of an execution at which crashes are tried, besides those after each return.
+const POINTS: u64 = 10;
+
+/// Switches of an execution after which it hangs.
+const MOST_STEPS: usize = 400_000;
+
+/// Who decides which thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chooser {
+    /// Any thread at any time.
+    Random,
+    /// The one of the highest priority; priorities change at so many times less one.
+    Pct(usize),
+}
+
+/// How much is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Rows of executions of each program in each world with each scheduler.
+    pub rows: u64,
+    /// Mistakes are made in all of them.
+    pub mistake: Option<Mistake>,
+    /// States that a crash may leave of each point, drawn, besides none and all of what is pending.
+    pub samples: u64,
+}
+
+/// What was tried.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Executions.
+    pub executions: u64,
+    /// Executions that stored other bytes, or in another order, than all before of the same program and world.
+    pub distinct: u64,
+    /// Recoveries of states that differ.
+    pub recoveries: u64,
+    /// What is wrong.
+    pub violations: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds another outcome.
+    pub fn merge(&mut self, other: Outcome) {
+        self.executions += other.executions;
+        self.distinct += other.distinct;
+        self.recoveries += other.recoveries;
+        self.violations.extend(other.violations);
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outcome { executions, distinct, recoveries, violations } = self;
+        write!(
+            f,
+            "{executions} executions, {distinct} of them distinct, {recoveries} recoveries, {} violations",
+            violations.len()
+        )?;
+        violations.iter().try_for_each(|violation| write!(f, "\n{violation}"))
+    }
+}
+
+/// Tries `program` in the world `setting` with each of `choosers`; gives up at the first violation.
+pub fn explore(program: &Program, setting: &str, choosers: &[Chooser], limits: &Limits) -> Outcome {
+    let mut judge = Judge::new(program, setting, limits);
+    for chooser in choosers {
+        for seed in 0..limits.rows {
+            judge = judge.row(*chooser, seed, ROW, None);
+            if !judge.outcome.violations.is_empty() {
+                return judge.outcome;
+            }
+        }
+    }
+    judge.outcome
+}
+
+/// Does an execution again, by its name, and judges the crash that the name tells, or many. Says what it finds.
+///
+/// # Errors
+/// Where the name has no meaning.
+pub fn replay(name: &str, mistake: Option<Mistake>) -> Result<Outcome, String> {
+    let bad = || format!("{name}: expected an execution such as own-files:pmem:pct3-17:4");
+    let mut parts = name.splitn(5, ':');
+    let mut part = || parts.next().ok_or_else(bad);
+    let program = program::find(part()?).ok_or_else(bad)?;
+    let setting = part()?;
+    Setting::find(setting).ok_or_else(bad)?;
+    let (chooser, seed) = part()?.split_once('-').ok_or_else(bad)?;
+    let chooser = match chooser.strip_prefix("pct") {
+        Some(depth) => Chooser::Pct(depth.parse().map_err(|_| bad())?),
+        None => Chooser::Random,
+    };
+    let seed = seed.parse().map_err(|_| bad())?;
+    let number: u64 = part()?.parse().map_err(|_| bad())?;
+    let choice: Option<Choice> = parts.next().map(|choice| choice.parse().map_err(|_| bad())).transpose()?;
+    let judge = Judge::new(&program, setting, &Limits { rows: 1, mistake, samples: 50 });
+    Ok(judge.row(chooser, seed, number + 1, Some((number, choice))).outcome)
+}
+
+impl fmt::Display for Chooser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Chooser::Random => write!(f, "random"),
+            Chooser::Pct(depth) => write!(f, "pct{depth}"),
+        }
+    }
+}
+
+/// The scheduler of a row, between whose executions the last one is judged.
+struct Row {
+    scheduler: Box<dyn Scheduler + Send>,
+    shared: Arc<Mutex<Judge>>,
+    left: u64,
+}
+
+impl Scheduler for Row {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        let mut judge = lock(&self.shared);
+        judge.judge_last();
+        if self.left == 0 || !judge.outcome.violations.is_empty() {
+            // It says that it failed where it is not asked to the end.
+            while self.scheduler.new_execution().is_some() {}
+            return None;
+        }
+        self.left -= 1;
+        judge.number = judge.number.map_or(Some(0), |number| Some(number + 1));
+        self.scheduler.new_execution()
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
+        self.scheduler.next_task(runnable, current, is_yielding)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.scheduler.next_u64()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Judge {
+    program: Program,
+    setting: Setting,
+    limits: Limits,
+    outcome: Outcome,
+    traces: HashSet<u64>,
+    states: HashSet<u64>,
+    /// The scheduler and seed of the row, for names.
+    row: String,
+    /// The number of the execution in the row.
+    number: Option<u64>,
+    /// What it came to; none while it runs, or after it has panicked.
+    last: Option<Performance>,
+    /// The only execution, and the only crash, that is asked for.
+    only: Option<(u64, Option<Choice>)>,
+}
+
+impl Judge {
+    fn new(program: &Program, setting: &str, limits: &Limits) -> Self {
+        Judge {
+            program: program.clone(),
+            setting: Setting::named(setting),
+            limits: *limits,
+            outcome: Outcome::default(),
+            traces: HashSet::new(),
+            states: HashSet::new(),
+            row: String::new(),
+            number: None,
+            last: None,
+            only: None,
+        }
+    }
+
+    /// Runs the first `executions` of a row.
+    fn row(mut self, chooser: Chooser, seed: u64, executions: u64, only: Option<(u64, Option<Choice>)>) -> Self {
+        let iterations = executions as usize;
+        let scheduler: Box<dyn Scheduler + Send> = match chooser {
+            Chooser::Random => Box::new(RandomScheduler::new_from_seed(seed, iterations)),
+            Chooser::Pct(depth) => Box::new(PctScheduler::new_from_seed(seed, depth, iterations)),
+        };
+        (self.row, self.number, self.only) = (format!("{chooser}-{seed}"), None, only);
+        let (program, setting, mistake) = (self.program.clone(), self.setting.clone(), self.limits.mistake);
+        let shared = Arc::new(Mutex::new(self));
+        let row = Row { scheduler, shared: shared.clone(), left: executions };
+        let mut config = Config::new();
+        config.stack_size = 1 << 20;
+        config.failure_persistence = FailurePersistence::None;
+        config.max_steps = MaxSteps::FailAfter(MOST_STEPS);
+        config.silence_warnings = true;
+        make(mistake);
+        let performer = shared.clone();
+        let run = std::panic::AssertUnwindSafe(|| {
+            Runner::new(row, config).run(move || {
+                let performance = perform(&program, &setting);
+                lock(&performer).last = Some(performance);
+            })
+        });
+        let panicked = std::panic::catch_unwind(run).err();
+        make(None);
+        let mut judge = lock(&shared);
+        if let Some(panic) = panicked {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+            judge.violate(None, &format!("panic: {}", text.unwrap_or_default()));
+        }
+        let empty = Judge::new(&judge.program, &judge.setting.name, &judge.limits);
+        std::mem::replace(&mut judge, empty)
+    }
+
+    fn violate(&mut self, choice: Option<&Choice>, what: &str) {
+        let choice = choice.map_or(String::new(), |choice| format!(":{choice}"));
+        let (program, setting, row) = (self.program.name, &self.setting.name, &self.row);
+        let number = self.number.unwrap_or_default();
+        self.outcome.violations.push(format!(
+            "{what}\n    WHOLLY_SCHEDULE='{program}:{setting}:{row}:{number}{choice}' cargo test -p wholly-threads --test schedules replay -- --nocapture"
+        ));
+    }
+
+    fn judge_last(&mut self) {
+        let Some(performance) = self.last.take() else { return };
+        if self.only.as_ref().is_some_and(|(number, _)| Some(*number) != self.number) {
+            return;
+        }
+        self.outcome.executions += 1;
+        if let Some(failure) = &performance.failure {
+            return self.violate(None, failure);
+        }
+        let Performance { history, .. } = &performance;
+        let initial = self.program.workload().initial();
+        let all = history.allowed(wholly_as_seen(), &initial, u64::MAX - 1);
+        let served = performance.served.as_ref().expect("nothing failed");
+        if !all.iter().any(|state| **state == *served) {
+            return self
+                .violate(None, "no order of what was done explains what was seen and what is served in the end");
+        }
+        if !self.traces.insert(hash_of(&performance)) && self.only.is_none() {
+            return;
+        }
+        self.outcome.distinct += 1;
+        self.crash(&performance, &initial);
+    }
+
+    fn crash(&mut self, performance: &Performance, initial: &wholly_crash::State) {
+        let (trace, history) = (&performance.trace, &performance.history);
+        let workload = self.program.workload();
+        let last = trace.events.len() as u64;
+        let times = history.times();
+        let random = |n: u64| performance.made + mix(hash_of(performance) ^ n) % (last + 1 - performance.made);
+        let mut points: Vec<u64> = times.iter().copied().chain((0..POINTS).map(random)).collect();
+        if let Some((_, Some(choice))) = &self.only {
+            points = vec![choice.point];
+        }
+        points.sort_unstable();
+        points.dedup();
+        let mut explorer = Explorer::new(trace);
+        let mut allowed: Option<(usize, Allowed, u64)> = None;
+        for point in points {
+            explorer.seek(point);
+            let epoch = times.partition_point(|time| *time <= point);
+            if allowed.as_ref().is_none_or(|(of, ..)| *of != epoch) {
+                let states = history.allowed(self.program.policy, initial, point);
+                assert!(!states.is_empty(), "the state in the end was explained, so this one is");
+                let states: Vec<_> = states.iter().map(|state| Promise::new((**state).clone())).collect();
+                let key = states.iter().fold(0, |key, state| mix(key ^ state.hash()));
+                allowed = Some((epoch, Allowed { states, unmade: false }, key));
+            }
+            let (_, allowed, key) = allowed.as_ref().expect("it was just made");
+            let at = explorer.point();
+            let seeds = (0..self.limits.samples).map(|n| Pick::Seed(mix(point ^ key), n));
+            let picks = [Pick::None, Pick::All, Pick::Kill].into_iter().chain(seeds);
+            let picks: Vec<Choice> = match &self.only {
+                Some((_, Some(choice))) => vec![choice.clone()],
+                _ => picks.map(|pick| Choice { point, pick }).collect(),
+            };
+            for choice in picks {
+                if at.units() == 0 && matches!(choice.pick, Pick::Seed(..) | Pick::All) && self.only.is_none() {
+                    continue;
+                }
+                let image = match choice.pick {
+                    Pick::Kill => explorer.kill_image(),
+                    _ => at.image_of(&choice),
+                };
+                if let Err(what) = self.recover(&workload, &image, allowed, *key) {
+                    return self.violate(Some(&choice), &what);
+                }
+            }
+        }
+    }
+
+    fn recover(
+        &mut self,
+        workload: &wholly_crash::Workload,
+        image: &Image,
+        allowed: &Allowed,
+        key: u64,
+    ) -> Result<(), String> {
+        let hash = mix(image.hash() ^ key);
+        if !self.states.insert(hash) && self.only.is_none() {
+            return Ok(());
+        }
+        self.outcome.recoveries += 1;
+        let extent = Extent { twice: hash.is_multiple_of(8), go_on: hash.is_multiple_of(5) };
+        live(workload, &self.setting, image, allowed, extent).map(drop)
+    }
+}
+
+/// All that is visible counts, whether or not it survives yet.
+fn wholly_as_seen() -> crate::Policy {
+    crate::Policy::PerOp
+}
+
+/// What was stored, by whom and in which order.
+fn hash_of(performance: &Performance) -> u64 {
+    let events = performance.trace.events.iter();
+    events.fold(0, |hash, event| mix(hash ^ hash_bytes(format!("{} {:?}", event.thread, event.kind).as_bytes())))
+}
+
+fn hash_bytes(bytes: &[u8]) -> u64 {
+    twox_hash::XxHash3_64::oneshot(bytes)
+}
+
+fn mix(number: u64) -> u64 {
+    hash_bytes(&number.to_le_bytes())
+}

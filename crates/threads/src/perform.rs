@@ -1,0 +1,315 @@
+//! Performing a program: its threads run in the scheduler, in a recording world.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use wholly_crash::{NAMES, Op, Setting, State};
+use wholly_media::sim::{Mark, SimConfig, Trace, World};
+
+use crate::history::{History, Look, Operation, Seen, Synced};
+use crate::program::{Act, Program};
+use crate::sync::thread;
+use crate::{Error, File, Store};
+
+/// What identifies the store of every program.
+const VOLUME_ID: [u8; 16] = *b"wholly threads..";
+
+/// Bytes that a group looks at where it is going to write.
+const OWN: usize = 16;
+
+/// What happened.
+pub struct Performance {
+    /// What reached the media.
+    pub trace: Trace,
+    /// Who did what.
+    pub history: History,
+    /// The trace's time from which on there is a store.
+    pub made: u64,
+    /// What the store served in the end; none if it did not come so far.
+    pub served: Option<State>,
+    /// What went wrong on the way.
+    pub failure: Option<String>,
+}
+
+/// What all threads of a performance share.
+struct Stage {
+    program: Program,
+    world: Arc<World>,
+    /// Never held where others may go on.
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    history: History,
+    marks: u64,
+    failure: Option<String>,
+}
+
+/// A thread of the program, with its open files.
+struct Actor {
+    stage: Arc<Stage>,
+    store: Store,
+    files: BTreeMap<usize, File>,
+    /// The number of its next write: no other thread has the same.
+    write: u64,
+}
+
+/// What an act came to.
+type Done = Result<(), String>;
+
+/// Who stores, for the world: the thread of the scheduler. Others may go on before the store.
+fn storing_thread() -> u64 {
+    crate::sync::switch();
+    usize::from(shuttle::current::me()) as u64
+}
+
+/// Performs `program`. To be called in an execution of the scheduler.
+pub fn perform(program: &Program, setting: &Setting) -> Performance {
+    let initial = program.workload().initial();
+    let world = World::new(SimConfig { thread: storing_thread, ..(*setting.sim).clone() });
+    world.add_dir("dir");
+    for (name, content) in NAMES.iter().zip(&initial.0) {
+        if let Some(content) = content {
+            world.add_file(name, content);
+        }
+    }
+    let stage = Arc::new(Stage { program: program.clone(), world, notes: Mutex::default() });
+    let (made, served) = match stage.perform(setting) {
+        Ok((made, served)) => (made, Some(served)),
+        Err(failure) => {
+            stage.fail(failure);
+            (u64::MAX, None)
+        }
+    };
+    let mut notes = stage.notes();
+    Performance {
+        trace: stage.world.trace(),
+        history: std::mem::take(&mut notes.history),
+        made,
+        served,
+        failure: notes.failure.take(),
+    }
+}
+
+impl Stage {
+    fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first failure counts.
+    fn fail(&self, failure: String) {
+        self.notes().failure.get_or_insert(failure);
+    }
+
+    fn perform(self: &Arc<Self>, setting: &Setting) -> Result<(u64, State), String> {
+        let options = self.program.options(setting.segment_bytes());
+        let failed = |what: &'static str| move |error: Error| format!("{what}: {error}");
+        Store::format_on(&*self.world.log(), &*self.world.host(), &options, VOLUME_ID).map_err(failed("format"))?;
+        let store = Store::open_on(self.world.log(), self.world.host(), options, None).map_err(failed("open"))?;
+        let made = self.world.now();
+        let mut files = BTreeMap::new();
+        for (number, content) in self.program.workload().initial().0.iter().enumerate() {
+            if content.is_some() {
+                files.insert(number, store.open_file(NAMES[number]).map_err(failed("open a file"))?);
+            }
+        }
+        let mut actors = (0..=self.program.threads.len() as u64).map(|n| Actor {
+            stage: self.clone(),
+            store: store.clone(),
+            files: files.clone(),
+            write: n * 100,
+        });
+        let mut first = actors.next().expect("one more than there are threads");
+        first.act_all(&self.program.before);
+        drop(first);
+        let actors: Vec<Actor> = actors.collect();
+        drop(files);
+        let threads: Vec<_> = actors
+            .into_iter()
+            .zip(self.program.threads.clone())
+            .map(|(mut actor, acts)| thread::spawn(move || actor.act_all(&acts)))
+            .collect();
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked".to_string())?;
+        }
+        let served = self.served(&store)?;
+        if self.program.close {
+            store.close().map_err(failed("close"))?;
+        }
+        Ok((made, served))
+    }
+
+    fn served(&self, store: &Store) -> Result<State, String> {
+        let mut state = Vec::new();
+        for name in &NAMES[..self.program.workload().files()] {
+            state.push(match store.open_file(name) {
+                Err(Error::NotFound(_)) => None,
+                Err(error) => return Err(format!("opening {name} in the end: {error}")),
+                Ok(file) => {
+                    let mut content = vec![0; file.len() as usize];
+                    file.read_at(0, &mut content).map_err(|error| format!("reading {name} in the end: {error}"))?;
+                    Some(Arc::from(content))
+                }
+            });
+        }
+        Ok(State(state))
+    }
+
+    /// Marks the begin of something in the trace. Returns its number and time.
+    fn begin(&self, label: String) -> (u64, u64) {
+        let op = {
+            let mut notes = self.notes();
+            notes.marks += 1;
+            notes.marks
+        };
+        self.world.mark(Mark::Begin { op, label });
+        (op, self.world.now())
+    }
+
+    fn end(&self, op: u64) -> u64 {
+        self.world.mark(Mark::Return { op });
+        self.world.now()
+    }
+
+    /// Notes an operation that begins. It counts as not returned until [`returned`](Self::returned).
+    fn note(&self, label: &str, changes: Vec<(Op, Vec<u8>)>, own: Vec<Seen>) -> (u64, usize) {
+        let (op, begin) = self.begin(label.into());
+        let operations = &mut self.notes().history.operations;
+        operations.push(Operation { label: label.into(), begin, end: u64::MAX, changes, own, offset: None });
+        (op, operations.len() - 1)
+    }
+
+    fn returned(&self, (op, at): (u64, usize), offset: Option<u64>) {
+        let end = self.end(op);
+        let operation = &mut self.notes().history.operations[at];
+        (operation.end, operation.offset) = (end, offset);
+    }
+
+    /// It was refused, and did nothing. Its place stays, because others are known by theirs.
+    fn refused(&self, (op, at): (u64, usize)) {
+        self.end(op);
+        let operation = &mut self.notes().history.operations[at];
+        (operation.begin, operation.changes) = (u64::MAX, Vec::new());
+    }
+}
+
+/// Whether somebody else was in the way, as may be.
+fn is_in_the_way(error: &Error) -> bool {
+    matches!(error, Error::Busy(..) | Error::Exists(_))
+}
+
+impl Actor {
+    fn act_all(&mut self, acts: &[Act]) {
+        for act in acts {
+            if let Err(failure) = self.act(act) {
+                return self.stage.fail(format!("{act:?}: {failure}"));
+            }
+        }
+    }
+
+    fn bytes(&mut self, op: &Op) -> Vec<u8> {
+        match op {
+            Op::Write { length, .. } | Op::Append { length, .. } => {
+                self.write += 1;
+                wholly_crash::data(self.write, *length)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn act(&mut self, act: &Act) -> Done {
+        match act {
+            Act::Group { ops, commit } => match self.group(ops, *commit) {
+                Err(error) if is_in_the_way(&error) => Ok(()),
+                done => done.map_err(|error| error.to_string()),
+            },
+            Act::Call(op) => self.call(op).map_err(|error| error.to_string()),
+            Act::Look { file, offset, length } => {
+                let stage = self.stage.clone();
+                let mut bytes = vec![0; *length];
+                let (op, begin) = stage.begin("look".into());
+                let read = self.files[file].read_at(*offset, &mut bytes).map_err(|error| error.to_string())?;
+                bytes.truncate(read);
+                let end = stage.end(op);
+                let seen = Seen { file: *file, offset: *offset, bytes };
+                stage.notes().history.looks.push(Look { begin, end, seen });
+                Ok(())
+            }
+            Act::Sync(file) => {
+                let stage = self.stage.clone();
+                let (op, begin) = stage.begin("sync".into());
+                self.files[file].sync().map_err(|error| error.to_string())?;
+                let end = stage.end(op);
+                stage.notes().history.syncs.push(Synced { begin, end, file: *file });
+                Ok(())
+            }
+            Act::Checkpoint => {
+                let (op, _) = self.stage.begin("checkpoint".into());
+                self.store.checkpoint().map_err(|error| error.to_string())?;
+                self.stage.end(op);
+                Ok(())
+            }
+        }
+    }
+
+    fn group(&mut self, ops: &[Op], commit: bool) -> crate::Result<()> {
+        let mut group = self.store.begin();
+        let mut own = Vec::new();
+        let mut changes = Vec::new();
+        let mut made = BTreeMap::new();
+        for op in ops {
+            let bytes = self.bytes(op);
+            if let Op::Create(file) = op {
+                made.insert(*file, group.create(NAMES[*file], 0o644)?);
+                changes.push((op.clone(), bytes));
+                continue;
+            }
+            let file = made.get(&op.file()).unwrap_or_else(|| &self.files[&op.file()]).clone();
+            let first = !changes.iter().any(|(done, _): &(Op, _)| done.file() == op.file());
+            match op {
+                Op::Create(_) => {}
+                Op::Write { file: number, offset, .. } => {
+                    if first {
+                        group.add(&file)?;
+                        let mut bytes = vec![0; OWN];
+                        let read = group.read_at(&file, *offset, &mut bytes)?;
+                        bytes.truncate(read);
+                        own.push(Seen { file: *number, offset: *offset, bytes });
+                    }
+                    group.write_at(&file, *offset, &bytes)?;
+                }
+                Op::Append { .. } => drop(group.append(&file, &bytes)?),
+                Op::SetLen { length, .. } => group.set_len(&file, *length)?,
+            }
+            changes.push((op.clone(), bytes));
+        }
+        if !commit {
+            group.abort();
+            return Ok(());
+        }
+        let noted = self.stage.note("commit", changes, own);
+        group.commit()?;
+        self.stage.returned(noted, None);
+        self.files.append(&mut made);
+        Ok(())
+    }
+
+    fn call(&mut self, op: &Op) -> crate::Result<()> {
+        let bytes = self.bytes(op);
+        let noted = self.stage.note("call", vec![(op.clone(), bytes.clone())], Vec::new());
+        let file = &self.files[&op.file()];
+        let done = match op {
+            Op::Create(_) => Ok(None),
+            Op::Write { offset, .. } => file.write_at(*offset, &bytes).map(|()| None),
+            Op::Append { .. } => file.append(&bytes).map(Some),
+            Op::SetLen { length, .. } => file.set_len(*length).map(|()| None),
+        };
+        match done {
+            Ok(offset) => self.stage.returned(noted, offset),
+            Err(error) if is_in_the_way(&error) => self.stage.refused(noted),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

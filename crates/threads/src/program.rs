@@ -1,0 +1,324 @@
+//! What threads do to a store: small programs, written as data.
+
+use std::time::Duration;
+
+use wholly_crash::{NAMES, Op, Step, Workload};
+
+use crate::{Options, Policy};
+
+/// One thing that a thread does.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// An explicit group: it takes its files, looks at what it is going to overwrite, and ends. Where it meets another group it gives up.
+    Group {
+        /// What it changes.
+        ops: Vec<Op>,
+        /// Whether it commits.
+        commit: bool,
+    },
+    /// A call outside of groups.
+    Call(Op),
+    /// A read of bytes of one block.
+    Look {
+        /// Of which file.
+        file: usize,
+        /// From where, in bytes.
+        offset: u64,
+        /// How many bytes.
+        length: usize,
+    },
+    /// The calls on a file so far are to survive.
+    Sync(usize),
+    /// Everything goes home.
+    Checkpoint,
+}
+
+/// What threads do at the same time, after what one of them did before.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Its name.
+    pub name: &'static str,
+    /// Which calls outside of groups survive together.
+    pub policy: Policy,
+    /// Whether there is a thread more, for checkpoints in the background.
+    pub background: bool,
+    /// Segments that the log is made with, and up to which it grows before groups wait for room.
+    pub segments: (u32, u32),
+    /// Bytes of a group that are gathered in memory before it spills.
+    pub gather_bytes: u64,
+    /// What is done before.
+    pub before: Vec<Act>,
+    /// What each thread does.
+    pub threads: Vec<Vec<Act>>,
+    /// Whether the store is closed at the end, or only dropped.
+    pub close: bool,
+}
+
+impl Program {
+    /// How its store is opened.
+    pub fn options(&self, segment_bytes: u64) -> Options {
+        Options {
+            policy: self.policy,
+            segment_bytes,
+            log_min_bytes: u64::from(self.segments.0) * segment_bytes,
+            log_max_bytes: u64::from(self.segments.1) * segment_bytes,
+            background: self.background,
+            gather_bytes: self.gather_bytes,
+            ..Options::default()
+        }
+    }
+
+    /// The same for who comes after a crash, and lives there alone.
+    pub fn workload(&self) -> Workload {
+        let acts = self.before.iter().chain(self.threads.iter().flatten());
+        let steps = acts.filter_map(|act| match act {
+            Act::Group { ops, commit } => Some(Step::Group { ops: ops.clone(), commit: *commit }),
+            Act::Call(op) => Some(Step::Call(op.clone())),
+            _ => None,
+        });
+        Workload {
+            name: self.name.into(),
+            about: "threads",
+            min_segments: self.segments.0,
+            max_segments: self.segments.1,
+            gather_bytes: self.gather_bytes,
+            policy: match self.policy {
+                Policy::PerOp => wholly::Policy::PerOp,
+                Policy::PerSync => wholly::Policy::PerSync,
+                Policy::Shared { interval } => wholly::Policy::Shared { interval },
+            },
+            steps: steps.collect(),
+        }
+    }
+}
+
+/// The files by number: two that are there from the start, more that programs make.
+const A: usize = 0;
+const B: usize = 1;
+const C: usize = 2;
+const D: usize = 3;
+
+fn write(file: usize, offset: u64, length: usize) -> Op {
+    Op::Write { file, offset, length }
+}
+
+fn append(file: usize, length: usize) -> Op {
+    Op::Append { file, length }
+}
+
+fn cut(file: usize, length: u64) -> Op {
+    Op::SetLen { file, length }
+}
+
+fn group(ops: &[Op]) -> Act {
+    Act::Group { ops: ops.to_vec(), commit: true }
+}
+
+fn aborted(ops: &[Op]) -> Act {
+    Act::Group { ops: ops.to_vec(), commit: false }
+}
+
+fn call(op: Op) -> Act {
+    Act::Call(op)
+}
+
+fn look(offset: u64, length: usize) -> Act {
+    Act::Look { file: A, offset, length }
+}
+
+fn program(name: &'static str, threads: Vec<Vec<Act>>) -> Program {
+    Program {
+        name,
+        policy: Policy::PerOp,
+        background: false,
+        segments: (6, 6),
+        gather_bytes: 512,
+        before: Vec::new(),
+        threads,
+        close: false,
+    }
+}
+
+/// All programs.
+pub fn all() -> Vec<Program> {
+    use Act::{Checkpoint, Sync};
+    let shared = Policy::Shared { interval: Duration::from_secs(3600) };
+    let two_files = |offset| group(&[write(A, offset, 40), append(B, 20)]);
+    vec![
+        program(
+            "same-files",
+            vec![
+                vec![two_files(0), two_files(4080)],
+                vec![group(&[append(B, 30), write(A, 4000, 200)])],
+                vec![look(0, 48), look(4072, 24)],
+            ],
+        ),
+        program(
+            "own-files",
+            vec![
+                vec![group(&[write(A, 0, 40)]), group(&[write(A, 16, 16)])],
+                vec![group(&[append(B, 20)]), group(&[append(B, 20)])],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "calls-on-one-block",
+            vec![
+                vec![call(write(A, 100, 40)), call(write(A, 96, 64))],
+                vec![call(write(A, 120, 40)), call(write(A, 110, 8))],
+                vec![look(96, 80), look(96, 80)],
+            ],
+        ),
+        program(
+            "appends",
+            vec![
+                vec![call(append(B, 30)), call(append(B, 30))],
+                vec![call(append(B, 50)), call(append(B, 7))],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "calls-and-groups",
+            vec![
+                vec![call(write(A, 0, 24)), call(append(B, 24))],
+                vec![group(&[write(A, 8, 24), append(B, 10)]), call(write(A, 16, 8))],
+                vec![Checkpoint, look(0, 40)],
+            ],
+        ),
+        program(
+            "cuts",
+            vec![
+                vec![call(cut(A, 100)), call(write(A, 4090, 20))],
+                vec![group(&[write(A, 4000, 200), cut(A, 4100)]), call(append(A, 9))],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "readers-and-checkpoints",
+            vec![
+                vec![call(write(A, 0, 64)), call(write(A, 32, 64)), call(write(A, 0, 16))],
+                vec![Checkpoint, Checkpoint],
+                vec![look(0, 104), look(0, 104), look(0, 104)],
+            ],
+        ),
+        program(
+            "blocks-that-stay",
+            vec![
+                vec![call(write(A, 0, 4096)), call(write(A, 8, 8))],
+                vec![call(write(A, 4096, 900)), call(write(A, 16, 8))],
+                vec![Checkpoint, Checkpoint],
+            ],
+        ),
+        Program {
+            segments: (3, 3),
+            background: true,
+            ..program(
+                "full-log",
+                vec![
+                    vec![group(&[write(A, 0, 2900)]), group(&[write(A, 100, 2900)])],
+                    vec![group(&[append(B, 2900)]), group(&[append(B, 2900)])],
+                ],
+            )
+        },
+        Program {
+            segments: (3, 3),
+            ..program(
+                "full-log-alone",
+                vec![
+                    vec![group(&[write(A, 0, 2900)]), group(&[write(A, 100, 2900)])],
+                    vec![group(&[append(B, 2900)]), call(append(B, 2900))],
+                ],
+            )
+        },
+        Program {
+            background: true,
+            segments: (4, 8),
+            close: true,
+            ..program(
+                "background",
+                vec![
+                    vec![call(write(A, 0, 1900)), call(write(A, 40, 1900))],
+                    vec![call(write(A, 20, 1900)), call(append(B, 1900))],
+                    vec![look(0, 64), look(0, 64)],
+                ],
+            )
+        },
+        program(
+            "created",
+            vec![
+                vec![group(&[Op::Create(C), append(C, 20), write(A, 0, 8)])],
+                vec![group(&[Op::Create(C), append(C, 30)]), group(&[Op::Create(D), append(D, 3)])],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "spills",
+            vec![
+                vec![group(&[write(A, 0, 3000), append(B, 3000), write(A, 3000, 1500)])],
+                vec![call(write(A, 900, 3000)), call(append(B, 11))],
+                vec![Checkpoint],
+            ],
+        ),
+        program(
+            "aborted",
+            vec![
+                vec![aborted(&[write(A, 0, 3000), append(B, 3000), write(A, 1000, 1500)]), call(write(A, 0, 8))],
+                vec![group(&[append(B, 20)]), aborted(&[write(A, 0, 80)])],
+                vec![Checkpoint, look(0, 16)],
+            ],
+        ),
+        Program {
+            before: vec![call(write(A, 0, 300)), call(append(B, 300)), Checkpoint, call(write(A, 100, 300))],
+            ..program(
+                "after-a-checkpoint",
+                vec![
+                    vec![call(write(A, 150, 20)), group(&[write(A, 0, 40), write(B, 0, 40)])],
+                    vec![Checkpoint],
+                    vec![call(write(B, 100, 40)), look(96, 80)],
+                ],
+            )
+        },
+        Program {
+            policy: shared,
+            ..program(
+                "shared-group",
+                vec![
+                    vec![call(write(A, 0, 40)), Sync(A)],
+                    vec![call(append(B, 40)), call(write(A, 4080, 40))],
+                    vec![call(write(A, 20, 40)), Sync(B)],
+                ],
+            )
+        },
+        Program {
+            policy: Policy::PerSync,
+            close: true,
+            ..program(
+                "epochs",
+                vec![
+                    vec![call(write(A, 0, 40)), Sync(A), call(write(A, 8, 8))],
+                    vec![call(append(B, 40)), call(write(A, 4080, 40)), Sync(B)],
+                    vec![Checkpoint],
+                ],
+            )
+        },
+        program(
+            "four-threads",
+            vec![
+                vec![call(write(A, 0, 24))],
+                vec![group(&[write(A, 8, 24), append(B, 8)])],
+                vec![call(append(B, 16))],
+                vec![Checkpoint],
+            ],
+        ),
+    ]
+}
+
+/// The program with this name.
+pub fn find(name: &str) -> Option<Program> {
+    all().into_iter().find(|program| program.name == name)
+}
+
+/// The name of a file.
+pub fn name(file: usize) -> &'static str {
+    NAMES[file]
+}

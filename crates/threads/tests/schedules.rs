@@ -1,0 +1,40 @@
+//! Threads on the real core in many schedules, with a crash at many points of each: durable linearizability, and nothing hangs.
+//!
+//! `WHOLLY_LONG=1` goes through more. `WHOLLY_SCHEDULE='own-files:pmem:pct2-0:1:p52:none'` replays one execution and one crash of it,
+//! without the last part all of its crashes. No verdict depends on time.
+
+use wholly_threads::explore::{Chooser, Limits, Outcome, explore, replay};
+use wholly_threads::program;
+
+const CHOOSERS: [Chooser; 3] = [Chooser::Random, Chooser::Pct(2), Chooser::Pct(4)];
+
+fn explored(world: &str) {
+    let rows = if std::env::var_os("WHOLLY_LONG").is_some() { 50 } else { 2 };
+    let limits = Limits { rows, mistake: None, samples: 2 };
+    let mut all = Outcome::default();
+    for program in program::all() {
+        let outcome = explore(&program, world, &CHOOSERS, &limits);
+        println!("{} on {world}: {outcome}", program.name);
+        all.merge(outcome);
+    }
+    println!("{world}: {all}");
+    assert!(all.violations.is_empty(), "{all}");
+}
+
+#[test]
+fn on_persistent_memory() {
+    explored("pmem");
+}
+
+#[test]
+fn on_a_disk() {
+    explored("disk");
+}
+
+#[test]
+fn replay_of_a_schedule() {
+    let Ok(name) = std::env::var("WHOLLY_SCHEDULE") else { return };
+    let outcome = replay(&name, None).unwrap();
+    println!("{outcome}");
+    assert!(outcome.violations.is_empty(), "{outcome}");
+}
