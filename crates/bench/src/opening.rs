@@ -133,9 +133,11 @@ fn fill(plan: &Plan, case: &Case, place: &Place, options: &Options) -> Result<(u
     let sequence = Sequence::new(case, plan.seed, 0, Sequence::MAX_GROUPS);
     let mut groups = 0;
     let mut last = (0, 0);
-    // Until the last free segment was begun: what would not fit any more would be taken home first.
+    // Until the last free segment was begun: what would not fit any more would be taken home first. A segment holds more groups than are made between
+    // two looks.
+    let look = if plan.tiny { 1 } else { 64 };
     for group in sequence.groups(usize::MAX) {
-        if groups % 64 == 0 && store.stat().free_segments == 0 {
+        if groups % look == 0 && store.stat().free_segments == 0 {
             break;
         }
         let mut updates = store.begin();

@@ -7,6 +7,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use wholly::site;
+use wholly_media::Site;
 use wholly_media::sim::{Choice, Coverage, ExploreLimits, Explorer, Fate, Image, Pick, Point, Tally};
 
 use crate::life::{Extent, Life, live, reads_of};
@@ -255,6 +257,9 @@ fn hash_of(text: &str) -> u64 {
     text.bytes().fold(0, |h, byte| mix(h ^ u64::from(byte)))
 }
 
+/// Sites after which every recovery that is crashed inside is crashed.
+const RARE: [Site; 2] = [site::RECOVER_WIPE, site::RECOVER_CREATE];
+
 /// At a point inside of recovery, so many of the last events are lost in turn.
 const NESTED_EVENTS: usize = 4;
 
@@ -389,6 +394,9 @@ impl Worker<'_> {
         let mut explorer = Explorer::new(&run.trace);
         let points = run.trace.events.len() as u64 + 1;
         let mut chosen: Vec<u64> = (0..self.limits.nested_points).map(|i| mix(hash ^ (i << 8 | 7)) % points).collect();
+        // What only torn states come by is not left to chance.
+        let rare = |site: Option<Site>| site.is_some_and(|site| RARE.contains(&site));
+        chosen.extend((1..).zip(&run.trace.events).filter(|(_, event)| rare(event.site)).map(|(point, _)| point));
         if whole {
             chosen.extend(0..=recovered);
             chosen.extend(run.operations.iter().map(|operation| operation.end));

@@ -39,23 +39,27 @@ fn all_combinations_are_made_once() {
 }
 
 #[test]
-fn beyond_the_limit_none_all_ones_pairs_and_samples_are_made_and_caps_told() {
+fn beyond_the_limit_none_all_events_ones_pairs_and_samples_are_made_and_caps_told() {
     let world = words(20);
     let limits = ExploreLimits { samples: 100, ..ExploreLimits::default() };
     let (done, made) = explore(&world, &limits);
     assert!(!done.exhaustive);
     assert_eq!(done.combinations, 1 << 20);
-    assert_eq!(done.images, 2 + 2 * 20 + 20 * 19 + 100);
+    // Each word is what one event wrote.
+    let (ends, events, ones) = (2, 2 * 20, 2 * 20);
+    assert_eq!(done.images, ends + events + ones + 20 * 19 + 100);
     assert_eq!((done.samples, done.pairs_left_out, done.focus_left_out), (100, 0, 0));
     assert_eq!(made.len() as u64, done.images);
 
     let (done, _) = explore(&world, &ExploreLimits { pair_units: 10, ..limits.clone() });
-    assert_eq!(done.images, 2 + 2 * 20 + 100);
+    assert_eq!(done.images, ends + events + ones + 100);
     assert_eq!(done.pairs_left_out, 20 * 19);
+    let (done, _) = explore(&world, &ExploreLimits { single_units: 10, pair_units: 10, ..limits.clone() });
+    assert_eq!((done.images, done.singles_left_out), (ends + events + 100, 20));
 
     let (done, _) = explore(&world, &ExploreLimits { pair_units: 10, focus: vec![1, 2, 3], ..limits.clone() });
-    assert_eq!(done.images, 2 + 2 * 20 + 100 + 2 * 8);
-    let (done, _) = explore(&world, &ExploreLimits { exhaustive_bits: 2, focus: vec![1, 2, 3], ..limits });
+    assert_eq!(done.images, ends + events + ones + 100 + 2 * 8);
+    let (done, _) = explore(&world, &ExploreLimits { focus_bits: 2, focus: vec![1, 2, 3], ..limits });
     assert_eq!(done.focus_left_out, 4);
 
     let mut tally = Tally::default();
