@@ -3,7 +3,7 @@
 use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
-use crate::{Error, Report, Result, suites};
+use crate::{Error, Report, Result, opening, suites};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups
+Suites: groups, open
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -149,6 +149,11 @@ impl Options {
             systems.retain(|s| s.name() == self.base || self.systems.iter().any(|name| name == s.name()));
         }
         let mut progress = Progress::default();
+        if self.suite == "open" {
+            let mut report = harness::empty_report(&plan);
+            opening::run(&plan, &self.systems, &mut report, &mut |line| progress.show(line))?;
+            return Ok(report);
+        }
         harness::run(&plan, &mut systems, &mut |line| progress.show(line))
     }
 }

@@ -63,6 +63,17 @@ struct Entrant<'a> {
 /// # Errors
 /// The first failure of a system. What a medium or a system cannot do is no failure; the report says it under `skipped`.
 pub fn run(plan: &Plan, systems: &mut [Box<dyn System>], progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    let mut report = empty_report(plan);
+    for case in &plan.cases {
+        for medium in plan.media.iter().filter(|medium| medium.is_pmem() || case.on_disk) {
+            run_case(plan, case, medium, systems, &mut report, progress)?;
+        }
+    }
+    Ok(report)
+}
+
+/// A report without rows: the machine, and the settings of the run.
+pub(crate) fn empty_report(plan: &Plan) -> Report {
     let mut report = Report {
         output_version: OUTPUT_VERSION,
         machine: Machine::this(&plan.media),
@@ -77,12 +88,7 @@ pub fn run(plan: &Plan, systems: &mut [Box<dyn System>], progress: &mut dyn FnMu
     for case in &plan.cases {
         settings.insert(format!("{}.files", case.name), format!("{} of {} B", case.files, case.file_bytes));
     }
-    for case in &plan.cases {
-        for medium in plan.media.iter().filter(|medium| medium.is_pmem() || case.on_disk) {
-            run_case(plan, case, medium, systems, &mut report, progress)?;
-        }
-    }
-    Ok(report)
+    report
 }
 
 /// Runs one case on one medium.
@@ -225,7 +231,7 @@ fn difference(after: Option<u64>, before: Option<u64>) -> Option<u64> {
 }
 
 /// Processor time of all threads of this process, dead ones included.
-fn cpu_ns() -> i128 {
+pub(crate) fn cpu_ns() -> i128 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
@@ -259,6 +265,10 @@ fn rows(plan: &Plan, case: &Case, medium: &Medium, entrants: &[Entrant<'_>]) -> 
                 ratio: base.as_ref().and_then(|base| ratio(&ns, base)),
                 base: plan.base.clone(),
                 deferred: entrant.ready.deferred,
+                open_ns: None,
+                close_ns: None,
+                memory_bytes: None,
+                disk_bytes: None,
             }
         })
         .collect()

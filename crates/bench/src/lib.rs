@@ -9,6 +9,7 @@
 //! | [`workload`] | cases, and the random sequence that all systems of a case are given |
 //! | [`system`]   | the trait that each measured system implements |
 //! | [`harness`]  | turns, clocks and counters; from them the rows |
+//! | [`opening`]  | the suite `open`, which has clocks of its own |
 //! | [`report`]   | machine and rows, as JSON and as a table |
 //! | [`suites`]   | the cases of each suite |
 //! | [`systems`]  | our systems and the bounds |
@@ -29,6 +30,7 @@
 
 pub mod cli;
 pub mod harness;
+pub mod opening;
 pub mod place;
 pub mod report;
 pub mod stats;

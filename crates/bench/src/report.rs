@@ -66,7 +66,8 @@ pub struct Row {
     pub value_bytes: u64,
     /// Groups in all turns together.
     pub groups: u64,
-    /// Median over turns of wall time per group.
+    /// Median over turns of wall time per group. NaN (`null`) where there is none.
+    #[serde(deserialize_with = "number_or_null")]
     pub ns_per_group: f64,
     /// 99th percentile of a group, from turns of their own.
     pub p99_ns: Option<f64>,
@@ -76,7 +77,8 @@ pub struct Row {
     pub fences_per_group: Option<f64>,
     /// System calls that wait for a device.
     pub syncs_per_group: Option<f64>,
-    /// Median over turns of processor time of all threads.
+    /// Median over turns of processor time of all threads. NaN (`null`) where there is no group.
+    #[serde(deserialize_with = "number_or_null")]
     pub cpu_ns_per_group: f64,
     /// Median of [`ns_per_group`](Self::ns_per_group) over that of the base; `None` for a medium that the base did not run on.
     pub ratio: Option<f64>,
@@ -84,6 +86,19 @@ pub struct Row {
     pub base: String,
     /// Whether checkpoints are left for a time outside the clock.
     pub deferred: bool,
+    /// Suite `open`: median time of an open until the first read could be served.
+    pub open_ns: Option<f64>,
+    /// Suite `open`: median time of a close.
+    pub close_ns: Option<f64>,
+    /// Suite `open`: anonymous memory that the open took.
+    pub memory_bytes: Option<u64>,
+    /// Suite `open`: what the store's own folder takes on its medium.
+    pub disk_bytes: Option<u64>,
+}
+
+/// Not a number is written as `null`, and is read back from it.
+fn number_or_null<'de, D: serde::Deserializer<'de>>(input: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(input)?.unwrap_or(f64::NAN))
 }
 
 /// Something that was not measured.
@@ -130,7 +145,7 @@ impl Report {
             let _ = writeln!(out, "{}: {}{emulated}", medium.name, medium.description);
         }
         let mut before = ("", "");
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|row| row.open_ns.is_none()) {
             if before != (&row.case, &row.medium) {
                 before = (&row.case, &row.medium);
                 let _ = writeln!(
@@ -164,11 +179,53 @@ impl Report {
                 if row.deferred { "  deferred" } else { "" }
             );
         }
+        self.openings(&mut out);
         for skipped in &self.skipped {
             let system = skipped.system.as_deref().unwrap_or("all systems");
             let _ = writeln!(out, "\nskipped {} on {}, {system}: {}", skipped.case, skipped.medium, skipped.reason);
         }
         out
+    }
+
+    /// The rows of the suite `open`.
+    fn openings(&self, out: &mut String) {
+        let mut before = ("", "");
+        for row in self.rows.iter().filter(|row| row.open_ns.is_some()) {
+            if before != (&row.case, &row.medium) {
+                before = (&row.case, &row.medium);
+                let _ = writeln!(
+                    out,
+                    "\n{} / {} on {}: {} groups\n{:<16}{:>10}{:>9}{:>10}{:>10}{:>10}{:>12}{:>10}",
+                    row.suite,
+                    row.case,
+                    row.medium,
+                    row.groups,
+                    "",
+                    "open ms",
+                    format!("/{}", row.base),
+                    "ns/group",
+                    "cpu ns",
+                    "close ms",
+                    "memory KiB",
+                    "disk KiB"
+                );
+            }
+            let per_group = |value: f64| cell((!value.is_nan()).then_some(value), 1);
+            let kib = |bytes: Option<u64>| cell(bytes.map(|bytes| bytes as f64 / 1024.0), 0);
+            let ms = |ns: Option<f64>| cell(ns.map(|ns| ns / 1e6), 2);
+            let _ = writeln!(
+                out,
+                "{:<16}{:>10}{:>9}{:>10}{:>10}{:>10}{:>12}{:>10}",
+                row.system,
+                ms(row.open_ns),
+                cell(row.ratio, 2),
+                per_group(row.ns_per_group),
+                per_group(row.cpu_ns_per_group),
+                ms(row.close_ns),
+                kib(row.memory_bytes),
+                kib(row.disk_bytes)
+            );
+        }
     }
 }
 

@@ -14,17 +14,36 @@ pub const GROUPS: [Case; 4] = [
     case("two_files_4k", 1000, 4 << 20, 2, Size::Aligned(4096), true),
 ];
 
+/// Opening a store: see [`opening`](crate::opening).
+///
+/// - `log_4k`, `log_64`: a log of 1 GiB full of groups that overwrite 4 KiB or 64 bytes of one file of 256 MiB. Each block of the file has
+///   4 or 128 versions in the log then: a table of a database under a load that is spread evenly. A file of which the log touches each block only
+///   once needs more memory a group: the index takes 512 bytes for 64 neighbouring blocks of which one was touched.
+/// - `log_4k_files`: the same over 1,000 files, which recovery has to open.
+/// - `idle`: nothing in the log.
+pub const OPEN: [Case; 4] = [
+    opening("log_4k", 1, 256 << 20, Size::Aligned(4096), false),
+    opening("log_4k_files", 1000, 256 << 10, Size::Aligned(4096), false),
+    opening("log_64", 1, 256 << 20, Size::Aligned(64), false),
+    opening("idle", 1, 1 << 20, Size::Aligned(4096), true),
+];
+
 const fn case(name: &'static str, files: u32, file_bytes: u64, updates: usize, size: Size, on_disk: bool) -> Case {
     Case { suite: "groups", name, files, file_bytes, updates, size, on_disk }
 }
 
+const fn opening(name: &'static str, files: u32, file_bytes: u64, size: Size, on_disk: bool) -> Case {
+    Case { suite: "open", name, files, file_bytes, updates: 1, size, on_disk }
+}
+
 /// Names of all suites.
-pub const NAMES: [&str; 1] = ["groups"];
+pub const NAMES: [&str; 2] = ["groups", "open"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
     match name {
         "groups" => Some(&GROUPS),
+        "open" => Some(&OPEN),
         _ => None,
     }
 }

@@ -177,6 +177,7 @@ fn every_suite_runs_with_a_tiny_size() {
         let again: Report = serde_json::from_str(&text).unwrap();
         assert_eq!(again.rows.len(), report.rows.len());
         assert!(report.table().contains("ns/group"), "{}", report.table());
+        assert_eq!(again.table(), report.table());
         let all_there = std::env::var_os("CI").is_some_and(|v| v == "true");
         if all_there {
             assert!(report.skipped.is_empty(), "{:?}", report.skipped);
@@ -186,7 +187,8 @@ fn every_suite_runs_with_a_tiny_size() {
         }
         for case in suites::by_name(suite).unwrap() {
             let media = if case.on_disk { 3 } else { 1 };
-            for system in ["raw", "store"] {
+            let systems: &[&str] = if case.name == "idle" { &["store"] } else { &["raw", "store"] };
+            for &system in systems {
                 let rows =
                     report.rows.iter().filter(|row| row.case == case.name && row.system == system && row.threads == 1);
                 let skipped = report
@@ -196,7 +198,12 @@ fn every_suite_runs_with_a_tiny_size() {
                 assert_eq!(rows.count() + skipped.count(), media, "{system} in {}", case.name);
             }
         }
-        for row in report.rows.iter().filter(|row| row.system == "raw") {
+        for row in report.rows.iter().filter(|row| row.suite == "open" && row.system == "store") {
+            let idle = row.case == "idle";
+            assert!(row.open_ns.is_some() && row.close_ns.is_some() == idle && row.memory_bytes.is_some() != idle);
+            assert_eq!(row.ns_per_group.is_nan(), idle);
+        }
+        for row in report.rows.iter().filter(|row| row.suite == "groups" && row.system == "raw") {
             let pmem = row.medium == "pmem";
             assert_eq!(row.fences_per_group, pmem.then_some(1.0), "raw fences once a group");
             assert_eq!(row.syncs_per_group, Some(if pmem { 0.0 } else { 1.0 }));

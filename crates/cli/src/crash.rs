@@ -7,7 +7,7 @@ use crate::output::Ui;
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Instant;
-use wholly_crash::{Limits, Outcome, SETTINGS, Setting, Workload, catalogue, explore, replay};
+use wholly_crash::{Limits, Outcome, SETTINGS, Seen, Setting, Workload, catalogue, explore_into, replay};
 
 /// Columns of a replayed table.
 const WIDTH: usize = 150;
@@ -133,10 +133,11 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     let start = Instant::now();
     let bar = ui.bar("workloads explored", (workloads.len() * worlds.len()) as u64);
     let mut explored = Explored { jobs: Vec::new(), violations: Vec::new(), seconds: 0.0 };
-    let mut all = Outcome::default();
+    let (seen, mut all) = (Seen::default(), Outcome::default());
     for world in &worlds {
         for workload in &workloads {
-            let outcome = explore(workload, world, &limits);
+            let one = wholly_crash::Job { workload: workload.clone(), setting: world.clone() };
+            let outcome = explore_into(&seen, &[one], &limits);
             explored.jobs.push(job(workload, world, &outcome));
             all.merge(outcome);
             bar.inc(1);
@@ -144,6 +145,8 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     }
     bar.finish_and_clear();
     let violation = |v: &wholly_crash::Violation| Violation { what: v.what.clone(), replay: v.replay.clone() };
+    // A later state may turn out to be one that only a crash inside of a recovery had led to.
+    (all.distinct, all.nested) = (seen.distinct(), seen.nested());
     explored.violations = all.violations.iter().map(violation).collect();
     explored.seconds = start.elapsed().as_secs_f64();
     ui.emit("crash", &explored, |explored| text(explored, &all))?;

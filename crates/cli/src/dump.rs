@@ -50,6 +50,8 @@ struct DumpedSegment {
     lane: Option<u32>,
     incarnation: Option<u64>,
     sequence: Option<u64>,
+    /// The superblock that was in force when it was opened.
+    generation: Option<u64>,
     needed: bool,
     records: Vec<DumpedRecord>,
     fault: Option<String>,
@@ -114,6 +116,7 @@ fn collect(args: &DumpArgs, survey: &Survey) -> Result<Dump, Failure> {
             lane: segment.header.map(|header| header.lane),
             incarnation: segment.header.map(|header| header.incarnation),
             sequence: segment.header.map(|header| header.sequence),
+            generation: segment.header.map(|header| header.generation),
             needed: segment.is_needed(),
             records: segment.records.iter().filter(shown).map(|seen| record(survey, seen)).collect(),
             fault: segment.fault.clone(),
@@ -187,7 +190,7 @@ fn record(survey: &Survey, seen: &Seen) -> DumpedRecord {
         position: seen.record.position,
         bytes: seen.record.end() - seen.record.position,
         kind: if head.kind == RecordKind::Commit { "commit" } else { "part" },
-        group: seen.record.group(),
+        group: seen.record.view().group(),
         sequence: (head.kind == RecordKind::Commit).then_some(head.sequence),
         part: head.part,
         begins_batch: head.flags & wholly::log::layout::FLAG_BATCH_START != 0,
@@ -242,11 +245,11 @@ fn write_text(out: &mut String, dump: &Dump) -> std::fmt::Result {
 
 fn write_segment(out: &mut String, segment: &DumpedSegment) -> std::fmt::Result {
     write!(out, "segment {} at byte {}", segment.segment, segment.position)?;
-    match (segment.lane, segment.incarnation, segment.sequence) {
-        (Some(lane), Some(incarnation), Some(sequence)) => {
+    match (segment.lane, segment.incarnation, segment.sequence.zip(segment.generation)) {
+        (Some(lane), Some(incarnation), Some((sequence, generation))) => {
             writeln!(
                 out,
-                "  lane {lane}  opened as {sequence} of incarnation {incarnation}  records end at {}",
+                "  lane {lane}  opened as {sequence} of incarnation {incarnation} under superblock {generation}  records end at {}",
                 segment.end
             )?;
         }

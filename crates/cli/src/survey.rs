@@ -175,10 +175,10 @@ impl Survey {
         let all = || self.segments.iter().flat_map(|segment| &segment.records);
         for record in all().map(|seen| &seen.record).filter(|record| record.head.kind == RecordKind::Commit) {
             let fate = if record.head.sequence >= superblock.tail { Fate::Pending } else { Fate::Home };
-            fates.insert(record.group(), fate);
+            fates.insert(record.view().group(), fate);
         }
         for seen in self.segments.iter_mut().flat_map(|segment| &mut segment.records) {
-            seen.fate = fates.get(&seen.record.group()).copied().unwrap_or(Fate::Uncommitted);
+            seen.fate = fates.get(&seen.record.view().group()).copied().unwrap_or(Fate::Uncommitted);
         }
         Ok(())
     }
@@ -240,7 +240,7 @@ impl Survey {
         let mut files: BTreeMap<&[u8], BTreeSet<u64>> = BTreeMap::new();
         let mut bytes = 0;
         for seen in self.seen().filter(|seen| seen.fate == Fate::Pending) {
-            groups.insert(seen.record.group());
+            groups.insert(seen.record.view().group());
             for entry in
                 seen.record.entries.iter().filter(|entry| !matches!(entry.kind, EntryKind::Identify | EntryKind::Parts))
             {

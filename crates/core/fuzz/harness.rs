@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use wholly::log::checksum::{checksum, payload_checksum, record_seed, segment_seed};
 use wholly::log::layout::{ENTRY, HEAD, LINE, SEGMENTS_START, SUPERBLOCK_SLOT, seal};
-use wholly::log::scan::{SegmentReader, records};
+use wholly::log::scan::{SegmentReader, record_at};
 use wholly::log::verify::holds;
 use wholly::log::volume_seed;
 use wholly::{Error, Options, Store};
@@ -47,10 +47,9 @@ pub fn record(input: &[u8]) {
     region.write(SCRIBBLE, 0, &log).unwrap();
     region.fence(SCRIBBLE).unwrap();
     let mut reader = SegmentReader::new(&*region, start, SEGMENT as u64);
-    let Ok(found) = records(&mut reader, seed, first as u64, end as u64) else { return };
     let mut at = first as u64;
     let mut scratch = Vec::new();
-    for record in found {
+    while let Ok(Some(record)) = record_at(&mut reader, seed, at) {
         assert_eq!(record.position, at);
         assert!(record.end() > at && record.end() <= end as u64, "a record that ends outside of its segment");
         assert_eq!(record.entries.len(), usize::from(record.head.entries));

@@ -52,4 +52,4 @@ pub mod sync;
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity};
-pub use hostdir::{CheckpointReport, File, Group, Options, Policy, RecoveryReport, Store, StoreStat};
+pub use hostdir::{CheckpointReport, File, Group, Options, Policy, RecoveryReport, Store, StoreStat, Writer};

@@ -1,13 +1,13 @@
 //! Stores over real directories: making one, opening one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::host::{HomeError, HostDir, HostMedium, HostOptions, StoreHome};
+use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, StoreHome};
 
 use crate::error::{Error, Result};
-use crate::hostdir::{Options, Store};
+use crate::hostdir::{Options, Ownership, Store};
 use crate::site;
 
 /// The log's file in the store's folder.
@@ -69,16 +69,42 @@ impl Store {
         let as_chosen = host.clone();
         let host = Arc::new(HostDir::open(dir, host)?);
         let home = StoreHome::open(&host).map_err(|error| home_error(error, dir))?;
-        home.clear_staged()?;
-        let region = home.open_region(LOG)?;
-        match Self::open_on(region, host, options.clone(), None) {
+        match Owned::open(home, dir, options.clone()) {
             // Made as persistent memory, on a file system that is not taken for it by itself.
             Err(Error::Unsupported(_)) if as_chosen.medium == HostMedium::Auto => {
-                drop(home);
                 Self::open_with(dir, options, HostOptions { medium: HostMedium::Pmem, ..as_chosen })
             }
-            store => store.inspect(|store| store.inner.own(Box::new(home))),
+            store => store,
         }
+    }
+}
+
+/// The folder of a store that is open, and what it takes to open it once more.
+struct Owned {
+    home: StoreHome,
+    dir: PathBuf,
+    options: Options,
+}
+
+impl Owned {
+    /// Opens the store whose folder is `home`, and gives that up where it cannot.
+    fn open(home: StoreHome, dir: &Path, options: Options) -> Result<Store> {
+        home.clear_staged()?;
+        let region = home.open_region(LOG)?;
+        let host = home.dir().clone();
+        let owned = Owned { home, dir: dir.to_path_buf(), options: options.clone() };
+        Store::open_on(region, host, options, Some(Box::new(owned)))
+    }
+}
+
+impl Ownership for Owned {
+    fn claim(&self) -> &Arc<Claim> {
+        self.home.owner().claim()
+    }
+
+    fn take_over(&self) -> Result<Store> {
+        let home = self.home.inherit().map_err(|error| home_error(error, &self.dir))?;
+        Self::open(home, &self.dir, self.options.clone())
     }
 }
 

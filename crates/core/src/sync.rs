@@ -23,6 +23,16 @@ pub fn thread_token() -> u64 {
     })
 }
 
+/// Does `work` while another thread does `help`; alone where the system gives no other thread. Returns when both are done.
+pub fn beside<T>(help: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
+    thread::scope(|scope| {
+        let helper = thread::Builder::new().name("wholly-recovery".into()).spawn_scoped(scope, help);
+        let result = work();
+        drop(helper);
+        result
+    })
+}
+
 /// Waiting for a condition that another thread is about to make true: spins, then yields, then sleeps briefly.
 pub struct Backoff {
     round: u32,

@@ -19,6 +19,7 @@ fn options() -> Options {
         log_max_bytes: 64 << 10,
         background: true,
         gather_bytes: 6000,
+        ..Options::default()
     }
 }
 
@@ -117,6 +118,32 @@ fn pmem() {
 #[test]
 fn disk() {
     (0..6).for_each(|seed| threads(SimConfig::disk(), seed));
+}
+
+/// A log of which idle lanes hold the last segments stays full whatever goes home. The background thread has to see that there is nothing left
+/// to do: it made one empty pass after the other, and whoever closed the store waited for it for ever.
+#[test]
+fn a_log_that_stays_full_ends_the_work() {
+    let small = Options { segment_bytes: 256 << 10, log_min_bytes: 512 << 10, log_max_bytes: 768 << 10, ..options() };
+    for round in 0..40 {
+        let world = World::new(SimConfig { log_len: 0, ..SimConfig::pmem() });
+        ["0", "1"].into_iter().for_each(|name| world.add_file(name, &[0; 4096]));
+        Store::format_on(&*world.log(), &*world.host(), &small, [7; 16]).unwrap();
+        let store = Store::open_on(world.log(), world.host(), small.clone(), None).unwrap();
+        std::thread::scope(|scope| {
+            for name in ["0", "1"] {
+                let file = store.open_file(name).unwrap();
+                scope.spawn(move || (0..1000 + round * 20).for_each(|i| file.write_at(i % 9, &[1; 900]).unwrap()));
+            }
+        });
+        let (done, closed) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(store);
+            let _ = done.send(());
+        });
+        let closed = closed.recv_timeout(std::time::Duration::from_secs(20));
+        assert!(closed.is_ok(), "round {round}: the background thread does not end");
+    }
 }
 
 /// One thread commits, the other takes home; the power fails at points all over that. What recovery serves is what the groups that

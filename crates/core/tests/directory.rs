@@ -173,6 +173,121 @@ fn a_bystanders_change_is_not_overwritten() {
     });
 }
 
+/// A pass announces the newest target and takes the oldest updates home, so most of what the log holds was identified before it: it is the last
+/// identification of a file that tells whether a bystander was there, not the first.
+#[test]
+fn a_bystanders_change_between_a_pass_and_a_crash_is_found_by_recovery() {
+    on_media("crash-bystander", |dir, medium| {
+        std::fs::write(dir.join("spoiled"), "original").unwrap();
+        std::fs::write(dir.join("f"), "original").unwrap();
+        init(dir, medium).unwrap();
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        let store = Store::open_with(dir, options.clone(), host.clone()).unwrap();
+        let (spoiled, f) = (store.open_file("spoiled").unwrap(), store.open_file("f").unwrap());
+        spoiled.write_at(0, b"ours").unwrap();
+        f.write_at(0, b"1").unwrap();
+        std::fs::write(dir.join("spoiled"), "theirs").unwrap();
+        assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })), "the pass has begun, and nothing is home");
+        f.write_at(1, b"2").unwrap();
+        drop((spoiled, f, store));
+        std::fs::write(dir.join("f"), "theirs, too").unwrap();
+        let store = Store::open_with(dir, options, host).unwrap();
+        let conflicts = &store.recovery().conflicts;
+        assert!(conflicts.iter().any(|(path, _)| path == "f"), "{conflicts:?}");
+        assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })));
+        drop(store);
+        assert_eq!(std::fs::read(dir.join("f")).unwrap(), b"theirs, too");
+    });
+}
+
+/// Recovery opens home files to write to them. One that was created read-only refuses, although it is the store's own.
+#[test]
+fn a_file_created_read_only_survives_a_crash_before_it_is_home() {
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn _exit(code: i32) -> !;
+        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+        fn setgid(group: u32) -> i32;
+        fn setuid(user: u32) -> i32;
+    }
+    on_media("read-only", |dir, medium| {
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let life = || {
+            init(dir, medium).unwrap();
+            let options = Options { background: false, ..Options::default() };
+            let host = HostOptions { medium, ..HostOptions::default() };
+            let open = || Store::open_with(dir, options.clone(), host.clone()).unwrap();
+            let store = open();
+            let mut group = store.begin();
+            let files = [0o444, 0o200, 0].map(|mode| group.create(format!("mode-{mode:o}"), mode).unwrap());
+            files.iter().for_each(|file| group.write_at(file, 0, b"created").unwrap());
+            group.commit().unwrap();
+            drop((files, store));
+            // Twice, since opening such a file changes what tells a bystander.
+            for round in 0..2 {
+                let store = open();
+                assert_eq!(store.recovery().conflicts, [], "round {round}");
+                drop(store);
+            }
+            let store = open();
+            store.open_file("mode-444").unwrap_err();
+            store.close().unwrap();
+        };
+        // SAFETY: the child ends by `_exit`. It is no longer root, whom no permission stops.
+        let pid = unsafe { fork() };
+        if pid == 0 {
+            // SAFETY: as above.
+            let ordinary = unsafe { setgid(65_534) == 0 && setuid(65_534) == 0 || setuid(0) != 0 };
+            let result = std::panic::catch_unwind(|| assert!(ordinary)).and_then(|()| std::panic::catch_unwind(life));
+            // SAFETY: as above.
+            unsafe { _exit(i32::from(result.is_err())) }
+        }
+        let mut status = 0;
+        // SAFETY: the status lives until the call returns.
+        assert_eq!(unsafe { waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(status, 0, "the child failed");
+        for mode in [0o444, 0o200, 0] {
+            let path = dir.join(format!("mode-{mode:o}"));
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, mode);
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            assert_eq!(std::fs::read(path).unwrap(), b"created");
+        }
+    });
+}
+
+/// A bystander is a conflict, whatever it put there, and keeps nobody from the rest of the store.
+#[test]
+fn what_stands_in_a_files_place_is_a_conflict() {
+    on_media("in-place", |dir, medium| {
+        let names = ["fifo", "socket", "folder", "loop", "other"];
+        for name in names.iter().chain(&["rest"]) {
+            std::fs::write(dir.join(name), "original").unwrap();
+        }
+        init(dir, medium).unwrap();
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        let store = Store::open_with(dir, options.clone(), host.clone()).unwrap();
+        for name in names.iter().chain(&["rest"]) {
+            store.open_file(name).unwrap().write_at(0, b"ours").unwrap();
+        }
+        drop(store);
+        names.iter().for_each(|name| std::fs::remove_file(dir.join(name)).unwrap());
+        assert!(std::process::Command::new("mkfifo").arg(dir.join("fifo")).status().unwrap().success());
+        let _socket = std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap();
+        std::fs::create_dir(dir.join("folder")).unwrap();
+        symlink("loop", dir.join("loop")).unwrap();
+        std::fs::write(dir.join("other"), "original").unwrap();
+        let store = Store::open_with(dir, options, host).unwrap();
+        let mut conflicts: Vec<&str> = store.recovery().conflicts.iter().map(|(path, _)| &**path).collect();
+        conflicts.sort_unstable();
+        assert_eq!(conflicts, ["fifo", "folder", "loop", "other", "socket"]);
+        let mut bytes = [0; 8];
+        store.open_file("rest").unwrap().read_at(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"oursinal");
+    });
+}
+
 #[test]
 fn a_file_larger_than_the_log_goes_through_one_group() {
     on_media("large", |dir, medium| {

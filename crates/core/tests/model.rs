@@ -75,6 +75,7 @@ fn options(policy: Policy) -> Options {
         log_max_bytes: 32 << 10,
         background: false,
         gather_bytes: 6000,
+        ..Options::default()
     }
 }
 

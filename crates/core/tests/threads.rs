@@ -262,3 +262,66 @@ fn groups_that_want_the_same_files() {
         }
     });
 }
+
+/// A checkpoint so large that threads share it, over files that writers go on changing and readers go on reading: what a reader sees of a
+/// block never grows older, and home is as it was written last.
+#[test]
+fn a_large_amount_goes_home_by_several_threads() {
+    const BLOCKS: u64 = 6000;
+    const ROUNDS: u64 = 4;
+    let options = || Options { log_min_bytes: 8 << 20, log_max_bytes: 16 << 20, ..Rig::options() };
+    on_media("shared", (ROUNDS, 1), |rig, rounds| {
+        for n in 0..2 {
+            std::fs::write(rig.dir.join(n.to_string()), vec![0; (BLOCKS * 4096) as usize]).unwrap();
+        }
+        let store = Store::open_with(&rig.dir, options(), rig.host.clone()).unwrap();
+        let files: Vec<_> = (0..2).map(|n| store.open_file(n.to_string()).unwrap()).collect();
+        // On a disk a group of many writes stands for many groups.
+        let per_group = if store.stat().fences > 0 { 1 } else { 200 };
+        std::thread::scope(|scope| {
+            let writing: Vec<_> = files
+                .iter()
+                .map(|file| {
+                    let store = &store;
+                    scope.spawn(move || {
+                        let mut writer = store.writer();
+                        for round in 1..=rounds {
+                            for blocks in (0..BLOCKS).collect::<Vec<_>>().chunks(per_group) {
+                                let mut group = writer.begin();
+                                for block in blocks {
+                                    group.write_at(file, block * 4096 + round % 7, &round.to_le_bytes()).unwrap();
+                                }
+                                group.commit().unwrap();
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let mut random = Random(1);
+            let mut last = vec![0u64; 2 * BLOCKS as usize];
+            while !writing.iter().all(|thread| thread.is_finished()) {
+                let report = store.checkpoint().unwrap();
+                assert!(report.blocks <= 2 * BLOCKS);
+                for _ in 0..1000 {
+                    let (n, block) = (random.below(2) as usize, random.below(BLOCKS));
+                    let mut bytes = [0; 4096];
+                    files[n].read_at(block * 4096, &mut bytes).unwrap();
+                    // Rounds stand at places of their own, and a round's number is its lowest byte.
+                    let seen =
+                        (1..=rounds).rev().find(|round| bytes[(round % 7) as usize] == *round as u8).unwrap_or(0);
+                    let place = &mut last[n * BLOCKS as usize + block as usize];
+                    assert!(seen >= *place, "file {n}, block {block}: round {seen} after round {place}");
+                    *place = seen;
+                }
+            }
+        });
+        drop(files);
+        store.close().unwrap();
+        for n in 0..2 {
+            let bytes = std::fs::read(rig.dir.join(n.to_string())).unwrap();
+            for block in bytes.chunks(4096) {
+                assert_eq!(block[(rounds % 7) as usize], rounds as u8);
+            }
+        }
+    });
+}

@@ -1,14 +1,34 @@
 //! Which persistence sites of the code were crash points.
 
-use wholly::site;
+use wholly::site::{self, *};
 use wholly_media::Site;
 
 use crate::explore::Outcome;
+use crate::setting::Setting;
 
-/// Sites of the code at which no explored run or recovery has crashed.
-pub fn uncovered(outcome: &Outcome) -> Vec<Site> {
+/// Sites that only a log on persistent memory has.
+const PMEM_LOG: [Site; 6] =
+    [LANE_COMMIT, LANE_COMMIT_FENCE, LANE_PARTS_FENCE, RECOVER_LENGTH, RECOVER_REWRITE, RECOVER_FENCE];
+
+/// Sites that only a log on a disk has.
+const DISK_LOG: [Site; 3] = [BATCH_WRITE, SPILL_SYNC, RECOVER_SETTLE];
+
+/// Sites that only home files on persistent memory have.
+const PMEM_HOME: [Site; 2] = [CHECKPOINT_ALLOCATE, CHECKPOINT_FENCE];
+
+/// The sites that the code passes in a world.
+pub fn sites(setting: &Setting) -> Vec<Site> {
+    let (log, home) = (setting.sim.log.is_pmem(), setting.sim.home.is_pmem());
+    let here = |site: &&Site| {
+        (log || !PMEM_LOG.contains(site)) && (!log || !DISK_LOG.contains(site)) && (home || !PMEM_HOME.contains(site))
+    };
+    site::ALL.iter().filter(here).copied().collect()
+}
+
+/// Those of these sites at which no explored run or recovery has crashed.
+pub fn uncovered(sites: &[Site], outcome: &Outcome) -> Vec<Site> {
     let crashed = |site: &Site| outcome.coverage.sites.get(site).is_some_and(|seen| seen.points > 0);
-    site::ALL.iter().filter(|site| !crashed(site)).copied().collect()
+    sites.iter().filter(|site| !crashed(site)).copied().collect()
 }
 
 /// A line for each site: events, crash points, images.

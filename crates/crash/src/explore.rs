@@ -3,17 +3,16 @@
 //! A state is judged once: images are told apart by their hash, together with what they owe. States are counted by what recovery and the
 //! reading of all files looked at (the *fingerprint*), so that two images which differ where nobody looks count once.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use wholly_media::sim::{Choice, Coverage, Exploration, ExploreLimits, Explorer, Image, Pick, Point, Tally};
+use wholly_media::sim::{Choice, Coverage, ExploreLimits, Explorer, Fate, Image, Pick, Point, Tally};
 
-use crate::life::{Extent, Life, live};
+use crate::life::{Extent, Life, live, reads_of};
 use crate::mutants::{Breakable, breakable};
 use crate::run::{Allowed, Run, run};
+use crate::seen::Seen;
 use crate::setting::Setting;
 use crate::workload::{Workload, mix};
 
@@ -22,16 +21,17 @@ use crate::workload::{Workload, mix};
 pub struct Limits {
     /// The states of a point.
     pub states: ExploreLimits,
-    /// Points with more pending units than this are sampled only: not each unit by itself, nor all but it.
-    pub single_units: usize,
-    /// One in so many states is crashed inside of its recovery, at `nested_points` points.
+    /// One in so many states is crashed inside of its recovery, at `nested_points` points. States that keep all or nothing of what
+    /// is pending, and deaths of the process, are crashed at every point of recovery, and where each later operation returns.
     pub nested_one_in: u64,
-    /// Points of a recovery, drawn.
+    /// Points of a recovery and of what follows it, drawn.
     pub nested_points: u64,
-    /// States of a point inside of recovery that are drawn, besides none and all.
+    /// States of a point inside of recovery that are drawn, besides none, all, and all but what one of the last events wrote.
     pub nested_samples: u64,
     /// One in so many states lives on after recovery, and as many recover twice.
     pub go_on_one_in: u64,
+    /// Where something is broken in the run: only from there on.
+    pub from_break: bool,
     /// Threads that share the points.
     pub workers: usize,
     /// Violations after which a job is given up.
@@ -41,13 +41,21 @@ pub struct Limits {
 impl Limits {
     /// What `make test` does: some minutes.
     pub fn quick() -> Limits {
-        Limits {
-            states: ExploreLimits { exhaustive_bits: 11, pair_units: 24, samples: 1500, ..ExploreLimits::default() },
+        let states = ExploreLimits {
+            exhaustive_bits: 11,
             single_units: 300,
+            pair_units: 24,
+            samples: 600,
+            focus_bits: 6,
+            ..ExploreLimits::default()
+        };
+        Limits {
+            states,
             nested_one_in: 16,
             nested_points: 2,
             nested_samples: 2,
             go_on_one_in: 4,
+            from_break: false,
             workers: 2,
             violations: 3,
         }
@@ -55,21 +63,27 @@ impl Limits {
 
     /// What `make crash` does.
     pub fn thorough() -> Limits {
-        let quick = Limits::quick();
-        let states = ExploreLimits { samples: 10_000, ..ExploreLimits::default() };
-        Limits { states, single_units: usize::MAX, ..quick }
+        Limits { states: ExploreLimits { focus_bits: 10, ..ExploreLimits::default() }, ..Limits::quick() }
     }
 
     /// Only enough to see whether something is broken.
     pub fn hunt() -> Limits {
-        let quick = Limits::quick();
-        Limits {
-            states: ExploreLimits { exhaustive_bits: 6, pair_units: 0, samples: 40, ..ExploreLimits::default() },
-            nested_one_in: 8,
-            nested_points: 3,
-            violations: 1,
-            ..quick
-        }
+        let states = ExploreLimits {
+            exhaustive_bits: 6,
+            single_units: 300,
+            pair_units: 0,
+            samples: 40,
+            focus_bits: 4,
+            ..ExploreLimits::default()
+        };
+        Limits { states, nested_one_in: 8, nested_points: 3, violations: 1, ..Limits::quick() }
+    }
+
+    /// What is tried first of a hunt: less than enough, but most of what is broken shows.
+    pub fn glance() -> Limits {
+        let states =
+            ExploreLimits { exhaustive_bits: 3, single_units: 24, samples: 8, focus_bits: 3, ..Limits::hunt().states };
+        Limits { states, nested_one_in: 32, nested_points: 2, nested_samples: 1, from_break: true, ..Limits::hunt() }
     }
 }
 
@@ -95,8 +109,6 @@ pub struct Outcome {
     pub runs: u64,
     /// Points and images, with every cap that was hit.
     pub tally: Tally,
-    /// Points at which not even each unit by itself was tried.
-    pub single_capped_points: u64,
     /// Images that had been judged before.
     pub duplicates: u64,
     /// Recoveries that were judged, nested ones included.
@@ -120,7 +132,6 @@ impl Outcome {
     pub fn merge(&mut self, other: Outcome) {
         self.runs += other.runs;
         self.tally.merge(&other.tally);
-        self.single_capped_points += other.single_capped_points;
         self.duplicates += other.duplicates;
         self.recoveries += other.recoveries;
         self.distinct += other.distinct;
@@ -141,13 +152,11 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} runs: {}", self.runs, self.tally)?;
-        if self.single_capped_points > 0 {
-            writeln!(f, "single units capped at {} points", self.single_capped_points)?;
-        }
         write!(
             f,
-            "{} recoveries, {} images seen before; {} distinct states, {} of them inside of recoveries; {} deaths of the process; {} violations",
+            "{} runs: {}\n{} recoveries, {} images seen before; {} distinct states, {} of them inside of recoveries; {} deaths of the process; {} violations",
+            self.runs,
+            self.tally,
             self.recoveries,
             self.duplicates,
             self.distinct,
@@ -167,56 +176,18 @@ pub struct Job {
     pub setting: Setting,
 }
 
-/// Sets of hashes that workers share.
-pub struct Seen {
-    images: Vec<Mutex<HashSet<u64, Already>>>,
-    states: Vec<Mutex<HashSet<u64, Already>>>,
-}
-
-const SHARDS: usize = 64;
-
-impl Default for Seen {
-    fn default() -> Self {
-        let sets = || (0..SHARDS).map(|_| Mutex::default()).collect();
-        Seen { images: sets(), states: sets() }
-    }
-}
-
-/// The hash of what is a hash already.
-#[derive(Clone, Copy, Default)]
-pub struct Already(u64);
-
-impl std::hash::BuildHasher for Already {
-    type Hasher = Already;
-    fn build_hasher(&self) -> Already {
-        Already(0)
-    }
-}
-
-impl std::hash::Hasher for Already {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed");
-    }
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-fn insert(sets: &[Mutex<HashSet<u64, Already>>], hash: u64) -> bool {
-    sets[(hash >> 58) as usize % SHARDS].lock().expect("no panic under this lock").insert(hash)
-}
-
 /// Explores one workload in one world.
 pub fn explore(workload: &Workload, setting: &Setting, limits: &Limits) -> Outcome {
     explore_all(&[Job { workload: workload.clone(), setting: setting.clone() }], limits)
 }
 
-/// Explores many. Points are shared by the workers; what is found does not depend on who takes which.
+/// Explores many, counting a state once.
 pub fn explore_all(jobs: &[Job], limits: &Limits) -> Outcome {
-    let seen = Seen::default();
+    explore_into(&Seen::default(), jobs, limits)
+}
+
+/// Explores many, leaving out what was seen before. Points are shared by the workers; what is found does not depend on who takes which.
+pub fn explore_into(seen: &Seen, jobs: &[Job], limits: &Limits) -> Outcome {
     let mut total = Outcome::default();
     let mut prepared = Vec::new();
     for job in jobs {
@@ -226,24 +197,25 @@ pub fn explore_all(jobs: &[Job], limits: &Limits) -> Outcome {
             let replay = format!("{}:{}:run", job.workload.name, job.setting.name);
             total.violations.push(Violation { replay, what: format!("without a crash: {failure}") });
         }
-        prepared.push(Prepared {
-            job,
-            run,
-            next: AtomicU64::new(0),
-            found: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-        });
+        prepared.push(Prepared::new(job, run, limits));
     }
     let work = || {
-        let mut worker = Worker { limits, seen: &seen, outcome: Outcome::default() };
+        let mut worker = Worker { limits, seen, outcome: Outcome::default() };
         prepared.iter().for_each(|prepared| worker.job(prepared));
         worker.outcome
     };
-    let found: Vec<Outcome> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..limits.workers).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().map(|worker| worker.join().expect("a worker does not panic")).collect()
-    });
-    found.into_iter().for_each(|outcome| total.merge(outcome));
+    let before = (seen.distinct(), seen.nested());
+    if limits.workers == 1 {
+        total.merge(work());
+    } else {
+        let found: Vec<Outcome> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..limits.workers).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().map(|worker| worker.join().expect("a worker does not panic")).collect()
+        });
+        found.into_iter().for_each(|outcome| total.merge(outcome));
+    }
+    total.distinct = seen.distinct() - before.0;
+    total.nested = seen.nested().saturating_sub(before.1);
     total.violations.sort_by_key(|violation| (violation.replay.len(), violation.replay.clone()));
     total
 }
@@ -251,10 +223,40 @@ pub fn explore_all(jobs: &[Job], limits: &Limits) -> Outcome {
 struct Prepared<'j> {
     job: &'j Job,
     run: Run,
+    /// Of the world: a state is one of its world.
+    world: u64,
+    /// Of all that matters to what comes after a crash, but the image and what is allowed.
+    rules: u64,
     next: AtomicU64,
     found: AtomicU64,
     stop: AtomicBool,
 }
+
+impl<'j> Prepared<'j> {
+    fn new(job: &'j Job, run: Run, limits: &Limits) -> Self {
+        let Workload { min_segments, max_segments, gather_bytes, policy, .. } = &job.workload;
+        let files = job.workload.files();
+        let rules = format!("{} {files} {min_segments} {max_segments} {gather_bytes} {policy:?}", job.setting.name);
+        let broken = run.trace.events.iter().position(|event| event.fate != Fate::Normal);
+        let first = if limits.from_break { broken.unwrap_or(0) as u64 } else { 0 };
+        Prepared {
+            job,
+            world: hash_of(&job.setting.name),
+            rules: hash_of(&rules),
+            run,
+            next: AtomicU64::new(first),
+            found: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+}
+
+fn hash_of(text: &str) -> u64 {
+    text.bytes().fold(0, |h, byte| mix(h ^ u64::from(byte)))
+}
+
+/// At a point inside of recovery, so many of the last events are lost in turn.
+const NESTED_EVENTS: usize = 4;
 
 struct Worker<'a> {
     limits: &'a Limits,
@@ -286,42 +288,24 @@ impl Worker<'_> {
             }
             explorer.seek(point);
             let allowed = run.allowed(point);
-            let owes = mix(allowed.key);
             let path = format!("{}:{}", prepared.job.workload.name, prepared.job.setting.name);
-            let case = Case { job: prepared.job, allowed: &allowed, path: &path, owes, depth: 0 };
+            let case = Case { job: prepared.job, allowed: &allowed, path: &path, owes: mix(allowed.hash()), depth: 0 };
             self.kill(prepared, &case, &explorer, run);
-            let limits = self.limits.states.clone();
-            let at = explorer.point();
-            if at.units() > self.limits.single_units {
-                self.sample(prepared, &case, &explorer, run, &at);
-            } else {
-                explorer.for_each_image(&limits, |choice, image| self.visit(prepared, &case, run, choice, image));
-            }
+            let limits = self.limited(prepared.job, &explorer.point());
+            explorer.for_each_image(&limits, |choice, image| self.visit(prepared, &case, run, choice, image));
         }
         self.outcome.tally.merge(explorer.tally());
         self.outcome.coverage.merge(explorer.coverage());
     }
 
-    /// None, all and samples of a point with very many units.
-    fn sample(&mut self, prepared: &Prepared<'_>, case: &Case<'_>, explorer: &Explorer<'_>, run: &Run, at: &Point) {
-        let limits = &self.limits.states;
-        let (samples, seed) = (limits.samples, limits.seed);
-        let picks = [Pick::None, Pick::All].into_iter().chain((0..samples).map(|n| Pick::Seed(seed, n)));
-        let mut images = 0;
-        for pick in picks {
-            let choice = Choice { point: at.index(), pick };
-            images += 1;
-            if self.visit(prepared, case, run, &choice, &at.image_of(&choice)).is_break() {
-                break;
-            }
+    /// The limits of a point: with the units that recovery reads first, those it looks at where none survives.
+    fn limited(&self, job: &Job, at: &Point) -> ExploreLimits {
+        let mut limits = self.limits.states.clone();
+        if limits.focus_bits > 0 && at.combinations() > 1 << limits.exhaustive_bits.min(63) {
+            let none = at.image_of(&Choice { point: at.index(), pick: Pick::None });
+            limits.focus = at.units_read(&reads_of(&job.workload, &job.setting, &none));
         }
-        self.outcome.single_capped_points += 1;
-        self.outcome.tally.add(&Exploration { images, samples, units: at.units(), ..Exploration::default() });
-        if let Some(site) = explorer.event().and_then(|event| event.site) {
-            let seen = self.outcome.coverage.sites.entry(site).or_default();
-            seen.points += 1;
-            seen.images += images;
-        }
+        limits
     }
 
     fn note_breakable(&mut self, run: &Run) {
@@ -344,25 +328,25 @@ impl Worker<'_> {
         choice: &Choice,
         image: &Image,
     ) -> ControlFlow<()> {
-        let hash = mix(image.hash() ^ case.owes);
-        if !insert(&self.seen.images, hash) {
+        let whole = matches!(choice.pick, Pick::All | Pick::None | Pick::Kill);
+        let hash = mix(image.hash() ^ case.owes ^ prepared.rules);
+        // Whatever comes first, the same is done: more is done to some, and less inside of recoveries.
+        if !self.seen.image(hash ^ mix(u64::from(case.depth > 0) * 2 + u64::from(whole))) {
             self.outcome.duplicates += 1;
             return ControlFlow::Continue(());
         }
         self.outcome.recoveries += 1;
-        let whole = matches!(choice.pick, Pick::All | Pick::None | Pick::Kill);
+        let whole = whole && case.depth == 0;
         let sampled = |one_in: u64, salt: u64| one_in > 0 && mix(hash ^ salt).is_multiple_of(one_in);
         let nested = case.depth == 0 && (whole || sampled(self.limits.nested_one_in, 1));
         let extent = Extent {
-            twice: whole || sampled(self.limits.go_on_one_in, 2),
+            // Crashes inside of it are named by its points: replayed, it must be lived in the same way.
+            twice: whole || nested || sampled(self.limits.go_on_one_in, 2),
             go_on: whole || nested || sampled(self.limits.go_on_one_in, 3),
         };
         match live(&case.job.workload, &case.job.setting, image, case.allowed, extent) {
             Ok(life) => {
-                if insert(&self.seen.states, mix(life.fingerprint)) {
-                    self.outcome.distinct += 1;
-                    self.outcome.nested += u64::from(case.depth > 0);
-                }
+                self.seen.state(mix(life.fingerprint ^ prepared.world), case.depth > 0);
                 if nested && life.served.is_some() {
                     self.nested(prepared, case, choice, life, hash, whole);
                 }
@@ -390,7 +374,8 @@ impl Worker<'_> {
         hash: u64,
         whole: bool,
     ) {
-        let served = life.served.unwrap_or_default() as u64;
+        let recovered =
+            life.operations.iter().filter(|o| o.label.contains("recovery")).map(|o| o.end).max().unwrap_or(0);
         let run = Run {
             trace: life.world.trace(),
             before: case.allowed.states.clone(),
@@ -403,17 +388,17 @@ impl Worker<'_> {
         let path = format!("{}:{choice}", case.path);
         let mut explorer = Explorer::new(&run.trace);
         let points = run.trace.events.len() as u64 + 1;
-        let mut chosen: Vec<u64> = if whole {
-            (0..points).collect()
-        } else {
-            (0..self.limits.nested_points).map(|i| mix(hash ^ (i << 8 | 7)) % points).collect()
-        };
+        let mut chosen: Vec<u64> = (0..self.limits.nested_points).map(|i| mix(hash ^ (i << 8 | 7)) % points).collect();
+        if whole {
+            chosen.extend(0..=recovered);
+            chosen.extend(run.operations.iter().map(|operation| operation.end));
+        }
         chosen.sort_unstable();
         chosen.dedup();
         for point in chosen {
             explorer.seek(point);
             let allowed = run.allowed(point);
-            let owes = mix(case.owes ^ mix(allowed.key * 4 + served + 1000));
+            let owes = mix(allowed.hash());
             let case = Case { job: case.job, allowed: &allowed, path: &path, owes, depth: case.depth + 1 };
             self.kill(prepared, &case, &explorer, &run);
             // Not all that a point allows, nor each unit by itself: that is what points of runs are for.
@@ -425,7 +410,10 @@ impl Worker<'_> {
                 seen.images += 2 + self.limits.nested_samples;
             }
             let seeds = (0..self.limits.nested_samples).map(|n| Pick::Seed(hash, n));
-            for pick in [Pick::None, Pick::All].into_iter().chain(seeds) {
+            let events = at.pending_events();
+            let some = if events.len() > 1 { events.len().min(NESTED_EVENTS) } else { 0 };
+            let buts = events[events.len() - some..].iter().map(|event| Pick::But(*event));
+            for pick in [Pick::None, Pick::All].into_iter().chain(seeds).chain(buts) {
                 let choice = Choice { point, pick };
                 if self.visit(prepared, &case, &run, &choice, &at.image_of(&choice)).is_break() {
                     return;

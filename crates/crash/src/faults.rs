@@ -5,7 +5,6 @@
 //! allowed too. Home files are ordinary files: rot in them is the host's.
 
 use std::fmt;
-use std::sync::Arc;
 
 use wholly::Error;
 use wholly::site;
@@ -14,7 +13,7 @@ use wholly_media::sim::{Choice, Image, Mutation, MutationKind, Pick, Place, Worl
 use crate::explore::Violation;
 use crate::run::{Run, open, run};
 use crate::setting::Setting;
-use crate::workload::{EXISTING, NAMES, State, Workload, mix};
+use crate::workload::{EXISTING, NAMES, Promise, Workload, mix};
 
 /// Bytes that go wrong together.
 const UNIT: u64 = 512;
@@ -173,10 +172,10 @@ fn unit_of(log: &[u8], unit: u64) -> &[u8] {
 }
 
 /// What had committed by a point, the latest first.
-fn last_states(run: &Run, point: u64) -> Vec<Arc<State>> {
-    let mut states: Vec<Arc<State>> = run.before.clone();
+fn last_states(run: &Run, point: u64) -> Vec<Promise> {
+    let mut states: Vec<Promise> = run.before.clone();
     for operation in run.operations.iter().filter(|operation| operation.end <= point) {
-        if **states.last().expect("one at least") != *operation.state {
+        if *states.last().expect("one at least") != operation.state {
             states.push(operation.state.clone());
         }
     }
@@ -184,7 +183,7 @@ fn last_states(run: &Run, point: u64) -> Vec<Arc<State>> {
     states
 }
 
-fn judge(workload: &Workload, setting: &Setting, image: &Image, states: &[Arc<State>]) -> Result<Effect, String> {
+fn judge(workload: &Workload, setting: &Setting, image: &Image, states: &[Promise]) -> Result<Effect, String> {
     crate::quiet::catch(|| {
         let world = World::from_image(image, setting.sim.clone());
         let store = match open(&world, workload, setting) {

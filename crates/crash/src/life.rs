@@ -10,11 +10,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use wholly::{Error, Store};
-use wholly_media::sim::{Image, Place, World};
+use wholly_media::sim::{Image, Place, ReadSet, World};
 
 use crate::run::{Allowed, Operation, open, served};
 use crate::setting::Setting;
-use crate::workload::{EXISTING, NAMES, Op, State, Workload, data};
+use crate::workload::{EXISTING, NAMES, Op, Promise, State, Workload, data};
 
 /// How much of a life is lived. Recovery and reading everything always are.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// All of it.
+    /// All of it: what a life is that is crashed again.
     pub const WHOLE: Extent = Extent { twice: true, go_on: true };
 }
 
@@ -71,11 +71,23 @@ pub fn live(
     .unwrap_or_else(|panic| Err(format!("panic: {panic}")))
 }
 
+/// What a recovery of this image, and the reading of all files, look at.
+pub fn reads_of(workload: &Workload, setting: &Setting, image: &Image) -> ReadSet {
+    let world = World::from_image(image, setting.sim.clone());
+    world.track_reads();
+    // Whether it goes well is asked where the image is judged.
+    let _ = crate::quiet::catch(|| {
+        let store = open(&world, workload, setting).map_err(|error| error.to_string())?;
+        served(&world, &store, workload.files())
+    });
+    world.stop_reads()
+}
+
 impl Life {
     fn operation<T>(
         &mut self,
         label: &'static str,
-        state: &Arc<State>,
+        state: &Promise,
         body: impl FnOnce(&mut Life) -> Result<T, String>,
     ) -> Result<T, String> {
         let begin = self.world.now() + 1;
@@ -90,7 +102,7 @@ impl Life {
         let store = match open(&self.world, workload, setting) {
             Ok(store) => store,
             Err(Error::NotAStore(_) | Error::Corrupt { .. }) if allowed.unmade => {
-                self.fingerprint = self.world.read_fingerprint();
+                self.fingerprint = self.world.stop_reads().fingerprint();
                 return Ok(());
             }
             Err(error) => return Err(format!("recovery: {error}")),
@@ -99,7 +111,7 @@ impl Life {
         no_conflict(&store)?;
         let served =
             served(&self.world, &store, workload.files()).map_err(|error| format!("after recovery, {error}"))?;
-        self.fingerprint = self.world.read_fingerprint();
+        self.fingerprint = self.world.stop_reads().fingerprint();
         let Some(which) = allowed.states.iter().position(|state| **state == served) else {
             let differences: Vec<String> =
                 allowed.states.iter().map(|state| state.difference(&served).unwrap_or_default()).collect();
@@ -111,7 +123,7 @@ impl Life {
         Ok(())
     }
 
-    fn recover_again(&mut self, workload: &Workload, setting: &Setting, state: &Arc<State>) -> Result<(), String> {
+    fn recover_again(&mut self, workload: &Workload, setting: &Setting, state: &Promise) -> Result<(), String> {
         self.operation("second recovery", state, |life| {
             let store = open(&life.world, workload, setting).map_err(|error| format!("second recovery: {error}"))?;
             no_conflict(&store)?;
@@ -119,7 +131,7 @@ impl Life {
         })
     }
 
-    fn go_on(&mut self, workload: &Workload, setting: &Setting, state: Arc<State>) -> Result<(), String> {
+    fn go_on(&mut self, workload: &Workload, setting: &Setting, state: Promise) -> Result<(), String> {
         let store = self.operation("open", &state, |life| {
             open(&life.world, workload, setting).map_err(|error| format!("open to go on: {error}"))
         })?;
@@ -156,7 +168,7 @@ impl Life {
             };
             done.map_err(|error| format!("in a new group: {error}"))?;
         }
-        let after = Arc::new(after);
+        let after = Promise::new(after);
         self.operation("a new commit", &after, |life| {
             group.commit().map_err(|error| format!("a new group does not commit: {error}"))?;
             life.expect(workload, &store, &after, "after a new group")

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wholly_media::Site;
 use wholly_media::sim::{EventKind, Mutation, MutationKind};
 
-use crate::explore::{Limits, Outcome, Violation, explore, explore_all};
+use crate::explore::{Limits, Outcome, Violation, explore};
+use crate::run;
 use crate::setting::{Setting, word};
 use crate::workload::Workload;
-use crate::{Job, run};
 
 /// What can be broken about a call that made an event of this kind.
 pub(crate) fn applicable(kind: &EventKind) -> &'static [MutationKind] {
@@ -41,19 +42,7 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "a block that was stored to and fenced is there with its bytes; one that was not is allocated again before the next store. What a \
          file system does to an allocation that a sync covered is not modelled.",
     ),
-    ("recover.wipe", "drop-order", "pmem", WIPED),
-    ("recover.wipe", "delay-write", "pmem", WIPED),
-    (
-        "lane.parts-fence",
-        "drop-order",
-        "disk",
-        "on a disk only an aborted group comes by here, and a lane that spills never holds a commit record: nobody relies on where its \
-         parts end. (It could go on disks: a sync for each aborted group that has spilled.)",
-    ),
 ];
-
-const WIPED: &str = "on persistent memory the fence at the end of the scan makes the wipe durable, by the same thread, before the incarnation is \
-                     raised; until then the next recovery rejects the same record again";
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";
@@ -72,9 +61,9 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// Whether it went unnoticed and nobody has said why it may.
-    pub fn is_survivor(&self) -> bool {
-        self.caught.is_none() && self.proof.is_none()
+    /// Whether it went unnoticed and nobody has said why it may; or it was noticed, and somebody has said that nobody can.
+    pub fn is_wrong(&self) -> bool {
+        self.caught.is_none() == self.proof.is_none()
     }
 }
 
@@ -82,7 +71,8 @@ impl fmt::Display for Mutant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}={}: ", self.setting, self.mutation.site.0, word(self.mutation.kind))?;
         match (&self.caught, self.proof) {
-            (Some(violation), _) => write!(f, "caught by {}: {}", violation.replay, violation.what),
+            (Some(violation), Some(proof)) => write!(f, "PROOF IS WRONG: {proof}: caught by {}", violation.replay),
+            (Some(violation), None) => write!(f, "caught by {}: {}", violation.replay, violation.what),
             (None, Some(proof)) => write!(f, "equivalent: {proof}"),
             (None, None) => f.write_str("SURVIVES"),
         }
@@ -97,17 +87,6 @@ pub fn proof(mutation: &Mutation, setting: &str) -> Option<&'static str> {
             *site == mutation.site.0 && *kind == word(mutation.kind) && setting.starts_with(world)
         })
         .map(|(.., why)| *why)
-}
-
-/// Every mutation of every site that the workloads pass in this world, inside of recoveries too.
-pub fn mutations(workloads: &[Workload], setting: &Setting) -> Vec<Mutation> {
-    let jobs: Vec<Job> =
-        workloads.iter().map(|workload| Job { workload: workload.clone(), setting: setting.clone() }).collect();
-    let mut limits = Limits::hunt();
-    limits.states.exhaustive_bits = 1;
-    limits.states.samples = 2;
-    let Outcome { breakable, .. } = explore_all(&jobs, &limits);
-    breakable.into_iter().map(|(site, kind)| Mutation::new(Site(site), kind_of(kind))).collect()
 }
 
 /// What can be broken, by site and number of the kind.
@@ -131,27 +110,83 @@ fn kind_of(number: u8) -> MutationKind {
     [MutationKind::DropOrder, MutationKind::DropWrite, MutationKind::DelayWrite][usize::from(number)]
 }
 
-/// Hunts one mutant through the workloads, cheap ones first.
-pub fn hunt(mutation: Mutation, workloads: &[Workload], setting: &Setting, limits: &Limits) -> Mutant {
-    let broken = setting.broken(mutation);
-    let mut caught = None;
-    for workload in workloads {
-        caught = explore(workload, &broken, limits).violations.into_iter().next();
-        if caught.is_some() {
-            break;
-        }
-    }
-    Mutant { mutation, setting: setting.name.clone(), caught, proof: proof(&mutation, &setting.name) }
+/// A hunt for mutants of one world.
+///
+/// A workload that does not pass a site cannot notice what is broken there. Of those that do, the ones that caught most so far come first,
+/// then the cheap ones; all of them are glanced through before the first is gone through at length.
+pub struct Hunt<'s> {
+    setting: &'s Setting,
+    prey: Vec<Mutation>,
+    packs: Vec<Pack>,
+    next: AtomicUsize,
 }
 
-/// Orders workloads by the number of events of a run: the cheap ones first.
-pub fn cheap_first(workloads: &mut [Workload], setting: &Setting) {
-    workloads.sort_by_cached_key(|workload| {
-        let run = run(workload, setting);
-        let bytes = |kind: &EventKind| match kind {
-            EventKind::Store { data, .. } => data.len(),
-            _ => 0,
+/// A workload, what it can notice, and how often it did.
+struct Pack {
+    workload: Workload,
+    passes: Breakable,
+    catches: AtomicUsize,
+}
+
+impl<'s> Hunt<'s> {
+    /// Every mutation of every site that the workloads pass in this world, inside of recoveries too.
+    pub fn new(workloads: &[Workload], setting: &'s Setting) -> Hunt<'s> {
+        let limits = Limits { workers: 2, ..Limits::glance() };
+        let pack = |workload: &Workload| {
+            let Outcome { breakable, .. } = explore(workload, setting, &limits);
+            Pack { workload: workload.clone(), passes: breakable, catches: AtomicUsize::new(0) }
         };
-        run.trace.events.iter().map(|event| 64 + bytes(&event.kind)).sum::<usize>()
-    });
+        let mut packs: Vec<Pack> = workloads.iter().map(pack).collect();
+        packs.sort_by_cached_key(|pack| cost(&pack.workload, setting));
+        let all: Breakable = packs.iter().flat_map(|pack| pack.passes.iter().copied()).collect();
+        let prey = all.into_iter().map(|(site, kind)| Mutation::new(Site(site), kind_of(kind))).collect();
+        Hunt { setting, prey, packs, next: AtomicUsize::new(0) }
+    }
+
+    /// Hunts all of them on two threads. Those that have a proof are hunted only if somebody doubts it.
+    pub fn run(&self, doubt: bool, limits: &Limits) -> Vec<Mutant> {
+        let work = || {
+            let mut found = Vec::new();
+            while let Some(mutation) = self.prey.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+                found.push(self.one(*mutation, doubt, limits));
+            }
+            found
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().flat_map(|worker| worker.join().expect("a worker does not panic")).collect()
+        })
+    }
+
+    fn one(&self, mutation: Mutation, doubt: bool, limits: &Limits) -> Mutant {
+        let proof = proof(&mutation, &self.setting.name);
+        let mut mutant = Mutant { mutation, setting: self.setting.name.clone(), caught: None, proof };
+        if proof.is_some() && !doubt {
+            return mutant;
+        }
+        let broken = self.setting.broken(mutation);
+        let site = (mutation.site.0, number_of(mutation.kind));
+        let mut packs: Vec<&Pack> = self.packs.iter().filter(|pack| pack.passes.contains(&site)).collect();
+        packs.sort_by_cached_key(|pack| std::cmp::Reverse(pack.catches.load(Ordering::Relaxed)));
+        for limits in [&Limits::glance(), limits] {
+            let limits = Limits { workers: 1, violations: 1, ..limits.clone() };
+            for pack in &packs {
+                mutant.caught = explore(&pack.workload, &broken, &limits).violations.into_iter().next();
+                if mutant.caught.is_some() {
+                    pack.catches.fetch_add(1, Ordering::Relaxed);
+                    return mutant;
+                }
+            }
+        }
+        mutant
+    }
+}
+
+/// About how long a workload takes to explore: by the events of a run and the bytes it stores.
+fn cost(workload: &Workload, setting: &Setting) -> usize {
+    let bytes = |kind: &EventKind| match kind {
+        EventKind::Store { data, .. } => data.len(),
+        _ => 0,
+    };
+    run(workload, setting).trace.events.iter().map(|event| 64 + bytes(&event.kind)).sum()
 }

@@ -11,7 +11,7 @@ use wholly::{File, Group, Policy, Store};
 use wholly_media::sim::{EventKind, Mark, Trace, World};
 
 use crate::setting::Setting;
-use crate::workload::{NAMES, Op, State, Step, Workload, data};
+use crate::workload::{NAMES, Op, Promise, State, Step, Workload, data, mix};
 
 /// What identifies the store of every workload.
 const VOLUME_ID: [u8; 16] = *b"crash explorer..";
@@ -26,7 +26,7 @@ pub struct Operation {
     /// The crash point from which on it has returned; `u64::MAX` if it never did.
     pub end: u64,
     /// The state after it.
-    pub state: Arc<State>,
+    pub state: Promise,
 }
 
 /// A recorded run.
@@ -34,7 +34,7 @@ pub struct Run {
     /// What happened.
     pub trace: Trace,
     /// What may be there before the first operation has returned: what was there when the run began.
-    pub before: Vec<Arc<State>>,
+    pub before: Vec<Promise>,
     /// Whether the store need not be there before the first operation has returned.
     pub unmade: bool,
     /// The operations in order.
@@ -47,11 +47,16 @@ pub struct Run {
 #[derive(Clone, Debug)]
 pub struct Allowed {
     /// The states: what had returned, and with what was in flight.
-    pub states: Vec<Arc<State>>,
+    pub states: Vec<Promise>,
     /// The store itself was being made and need not be there.
     pub unmade: bool,
-    /// Its place in the run, to tell apart points with different obligations.
-    pub key: u64,
+}
+
+impl Allowed {
+    /// A number that tells apart what is allowed.
+    pub fn hash(&self) -> u64 {
+        self.states.iter().fold(u64::from(self.unmade), |h, state| mix(h ^ state.hash()))
+    }
 }
 
 impl Run {
@@ -62,15 +67,13 @@ impl Run {
             Some(last) => vec![self.operations[last].state.clone()],
             None => self.before.clone(),
         };
-        let known = states.len();
         if let Some(next) = self.operations.get(returned)
             && next.begin <= point
             && !states.contains(&next.state)
         {
             states.push(next.state.clone());
         }
-        let key = returned as u64 * 2 + u64::from(states.len() > known);
-        Allowed { states, unmade: self.unmade && returned == 0, key }
+        Allowed { states, unmade: self.unmade && returned == 0 }
     }
 
     /// The operation during which the crash comes, in words.
@@ -148,7 +151,7 @@ pub fn run(workload: &Workload, setting: &Setting) -> Run {
         // What a panic left may not be fit to be dropped.
         std::mem::forget(runner);
     }
-    let before = vec![Arc::new(initial)];
+    let before = vec![Promise::new(initial)];
     let mut run = Run { trace: world.trace(), before, unmade: true, operations, failure };
     run.place_operations();
     run
@@ -254,7 +257,7 @@ impl Runner<'_> {
         let (op, label): (u64, String) = (self.operations.len() as u64, label.into());
         let state = match self.operations.last() {
             Some(last) if *last.state == after => last.state.clone(),
-            _ => Arc::new(after),
+            _ => Promise::new(after),
         };
         let named = Cow::from(label.clone());
         self.operations.push(Operation { label: named, begin: u64::MAX, end: u64::MAX, state: state.clone() });

@@ -8,7 +8,8 @@
 //!
 //! No two writes of a workload put the same word anywhere, so that bytes of one can never pass for bytes of another.
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use wholly::Policy;
 
@@ -111,6 +112,7 @@ impl Workload {
             background: false,
             policy: self.policy,
             gather_bytes: self.gather_bytes,
+            ..wholly::Options::default()
         }
     }
 
@@ -188,6 +190,7 @@ impl State {
                 (None, None) => {}
                 (Some(_), None) => return Some(format!("{name} is missing")),
                 (None, Some(_)) => return Some(format!("{name} should not exist")),
+                (Some(mine), Some(theirs)) if mine == theirs => {}
                 (Some(mine), Some(theirs)) => {
                     if mine.len() != theirs.len() {
                         return Some(format!("{name} has {} bytes instead of {}", theirs.len(), mine.len()));
@@ -200,6 +203,45 @@ impl State {
             }
         }
         None
+    }
+}
+
+/// A state that somebody is promised: shared, with a hash that is computed when first asked for.
+#[derive(Clone, Debug)]
+pub struct Promise(Arc<(State, OnceLock<u64>)>);
+
+impl Promise {
+    /// Promises a state.
+    pub fn new(state: State) -> Promise {
+        Promise(Arc::new((state, OnceLock::new())))
+    }
+
+    /// A hash of the content of all files.
+    pub fn hash(&self) -> u64 {
+        *self.0.1.get_or_init(|| {
+            let file = |h: u64, content: &Option<Arc<[u8]>>| match content {
+                None => mix(h),
+                Some(content) => content.chunks(8).fold(mix(h ^ (1 + content.len() as u64)), |h, part| {
+                    let mut word = [0; 8];
+                    word[..part.len()].copy_from_slice(part);
+                    mix(h.rotate_left(5) ^ u64::from_le_bytes(word))
+                }),
+            };
+            self.0.0.0.iter().fold(self.0.0.0.len() as u64, file)
+        })
+    }
+}
+
+impl Deref for Promise {
+    type Target = State;
+    fn deref(&self) -> &State {
+        &self.0.0
+    }
+}
+
+impl PartialEq for Promise {
+    fn eq(&self, other: &Promise) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || **self == **other
     }
 }
 

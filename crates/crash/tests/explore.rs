@@ -2,24 +2,21 @@
 //!
 //! `WHOLLY_LONG=1` goes through more workloads and more states. No verdict depends on time.
 
-use wholly_crash::{Job, Limits, Outcome, Setting, Workload, catalogue, coverage, explore_all};
+use wholly_crash::{Job, Limits, Outcome, Seen, Setting, Workload, catalogue, coverage, explore_into};
 
 fn long() -> bool {
     std::env::var_os("WHOLLY_LONG").is_some()
-}
-
-fn jobs(workloads: &[Workload], settings: &[&str]) -> Vec<Job> {
-    let pairs = settings.iter().flat_map(|setting| workloads.iter().map(move |workload| (workload, setting)));
-    pairs.map(|(workload, setting)| Job { workload: workload.clone(), setting: Setting::named(setting) }).collect()
 }
 
 fn random(from: u64, few: u64, many: u64) -> Vec<Workload> {
     (from..from + if long() { many } else { few }).map(catalogue::random).collect()
 }
 
-fn explored(what: &str, jobs: &[Job], limits: &Limits) -> Outcome {
-    let outcome = explore_all(jobs, limits);
-    println!("{what}: {outcome}");
+/// Explores workloads in a world.
+fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Limits) -> Outcome {
+    let job = |workload: &Workload| Job { workload: workload.clone(), setting: setting.clone() };
+    let outcome = explore_into(seen, &workloads.iter().map(job).collect::<Vec<_>>(), limits);
+    println!("{}: {outcome}\n", setting.name);
     outcome.assert_clean();
     outcome
 }
@@ -27,17 +24,31 @@ fn explored(what: &str, jobs: &[Job], limits: &Limits) -> Outcome {
 /// One test, so that its two workers are all there are, and one count of states.
 #[test]
 fn nothing_is_torn_lost_or_invented() {
-    let limits = if long() { Limits::thorough() } else { Limits::quick() };
-    let light = if long() { limits.clone() } else { Limits::hunt() };
+    let (most, some) =
+        if long() { (Limits::thorough(), Limits::thorough()) } else { (Limits::quick(), Limits::hunt()) };
+    let (seen, mut all) = (Seen::default(), Outcome::default());
     let hand_written = catalogue::all();
-    let mut all = explored("pmem", &jobs(&hand_written, &["pmem"]), &limits);
-    all.merge(explored("disk", &jobs(&hand_written, &["disk"]), &limits));
-    let others: Vec<&str> =
-        wholly_crash::SETTINGS.iter().map(|(name, _)| *name).filter(|name| !["pmem", "disk"].contains(name)).collect();
-    all.merge(explored("other worlds", &jobs(&hand_written, &others), &light));
-    all.merge(explored("drawn, pmem", &jobs(&random(0, 20, 200), &["pmem"]), &light));
-    all.merge(explored("drawn, disk", &jobs(&random(200, 40, 600), &["disk", "disk-ext4"]), &light));
-    all.merge(explored("drawn, policies", &jobs(&random(1000, 30, 400), &["disk", "pmem-over-disk"]), &light));
-    println!("all: {all}\n{}", coverage::table(&all));
-    assert_eq!(coverage::uncovered(&all), [], "sites that were no crash point");
+    for (name, _) in wholly_crash::SETTINGS {
+        let setting = Setting::named(name);
+        let first = ["pmem", "disk"].contains(name);
+        let mut outcome = explored(&seen, &hand_written, &setting, if first { &most } else { &some });
+        if first {
+            let sites = coverage::sites(&setting);
+            assert_eq!(coverage::uncovered(&sites, &outcome), [], "sites that were no crash point in the world {name}");
+        }
+        let drawn = match *name {
+            "pmem" => random(0, 20, 200),
+            "disk" => [random(200, 40, 600), random(1000, 30, 400)].concat(),
+            "disk-ext4" => random(200, 40, 600),
+            "pmem-over-disk" => random(1000, 30, 400),
+            _ => Vec::new(),
+        };
+        outcome.merge(explored(&seen, &drawn, &setting, &some));
+        all.merge(outcome);
+    }
+    (all.distinct, all.nested) = (seen.distinct(), seen.nested());
+    println!("all worlds: {all}\n{}", coverage::table(&all));
+    assert_eq!(coverage::uncovered(wholly::site::ALL, &all), [], "sites that were no crash point");
+    assert!(all.distinct > 1_000_000, "only {} distinct states", all.distinct);
+    assert!(all.nested * 10 >= all.distinct, "only {} states inside of recoveries", all.nested);
 }

@@ -1,40 +1,26 @@
 //! The rig can see: every mutant of the code is caught by some workload, or has a proof that no state can tell it from the code.
 
-use wholly_crash::{Limits, Setting, catalogue, explore, mutants};
+use wholly_crash::mutants::{Hunt, Mutant};
+use wholly_crash::{Limits, Setting, catalogue, explore};
 use wholly_media::sim::{Mutation, MutationKind};
 
+/// The long run doubts every proof.
 fn mutants_of(setting: &str) {
     let setting = Setting::named(setting);
-    let mut workloads = catalogue::all();
-    mutants::cheap_first(&mut workloads, &setting);
-    let mut survivors = Vec::new();
-    let mut caught = 0;
-    for mutation in mutants::mutations(&workloads, &setting) {
-        if mutants::proof(&mutation, &setting.name).is_some() && std::env::var_os("WHOLLY_LONG").is_none() {
-            continue;
-        }
-        let mutant = mutants::hunt(mutation, &workloads, &setting, &Limits::hunt());
-        caught += u32::from(mutant.caught.is_some());
-        if mutant.is_survivor() {
-            survivors.push(mutant.to_string());
-        }
-    }
-    println!("{}: {caught} mutants caught", setting.name);
-    assert!(survivors.is_empty(), "{}", survivors.join("\n"));
+    let doubt = std::env::var_os("WHOLLY_LONG").is_some();
+    let limits = if doubt { Limits::quick() } else { Limits::hunt() };
+    let mutants = Hunt::new(&catalogue::all(), &setting).run(doubt, &limits);
+    let count = |which: fn(&Mutant) -> bool| mutants.iter().filter(|mutant| which(mutant)).count();
+    let (caught, proven) = (count(|m| m.caught.is_some()), count(|m| m.caught.is_none() && m.proof.is_some()));
+    println!("{}: {} mutants, {caught} caught, {proven} proven equivalent", setting.name, mutants.len());
+    let wrong: Vec<String> = mutants.iter().filter(|mutant| mutant.is_wrong()).map(ToString::to_string).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Takes more than ten minutes: only with the long bounds (`make test-long`).
+/// One test, so that its two workers are all there are.
 #[test]
-fn on_persistent_memory() {
-    if std::env::var_os("WHOLLY_LONG").is_some() {
-        mutants_of("pmem");
-    } else {
-        println!("left to make test-long");
-    }
-}
-
-#[test]
-fn on_a_disk() {
+fn every_mutant_is_caught_or_proven_equivalent() {
+    mutants_of("pmem");
     mutants_of("disk");
 }
 

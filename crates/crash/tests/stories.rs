@@ -1,6 +1,8 @@
 //! Every bug that the explorer has found, by the state that showed it. Each of these failed once.
 
-use wholly_crash::{Limits, Setting, catalogue, explore};
+use wholly::Store;
+use wholly_crash::{Allowed, Extent, Limits, Setting, catalogue, explore, live, run};
+use wholly_media::sim::{Choice, Pick, World};
 
 fn explored(workload: &str, setting: &str) {
     let workload = catalogue::find(workload).expect("a workload");
@@ -38,6 +40,43 @@ fn a_process_dies_after_a_checkpoint_cut_a_file() {
 fn a_file_is_made_again_while_the_log_is_full() {
     explored("random-48", "disk");
     explored("random-49", "pmem-over-disk");
+}
+
+/// A power failure took one word of a segment's header, or of the first line of a commit record, and left the rest of a group that never
+/// committed. The next life used the segment again, wrote a header or a record of the same shape, and the power failed when the
+/// one word that both have in common was there: together they made the old header or record whole, and since its incarnation was no
+/// longer the last one, nobody verified it. Recovery wipes what it finds torn, even where it cannot tell what it was.
+#[test]
+fn a_later_write_does_not_complete_what_an_earlier_crash_tore() {
+    let (workload, setting) = (catalogue::find("laps").expect("a workload"), Setting::named("pmem"));
+    let first = run(&workload, &setting);
+    let commit = first.operations.iter().find(|operation| operation.label == "commit 4").expect("it commits");
+    let before_fence = first.trace.point(commit.end - 2);
+    for lost in 0..before_fence.units() as u32 {
+        let torn = Choice { point: before_fence.index(), pick: Pick::Not(vec![lost]) };
+        let allowed = first.allowed(torn.point);
+        let world = World::from_image(&before_fence.image_of(&torn), setting.sim.clone());
+        let store = Store::open_on(world.log(), world.host(), workload.options(setting.segment_bytes()), None);
+        let store = store.unwrap_or_else(|error| panic!("{torn}: {error}"));
+        let file = store.open_file("dir/b").expect("it is there");
+        if !file.is_empty() {
+            // What was lost was the same as what had been there before.
+            continue;
+        }
+        let mut group = store.begin();
+        group.write_at(&file, 0, &[1; 1800]).expect("it can be written");
+        group.commit().expect("it commits");
+        let trace = world.trace();
+        let before_fence = trace.point(trace.events.len() as u64 - 1);
+        let states = vec![allowed.states[0].clone()];
+        for kept in 0..before_fence.units() as u32 {
+            let again = Choice { point: before_fence.index(), pick: Pick::Set(vec![kept]) };
+            let allowed = Allowed { states: states.clone(), unmade: false };
+            if let Err(what) = live(&workload, &setting, &before_fence.image_of(&again), &allowed, Extent::WHOLE) {
+                panic!("{torn}, then the same again, then {again} ({}): {what}", before_fence.describe(kept as usize));
+            }
+        }
+    }
 }
 
 /// A log segment that cannot hold two blocks of the disk stopped the program instead of being refused.

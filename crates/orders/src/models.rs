@@ -7,9 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
-use crate::index::{FileIndex, NO_VERSION, Slot, Version, VersionArena};
+use crate::index::{FileIndex, Garbage, NO_VERSION, Slot, Version, VersionArena};
 
 /// A model, by name.
 #[derive(Clone, Copy)]
@@ -31,7 +32,13 @@ impl Model {
         builder.preemption_bound = Some(self.preemptions + more);
         builder.max_branches = 100_000;
         let body = self.body;
-        catch_unwind(AssertUnwindSafe(|| builder.check(body))).map_err(|panic| {
+        let roomy = move || {
+            // An arena is larger than the stack of a model's first thread; in words.
+            let thread =
+                thread::Builder::new().stack_size(1 << 16).spawn(body).expect("a model has up to five threads");
+            thread.join().expect("no panic");
+        };
+        catch_unwind(AssertUnwindSafe(|| builder.check(roomy))).map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default()
         })
@@ -43,7 +50,8 @@ pub const ALL: &[Model] = &[
     model("a version is read", 3, a_version_is_read),
     model("two calls publish", 3, two_calls_publish),
     model("a call below another", 3, a_call_below_another),
-    model("an owner publishes beside a checkpoint", 3, an_owner_publishes_beside_a_checkpoint),
+    model("an owner publishes and a checkpoint follows", 3, an_owner_publishes_and_a_checkpoint_follows),
+    model("one owner follows another", 3, one_owner_follows_another),
     model("a reader beside a checkpoint", 3, a_reader_beside_a_checkpoint),
     model("a reader beside a version that covers", 3, a_reader_beside_a_version_that_covers),
     model("a number is used again", 3, a_number_is_used_again),
@@ -104,16 +112,13 @@ impl Block {
     /// What a call publishes. Returns whether the list was empty; numbers that are free now go to `freed`.
     fn publish(&self, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
         self.log(version);
-        self.slot.claim().push(&self.arena, number, version, true, freed)
+        self.slot.claim().push(&self.arena, number, version, freed)
     }
 
-    /// What an owner publishes.
-    fn publish_alone(&self, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
+    /// What an owner publishes while no checkpoint visits its file.
+    fn publish_alone(&self, number: u32, version: Version, garbage: &mut Vec<Garbage>) -> bool {
         self.log(version);
-        match self.slot.try_push(&self.arena, number, version) {
-            Some(was_empty) => was_empty,
-            None => self.slot.claim().push(&self.arena, number, version, true, freed),
-        }
+        self.slot.push_alone(&self.arena, number, version, garbage)
     }
 
     /// Reads the block: the sequences of the versions that its list holds, the newest first. Home bytes where it is empty.
@@ -140,7 +145,7 @@ impl Block {
         claim.drain_readers();
         self.logged[newest.position as usize].with(|_| ());
         self.home.with_mut(|_| ());
-        claim.change(|newest| self.arena.drop_tail(newest, |version| version.stamp < target, freed));
+        claim.change_last(|newest| self.arena.drop_tail(newest, |version| version.stamp < target, freed));
         true
     }
 
@@ -197,21 +202,52 @@ fn a_call_below_another() {
     assert_eq!(block.read(), [2, 1]);
 }
 
-/// The owner of a file publishes without a claim while a checkpoint takes an older version home.
-fn an_owner_publishes_beside_a_checkpoint() {
+/// The owner of a file publishes without a claim while somebody reads, one version over another. Then a checkpoint visits the
+/// block, and what the owner unlinked names another block's version.
+fn an_owner_publishes_and_a_checkpoint_follows() {
+    let block = Arc::new(Block::new());
+    let numbers = block.numbers(3);
+    block.publish(numbers[0], half(1), &mut Vec::new());
+    let reader = spawn(&block, |block| {
+        let first = block.read();
+        let second = block.read();
+        assert!(first.first() <= second.first() || second.is_empty(), "{first:?}, {second:?}");
+    });
+    let mut garbage = Vec::new();
+    assert!(!block.publish_alone(numbers[1], half(2), &mut garbage));
+    assert_eq!(garbage[0].number, numbers[0]);
+    let mut freed = Vec::new();
+    assert!(block.checkpoint(3, &mut freed));
+    freed.extend(garbage.iter().map(|garbage| garbage.number));
+    block.reuse_log(1);
+    block.reuse_log(2);
+    for number in freed {
+        block.arena.set(number, Version { position: 77, ..whole(7) });
+    }
+    reader.join().expect("no panic");
+}
+
+/// One owner follows another: what the file's word orders is all that orders them.
+fn one_owner_follows_another() {
     let block = Arc::new(Block::new());
     let numbers = block.numbers(2);
-    block.publish(numbers[0], whole(1), &mut Vec::new());
-    let newer = numbers[1];
-    let owner = spawn(&block, move |block| block.publish_alone(newer, half(2), &mut Vec::new()));
-    let mut freed = Vec::new();
-    assert!(block.checkpoint(2, &mut freed));
-    block.reuse_log(1);
-    let was_empty = owner.join().expect("no panic");
-    assert_eq!(freed, [numbers[0]]);
-    assert_eq!(block.read(), [2]);
-    // Whoever finds the list empty has it visited by the next checkpoint; who does not leaves that to this one.
-    let _ = was_empty;
+    let (first, second) = (numbers[0], numbers[1]);
+    let owner = Arc::new(AtomicU64::new(1));
+    let other = {
+        let owner = owner.clone();
+        spawn(&block, move |block| {
+            block.publish_alone(first, whole(1), &mut Vec::new());
+            owner.store(0, Ordering::Release);
+        })
+    };
+    while owner.load(Ordering::Acquire) != 0 {
+        thread::yield_now();
+    }
+    let mut garbage = Vec::new();
+    block.publish_alone(second, half(2), &mut garbage);
+    assert!(garbage.is_empty());
+    assert_eq!(block.read(), [2, 1]);
+    other.join().expect("no panic");
 }
 
 /// Home bytes change only while nobody reads them, and the log only when nobody reads that.
@@ -288,7 +324,7 @@ fn two_make_a_node() {
         let shared = shared.clone();
         thread::spawn(move || {
             let (index, arena) = &*shared;
-            index.get_or_make(BLOCK).claim().push(arena, number, half(sequence), true, &mut Vec::new());
+            index.get_or_make(BLOCK).claim().push(arena, number, half(sequence), &mut Vec::new());
         })
     };
     let threads = [publish(numbers[0], 1), publish(numbers[1], 2)];

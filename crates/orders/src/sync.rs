@@ -56,97 +56,117 @@ fn at_site(operation: &'static str, order: Ordering) -> Ordering {
     if WEAKENED.get() == Some(site) { Ordering::Relaxed } else { order }
 }
 
-/// The model's.
-///
-/// One that is made by `default` enters the model at its first use: most words of an arena are never used, and the model's time goes by
-/// their number. Nobody may take a lesson from its first value, because that would count as written by who used it first: the arena's words
-/// are only read relaxed.
-#[derive(Debug, Default)]
-pub struct AtomicU64(std::sync::OnceLock<loom::sync::atomic::AtomicU64>);
+macro_rules! atomics {
+    ($($atomic:ident: $word:ty;)*) => {
+        $(
+            /// The model's.
+            ///
+            /// One that is made by `default` enters the model at its first use: most words of an arena are never used, and the model's time goes by
+            /// their number. Nobody may take a lesson from its first value, because that would count as written by who used it first: the arena's
+            /// words are only read relaxed.
+            #[derive(Debug, Default)]
+            pub struct $atomic(std::sync::OnceLock<loom::sync::atomic::$atomic>);
 
-#[allow(missing_docs)]
-impl AtomicU64 {
-    pub fn new(value: u64) -> Self {
-        let word = AtomicU64::default();
-        word.0.get_or_init(|| loom::sync::atomic::AtomicU64::new(value));
-        word
-    }
+            #[allow(missing_docs)]
+            impl $atomic {
+                pub fn new(value: $word) -> Self {
+                    let word = $atomic::default();
+                    word.0.get_or_init(|| loom::sync::atomic::$atomic::new(value));
+                    word
+                }
 
-    fn word(&self) -> &loom::sync::atomic::AtomicU64 {
-        self.0.get_or_init(|| loom::sync::atomic::AtomicU64::new(0))
-    }
+                fn word(&self) -> &loom::sync::atomic::$atomic {
+                    self.0.get_or_init(|| loom::sync::atomic::$atomic::new(0))
+                }
 
-    #[track_caller]
-    pub fn load(&self, order: Ordering) -> u64 {
-        self.word().load(at_site("load", order))
-    }
+                #[track_caller]
+                pub fn load(&self, order: Ordering) -> $word {
+                    self.word().load(at_site("load", order))
+                }
 
-    #[track_caller]
-    pub fn store(&self, value: u64, order: Ordering) {
-        self.word().store(value, at_site("store", order));
-    }
+                #[track_caller]
+                pub fn store(&self, value: $word, order: Ordering) {
+                    self.word().store(value, at_site("store", order));
+                }
 
-    #[track_caller]
-    pub fn fetch_add(&self, by: u64, order: Ordering) -> u64 {
-        self.word().fetch_add(by, at_site("fetch_add", order))
-    }
+                #[track_caller]
+                pub fn compare_exchange(
+                    &self,
+                    old: $word,
+                    new: $word,
+                    done: Ordering,
+                    failed: Ordering,
+                ) -> Result<$word, $word> {
+                    let (done, failed) = (at_site("compare_exchange", done), at_site("failed exchange", failed));
+                    self.word().compare_exchange(old, new, done, failed)
+                }
 
-    #[track_caller]
-    pub fn fetch_sub(&self, by: u64, order: Ordering) -> u64 {
-        self.word().fetch_sub(by, at_site("fetch_sub", order))
-    }
+                #[track_caller]
+                pub fn compare_exchange_weak(
+                    &self,
+                    old: $word,
+                    new: $word,
+                    done: Ordering,
+                    failed: Ordering,
+                ) -> Result<$word, $word> {
+                    self.compare_exchange(old, new, done, failed)
+                }
 
-    #[track_caller]
-    pub fn fetch_and(&self, by: u64, order: Ordering) -> u64 {
-        self.word().fetch_and(by, at_site("fetch_and", order))
-    }
+                atomics! { change $word; fetch_add fetch_sub fetch_and fetch_or }
+            }
+        )*
+    };
+    (change $word:ty; $($name:ident)*) => {
+        $(
+            #[track_caller]
+            pub fn $name(&self, by: $word, order: Ordering) -> $word {
+                self.word().$name(by, at_site(stringify!($name), order))
+            }
+        )*
+    };
+}
 
-    #[track_caller]
-    pub fn fetch_or(&self, by: u64, order: Ordering) -> u64 {
-        self.word().fetch_or(by, at_site("fetch_or", order))
-    }
-
-    #[track_caller]
-    pub fn compare_exchange(&self, old: u64, new: u64, done: Ordering, failed: Ordering) -> Result<u64, u64> {
-        self.word().compare_exchange(old, new, at_site("compare_exchange", done), at_site("failed exchange", failed))
-    }
-
-    #[track_caller]
-    pub fn compare_exchange_weak(&self, old: u64, new: u64, done: Ordering, failed: Ordering) -> Result<u64, u64> {
-        self.compare_exchange(old, new, done, failed)
-    }
+atomics! {
+    AtomicU32: u32;
+    AtomicU64: u64;
 }
 
 /// A cell that is written once, as the standard library promises it: who sees that it is written sees what was written before.
 #[derive(Debug)]
 pub struct OnceLock<T> {
-    written: loom::sync::atomic::AtomicBool,
-    writing: Mutex<()>,
+    /// Whether it is written, and who writes it. Of an arena's chunks in the model from the first use on: most are never used, and the first use
+    /// is before any other.
+    state: std::sync::OnceLock<Box<(loom::sync::atomic::AtomicBool, Mutex<()>)>>,
     cell: std::sync::OnceLock<T>,
 }
 
 #[allow(missing_docs)]
 impl<T> OnceLock<T> {
+    #[track_caller]
     pub fn new() -> Self {
-        OnceLock {
-            written: loom::sync::atomic::AtomicBool::new(false),
-            writing: Mutex::new(()),
-            cell: std::sync::OnceLock::new(),
+        let lock = OnceLock { state: std::sync::OnceLock::new(), cell: std::sync::OnceLock::new() };
+        if !Location::caller().file().ends_with("index/version.rs") {
+            lock.state();
         }
+        lock
+    }
+
+    fn state(&self) -> &(loom::sync::atomic::AtomicBool, Mutex<()>) {
+        self.state.get_or_init(|| Box::new((loom::sync::atomic::AtomicBool::new(false), Mutex::new(()))))
     }
 
     pub fn get(&self) -> Option<&T> {
-        if self.written.load(Ordering::Acquire) { self.cell.get() } else { None }
+        if self.state().0.load(Ordering::Acquire) { self.cell.get() } else { None }
     }
 
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;
         }
-        let _writing = self.writing.lock().expect("a model ends with its first panic");
+        let _writing = self.state().1.lock().expect("a model ends with its first panic");
         if self.cell.get().is_none() {
             let _ = self.cell.set(make());
-            self.written.store(true, Ordering::Release);
+            self.state().0.store(true, Ordering::Release);
         }
         self.cell.get().expect("it is written")
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
-use wholly_crash::{Allowed, Extent, Setting, live};
+use wholly_crash::{Allowed, Extent, Promise, Setting, live};
 use wholly_media::sim::{Choice, Explorer, Image, Pick};
 
 use crate::perform::{Performance, perform};
@@ -282,12 +282,12 @@ impl Judge {
             if allowed.as_ref().is_none_or(|(of, _)| *of != epoch) {
                 let states = history.allowed(self.program.policy, initial, point);
                 assert!(!states.is_empty(), "the state in the end was explained, so this one is");
-                let key = states.iter().fold(0, |key, state| mix(key ^ hash_state(state)));
-                allowed = Some((epoch, Allowed { states, unmade: false, key }));
+                let states = states.iter().map(|state| Promise::new((**state).clone())).collect();
+                allowed = Some((epoch, Allowed { states, unmade: false }));
             }
             let allowed = &allowed.as_ref().expect("it was just made").1;
             let at = explorer.point();
-            let seeds = (0..self.limits.samples).map(|n| Pick::Seed(mix(point ^ allowed.key), n));
+            let seeds = (0..self.limits.samples).map(|n| Pick::Seed(mix(point ^ allowed.hash()), n));
             let picks = [Pick::None, Pick::All, Pick::Kill].into_iter().chain(seeds);
             let picks: Vec<Choice> = match &self.only {
                 Some((_, Some(choice))) => vec![choice.clone()],
@@ -309,7 +309,7 @@ impl Judge {
     }
 
     fn recover(&mut self, workload: &wholly_crash::Workload, image: &Image, allowed: &Allowed) -> Result<(), String> {
-        let hash = mix(image.hash() ^ allowed.key);
+        let hash = mix(image.hash() ^ allowed.hash());
         if !self.states.insert(hash) && self.only.is_none() {
             return Ok(());
         }
@@ -322,11 +322,6 @@ impl Judge {
 /// All that is visible counts, whether or not it survives yet.
 fn wholly_as_seen() -> crate::Policy {
     crate::Policy::PerOp
-}
-
-fn hash_state(state: &wholly_crash::State) -> u64 {
-    let contents = state.0.iter().map(|content| content.as_ref().map_or(1, |content| hash_bytes(content)));
-    contents.fold(7, |hash, content| mix(hash ^ content))
 }
 
 /// What was stored, by whom and in which order.

@@ -1,4 +1,4 @@
-//! `store`: ours, through its public calls: an explicit group for each group of the case.
+//! `store`: ours, through its public calls: an explicit group for each group of the case, begun by a writer for each thread.
 //!
 //! Twice: as it is used, with the checkpoint in the background and what it leaves drained inside the clock; and `store_deferred`, whose log holds
 //! a whole turn and is taken home between turns, which shows what a commit itself costs.
@@ -9,7 +9,7 @@ use crate::workload::{Case, Payload, Update};
 use crate::{Error, Result};
 use std::path::PathBuf;
 use std::time::Instant;
-use wholly::{File, Options, Store};
+use wholly::{File, Options, Store, Writer};
 use wholly_media::host::{HostMedium, HostOptions};
 
 /// Bytes of log of the steady state.
@@ -27,6 +27,8 @@ pub struct StoreSystem {
 struct Open {
     store: Store,
     files: Vec<File>,
+    /// One for each thread.
+    writers: Vec<Writer>,
 }
 
 impl StoreSystem {
@@ -36,45 +38,43 @@ impl StoreSystem {
         StoreSystem { deferred, threads, open: None }
     }
 
-    fn opened(&self) -> &Open {
-        self.open.as_ref().expect("prepared")
+    fn opened(&mut self) -> &mut Open {
+        self.open.as_mut().expect("prepared")
     }
 }
 
-impl Open {
-    /// One explicit group.
-    #[inline]
-    fn run_group(&self, group: &[Update], payload: &Payload) -> Result<()> {
-        let mut updates = self.store.begin();
-        for update in group {
-            updates.add(&self.files[update.file as usize]).map_err(|e| Error::from(e.to_string()))?;
-        }
-        for update in group {
-            updates
-                .write_at(&self.files[update.file as usize], update.offset, payload.of(update))
-                .map_err(|e| Error::from(e.to_string()))?;
-        }
-        updates.commit().map_err(|e| Error::from(e.to_string()))
+/// One explicit group.
+#[inline]
+fn run_group(writer: &mut Writer, files: &[File], group: &[Update], payload: &Payload) -> Result<()> {
+    let mut updates = writer.begin();
+    for update in group {
+        updates.add(&files[update.file as usize]).map_err(|e| Error::from(e.to_string()))?;
     }
+    for update in group {
+        updates
+            .write_at(&files[update.file as usize], update.offset, payload.of(update))
+            .map_err(|e| Error::from(e.to_string()))?;
+    }
+    updates.commit().map_err(|e| Error::from(e.to_string()))
+}
 
-    /// What one of several threads does of a turn: every so-manieth group, on files of its own.
-    fn run_share(&self, turn: &Turn<'_>, thread: u32, threads: u32) -> Result<()> {
-        let mine = turn.sequence.groups(turn.groups).enumerate().filter(|(i, _)| *i as u32 % threads == thread);
-        let files = self.files.len() as u32 / threads;
-        let mut group: Vec<Update> = Vec::new();
-        for (_, shared) in mine {
-            group.clear();
-            for (i, update) in shared.iter().enumerate() {
-                // Different files of a group stay different.
-                let nth = (update.file / threads) % files;
-                let taken = group.iter().any(|other| other.file / threads == nth);
-                let nth = if taken { (nth + i as u32) % files } else { nth };
-                group.push(update.in_file(nth * threads + thread));
-            }
-            self.run_group(&group, turn.payload)?;
+/// What one of several threads does of a turn: every so-manieth group, on files of its own.
+fn run_share(writer: &mut Writer, files: &[File], turn: &Turn<'_>, thread: u32, threads: u32) -> Result<()> {
+    let mine = turn.sequence.groups(turn.groups).enumerate().filter(|(i, _)| *i as u32 % threads == thread);
+    let share = files.len() as u32 / threads;
+    let mut group: Vec<Update> = Vec::new();
+    for (_, shared) in mine {
+        group.clear();
+        for (i, update) in shared.iter().enumerate() {
+            // Different files of a group stay different.
+            let nth = (update.file / threads) % share;
+            let taken = group.iter().any(|other| other.file / threads == nth);
+            let nth = if taken { (nth + i as u32) % share } else { nth };
+            group.push(update.in_file(nth * threads + thread));
         }
-        Ok(())
+        run_group(writer, files, &group, turn.payload)?;
     }
+    Ok(())
 }
 
 impl System for StoreSystem {
@@ -131,7 +131,8 @@ impl System for StoreSystem {
                 if self.deferred { "between turns".into() } else { "one thread, in the background".to_string() },
             ),
         ];
-        self.open = Some(Open { store, files });
+        let writers = (0..self.threads).map(|_| store.writer()).collect();
+        self.open = Some(Open { store, files, writers });
         Ok(Prepared::Ready(Ready {
             groups_per_log: if self.deferred { 0 } else { groups_per_log },
             max_groups: if self.deferred { DEFERRED_LOG_BYTES * 9 / 10 / (case.group_bytes() + 256) } else { u64::MAX },
@@ -145,20 +146,24 @@ impl System for StoreSystem {
     }
 
     fn run_turn(&mut self, turn: &mut Turn<'_>) -> Result<()> {
-        let open = self.opened();
-        if self.threads == 1 {
+        let threads = self.threads;
+        let Open { files, writers, .. } = self.opened();
+        if threads == 1 {
             for group in turn.sequence.groups(turn.groups) {
                 let start = turn.latencies.is_some().then(Instant::now);
-                open.run_group(group, turn.payload)?;
+                run_group(&mut writers[0], files, group, turn.payload)?;
                 if let (Some(latencies), Some(start)) = (&mut turn.latencies, start) {
                     latencies.saturating_record(start.elapsed().as_nanos() as u64);
                 }
             }
         } else {
-            let (threads, turn) = (self.threads, &*turn);
+            let (turn, files) = (&*turn, &*files);
             std::thread::scope(|scope| {
-                let running: Vec<_> =
-                    (0..threads).map(|thread| scope.spawn(move || open.run_share(turn, thread, threads))).collect();
+                let running: Vec<_> = writers
+                    .iter_mut()
+                    .zip(0..)
+                    .map(|(writer, thread)| scope.spawn(move || run_share(writer, files, turn, thread, threads)))
+                    .collect();
                 running.into_iter().try_for_each(|thread| thread.join().expect("a thread of the benchmark"))
             })?;
         }
@@ -166,7 +171,8 @@ impl System for StoreSystem {
     }
 
     fn run_group(&mut self, group: &[Update], payload: &Payload) -> Result<()> {
-        self.opened().run_group(group, payload)
+        let Open { files, writers, .. } = self.opened();
+        run_group(&mut writers[0], files, group, payload)
     }
 
     fn settle(&mut self) -> Result<()> {
@@ -184,7 +190,7 @@ impl System for StoreSystem {
     }
 
     fn counters(&self) -> Counters {
-        let stat = self.opened().store.stat();
+        let stat = self.open.as_ref().expect("prepared").store.stat();
         Counters {
             bytes_written: Some(stat.log_bytes_written + stat.home_bytes_written),
             fences: Some(stat.fences),
@@ -194,7 +200,7 @@ impl System for StoreSystem {
 
     fn finish(&mut self) -> Result<()> {
         if let Some(open) = self.open.take() {
-            drop(open.files);
+            drop((open.files, open.writers));
             open.store.close().map_err(|e| Error::from(e.to_string()))?;
         }
         Ok(())

@@ -20,26 +20,32 @@ const REFRESHING: u64 = OWNED;
 const CUTTING: u32 = 1 << 31;
 
 /// A regular file below the store's directory. One value per inode, whatever names it was opened by.
+///
+/// What every group looks at comes first, so that it lies in two or three lines.
+#[repr(C)]
 pub(crate) struct File {
-    /// Names the file in the log; never used again.
-    pub id: u64,
-    /// Its place in the store's table, below 2^24.
-    pub number: u32,
-    pub path: Vec<u8>,
-    pub home: Arc<dyn HostFile>,
-    pub index: FileIndex,
+    owner: AtomicU64,
     /// Committed size in bytes.
     pub size: AtomicU64,
-    /// Home bytes from here on do not count: they read as zero.
-    pub home_limit: AtomicU64,
     /// Blocks that have versions, and one more if the size is not home: nothing else needs a checkpoint.
     pub pending: AtomicU64,
-    /// 1 while the size, or a cut, is not home.
-    pub resized: AtomicU8,
     /// The sequence of the last group that identified the file in the log; 0 if none.
     pub identified: AtomicU64,
     /// The highest sequence of a group that was published for it.
     pub last_sequence: AtomicU64,
+    /// Its place in the store's table, below 2^24.
+    pub number: u32,
+    /// How many threads of a checkpoint may be changing its lists of versions: invariant 5 of the index.
+    pub visited: AtomicU8,
+    /// 1 while the size, or a cut, is not home.
+    pub resized: AtomicU8,
+    /// Names the file in the log; never used again.
+    pub id: u64,
+    pub index: FileIndex,
+    /// Home bytes from here on do not count: they read as zero.
+    pub home_limit: AtomicU64,
+    pub path: Vec<u8>,
+    pub home: Arc<dyn HostFile>,
     /// Open handles.
     pub handles: AtomicU64,
     /// The implicit group of the file under the policy `per-sync`.
@@ -48,7 +54,6 @@ pub(crate) struct File {
     pub append: Mutex<()>,
     /// How it lies at home.
     pub home_state: Mutex<HomeState>,
-    owner: AtomicU64,
     mapped_reads: AtomicU32,
     /// Mapping `k` covers at least `1 << k` times the first one's bytes.
     mappings: [OnceLock<Option<Arc<dyn Region>>>; 44],
@@ -84,6 +89,7 @@ impl File {
             size: AtomicU64::new(stat.size),
             home_limit: AtomicU64::new(stat.size),
             pending: AtomicU64::new(0),
+            visited: AtomicU8::new(0),
             resized: AtomicU8::new(0),
             identified: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),

@@ -1,12 +1,13 @@
 //! Groups: what is written together survives together.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use super::Store;
+use super::StoreInner;
 use super::handle::File;
 use super::running::{Running, Sharing};
 use super::table::store_path;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// An explicit group: updates of any number of files that survive a crash wholly or not at all.
 ///
@@ -31,18 +32,78 @@ use crate::error::Result;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Group {
-    running: Running,
+pub struct Group<'w> {
+    running: Held<'w>,
 }
 
-impl Group {
-    pub(super) fn explicit(store: &Store) -> Self {
-        Group { running: Running::new(store.inner.clone(), Sharing::Own) }
+/// Whose a group is.
+enum Held<'w> {
+    Alone(Running),
+    Writer(&'w mut Running),
+    /// Nobody's: why the store could not be had when the group began.
+    Refused(Error),
+}
+
+impl Held<'_> {
+    #[inline]
+    fn as_ref(&self) -> Result<&Running> {
+        match self {
+            Held::Alone(running) => Ok(running),
+            Held::Writer(running) => Ok(running),
+            Held::Refused(error) => Err(error.clone()),
+        }
     }
 
-    /// The group's id, which no other group of the store ever has.
+    #[inline]
+    fn as_mut(&mut self) -> Result<&mut Running> {
+        match self {
+            Held::Alone(running) => Ok(running),
+            Held::Writer(running) => Ok(running),
+            Held::Refused(error) => Err(error.clone()),
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Ok(running) = self.as_mut() {
+            running.abort();
+        }
+    }
+}
+
+impl Group<'static> {
+    pub(super) fn explicit(store: &Arc<StoreInner>) -> Self {
+        Group { running: Held::Alone(Running::new(store.clone(), Sharing::Own)) }
+    }
+}
+
+impl<'w> Group<'w> {
+    /// Of a writer, where it has begun.
+    #[inline]
+    pub(super) fn of_writer(running: &'w mut Running) -> Self {
+        Group { running: Held::Writer(running) }
+    }
+
+    /// A group whose calls all fail.
+    pub(super) fn refused(error: Error) -> Self {
+        Group { running: Held::Refused(error) }
+    }
+
+    /// Runs a call on the group: a use of the store.
+    #[inline]
+    fn call<T>(&mut self, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
+        let running = self.running.as_mut()?;
+        let used = running.store.enter().map_err(|why| running.store.refused(why))?;
+        let result = call(running);
+        running.store.leave(used);
+        result
+    }
+
+    /// The group's id, which no other group of the store ever has; 0 where the store could not be had.
     pub fn id(&self) -> u64 {
-        self.running.id
+        self.running.as_ref().map_or(0, |running| running.id)
     }
 
     /// Opens an existing regular file, as this group sees the directory.
@@ -50,15 +111,16 @@ impl Group {
     /// # Errors
     /// Those of [`Store::open_file`].
     pub fn open_file(&mut self, path: impl AsRef<Path>) -> Result<File> {
-        let running = &self.running;
-        running.store.check_usable()?;
         let path = store_path(path.as_ref())?;
-        let created = running.seat().files.iter().find(|file| file.created && file.inner.path == path);
-        let inner = match created {
-            Some(file) => file.inner.clone(),
-            None => running.store.open_path(&path)?,
-        };
-        Ok(File::of(running.store.clone(), inner))
+        self.call(|running| {
+            running.store.check_usable()?;
+            let created = running.seat().files.iter().find(|file| file.created && file.inner.path == path);
+            let inner = match created {
+                Some(file) => file.inner.clone(),
+                None => running.store.open_path(&path)?,
+            };
+            Ok(File::of(running.store.clone(), inner))
+        })
     }
 
     /// Makes `file` the group's own now rather than at its first change (the papers' `tx_add`). Groups of several files commit faster if all are
@@ -67,7 +129,7 @@ impl Group {
     /// # Errors
     /// [`Error::Busy`] where another group changes the file.
     pub fn add(&mut self, file: &File) -> Result<()> {
-        self.running.join(file.inner()).map(|_| ())
+        self.call(|running| running.join(file.inner(&running.store)?).map(|_| ()))
     }
 
     /// Creates a regular file with the permission bits `mode`, whatever the umask. It appears with the group, and vanishes with it.
@@ -76,8 +138,10 @@ impl Group {
     /// [`Error::Exists`]; [`Error::Busy`] where another group has taken the name; [`Error::NotFound`] where its directory does not exist.
     pub fn create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<File> {
         let path = store_path(path.as_ref())?;
-        let inner = self.running.create(path, mode)?;
-        Ok(File::of(self.running.store.clone(), inner))
+        self.call(|running| {
+            let inner = running.create(path, mode)?;
+            Ok(File::of(running.store.clone(), inner))
+        })
     }
 
     /// Writes `data` at `offset`. The file grows where that lies beyond its end; a gap reads as zeros.
@@ -85,7 +149,7 @@ impl Group {
     /// # Errors
     /// [`Error::Busy`] where another group changes the file.
     pub fn write_at(&mut self, file: &File, offset: u64, data: &[u8]) -> Result<()> {
-        self.running.write(file.inner(), offset, data)
+        self.call(|running| running.write(file.inner(&running.store)?, offset, data))
     }
 
     /// Writes `data` at the end of the file, as the group sees it. Returns the offset at which it stands.
@@ -93,10 +157,13 @@ impl Group {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&mut self, file: &File, data: &[u8]) -> Result<u64> {
-        let i = self.running.join(file.inner())?;
-        let offset = self.running.seat().files[i].size;
-        self.running.write(file.inner(), offset, data)?;
-        Ok(offset)
+        self.call(|running| {
+            let inner = file.inner(&running.store)?;
+            let i = running.join(inner)?;
+            let offset = running.seat().files[i].size;
+            running.write(inner, offset, data)?;
+            Ok(offset)
+        })
     }
 
     /// Makes the file `length` bytes long. What lay beyond is gone; new bytes are zero.
@@ -104,7 +171,7 @@ impl Group {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn set_len(&mut self, file: &File, length: u64) -> Result<()> {
-        self.running.set_len(file.inner(), length)
+        self.call(|running| running.set_len(file.inner(&running.store)?, length))
     }
 
     /// Reads up to `buf.len()` bytes at `offset`, as the group sees the file; fewer only at its end.
@@ -112,12 +179,20 @@ impl Group {
     /// # Errors
     /// [`Error::Corrupt`] where the bytes have rotted in the log; of the host file system.
     pub fn read_at(&self, file: &File, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.running.read(file.inner(), offset, buf)
+        let running = self.running.as_ref()?;
+        let used = running.store.enter().map_err(|why| running.store.refused(why))?;
+        let result = file.inner(&running.store).and_then(|inner| running.read(inner, offset, buf));
+        running.store.leave(used);
+        result
     }
 
     /// The size of the file in bytes, as the group sees it.
     pub fn len(&self, file: &File) -> u64 {
-        self.running.find(file.inner()).map_or_else(|| file.len(), |i| self.running.seat().files[i].size)
+        let joined = self.running.as_ref().ok().and_then(|running| {
+            let i = running.find(file.inner(&running.store).ok()?)?;
+            Some(running.seat().files[i].size)
+        });
+        joined.unwrap_or_else(|| file.len())
     }
 
     /// Makes the group survive power loss: it does when this returns. From then on everybody sees it.
@@ -126,7 +201,7 @@ impl Group {
     /// [`Error::Poisoned`] where the medium failed: then nobody knows whether the group survives until the store is opened again.
     /// After any other error the group is aborted.
     pub fn commit(mut self) -> Result<()> {
-        self.running.commit()
+        self.call(Running::commit)
     }
 
     /// Makes the group atomic and ordered before later groups on the same files; a later [`commit`](Self::commit) or sync makes it durable.
@@ -144,7 +219,7 @@ impl Group {
     }
 }
 
-impl std::fmt::Debug for Group {
+impl std::fmt::Debug for Group<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Group").field("id", &self.id()).finish_non_exhaustive()
     }

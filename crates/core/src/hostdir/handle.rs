@@ -1,10 +1,14 @@
 //! Open files, and calls on them outside of groups.
 
-use std::sync::Arc;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
+
+use wholly_media::host::Refused;
 
 use super::StoreInner;
 use super::file::File as Inner;
-use crate::error::Result;
+use super::fork::keep_for_ever;
+use crate::error::{Error, Result};
 use crate::sync::Ordering;
 
 /// An open regular file of a store. Clones are the same open file.
@@ -14,16 +18,58 @@ use crate::sync::Ordering;
 pub struct File {
     store: Arc<StoreInner>,
     inner: Arc<Inner>,
+    /// In a child after `fork`: the same file in the store that the child took over.
+    heir: OnceLock<Box<File>>,
 }
 
 impl File {
     pub(super) fn of(store: Arc<StoreInner>, inner: Arc<Inner>) -> Self {
         inner.handles.fetch_add(1, Ordering::Relaxed);
-        File { store, inner }
+        File { store, inner, heir: OnceLock::new() }
     }
 
-    pub(super) fn inner(&self) -> &Arc<Inner> {
-        &self.inner
+    /// The file as `store` knows it, which is the one that it was opened in, or took that over.
+    #[inline]
+    pub(super) fn inner(&self, store: &Arc<StoreInner>) -> Result<&Arc<Inner>> {
+        if Arc::ptr_eq(&self.store, store) { Ok(&self.inner) } else { self.inner_of_heir(store) }
+    }
+
+    #[cold]
+    fn inner_of_heir(&self, store: &Arc<StoreInner>) -> Result<&Arc<Inner>> {
+        if !self.store.forked.is_inherited() {
+            return Err(Error::invalid(format!("{} was opened in another store", self.inner.name())));
+        }
+        self.heir()?.inner(store)
+    }
+
+    /// In a child: the file in the child's own store.
+    #[cold]
+    fn heir(&self) -> Result<&File> {
+        if let Some(heir) = self.heir.get() {
+            return Ok(heir);
+        }
+        let store = self.store.heir()?;
+        let file = store.open_file(std::path::Path::new(std::ffi::OsStr::from_bytes(&self.inner.path)))?;
+        let (then, now) = (self.inner.home.stat()?, file.inner.home.stat()?);
+        // What had no name yet at the fork was made again.
+        if then.nlink > 0 && (then.ino, then.btime_ns) != (now.ino, now.btime_ns) {
+            return Err(Error::NotFound(self.inner.name()));
+        }
+        Ok(self.heir.get_or_init(|| Box::new(file)))
+    }
+
+    /// Runs a call on the file as this process has it: a use of the store.
+    #[inline]
+    fn used<T>(&self, call: impl FnOnce(&File) -> Result<T>) -> Result<T> {
+        match self.store.enter() {
+            Ok(used) => {
+                let result = call(self);
+                self.store.leave(used);
+                result
+            }
+            Err(Refused::Inherited) => self.heir()?.used(call),
+            Err(why) => Err(self.store.refused(why)),
+        }
     }
 
     /// Its path below the store's directory, as it was opened.
@@ -33,6 +79,10 @@ impl File {
 
     /// The size in bytes, as everybody sees it.
     pub fn len(&self) -> u64 {
+        if self.store.forked.is_inherited() {
+            // Without a lock, which a thread of the parent may hold.
+            return self.heir().map_or_else(|_| self.inner.size.load(Ordering::Acquire), File::len);
+        }
         self.store.visible_len(&self.inner)
     }
 
@@ -46,8 +96,10 @@ impl File {
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt) where the bytes have rotted in the log; of the host file system.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.store.check_usable()?;
-        self.store.read_visible(&self.inner, offset, buf)
+        self.used(|file| {
+            file.store.check_usable()?;
+            file.store.read_visible(&file.inner, offset, buf)
+        })
     }
 
     /// Writes `data` at `offset`, wholly or not at all. Under the policy `per-op` it survives when this returns.
@@ -56,8 +108,10 @@ impl File {
     /// [`Error::Busy`](crate::Error::Busy) where an explicit group has the file.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.saturating_add(data.len() as u64);
-        let write = |running: &mut super::running::Running, _| running.write(&self.inner, offset, data);
-        self.store.implicit(&self.inner, false, |size| end > size, write)
+        self.used(|file| {
+            let write = |running: &mut super::running::Running, _| running.write(&file.inner, offset, data);
+            file.store.implicit(&file.inner, false, |size| end > size, write)
+        })
     }
 
     /// Writes `data` at the end of the file, wholly or not at all. Returns the offset at which it stands.
@@ -65,15 +119,17 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        self.store.implicit(
-            &self.inner,
-            false,
-            |_| true,
-            |running, size| {
-                running.write(&self.inner, size, data)?;
-                Ok(size)
-            },
-        )
+        self.used(|file| {
+            file.store.implicit(
+                &file.inner,
+                false,
+                |_| true,
+                |running, size| {
+                    running.write(&file.inner, size, data)?;
+                    Ok(size)
+                },
+            )
+        })
     }
 
     /// Makes the file `length` bytes long.
@@ -81,7 +137,9 @@ impl File {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn set_len(&self, length: u64) -> Result<()> {
-        self.store.implicit(&self.inner, true, |_| true, |running, _| running.set_len(&self.inner, length))
+        self.used(|file| {
+            file.store.implicit(&file.inner, true, |_| true, |running, _| running.set_len(&file.inner, length))
+        })
     }
 
     /// Makes the calls on this file so far survive: they do when this returns. Under the policy `per-op` they did before.
@@ -89,7 +147,7 @@ impl File {
     /// # Errors
     /// [`Error::Poisoned`](crate::Error::Poisoned) where the medium failed.
     pub fn sync(&self) -> Result<()> {
-        self.store.sync_file(&self.inner)
+        self.used(|file| file.store.sync_file(&file.inner))
     }
 }
 
@@ -101,13 +159,18 @@ impl std::fmt::Debug for File {
 
 impl Clone for File {
     fn clone(&self) -> Self {
-        File::of(self.store.clone(), self.inner.clone())
+        self.inner.handles.fetch_add(1, Ordering::Relaxed);
+        File { store: self.store.clone(), inner: self.inner.clone(), heir: self.heir.clone() }
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.store.forked.is_inherited() {
+            keep_for_ever(&self.store);
+            keep_for_ever(&self.inner);
+        } else if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.store.closes.fetch_add(1, Ordering::Relaxed);
             self.store.closed(&self.inner);
         }
     }

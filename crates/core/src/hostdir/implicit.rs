@@ -118,8 +118,13 @@ impl StoreInner {
             Policy::Shared { .. } => self.handles.load(Ordering::Acquire) == 0,
         };
         if ends {
-            // Where this fails the store is poisoned, and every later call says so.
-            if self.sync_file(file).is_err() && self.handles.load(Ordering::Acquire) == 0 {
+            // Where this fails the store is poisoned, and every later call says so; or a child has it.
+            let synced = self.enter().is_ok_and(|used| {
+                let synced = self.sync_file(file);
+                self.leave(used);
+                synced.is_ok()
+            });
+            if !synced && self.handles.load(Ordering::Acquire) == 0 {
                 self.drop_epochs();
             }
         }

@@ -2,8 +2,8 @@
 
 use crossbeam_utils::CachePadded;
 
-use super::dirty::DirtyBlock;
 use super::overlay::Overlay;
+use super::published::{Published, Stock};
 use super::running::Joined;
 use crate::log::batch::Gathered;
 use crate::log::lane::Lane;
@@ -28,12 +28,8 @@ pub(crate) struct Seat {
     pub files: Vec<Joined>,
     /// What it wrote to them.
     pub writes: Overlay,
-    /// Unused numbers of versions.
-    pub spare: Vec<u32>,
-    /// Numbers of versions that were unlinked.
-    pub freed: Vec<u32>,
-    /// Blocks that had no version before.
-    pub dirty: Vec<DirtyBlock>,
+    /// What it publishes with.
+    pub stock: Stock,
 }
 
 impl Seat {
@@ -46,9 +42,7 @@ impl Seat {
             gathered_bytes: 0,
             files: Vec::new(),
             writes: Overlay::default(),
-            spare: Vec::new(),
-            freed: Vec::new(),
-            dirty: Vec::new(),
+            stock: Stock::new(place),
         })
     }
 }
@@ -62,8 +56,6 @@ pub(crate) struct Seats {
     /// Lanes for commits of groups that have no seat of the pool, between uses.
     lanes: Mutex<Vec<Lane>>,
     next_number: AtomicU32,
-    /// Numbers of versions of seats that are gone.
-    left_over: Mutex<Vec<u32>>,
 }
 
 impl Seats {
@@ -74,7 +66,6 @@ impl Seats {
             lanes: Mutex::new(Vec::new()),
             // Lane 0 is the one that committers on a disk share.
             next_number: AtomicU32::new(1),
-            left_over: Mutex::new(Vec::new()),
         }
     }
 
@@ -99,9 +90,7 @@ impl Seats {
             }
         }
         // Its lane has a number of its own: a group that outgrows memory on a disk puts its parts there.
-        let mut seat = Seat::new(log, self.number(), None);
-        std::mem::swap(&mut seat.spare, &mut self.left_over.lock().unwrap());
-        (seat, false)
+        (Seat::new(log, self.number(), None), false)
     }
 
     fn number(&self) -> u32 {
@@ -113,22 +102,24 @@ impl Seats {
         self.lanes.lock().unwrap().pop().unwrap_or_else(|| Lane::new(log, self.number()))
     }
 
-    /// Gives a borrowed lane back, with the seat that is none of the pool.
-    pub fn return_lane(&self, mut seat: Box<Seat>) {
-        debug_assert!(seat.place.is_none(), "a seat of the pool needs no other lane");
-        self.left_over.lock().unwrap().append(&mut seat.spare);
-        self.lanes.lock().unwrap().push(seat.lane);
-    }
-
     /// Gives a seat back between groups.
     #[inline]
-    pub fn give_back(&self, mut seat: Box<Seat>) {
+    pub fn give_back(&self, seat: Box<Seat>, index: &Published) {
         debug_assert!(
             seat.lane.is_clean() && seat.files.is_empty() && seat.writes.is_empty() && seat.gathered.is_empty()
         );
         match seat.place {
             Some(place) => self.places[place].store(Some(seat)),
-            None => self.left_over.lock().unwrap().append(&mut seat.spare),
+            None => self.take_apart(seat, index),
+        }
+    }
+
+    /// Keeps what a seat that is none of the pool leaves.
+    #[cold]
+    fn take_apart(&self, seat: Box<Seat>, index: &Published) {
+        index.take_back(seat.stock);
+        if seat.lane_is_borrowed {
+            self.lanes.lock().unwrap().push(seat.lane);
         }
     }
 

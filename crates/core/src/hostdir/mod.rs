@@ -34,6 +34,7 @@
 mod checkpoint;
 mod dirty;
 mod file;
+mod fork;
 mod group;
 mod handle;
 mod identity;
@@ -45,8 +46,11 @@ mod published;
 mod recover;
 mod running;
 mod table;
+mod writer;
 
 pub use checkpoint::CheckpointReport;
+#[doc(hidden)]
+pub use fork::Ownership;
 pub use group::Group;
 pub use handle::File;
 #[doc(hidden)]
@@ -54,9 +58,11 @@ pub use identity::{Baseline, Identity};
 pub use implicit::Policy;
 pub use memory::MEMORY;
 pub use recover::RecoveryReport;
+pub use writer::Writer;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use wholly_media::host::Refused;
 use wholly_media::{HostFs, Region};
 
 use crate::error::{Error, Result};
@@ -64,6 +70,7 @@ use crate::log::batch::BatchLane;
 use crate::log::{Geometry, Log};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use checkpoint::Checkpointer;
+use fork::{Forked, keep_for_ever};
 use lanes::Seats;
 use memory::Memory;
 use published::Published;
@@ -83,6 +90,8 @@ pub struct Options {
     /// Whether a thread takes committed data home in the background. Without it, that happens when the log is full, on
     /// [`Store::checkpoint`] and on [`Store::close`].
     pub background: bool,
+    /// Threads that take a large amount home together: on persistent memory one alone copies more slowly than a program writes.
+    pub checkpoint_threads: usize,
     /// Bytes of a group that are gathered in memory before it goes to the log early (on persistent memory most groups go there at once).
     pub gather_bytes: u64,
 }
@@ -95,6 +104,7 @@ impl Default for Options {
             log_min_bytes: 2 << 20,
             log_max_bytes: 64 << 20,
             background: true,
+            checkpoint_threads: 2,
             gather_bytes: 512 << 10,
         }
     }
@@ -119,8 +129,14 @@ impl Options {
 ///
 /// A store is shared by threads; clones are the same store. One process owns it. It is closed by [`close`](Self::close), which takes
 /// everything home, or when its last clone is dropped, which leaves the rest to the next open.
+///
+/// After `fork`, parent or child keeps it, whichever makes a call on it or on its files first; the calls of the other fail with
+/// [`Error::Busy`]. A child that does recovers the store from its media: it finds what was committed, and groups that were running stay the
+/// parent's. A child that never calls leaves the parent undisturbed, whatever it drops.
 pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
+    /// In a child after `fork`: the store that it took over.
+    heir: OnceLock<Box<Store>>,
 }
 
 pub(crate) struct StoreInner {
@@ -138,13 +154,15 @@ pub(crate) struct StoreInner {
     pub shared: implicit::Epoch,
     /// Clones of the store that are left.
     handles: AtomicU64,
+    /// How often the last handle of a file was dropped.
+    closes: AtomicU64,
     pub recovery: RecoveryReport,
     poisoned: AtomicU8,
     poison: Mutex<Option<String>>,
     /// Inodes of the store's own files, to which a symbolic link may lead.
     pub own_inodes: Vec<(u64, i64)>,
     /// What keeps other processes out, given back last.
-    ownership: Mutex<Option<Box<dyn Send>>>,
+    pub forked: Forked,
 }
 
 impl Store {
@@ -161,10 +179,10 @@ impl Store {
         region: Arc<dyn Region>,
         host: Arc<dyn HostFs>,
         options: Options,
-        ownership: Option<Box<dyn Send>>,
+        ownership: Option<Box<dyn Ownership>>,
     ) -> Result<Store> {
         let inner = recover::open(region, host, options, ownership)?;
-        let store = Store { inner: Arc::new(inner) };
+        let store = Store { inner: Arc::new(inner), heir: OnceLock::new() };
         store.inner.finish_recovery()?;
         if store.inner.options.background {
             checkpoint::start_worker(&store.inner);
@@ -173,8 +191,20 @@ impl Store {
     }
 
     /// Begins an explicit group.
-    pub fn begin(&self) -> Group {
-        Group::explicit(self)
+    pub fn begin(&self) -> Group<'static> {
+        if self.inner.forked.is_mine() {
+            return Group::explicit(&self.inner);
+        }
+        // What stands against it the group's calls say.
+        match self.used(|inner| Ok(Group::explicit(inner))) {
+            Ok(group) => group,
+            Err(error) => Group::refused(error),
+        }
+    }
+
+    /// A place to begin one group after the other from.
+    pub fn writer(&self) -> Writer {
+        Writer::new(self)
     }
 
     /// Opens an existing regular file for calls outside of groups, and for groups to use.
@@ -182,9 +212,11 @@ impl Store {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Invalid`] for what is no regular file; a path that leaves the directory is refused with `EXDEV`.
     pub fn open_file(&self, path: impl AsRef<std::path::Path>) -> Result<File> {
-        self.inner.check_usable()?;
         let path = table::store_path(path.as_ref())?;
-        Ok(File::of(self.inner.clone(), self.inner.open_path(&path)?))
+        self.used(|inner| {
+            inner.check_usable()?;
+            Ok(File::of(inner.clone(), inner.open_path(&path)?))
+        })
     }
 
     /// Creates a regular file with the permission bits `mode`, in a group of its own: it survives when this returns.
@@ -203,7 +235,7 @@ impl Store {
     /// # Errors
     /// [`Error::Poisoned`] where the medium failed.
     pub fn sync(&self) -> Result<()> {
-        self.inner.sync_all()
+        self.used(|inner| inner.sync_all())
     }
 
     /// Takes everything that is committed home. On return it survives without the log, and other programs see it.
@@ -211,8 +243,10 @@ impl Store {
     /// # Errors
     /// [`Error::Conflict`] where a bystander changed a file; of the host file system. The log then keeps what is not home.
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
-        self.inner.check_usable()?;
-        self.inner.checkpoint()
+        self.used(|inner| {
+            inner.check_usable()?;
+            inner.checkpoint()
+        })
     }
 
     /// Takes everything home and gives the store up. On return the log is empty.
@@ -220,21 +254,55 @@ impl Store {
     /// # Errors
     /// Those of [`checkpoint`](Self::checkpoint): then the log keeps what is not home, and the next open goes on.
     pub fn close(self) -> Result<()> {
-        self.inner.checkpointer.stop();
-        self.inner.sync_all()?;
-        self.inner.checkpoint()?;
-        self.inner.leave_lanes();
-        self.inner.log.release_below(self.inner.log.tail())?;
-        self.inner.log.shrink()
+        if self.inner.forked.is_inherited() {
+            let heir = self.inner.heir()?;
+            drop(self);
+            return heir.close();
+        }
+        self.used(|inner| {
+            inner.checkpointer.stop();
+            inner.sync_all()?;
+            inner.checkpoint()?;
+            inner.leave_lanes();
+            inner.log.release_below(inner.log.tail())?;
+            inner.log.shrink()
+        })
+    }
+
+    /// Runs a call on the store as this process has it.
+    fn used<T>(&self, call: impl FnOnce(&Arc<StoreInner>) -> Result<T>) -> Result<T> {
+        match self.inner.enter() {
+            Ok(used) => {
+                let result = call(&self.inner);
+                self.inner.leave(used);
+                result
+            }
+            Err(Refused::Inherited) => self.heir()?.used(call),
+            Err(why) => Err(self.inner.refused(why)),
+        }
+    }
+
+    /// In a child: its own store.
+    #[cold]
+    fn heir(&self) -> Result<&Store> {
+        if let Some(heir) = self.heir.get() {
+            return Ok(heir);
+        }
+        let heir = Box::new(self.inner.heir()?);
+        Ok(self.heir.get_or_init(|| heir))
     }
 
     /// What the last open found.
     pub fn recovery(&self) -> &RecoveryReport {
-        &self.inner.recovery
+        self.heir.get().map_or(&self.inner.recovery, |heir| heir.recovery())
     }
 
     /// The numbers that `wholly stat` prints.
     pub fn stat(&self) -> StoreStat {
+        if self.inner.forked.is_inherited() {
+            // Those of the parent cannot be looked at: their locks may be held.
+            return self.heir().map_or_else(|_| StoreStat::default(), Store::stat);
+        }
         let (segments, free) = self.inner.log.segments();
         let (files, index_bytes) = self.inner.files.count();
         let (log_bytes_written, fences, syncs) = self.inner.log.totals();
@@ -271,24 +339,35 @@ impl std::fmt::Debug for Store {
 impl Clone for Store {
     fn clone(&self) -> Self {
         self.inner.handles.fetch_add(1, Ordering::Relaxed);
-        Store { inner: self.inner.clone() }
+        Store { inner: self.inner.clone(), heir: self.heir.clone() }
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let last = self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1;
+        if self.inner.forked.is_inherited() {
+            keep_for_ever(&self.inner);
+            if last {
+                self.inner.let_go();
+            }
+        } else if last {
             self.inner.checkpointer.stop();
             // The shared group is committed as by a sync; where that fails the store is poisoned, and files that are open still say so.
-            if self.inner.sync_all().is_err() {
+            let synced = self.inner.enter().is_ok_and(|used| {
+                let synced = self.inner.sync_all();
+                self.inner.leave(used);
+                synced.is_ok()
+            });
+            if !synced {
                 self.inner.drop_epochs();
             }
         }
     }
 }
 
-/// What a store is doing.
-#[derive(Clone, Debug)]
+/// What a store is doing. All is zero in a child that has it by `fork` and cannot have it.
+#[derive(Clone, Debug, Default)]
 pub struct StoreStat {
     /// What the log is on, in words.
     pub medium: String,
@@ -350,11 +429,6 @@ impl StoreInner {
             self.memory.read(position, buf);
             Ok(())
         }
-    }
-
-    /// Keeps `ownership` until the store is closed; it is dropped last.
-    pub fn own(&self, ownership: Box<dyn Send>) {
-        *self.ownership.lock().unwrap() = Some(ownership);
     }
 
     fn leave_lanes(&self) {

@@ -3,6 +3,7 @@
 //! The log is scanned and its committed groups are replayed into the index, in commit order; home files are only looked at. Files
 //! that a committed group created and that did not survive at home are made again. Data go home later, as after any commit.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -10,19 +11,22 @@ use rustix::io::Errno;
 use wholly_media::{HostFs, Region};
 
 use super::checkpoint::Checkpointer;
+use super::dirty::DirtyBlock;
 use super::file::File;
+use super::fork::{Forked, Ownership};
 use super::identity::{Baseline, Identity};
 use super::lanes::Seats;
 use super::memory::Memory;
-use super::published::{Published, Written};
+use super::published::{Numbers, Published, Written};
 use super::table::{FileTable, host_error, parent};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
+use crate::index::BLOCK;
 use crate::log::batch::BatchLane;
 use crate::log::checksum::payload_checksum;
-use crate::log::layout::{EntryKind, LINE};
-use crate::log::scan::{self, CommittedGroup, ScanReport};
-use crate::log::{Log, first_of};
+use crate::log::first_of;
+use crate::log::layout::{Entry, EntryKind, LINE};
+use crate::log::scan::{self, CommittedGroup, Record, RecordView, ScanReport};
 use crate::site;
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 
@@ -50,20 +54,63 @@ struct Found {
     unnamed: bool,
     /// Created by a committed group, with this sequence.
     created: Option<u64>,
+    /// Its permission bits forbid what it was opened for: its time of change tells nothing.
+    forced: bool,
+    /// How it lies at home, and how the last identification that tells says that it must.
+    now: Baseline,
+    last: Option<Baseline>,
 }
 
-struct Replay {
+struct Replay<'a> {
+    region: Arc<dyn Region>,
     host: Arc<dyn HostFs>,
     /// Groups from here on were identified while no checkpoint was at work.
     checkpointing: u64,
     /// Groups below are home.
     tail: u64,
     files: FileTable,
-    index: Published,
-    found: HashMap<u64, Found>,
+    index: &'a Published,
+    found: KnownFiles,
     conflicts: HashMap<u64, (Vec<u8>, String)>,
-    spare: Vec<u32>,
-    freed: Vec<u32>,
+    numbers: Numbers,
+    dirty: Vec<DirtyBlock>,
+}
+
+/// The files that the log talks about, by the number that it gives them.
+#[derive(Default)]
+struct KnownFiles {
+    files: Vec<Found>,
+    places: HashMap<u64, usize>,
+    /// The number and place that were looked up last: mostly the next one's too.
+    last: Cell<Option<(u64, usize)>>,
+}
+
+impl KnownFiles {
+    #[inline]
+    fn place(&self, id: u64) -> Option<usize> {
+        match self.last.get() {
+            Some((last, place)) if last == id => Some(place),
+            _ => {
+                let place = *self.places.get(&id)?;
+                self.last.set(Some((id, place)));
+                Some(place)
+            }
+        }
+    }
+
+    #[inline]
+    fn get(&self, id: u64) -> Option<&Found> {
+        self.place(id).map(|place| &self.files[place])
+    }
+
+    fn get_mut(&mut self, id: u64) -> Option<&mut Found> {
+        self.place(id).map(|place| &mut self.files[place])
+    }
+
+    fn insert(&mut self, id: u64, found: Found) {
+        self.places.insert(id, self.files.len());
+        self.files.push(found);
+    }
 }
 
 /// Opens the store whose log is `region`.
@@ -71,30 +118,37 @@ pub(super) fn open(
     region: Arc<dyn Region>,
     host: Arc<dyn HostFs>,
     options: Options,
-    ownership: Option<Box<dyn Send>>,
+    ownership: Option<Box<dyn Ownership>>,
 ) -> Result<StoreInner> {
     crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
+    let index = Published::new();
     let mut replay = Replay {
+        region: region.clone(),
         host: host.clone(),
         checkpointing: before.checkpointing,
         tail: before.tail,
         files: FileTable::default(),
-        index: Published::new(),
-        found: HashMap::new(),
+        index: &index,
+        found: KnownFiles::default(),
         conflicts: HashMap::new(),
-        spare: Vec::new(),
-        freed: Vec::new(),
+        numbers: Numbers::default(),
+        dirty: Vec::new(),
     };
-    let (log, scan) = scan::open(region, options.geometry()?, |log, group| replay.group(log, group))?;
-    replay.index.arena.give_back(&mut replay.spare);
-    replay.index.arena.give_back(&mut replay.freed);
+    let (log, scan) = scan::open(region, options.geometry()?, &mut replay, &|writes| index.arena.prepare(writes))?;
+    index.dirty.append(&mut replay.dirty);
+    replay.numbers.give_back(&index.arena);
 
     let checkpointer = Checkpointer::new();
-    for found in replay.found.values() {
+    for found in &replay.found.files {
         let name = found.file.path.clone();
         if !found.confirmed && !found.unnamed {
             replay.conflicts.entry(found.file.id).or_insert((name, "another file has taken its name".into()));
+        }
+        // What a group created is durable at home only once that group is: until then a crash may take its times back.
+        let last = found.last.filter(|_| found.created.is_none());
+        if let Some(change) = last.and_then(|last| last.difference(&found.now)) {
+            replay.conflicts.entry(found.file.id).or_insert((found.file.path.clone(), change));
         }
         if let Some(sequence) = found.created {
             checkpointer.recover_created(found.file.clone(), sequence, !found.unnamed);
@@ -110,10 +164,11 @@ pub(super) fn open(
     }
     let recovery = RecoveryReport {
         scan,
-        files: replay.found.len() as u64,
-        recreated: replay.found.values().filter(|found| found.unnamed).count() as u64,
+        files: replay.found.files.len() as u64,
+        recreated: replay.found.files.iter().filter(|found| found.unnamed).count() as u64,
         conflicts,
     };
+    let files = replay.files;
     let next_file = first_of(log.incarnation());
     let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
     let own_inodes = own.map(|stat| (stat.ino, stat.btime_ns)).collect();
@@ -121,32 +176,128 @@ pub(super) fn open(
         log,
         host,
         options,
-        index: replay.index,
+        index,
         memory: Memory::new(),
-        files: replay.files,
+        files,
         seats: Seats::new(),
         batch: BatchLane::new(),
         checkpointer,
         next_file: AtomicU64::new(next_file),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),
+        closes: AtomicU64::new(0),
         recovery,
         poisoned: AtomicU8::new(0),
         poison: Mutex::new(None),
         own_inodes,
-        ownership: Mutex::new(ownership),
+        forked: Forked::new(ownership),
     })
 }
 
-impl Replay {
-    fn group(&mut self, log: &Log, group: CommittedGroup) -> Result<()> {
-        // A group identifies its files when it commits, so behind what it did to them.
+impl scan::Replay for Replay<'_> {
+    #[inline]
+    fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()> {
+        if group.parts.is_empty() {
+            // Most groups are one write to a file that is known.
+            if let [entry] = group.commit.entries
+                && entry.kind == EntryKind::Write
+                && let Some(found) = self.found.get(entry.file)
+                && !self.is_missing(group.commit.head.after, found.file.last_sequence.load(Ordering::Relaxed))
+            {
+                let file = &*found.file;
+                file.last_sequence.store(group.sequence, Ordering::Relaxed);
+                let written = written(&group.commit, entry, group.sequence);
+                self.index.publish_recovered(file, written, &mut self.numbers, &mut self.dirty);
+                file.publish_size(self.index, |size| size.max(entry.offset + u64::from(entry.length)));
+                return Ok(());
+            }
+            return self.records(group.sequence, std::slice::from_ref(&group.commit));
+        }
+        let records: Vec<_> = group.parts.iter().map(Record::view).chain([group.commit]).collect();
+        self.records(group.sequence, &records)
+    }
+
+    #[inline(always)]
+    fn soon(&mut self, entries: &[Entry], very: bool) {
+        // Of versions that are no whole blocks nobody looks at the older ones.
+        if let Some(entry) = entries.first()
+            && entry.kind == EntryKind::Write
+            && u64::from(entry.length) >= if very { BLOCK } else { 1 }
+        {
+            self.prefetch(entry, very);
+        }
+    }
+}
+
+/// What the entry of a record wrote.
+#[inline]
+fn written(record: &RecordView<'_>, entry: &Entry, sequence: u64) -> Written {
+    Written {
+        offset: entry.offset,
+        length: u64::from(entry.length),
+        position: record.position + u64::from(entry.line) * LINE,
+        stamp: sequence,
+    }
+}
+
+impl Replay<'_> {
+    /// Asks the processor for the slot of the first block of a write, or for its newest version. Where there are more blocks, the others are a small
+    /// part of what the write took.
+    #[inline(always)]
+    fn prefetch(&self, entry: &Entry, version: bool) {
+        if let Some(found) = self.found.get(entry.file)
+            && let Some(slot) = found.file.index.get(entry.offset / BLOCK)
+        {
+            match version {
+                false => slot.prefetch(),
+                true => slot.prefetch_newest(&self.index.arena),
+            }
+        }
+    }
+
+    /// The records of one group, the commit record last.
+    fn records(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
+        let names = |entry: &Entry| matches!(entry.kind, EntryKind::Identify | EntryKind::Create);
+        if records.iter().any(|record| record.entries.iter().any(names)) {
+            self.identify_all(sequence, records)?;
+        }
+        self.check_nothing_missing(sequence, records)?;
+        for record in records {
+            for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Write | EntryKind::Truncate)) {
+                let Some(found) = self.found.get(entry.file) else {
+                    if self.conflicts.contains_key(&entry.file) {
+                        continue;
+                    }
+                    return Err(Error::corrupt(
+                        format!("log, byte {}", record.position),
+                        format!("file {} was never identified", entry.file),
+                    ));
+                };
+                let file = &*found.file;
+                if entry.kind == EntryKind::Truncate {
+                    if entry.offset < file.size.load(Ordering::Acquire) {
+                        file.publish_truncate(self.index, entry.offset, &mut self.numbers.freed);
+                    }
+                    file.publish_size(self.index, |_| entry.offset);
+                    continue;
+                }
+                let written = written(record, entry, sequence);
+                self.index.publish_recovered(file, written, &mut self.numbers, &mut self.dirty);
+                file.publish_size(self.index, |size| size.max(entry.offset + u64::from(entry.length)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A group identifies its files when it commits, so behind what it did to them.
+    #[cold]
+    fn identify_all(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
         let mut identities: Vec<(u64, Identity, bool)> = Vec::new();
-        for record in &group.records {
+        for record in records {
             for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Identify | EntryKind::Create)) {
                 let position = record.position + u64::from(entry.line) * LINE;
                 let mut payload = vec![0; entry.length as usize];
-                log.region().read(position, &mut payload)?;
+                self.region.read(position, &mut payload)?;
                 let matches = entry.payload_checksum == payload_checksum(record.segment_seed, position, &payload);
                 let identity = Identity::checked(&payload).filter(|_| matches).ok_or_else(|| {
                     Error::corrupt(format!("log, byte {position}"), "the name of a file does not match its checksum")
@@ -160,67 +311,42 @@ impl Replay {
             }
         }
         for (file, identity, created) in identities {
-            self.identify(file, identity, created, group.sequence)?;
+            self.identify(file, identity, created, sequence)?;
         }
-        self.check_nothing_missing(&group)?;
-        let mut dirty = Vec::new();
-        for record in &group.records {
-            for entry in &record.entries {
-                if !matches!(entry.kind, EntryKind::Write | EntryKind::Truncate) {
-                    continue;
-                }
-                let Some(found) = self.found.get(&entry.file) else {
-                    if self.conflicts.contains_key(&entry.file) {
-                        continue;
-                    }
-                    return Err(Error::corrupt(
-                        format!("log, byte {}", record.position),
-                        format!("file {} was never identified", entry.file),
-                    ));
-                };
-                let file = &found.file;
-                if entry.kind == EntryKind::Truncate {
-                    if entry.offset < file.size.load(Ordering::Acquire) {
-                        file.publish_truncate(&self.index, entry.offset, &mut self.freed);
-                    }
-                    file.publish_size(&self.index, |_| entry.offset);
-                    continue;
-                }
-                let written = Written {
-                    offset: entry.offset,
-                    length: u64::from(entry.length),
-                    position: record.position + u64::from(entry.line) * LINE,
-                    stamp: group.sequence,
-                };
-                self.index.publish(file, written, true, &mut self.spare, &mut self.freed, &mut dirty);
-                file.publish_size(&self.index, |size| size.max(entry.offset + u64::from(entry.length)));
-            }
-        }
-        self.index.dirty.append(&mut dirty);
         Ok(())
     }
 
+    /// Whether the group `after` should be there and is not, `last` being the last one that was.
+    #[inline]
+    fn is_missing(&self, after: u64, last: u64) -> bool {
+        after >= self.tail && after > last
+    }
+
     /// Invariant 8 of the log: what a group builds on is there, or home.
-    fn check_nothing_missing(&self, group: &CommittedGroup) -> Result<()> {
-        let entries = || group.records.iter().flat_map(|record| &record.entries).filter(|e| e.kind != EntryKind::Parts);
+    fn check_nothing_missing(&self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
         let mut last = 0;
-        for entry in entries() {
-            let Some(found) = self.found.get(&entry.file) else {
-                // A bystander's file: what the group builds on may be its.
-                last = u64::MAX;
-                continue;
-            };
-            last = last.max(found.file.last_sequence.load(Ordering::Relaxed));
+        for record in records {
+            for entry in record.entries.iter().filter(|e| e.kind != EntryKind::Parts) {
+                last = match self.found.get(entry.file) {
+                    Some(found) => last.max(found.file.last_sequence.load(Ordering::Relaxed)),
+                    // A bystander's file: what the group builds on may be its.
+                    None => u64::MAX,
+                };
+            }
         }
-        let commit = group.records.last().expect("a group has a commit record");
-        if commit.head.after >= self.tail && commit.head.after > last {
+        let commit = records.last().expect("a group has a commit record");
+        if self.is_missing(commit.head.after, last) {
             return Err(Error::corrupt(
                 format!("log, before byte {}", commit.position),
-                format!("group {:#x} builds on group {:#x}, which is missing", group.sequence, commit.head.after),
+                format!("group {sequence:#x} builds on group {:#x}, which is missing", commit.head.after),
             ));
         }
-        for found in entries().filter_map(|entry| self.found.get(&entry.file)) {
-            found.file.last_sequence.store(group.sequence, Ordering::Relaxed);
+        for record in records {
+            for entry in record.entries.iter().filter(|e| e.kind != EntryKind::Parts) {
+                if let Some(found) = self.found.get(entry.file) {
+                    found.file.last_sequence.store(sequence, Ordering::Relaxed);
+                }
+            }
         }
         Ok(())
     }
@@ -230,13 +356,27 @@ impl Replay {
             return Ok(());
         }
         let inode = (identity.ino, identity.btime_ns);
-        if let Some(found) = self.found.get_mut(&id) {
+        // From then on until the crash no checkpoint has touched the file.
+        let baseline = identity.baseline.filter(|_| sequence >= self.checkpointing);
+        if let Some(found) = self.found.get_mut(id) {
             found.confirmed |= found.inode == inode;
+            found.last = baseline.or(found.last);
+            if let Some(last) = found.last.filter(|_| found.forced) {
+                found.now.ctime_ns = last.ctime_ns;
+            }
             found.file.identified.store(sequence, Ordering::Release);
             return Ok(());
         }
         let path = identity.path.clone();
-        let (home, unnamed) = match self.host.open(&path, true) {
+        let mut opened = self.host.open(&path, true);
+        // The store's own file may forbid it: a group may create one that nobody may write to, and goes on writing to it.
+        let mut forced = false;
+        if opened.as_ref().is_err_and(|error| error.errno == Errno::ACCESS)
+            && let Ok(home) = self.host.open_own(&path)
+        {
+            (opened, forced) = (Ok(home), true);
+        }
+        let (home, unnamed) = match opened {
             Ok(home) => (home, false),
             Err(error) if error.errno == Errno::NOENT && created => {
                 match self.host.create_unnamed(site::RECOVER_CREATE, parent(&path), identity.mode) {
@@ -247,19 +387,7 @@ impl Replay {
             Err(error) if error.errno == Errno::NOENT => {
                 return self.conflict(id, path, "it is gone".into());
             }
-            Err(error)
-                if matches!(
-                    error.errno,
-                    Errno::ACCESS
-                        | Errno::PERM
-                        | Errno::ROFS
-                        | Errno::ISDIR
-                        | Errno::NOTDIR
-                        | Errno::TXTBSY
-                        | Errno::XDEV
-                        | Errno::LOOP
-                ) =>
-            {
+            Err(error) if is_in_the_way(error.errno) => {
                 return self.conflict(id, path, format!("it cannot be opened for writing: {}", error.errno));
             }
             Err(error) => return Err(host_error(error, &path)),
@@ -271,19 +399,22 @@ impl Replay {
         if !created && (stat.ino, stat.btime_ns) != inode {
             return self.conflict(id, path, "another file has taken its name".into());
         }
-        if let Some(baseline) = identity.baseline
-            && sequence >= self.checkpointing
-            && let Some(change) = baseline.difference(&Baseline::of(&stat))
-        {
+        let mut now = Baseline::of(&stat);
+        if forced {
+            // It has changed by being opened.
+            now.ctime_ns = baseline.map_or(now.ctime_ns, |baseline| baseline.ctime_ns);
+        }
+        if let Some(change) = baseline.and_then(|baseline| baseline.difference(&now)) {
             return self.conflict(id, path, change);
         }
         let key = (stat.ino, stat.btime_ns);
         let file = self.files.find_or_add(key, |number| File::new(id, number, path, home))?;
         file.identified.store(sequence, Ordering::Release);
         // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have synced it.
-        file.bring_home(&self.index);
+        file.bring_home(self.index);
         let confirmed = key == inode && !unnamed;
-        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created: created.then_some(sequence) });
+        let created = created.then_some(sequence);
+        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created, forced, now, last: None });
         Ok(())
     }
 
@@ -291,6 +422,27 @@ impl Replay {
         self.conflicts.insert(id, (path, change));
         Ok(())
     }
+}
+
+/// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not the store.
+fn is_in_the_way(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ACCESS
+            | Errno::PERM
+            | Errno::ROFS
+            | Errno::ISDIR
+            | Errno::NOTDIR
+            | Errno::TXTBSY
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NAMETOOLONG
+            | Errno::STALE
+            // Of FIFOs, sockets and devices.
+            | Errno::INVAL
+            | Errno::NXIO
+            | Errno::NODEV
+    )
 }
 
 impl StoreInner {

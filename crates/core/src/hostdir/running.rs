@@ -11,9 +11,11 @@ use super::identity::Identity;
 use super::implicit::Policy;
 use super::lanes::Seat;
 use super::overlay::{Place, PrivateWrite};
-use super::published::{SPARE, Written};
+use super::published::Written;
 use super::table::{host_error, parent};
+use super::writer::Recent;
 use crate::error::{Error, Result};
+use crate::index::BLOCK;
 use crate::log::batch::{Gathered, Outcome, Request, record_bytes};
 use crate::log::lane::{AppendError, Lane};
 use crate::log::layout::{EntryKind, LARGEST_FILE};
@@ -22,7 +24,16 @@ use crate::sync::Ordering;
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.store.forked.is_inherited() {
+            // It is the parent's, and lives there.
+            std::mem::forget((self.seat.take(), self.parked.take(), self.recent.take()));
+            super::fork::keep_for_ever(&self.store);
+            return;
+        }
         self.abort();
+        if let Some(seat) = self.parked.take() {
+            self.store.seats.give_back(seat, &self.store.index);
+        }
     }
 }
 
@@ -33,6 +44,17 @@ pub(super) enum Sharing {
     Own,
     /// Beside other calls.
     Share,
+}
+
+impl Sharing {
+    /// Gives a file up that group `id` uses.
+    #[inline]
+    fn leave(self, inner: &Inner, id: u64) {
+        match self {
+            Sharing::Own => inner.disown(id),
+            Sharing::Share => inner.unshare(),
+        }
+    }
 }
 
 /// A file that a group changes.
@@ -69,6 +91,10 @@ pub(crate) struct Running {
     broken: Option<Error>,
     /// Gone when the group has ended.
     seat: Option<Box<Seat>>,
+    /// What stays from group to group, where they are begun by a [`Writer`](super::Writer).
+    recent: Option<Recent>,
+    /// The seat between two groups of a writer, if it is one of the pool.
+    parked: Option<Box<Seat>>,
     /// By file number, once there are many.
     by_number: Option<HashMap<u32, usize>>,
 }
@@ -76,26 +102,55 @@ pub(crate) struct Running {
 const MANY: usize = 8;
 
 impl Running {
+    /// A group that has begun.
     pub(super) fn new(store: Arc<StoreInner>, sharing: Sharing) -> Self {
-        let (mut seat, pooled) = store.seats.take(&store.log);
-        // All locked instructions come before the first store into the log, which they would wait for.
-        let id = store.log.take_sequence();
-        let in_lane = pooled && store.log.is_pmem();
-        if in_lane {
-            seat.lane.open(id);
-        }
+        let mut running = Self::ended(store, sharing, None);
+        running.begin();
+        running
+    }
+
+    /// The groups of a writer, one after the other; none has begun.
+    pub(super) fn of_writer(store: Arc<StoreInner>) -> Self {
+        Self::ended(store, Sharing::Own, Some(Recent::new()))
+    }
+
+    fn ended(store: Arc<StoreInner>, sharing: Sharing, recent: Option<Recent>) -> Self {
         Running {
             store,
-            id,
-            sequence: id,
+            id: 0,
+            sequence: 0,
             sharing,
-            in_lane,
+            in_lane: false,
             implicit: false,
             began: None,
             broken: None,
-            seat: Some(seat),
+            seat: None,
+            recent,
+            parked: None,
             by_number: None,
         }
+    }
+
+    /// Begins a group where none is running.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        debug_assert!(self.seat.is_none(), "groups do not nest");
+        if let Some(recent) = &mut self.recent {
+            recent.forget_closed(&self.store);
+        }
+        let (mut seat, pooled) = match self.parked.take() {
+            Some(seat) => (seat, true),
+            None => self.store.seats.take(&self.store.log),
+        };
+        // All locked instructions come before the first store into the log, which they would wait for.
+        let id = self.store.log.take_sequence();
+        self.in_lane = pooled && self.store.log.is_pmem();
+        if self.in_lane {
+            seat.lane.open(id);
+        }
+        (self.id, self.sequence) = (id, id);
+        (self.broken, self.by_number) = (None, None);
+        self.seat = Some(seat);
     }
 
     /// Makes it a group of calls outside of explicit groups.
@@ -149,11 +204,12 @@ impl Running {
         if fresh && self.sharing == Sharing::Own && inner.is_clean() {
             // Bystanders may have changed the file while the log held nothing of it.
             if let Err(error) = inner.refresh() {
-                self.leave(inner);
+                self.sharing.leave(inner, self.id);
                 return Err(error);
             }
         }
-        Ok(self.add(inner.clone(), false))
+        let inner = self.recent.as_mut().map_or_else(|| inner.clone(), |recent| recent.take(inner));
+        Ok(self.add(inner, false))
     }
 
     fn add(&mut self, inner: Arc<Inner>, created: bool) -> usize {
@@ -172,13 +228,6 @@ impl Running {
             self.by_number = Some(files.iter().enumerate().map(|(i, file)| (file.inner.number, i)).collect());
         }
         i
-    }
-
-    fn leave(&self, inner: &Inner) {
-        match self.sharing {
-            Sharing::Own => inner.disown(self.id),
-            Sharing::Share => inner.unshare(),
-        }
     }
 
     pub(super) fn create(&mut self, path: Vec<u8>, mode: u32) -> Result<Arc<Inner>> {
@@ -230,16 +279,17 @@ impl Running {
         self.check_whole()?;
         let i = self.join(inner)?;
         self.make_room_for(data.len())?;
-        self.store.index.prefetch_slots(inner, offset, data.len() as u64);
         let mut done = 0;
         while done < data.len() {
-            let take = self.fit(data.len() - done).map_err(|error| self.break_off(error))?;
             let at = offset + done as u64;
+            let take = self.fit(at, data.len() - done).map_err(|error| self.break_off(error))?;
             let place = self.entry(EntryKind::Write, inner.id, at, &data[done..done + take]);
             let place = place.map_err(|error| self.break_off(error))?;
             self.seat_mut().writes.push(PrivateWrite { file: i as u32, length: take as u32, offset: at, place });
             done += take;
         }
+        // Asked for only now: what was stored before is on its way to memory meanwhile.
+        self.store.index.prefetch_slots(inner, offset, data.len() as u64);
         let file = &mut self.seat_mut().files[i];
         file.touched = true;
         file.size = file.size.max(offset + data.len() as u64);
@@ -309,19 +359,32 @@ impl Running {
         }
     }
 
-    /// How many of `wanted` bytes the next entry can take; what was gathered moves to the log where it grows too large.
+    /// How many of `wanted` bytes at `offset` of a file the next entry can take; what was gathered moves to the log where it grows too large.
+    /// What a write does to a block is one entry, so that readers see it at once, unless segments are smaller than blocks.
     #[inline]
-    fn fit(&mut self, wanted: usize) -> Result<usize> {
+    fn fit(&mut self, offset: u64, wanted: usize) -> Result<usize> {
         if !self.in_lane {
             if self.seat().gathered_bytes + wanted as u64 <= self.store.gather_limit() {
                 return Ok(wanted);
             }
             self.spill()?;
         }
-        let (room, capacity) = (self.seat().lane.room().unwrap_or(0), self.store.log.record_capacity());
+        let capacity = self.store.log.record_capacity();
+        let room = self.seat().lane.room().unwrap_or(0).min(capacity);
+        let wanted = wanted as u64;
+        if room >= wanted {
+            return Ok(wanted as usize);
+        }
+        let whole_blocks =
+            |bytes: u64| ((offset + bytes) / BLOCK * BLOCK).checked_sub(offset).filter(|&bytes| bytes > 0);
         // Rather a piece here than a segment left half empty, but no crumbs.
-        let take = if room >= wanted as u64 || room >= capacity / 32 { room } else { capacity };
-        Ok(take.min(capacity).min(wanted as u64) as usize)
+        let here = if room >= capacity / 32 { whole_blocks(room) } else { None };
+        let take = match here {
+            Some(here) => here,
+            None if wanted <= capacity => wanted,
+            None => whole_blocks(capacity).unwrap_or(capacity),
+        };
+        Ok(take as usize)
     }
 
     /// Appends one entry to wherever the group is.
@@ -451,12 +514,12 @@ impl Running {
             in_flight.leave(slot);
             return Ok(false);
         }
-        let Seat { lane, files, writes, spare, .. } = &mut **seat;
+        let Seat { lane, files, writes, stock, .. } = &mut **seat;
         let committed = lane.commit(&store.log, sequence, after(files), || {
             for write in writes.iter().take(4) {
                 store.index.prefetch_versions(&files[write.file as usize].inner, write.offset, write.length.into());
             }
-            spare.last().inspect(|number| store.index.arena.prefetch(**number));
+            stock.spare.last().inspect(|number| store.index.arena.prefetch(**number));
         });
         if let Err(error) = committed {
             in_flight.leave(slot);
@@ -510,19 +573,31 @@ impl Running {
     fn end(&mut self) {
         let Some(mut seat) = self.seat.take() else { return };
         for file in seat.files.drain(..) {
-            self.leave(&file.inner);
+            self.sharing.leave(&file.inner, self.id);
+            if let Some(recent) = &mut self.recent {
+                recent.put(file.inner);
+            }
         }
         seat.writes.clear();
         seat.gathered.clear();
         seat.gathered_bytes = 0;
-        if seat.lane_is_borrowed {
-            self.store.seats.return_lane(seat);
+        if self.recent.is_some() && seat.place.is_some() {
+            self.parked = Some(seat);
         } else {
-            self.store.seats.give_back(seat);
+            self.store.seats.give_back(seat, &self.store.index);
         }
     }
 
-    fn abort(&mut self) {
+    /// Undoes the group, unless it has ended.
+    #[inline]
+    pub(super) fn abort(&mut self) {
+        if self.seat.is_some() && !self.store.forked.is_inherited() {
+            self.undo();
+        }
+    }
+
+    #[cold]
+    fn undo(&mut self) {
         let Some(seat) = self.seat.as_mut() else { return };
         for file in seat.files.iter().filter(|file| file.created) {
             self.store.checkpointer.release_name(&file.inner.path);
@@ -547,9 +622,9 @@ fn after(files: &[Joined]) -> u64 {
 /// Makes a committed group visible. `kept` are the places in memory of what was gathered.
 #[inline]
 fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64, kept: &[u64]) {
-    let Seat { files, writes, spare, freed, dirty, .. } = seat;
+    let Seat { files, writes, stock, .. } = seat;
     for file in files.iter().filter(|file| file.limit != u64::MAX) {
-        file.inner.publish_truncate(&store.index, file.limit, freed);
+        file.inner.publish_truncate(&store.index, file.limit, &mut stock.freed);
     }
     for write in writes.iter() {
         let position = match write.place {
@@ -557,7 +632,7 @@ fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64,
             Place::Gathered(entry, at) => kept[entry] + u64::from(at),
         };
         let written = Written { offset: write.offset, length: u64::from(write.length), position, stamp: sequence };
-        store.index.publish(&files[write.file as usize].inner, written, sharing == Sharing::Own, spare, freed, dirty);
+        store.index.publish(&files[write.file as usize].inner, written, sharing == Sharing::Own, stock);
     }
     for (i, file) in files.iter().enumerate() {
         let inner = &*file.inner;
@@ -584,12 +659,7 @@ fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64,
             store.checkpointer.add_created(&store.host, file.inner.clone(), sequence);
         }
     }
-    store.index.dirty.append(dirty);
-    spare.append(freed);
-    if spare.len() > 4 * SPARE {
-        let mut surplus = spare.split_off(SPARE);
-        store.index.arena.give_back(&mut surplus);
-    }
+    store.index.settle(stock);
 }
 
 impl StoreInner {

@@ -1,24 +1,32 @@
-//! A block's list of versions and its lock, in one word.
+//! A block's list of versions and its lock, in two halves of one word.
 //!
 //! ```text
-//!  63        62      61..48    47..32     31..0
-//!  EXCLUSIVE CLAIM   unused    readers    newest version
+//!  31     0   31        30     29..16  15..0
+//!  newest     EXCLUSIVE CLAIM  unused  readers
 //! ```
 //!
 //! Readers count themselves in and out. The claim is the right to change the list: one holder, readers come and go. Exclusive is the claim
 //! without readers. Waits are short: for a copy of at most 4 KiB, or for one commit.
+//!
+//! Who is known to be alone changes the list without a claim, and so without a locked instruction: see [`Slot::push_alone`].
 
+use super::BLOCK;
 use super::version::{NO_VERSION, Version, VersionArena};
-use crate::sync::{AtomicU64, Backoff, Ordering};
+use crate::sync::{AtomicU32, Backoff, Ordering};
 
-const EXCLUSIVE: u64 = 1 << 63;
-const CLAIM: u64 = 1 << 62;
-const READER: u64 = 1 << 32;
-const READERS: u64 = 0xffff << 32;
-const NEWEST: u64 = 0xffff_ffff;
+const EXCLUSIVE: u32 = 1 << 31;
+const CLAIM: u32 = 1 << 30;
+const READER: u32 = 1;
+const READERS: u32 = 0xffff;
+
+/// A version is recent for [`Slot::push_recovered`] while its number is at most so much lower: then it is in the cache.
+const RECENT: u32 = 1024;
 
 /// The word of one block.
-pub struct Slot(AtomicU64);
+pub struct Slot {
+    newest: AtomicU32,
+    state: AtomicU32,
+}
 
 /// A reader of a slot: its list and what the list covers stay as they are while this lives.
 pub struct ReadGuard<'a> {
@@ -34,63 +42,84 @@ pub struct Claim<'a> {
 impl Slot {
     /// A block without versions.
     pub fn new() -> Self {
-        Slot(AtomicU64::new(NO_VERSION as u64))
+        Slot { newest: AtomicU32::new(NO_VERSION), state: AtomicU32::new(0) }
     }
 
     /// Whether there is no version.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.load(Ordering::Acquire) & NEWEST == u64::from(NO_VERSION)
+        self.newest.load(Ordering::Acquire) == NO_VERSION
     }
 
     /// Asks the processor for the slot.
     #[inline]
     pub fn prefetch(&self) {
-        wholly_media::prefetch(&self.0);
+        wholly_media::prefetch(&self.newest);
     }
 
     /// Asks the processor for the newest version of the moment.
     #[inline]
     pub fn prefetch_newest(&self, arena: &VersionArena) {
-        arena.prefetch((self.0.load(Ordering::Relaxed) & NEWEST) as u32);
+        arena.prefetch(self.newest.load(Ordering::Relaxed));
     }
 
-    /// What [`Claim::push`] does for a committed version, without the claim, where nobody has it, nobody else pushes to this slot, and
-    /// the newest version is not wholly covered. Returns whether the list was empty; `None` where that does not hold.
-    ///
-    /// Nobody else pushes, so the newest version can only have been taken away when the word is compared, never replaced.
+    /// What [`Claim::push`] does for a committed version, by a caller who knows that nobody else changes the list now: it owns the file,
+    /// and no checkpoint visits it (invariant 5). Readers come and go. Where the newest version is wholly covered it is unlinked and put into
+    /// `garbage`, because a reader may be looking at it. Returns whether the list was empty.
     #[inline]
-    pub fn try_push(&self, arena: &VersionArena, number: u32, version: Version) -> Option<bool> {
-        let word = self.0.load(Ordering::Acquire);
-        let newest = (word & NEWEST) as u32;
-        if word & (CLAIM | EXCLUSIVE) != 0 {
-            return None;
-        }
+    pub fn push_alone(&self, arena: &VersionArena, number: u32, version: Version, garbage: &mut Vec<Garbage>) -> bool {
+        let newest = self.newest.load(Ordering::Relaxed);
+        let mut next = newest;
         if newest != NO_VERSION {
             let older = arena.get(newest);
-            if older.stamp > version.stamp || (version.start <= older.start && older.end() <= version.end()) {
-                return None;
+            debug_assert!(older.stamp <= version.stamp, "whoever owns a file has the highest sequence");
+            if version.covers(&older) {
+                garbage.push(Garbage { stamp: version.stamp, number: newest });
+                next = older.next;
             }
         }
+        arena.set(number, Version { next, ..version });
+        self.newest.store(number, Ordering::Release);
+        newest == NO_VERSION
+    }
+
+    /// What [`Claim::push`] does while nobody else can reach the index and versions come in the order of their stamps: at recovery. Returns whether
+    /// the list was empty.
+    ///
+    /// An older version is not in the cache, and looking at millions of them is most of what an open would do. So one that the new version may
+    /// cover is only looked at if the new one is a whole block, or the older is [recent](RECENT): bytes that are written over and over still
+    /// leave one version, and the list of a block gets at most one in so many of all versions more than it needs.
+    #[inline]
+    pub fn push_recovered(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
+        debug_assert_eq!(self.state.load(Ordering::Relaxed), 0, "nobody reads or claims it");
+        let newest = self.newest.load(Ordering::Relaxed);
         arena.set(number, Version { next: newest, ..version });
-        let new = (word & !NEWEST) | u64::from(number);
-        self.0.compare_exchange(word, new, Ordering::Release, Ordering::Relaxed).ok().map(|_| newest == NO_VERSION)
+        if newest != NO_VERSION {
+            debug_assert!(arena.get(newest).stamp <= version.stamp, "in the order of stamps");
+            if u64::from(version.length) == BLOCK || number.wrapping_sub(newest) < RECENT {
+                unlink_covered(arena, number, version, freed);
+            }
+        }
+        // Whoever comes later got the index from the caller, and with it all that was stored.
+        self.newest.store(number, Ordering::Relaxed);
+        newest == NO_VERSION
     }
 
     /// Counts the caller in as a reader. Waits while somebody is exclusive.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_> {
         let mut backoff = Backoff::new();
-        let mut word = self.0.load(Ordering::Relaxed);
+        let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            if word & EXCLUSIVE == 0 && word & READERS != READERS {
-                match self.0.compare_exchange_weak(word, word + READER, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(_) => return ReadGuard { slot: self, newest: (word & NEWEST) as u32 },
-                    Err(now) => word = now,
+            if state & EXCLUSIVE == 0 && state & READERS != READERS {
+                match self.state.compare_exchange_weak(state, state + READER, Ordering::Acquire, Ordering::Relaxed) {
+                    // Looked at only now: who excludes readers later waits for this one.
+                    Ok(_) => return ReadGuard { slot: self, newest: self.newest.load(Ordering::Acquire) },
+                    Err(now) => state = now,
                 }
             } else {
                 backoff.wait();
-                word = self.0.load(Ordering::Relaxed);
+                state = self.state.load(Ordering::Relaxed);
             }
         }
     }
@@ -99,19 +128,29 @@ impl Slot {
     #[inline]
     pub fn claim(&self) -> Claim<'_> {
         let mut backoff = Backoff::new();
-        let mut word = self.0.load(Ordering::Relaxed);
+        let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            if word & CLAIM == 0 {
-                match self.0.compare_exchange_weak(word, word | CLAIM, Ordering::Acquire, Ordering::Relaxed) {
+            if state & CLAIM == 0 {
+                match self.state.compare_exchange_weak(state, state | CLAIM, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => return Claim { slot: self },
-                    Err(now) => word = now,
+                    Err(now) => state = now,
                 }
             } else {
                 backoff.wait();
-                word = self.0.load(Ordering::Relaxed);
+                state = self.state.load(Ordering::Relaxed);
             }
         }
     }
+}
+
+/// A version that was unlinked while a reader may still have been looking at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Garbage {
+    /// The stamp of the version that covers it. Once its block was [visited](super#invariants) by a checkpoint with a higher target, nobody looks
+    /// at it any more.
+    pub stamp: u64,
+    /// The version's number.
+    pub number: u32,
 }
 
 impl Default for Slot {
@@ -130,7 +169,7 @@ impl ReadGuard<'_> {
 impl Drop for ReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.0.fetch_sub(READER, Ordering::Release);
+        self.slot.state.fetch_sub(READER, Ordering::Release);
     }
 }
 
@@ -138,25 +177,17 @@ impl Claim<'_> {
     /// The newest version, or [`NO_VERSION`].
     #[inline]
     pub fn newest(&self) -> u32 {
-        (self.slot.0.load(Ordering::Relaxed) & NEWEST) as u32
+        self.slot.newest.load(Ordering::Relaxed)
     }
 
     /// Publishes version `number`, whose bytes are in place: above those of lower stamps, below those of higher ones. Versions that
-    /// it wholly covers are unlinked and put into `freed` if no reader is in the way; where it is not `committed` yet, only those of its
-    /// own stamp, because a crash still brings back the others. Returns whether the list was empty.
+    /// it wholly covers are unlinked and put into `freed` if no reader is in the way. Returns whether the list was empty.
     #[inline]
-    pub fn push(
-        &self,
-        arena: &VersionArena,
-        number: u32,
-        version: Version,
-        committed: bool,
-        freed: &mut Vec<u32>,
-    ) -> bool {
+    pub fn push(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
         let newest = self.newest();
         if newest == NO_VERSION {
             arena.set(number, Version { next: NO_VERSION, ..version });
-            self.replace_newest(NO_VERSION, number);
+            self.slot.newest.store(number, Ordering::Release);
             return true;
         }
         if arena.get(newest).stamp > version.stamp {
@@ -165,10 +196,11 @@ impl Claim<'_> {
         }
         arena.set(number, Version { next: newest, ..version });
         if self.try_exclude_readers() {
-            unlink_covered(arena, number, version, committed, freed);
-            self.slot.0.store(CLAIM | u64::from(number), Ordering::Release);
+            unlink_covered(arena, number, version, freed);
+            self.slot.newest.store(number, Ordering::Release);
+            self.slot.state.store(CLAIM, Ordering::Release);
         } else {
-            self.replace_newest(newest, number);
+            self.slot.newest.store(number, Ordering::Release);
         }
         false
     }
@@ -190,17 +222,10 @@ impl Claim<'_> {
     }
 
     #[inline]
-    fn replace_newest(&self, old: u32, new: u32) {
-        // Only the claim's holder changes the low half, so the difference can be added while readers come and go.
-        let difference = u64::from(new).wrapping_sub(u64::from(old));
-        self.slot.0.fetch_add(difference, Ordering::Release);
-    }
-
-    #[inline]
     fn try_exclude_readers(&self) -> bool {
-        let word = self.slot.0.load(Ordering::Relaxed);
-        word & READERS == 0
-            && self.slot.0.compare_exchange(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let free = CLAIM;
+        self.slot.state.load(Ordering::Relaxed) == free
+            && self.slot.state.compare_exchange(free, free | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     fn exclude_readers(&self) {
@@ -213,33 +238,42 @@ impl Claim<'_> {
     /// Waits until every reader that came before has left. Readers that come later see the list as it is now.
     pub fn drain_readers(&self) {
         self.exclude_readers();
-        self.slot.0.fetch_and(!EXCLUSIVE, Ordering::Release);
+        self.slot.state.store(CLAIM, Ordering::Release);
+    }
+
+    /// As [`change`](Self::change), and gives the claim up. Returns the new newest version.
+    pub fn change_last(self, change: impl FnOnce(u32) -> u32) -> u32 {
+        self.exclude_readers();
+        let newest = change(self.newest());
+        self.slot.newest.store(newest, Ordering::Release);
+        self.slot.state.store(0, Ordering::Release);
+        std::mem::forget(self);
+        newest
     }
 
     /// Changes the list while no reader looks: `change` gets the newest version and returns the new one.
     pub fn change(&self, change: impl FnOnce(u32) -> u32) {
         self.exclude_readers();
-        let newest = change(self.newest());
-        self.slot.0.store(CLAIM | u64::from(newest), Ordering::Release);
+        self.slot.newest.store(change(self.newest()), Ordering::Release);
+        self.slot.state.store(CLAIM, Ordering::Release);
     }
 }
 
 impl Drop for Claim<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.0.fetch_and(!CLAIM, Ordering::Release);
+        self.slot.state.fetch_and(!CLAIM, Ordering::Release);
     }
 }
 
 /// Unlinks what lies right behind `number` in its list and is wholly covered by it, up to the first version that is not: each step either
 /// frees a version or is the last, so that a long list costs a push nothing.
-fn unlink_covered(arena: &VersionArena, number: u32, version: Version, committed: bool, freed: &mut Vec<u32>) {
+fn unlink_covered(arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) {
     let first = arena.get(number).next;
     let mut at = first;
     while at != NO_VERSION {
         let older = arena.get(at);
-        let covered = version.start <= older.start && older.end() <= version.end();
-        if !covered || !(committed || older.stamp == version.stamp) {
+        if !version.covers(&older) {
             break;
         }
         freed.push(at);

@@ -5,8 +5,12 @@ use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 /// The end of a list.
 pub const NO_VERSION: u32 = 0;
 
-const FIRST_CHUNK: u32 = 256;
-const CHUNKS: usize = 24;
+/// Chunks have this many cells at first; each row of [`CHUNKS_IN_ROW`] has chunks twice as large as the row before, so that never much more than
+/// a thirty-second of the arena has not been used yet.
+const FIRST_CHUNK: u32 = 64;
+const CHUNKS_IN_ROW_BITS: u32 = 5;
+const CHUNKS_IN_ROW: u32 = 1 << CHUNKS_IN_ROW_BITS;
+const CHUNKS: usize = chunk_of(u32::MAX).0 + 1;
 const POSITION_BITS: u32 = 48;
 const LENGTH_BITS: u32 = 13;
 
@@ -15,8 +19,7 @@ const LENGTH_BITS: u32 = 13;
 pub struct Version {
     /// Where its bytes are, as the store understands it: a byte of the log, or of memory.
     pub position: u64,
-    /// The sequence of the group that wrote it; while an implicit group is visible and not committed, the group's id, which is taken
-    /// from the same row of numbers.
+    /// The sequence of the group that wrote it.
     pub stamp: u64,
     /// Its first byte in the block.
     pub start: u16,
@@ -30,6 +33,12 @@ impl Version {
     /// The byte of the block after its last.
     pub fn end(&self) -> u16 {
         self.start + self.length
+    }
+
+    /// Whether nothing of `older` shows below it.
+    #[inline]
+    pub fn covers(&self, older: &Version) -> bool {
+        self.start <= older.start && older.end() <= self.end()
     }
 }
 
@@ -55,10 +64,19 @@ struct Free {
     fresh: u32,
 }
 
-fn chunk_of(number: u32) -> (usize, usize) {
-    let shifted = u64::from(number) / u64::from(FIRST_CHUNK) + 1;
-    let chunk = shifted.ilog2();
-    (chunk as usize, (u64::from(number) - ((1 << chunk) - 1) * u64::from(FIRST_CHUNK)) as usize)
+/// The chunk that has version `number`, and its place there.
+const fn chunk_of(number: u32) -> (usize, usize) {
+    // Counted from the first row on, row `r` begins at `1 << r`, in units of a first row.
+    let shifted = number as u64 + (FIRST_CHUNK * CHUNKS_IN_ROW) as u64;
+    let row = shifted.ilog2() - (FIRST_CHUNK * CHUNKS_IN_ROW).ilog2();
+    let cells_bits = FIRST_CHUNK.ilog2() + row;
+    let in_row = (shifted >> cells_bits) as u32 & (CHUNKS_IN_ROW - 1);
+    ((row << CHUNKS_IN_ROW_BITS | in_row) as usize, (shifted & ((1 << cells_bits) - 1)) as usize)
+}
+
+/// How many cells a chunk has.
+fn cells_of(chunk: usize) -> usize {
+    (FIRST_CHUNK as usize) << (chunk >> CHUNKS_IN_ROW_BITS)
 }
 
 impl VersionArena {
@@ -79,10 +97,36 @@ impl VersionArena {
         for _ in reused..count {
             let number = free.fresh;
             free.fresh = number.checked_add(1).expect("fewer than 2^32 versions");
-            let chunk = chunk_of(number).0;
-            self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Cell::default()).collect());
+            self.make_chunk(chunk_of(number).0);
             spare.push(number);
         }
+    }
+
+    /// `count` numbers in a row that were never used, or as many as there are; for who needs very many.
+    pub fn take_fresh(&self, count: u32) -> std::ops::Range<u32> {
+        let mut free = self.free.lock().unwrap();
+        let first = free.fresh;
+        let end = first.saturating_add(count);
+        assert!(first < end, "fewer than 2^32 versions");
+        free.fresh = end;
+        for chunk in chunk_of(first).0..=chunk_of(end - 1).0 {
+            self.make_chunk(chunk);
+        }
+        first..end
+    }
+
+    /// Makes room for the next `count` versions, so that whoever asks for them need not.
+    pub fn prepare(&self, count: usize) {
+        let fresh = self.free.lock().unwrap().fresh;
+        let last = u64::from(fresh) + count as u64;
+        for chunk in chunk_of(fresh).0..=chunk_of(last.min(u64::from(u32::MAX)) as u32).0 {
+            self.make_chunk(chunk);
+        }
+    }
+
+    #[inline]
+    fn make_chunk(&self, chunk: usize) {
+        self.chunks[chunk].get_or_init(|| (0..cells_of(chunk)).map(|_| Cell::default()).collect());
     }
 
     /// Takes back numbers that no list holds any more. They are handed out again in ascending order, so that versions which are made
@@ -115,7 +159,10 @@ impl VersionArena {
     #[inline]
     pub fn prefetch(&self, number: u32) {
         if number != NO_VERSION {
-            wholly_media::prefetch(self.cell(number));
+            let cell = self.cell(number);
+            // It may lie across two lines.
+            wholly_media::prefetch(&cell.place);
+            wholly_media::prefetch(&cell.link);
         }
     }
 
@@ -222,7 +269,7 @@ mod tests {
         for number in 0..100_000 {
             assert_eq!(chunk_of(number), expected);
             expected.1 += 1;
-            if expected.1 == (FIRST_CHUNK << expected.0) as usize {
+            if expected.1 == cells_of(expected.0) {
                 expected = (expected.0 + 1, 0);
             }
         }

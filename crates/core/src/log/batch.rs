@@ -243,8 +243,13 @@ impl Writer {
         self.seed = log.segment_seed(self.segment_sequence);
         self.at = log.records_start(next);
         self.end = log.segment_start(next) + log.segment_bytes();
-        self.header =
-            Some(SegmentHeader { lane: 0, incarnation: log.incarnation(), sequence: self.segment_sequence, previous });
+        self.header = Some(SegmentHeader {
+            lane: 0,
+            incarnation: log.incarnation(),
+            sequence: self.segment_sequence,
+            generation: log.generation(),
+            previous,
+        });
         log.segment(next).set_end(self.at);
         Ok(())
     }

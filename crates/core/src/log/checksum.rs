@@ -2,10 +2,10 @@
 
 use twox_hash::XxHash3_64;
 
-/// A piece: what is hashed at once.
-const PIECE: usize = 1024;
+/// A piece: what is hashed at once, in bytes. The processor hashes one while it stores the one before it.
+pub const PIECE: usize = 4096;
 
-/// The checksum of `bytes` under `seed`: XXH3 of each piece of 1 KiB, folded into a state that starts as the seed.
+/// The checksum of `bytes` under `seed`: XXH3 of each piece, folded into a state that starts as the seed.
 ///
 /// The fold is a bijection in each argument, so that right bytes under a wrong seed never pass
 /// (`docs/decisions/0001-checksum.md`).
@@ -17,8 +17,9 @@ pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     bytes.chunks(PIECE).fold(seed, fold)
 }
 
+/// One step of [`checksum`]: of the state so far, and the next piece.
 #[inline]
-fn fold(state: u64, piece: &[u8]) -> u64 {
+pub fn fold(state: u64, piece: &[u8]) -> u64 {
     (state ^ XxHash3_64::oneshot(piece)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
@@ -40,5 +41,11 @@ pub fn record_seed(segment_seed: u64, position: u64) -> u64 {
 /// The checksum of an entry's payload at byte `position` of the log, in the life of the segment that `segment_seed` stands for.
 #[inline]
 pub fn payload_checksum(segment_seed: u64, position: u64, payload: &[u8]) -> u64 {
-    checksum(record_seed(!segment_seed, position), payload)
+    checksum(payload_seed(segment_seed, position), payload)
+}
+
+/// What the checksum of a payload starts as.
+#[inline]
+pub fn payload_seed(segment_seed: u64, position: u64) -> u64 {
+    record_seed(!segment_seed, position)
 }

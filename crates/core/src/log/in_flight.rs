@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Backoff, Ordering, light_fence, thread_token};
+use crate::sync::{AtomicU64, Backoff, Ordering, heavy_fence, light_fence, thread_token};
 
 /// Slots that belong to a seat each.
 pub const OWN_SLOTS: usize = 8;
@@ -64,6 +64,18 @@ impl InFlight {
     /// [Enters](Self::enter) for as long as the ticket lives.
     pub fn ticket(self: &Arc<Self>, bound: u64) -> Ticket {
         Ticket { in_flight: self.clone(), slot: self.enter(bound) }
+    }
+
+    /// Waits until every commit that is under way has ended. Those that begin later see what the caller stored before.
+    pub fn wait_for_current(&self) {
+        heavy_fence();
+        for slot in &self.slots {
+            let current = slot.load(Ordering::SeqCst);
+            let mut backoff = Backoff::new();
+            while current != IDLE && slot.load(Ordering::SeqCst) == current {
+                backoff.wait();
+            }
+        }
     }
 
     /// Waits until no commit is under way that may have a sequence below `target`. The caller has stored what makes later ones be

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
-use super::checksum::{payload_checksum, record_seed};
+use super::checksum::{PIECE, fold, payload_checksum, payload_seed, record_seed};
 use super::layout::{
     ENTRY, Entry, EntryKind, FLAG_BATCH_START, HEAD, Head, LINE, RecordKind, SegmentHeader, seal, tail_lines,
 };
@@ -129,11 +129,8 @@ impl Lane {
         debug_assert!(self.room().is_some_and(|room| room >= data.len() as u64));
         self.own_stores(log)?;
         let position = self.at;
-        if !data.is_empty() {
-            store_padded(log, position, data)?;
-        }
         self.entries.push(Entry {
-            payload_checksum: payload_checksum(self.seed, position, data),
+            payload_checksum: store_and_hash(log, self.seed, position, data)?,
             offset,
             file,
             length: data.len() as u32,
@@ -175,7 +172,7 @@ impl Lane {
     pub fn finish(&mut self, log: &Log, sequence: u64) {
         self.retire(log, sequence);
         let segment = log.segment(self.segment.expect("a committed group has a segment"));
-        segment.note_sequence(sequence);
+        segment.note_sequence_alone(sequence);
         segment.set_end(self.at);
         self.start = self.at;
     }
@@ -232,6 +229,7 @@ impl Lane {
             lane: self.number,
             incarnation: log.incarnation(),
             sequence: self.segment_sequence,
+            generation: log.generation(),
             previous,
         };
         let position = log.segment_start(next);
@@ -350,6 +348,23 @@ pub(super) fn first_line(seed: u64, head: Head, first: Option<&Entry>, tail: &[u
     let checksum = seal(seed, &line, tail);
     line[..8].copy_from_slice(&checksum.to_le_bytes());
     line
+}
+
+/// Stores a payload and returns its checksum, piece by piece: hashing one costs no time while the stores of the one before it are on their
+/// way to memory.
+#[inline]
+fn store_and_hash(log: &Log, segment_seed: u64, position: u64, data: &[u8]) -> Result<u64> {
+    if data.is_empty() {
+        return Ok(payload_checksum(segment_seed, position, data));
+    }
+    let mut state = payload_seed(segment_seed, position);
+    let mut at = position;
+    for piece in data.chunks(PIECE) {
+        store_padded(log, at, piece)?;
+        state = fold(state, piece);
+        at += piece.len() as u64;
+    }
+    Ok(state)
 }
 
 /// Stores `data` from a line's start on; the rest of its last line becomes zero.

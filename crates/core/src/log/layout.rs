@@ -178,9 +178,11 @@ pub struct RawSegmentHeader {
     previous: U64,
     previous_last: U64,
     previous_end: U32,
-    reserved: [u8; 12],
+    generation: U64,
+    reserved: [u8; 4],
 }
 const _: () = assert!(size_of::<RawSegmentHeader>() == LINE as usize);
+const _: () = assert!(std::mem::offset_of!(RawSegmentHeader, generation) == 52);
 
 /// Who wrote a segment, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +193,8 @@ pub struct SegmentHeader {
     pub incarnation: u64,
     /// Unique within the incarnation, and higher than that of any segment opened before.
     pub sequence: u64,
+    /// The superblock that was in force, and durable, when the segment was opened.
+    pub generation: u64,
     /// The segment before it in its lane.
     pub previous: Option<Previous>,
 }
@@ -218,7 +222,8 @@ impl SegmentHeader {
             previous: U64::new(self.previous.map_or(0, |previous| previous.sequence)),
             previous_last: U64::new(self.previous.map_or(0, |previous| previous.last)),
             previous_end: U32::new(self.previous.map_or(0, |previous| previous.end)),
-            reserved: [0; 12],
+            generation: U64::new(self.generation),
+            reserved: [0; 4],
         };
         raw.checksum = U64::new(checksum(record_seed(volume_seed, position), &raw.as_bytes()[8..]));
         raw
@@ -232,6 +237,7 @@ impl SegmentHeader {
             lane: raw.lane.get(),
             incarnation: raw.incarnation.get(),
             sequence: raw.sequence.get(),
+            generation: raw.generation.get(),
             previous: (raw.previous.get() != 0).then(|| Previous {
                 sequence: raw.previous.get(),
                 last: raw.previous_last.get(),
@@ -310,6 +316,7 @@ impl Head {
     }
 
     /// Reads a head whose checksum is still to be compared; `None` if a field is out of its range.
+    #[inline(always)]
     pub fn parse(raw: &RawHead, lines_left: u64) -> Option<Head> {
         let kind = match raw.kind {
             1 => RecordKind::Part,
@@ -414,6 +421,7 @@ impl Entry {
     }
 
     /// Checks an entry of a record whose checksum has been compared. `None` if it is impossible all the same.
+    #[inline(always)]
     pub fn checked(raw: &RawEntry, head: &Head) -> Option<Entry> {
         let kind = match raw.kind {
             1 => EntryKind::Write,

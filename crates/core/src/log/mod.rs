@@ -19,8 +19,8 @@
 //! 2. A lane appends a batch only after everything before it in the lane is durable. Hence at a crash only the last batch of a
 //!    lane can be torn, and only of lanes of the last incarnation.
 //! 3. A commit record is written only when all parts of its group are durable.
-//! 4. Recovery verifies the payloads of the batches that can be torn; wipes the head of what it rejects; makes durable what it
-//!    accepts; then raises the incarnation; and only then is anything appended or served.
+//! 4. Recovery verifies the payloads of the batches that can be torn; wipes the head of what it rejects, and on persistent memory a head
+//!    or segment header that lacks words, which a later write of equal words would make whole; makes durable what it accepts; then raises the incarnation; and only then is anything appended or served.
 //! 5. The tail is durable before any segment is opened again that held a group below it. All groups below the tail go in one write;
 //!    hence versions of a block go in commit order, and a commit record never goes before what it commits
 //!    (FCFS III-E, ordering properties 1 and 2).
@@ -31,7 +31,8 @@
 //!    it is published. Hence every group below [`Log::announce_tail`]'s result is published when that returns, and every group at or above
 //!    it has seen the announcement.
 //! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was durable, and a commit
-//!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error.
+//!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error. A segment names the
+//!    superblock that was in force: an older one is rot too.
 //!
 //! # States of a segment
 //!
@@ -50,6 +51,8 @@ pub mod checksum;
 mod in_flight;
 pub mod lane;
 pub mod layout;
+mod read;
+mod replay;
 pub mod scan;
 mod segment;
 pub mod verify;
@@ -58,6 +61,8 @@ pub use in_flight::{InFlight, OWN_SLOTS};
 pub use segment::{Segment, SegmentState};
 
 use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
 
 use wholly_media::Region;
 use zerocopy::{FromBytes, IntoBytes};
@@ -113,14 +118,18 @@ impl Counters {
 /// The log of one store. See the head of this module.
 pub struct Log {
     region: Arc<dyn Region>,
+    pmem: bool,
     geometry: Geometry,
     block: u64,
     volume_seed: u64,
     table: SegmentTable,
     superblock: Mutex<Superblock>,
+    /// Of the superblock in force, for who must not wait while the next one is written.
+    generation: AtomicU64,
     volume_id: [u8; 16],
     incarnation: u64,
-    next_sequence: AtomicU64,
+    /// Every group of every thread changes it: alone in its line.
+    next_sequence: CachePadded<AtomicU64>,
     next_segment: AtomicU64,
     announced: AtomicU64,
     rot: verify::Rot,
@@ -172,22 +181,25 @@ impl Log {
             table: SegmentTable::new(segments),
             volume_id: superblock.volume_id,
             incarnation,
-            next_sequence: AtomicU64::new(first_of(incarnation)),
+            next_sequence: CachePadded::new(AtomicU64::new(first_of(incarnation))),
             next_segment: AtomicU64::new(1),
             announced: AtomicU64::new(superblock.tail),
+            generation: AtomicU64::new(superblock.generation),
             superblock: Mutex::new(superblock),
             rot: verify::Rot::default(),
             in_flight: Arc::new(InFlight::new()),
             low_water: OnceLock::new(),
             counters: Counters::default(),
             lane_counters: Mutex::default(),
+            pmem: region.guarantees().is_pmem(),
             region,
         }
     }
 
     /// Whether commits are stores and fences rather than synchronous writes.
+    #[inline]
     pub fn is_pmem(&self) -> bool {
-        self.region.guarantees().is_pmem()
+        self.pmem
     }
 
     /// The medium.
@@ -256,6 +268,11 @@ impl Log {
         self.superblock.lock().unwrap().clone()
     }
 
+    /// Of the superblock in force: that one is durable.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// Makes it durable that home files of groups below `target` are about to be touched.
     pub fn begin_checkpoint(&self, target: u64) -> Result<()> {
         self.update_superblock(site::CHECKPOINT_BEGIN, |superblock| superblock.checkpointing = target)
@@ -283,6 +300,7 @@ impl Log {
         change(&mut next);
         write_superblock(&*self.region, at, &next)?;
         self.count_barrier();
+        self.generation.store(next.generation, Ordering::Release);
         *superblock = next;
         Ok(())
     }

@@ -73,6 +73,14 @@ impl Segment {
         self.end.store(end, Ordering::Release);
     }
 
+    /// Notes that the group with this sequence has bytes here, in a segment that the caller's lane appends to: nobody else notes any.
+    #[inline]
+    pub(super) fn note_sequence_alone(&self, sequence: u64) {
+        if self.last_sequence.load(Ordering::Relaxed) < sequence {
+            self.last_sequence.store(sequence, Ordering::Release);
+        }
+    }
+
     /// Notes that the group with this sequence has bytes here.
     #[inline]
     pub(super) fn note_sequence(&self, sequence: u64) {

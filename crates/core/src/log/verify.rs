@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Log;
 use super::checksum::payload_checksum;
 use super::layout::{Entry, LINE};
-use super::scan::{SegmentReader, records};
+use super::read::{Records, SegmentReader};
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU8, Mutex, Ordering};
 
@@ -54,8 +54,10 @@ impl Log {
         }
         let mut reader = SegmentReader::new(self.region(), self.segment_start(index), self.segment_bytes());
         let mut payload = Vec::new();
-        for record in records(&mut reader, segment.seed(), self.records_start(index), segment.end())? {
-            for entry in &record.entries {
+        let mut records = Records::default();
+        records.read(&mut reader, segment.seed(), self.records_start(index), segment.end())?;
+        for record in records.iter(0) {
+            for entry in record.entries {
                 if !holds(&mut reader, segment.seed(), record.position, entry, &mut payload)? {
                     let start = record.position + u64::from(entry.line) * LINE;
                     rot.push(start..start + u64::from(entry.length));

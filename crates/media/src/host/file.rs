@@ -30,11 +30,14 @@ pub(super) struct Staged {
     pub folder: OwnedFd,
     /// Empty once it is no longer there.
     pub name: String,
+    /// The process that made it.
+    pub maker: rustix::process::Pid,
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if !self.name.is_empty() {
+        // A child that was forked meanwhile has no part in it.
+        if !self.name.is_empty() && self.maker == rustix::process::getpid() {
             // Nobody waits for it; what a crash leaves in the folder is cleared by the next owner.
             let _ = rustix::fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
         }

@@ -98,13 +98,27 @@ impl StoreHome {
     pub fn open(dir: &Arc<HostDir>) -> Result<StoreHome, HomeError> {
         let folder = dir.open_fd(HOME.as_bytes(), FOLDER)?;
         let lock = OwnerLock::take(folder.as_fd(), false)?.map_err(HomeError::Busy)?;
-        // The folder may have been removed, and another made, before the lock was taken.
-        let now = dir.stat(HOME.as_bytes())?;
-        let ours = super::file::stat(folder.as_fd()).or_fail("statx", || HOME)?;
+        StoreHome { dir: dir.clone(), folder, lock }.in_place()
+    }
+
+    /// Takes over the folder that the calling process has by `fork`; see [`Claim`](super::Claim). One thread at a time.
+    ///
+    /// # Errors
+    /// [`HomeError::Busy`] names who came first.
+    pub fn inherit(&self) -> Result<StoreHome, HomeError> {
+        let lock = self.lock.inherit()?.map_err(HomeError::Busy)?;
+        let folder = rustix::io::fcntl_dupfd_cloexec(&self.folder, 0).or_fail("dup", || HOME)?;
+        StoreHome { dir: self.dir.clone(), folder, lock }.in_place()
+    }
+
+    /// The folder may have been removed, and another made, before the lock was taken.
+    fn in_place(self) -> Result<StoreHome, HomeError> {
+        let now = self.dir.stat(HOME.as_bytes())?;
+        let ours = super::file::stat(self.folder.as_fd()).or_fail("statx", || HOME)?;
         if (now.ino, now.btime_ns) != (ours.ino, ours.btime_ns) {
             return Err(HomeError::Busy(Busy { pid: None }));
         }
-        Ok(StoreHome { dir: dir.clone(), folder, lock })
+        Ok(self)
     }
 
     /// Makes the folder, with what `fill` puts into it, and owns it. On return it survives a crash.

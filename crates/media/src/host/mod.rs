@@ -7,7 +7,9 @@
 //! | `resolve.rs` | paths that cannot leave it |
 //! | `home.rs` | [`StoreHome`]: the folder `.wholly`, its regions and its making and unmaking |
 //! | `owner.rs` | [`OwnerLock`]: one process owns a store |
+//! | `claim.rs` | [`Claim`]: which one goes on with it after `fork` |
 
+mod claim;
 mod dir;
 mod file;
 mod home;
@@ -16,6 +18,7 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 
+pub use claim::{Claim, Refused, Use};
 pub use dir::{HostDir, HostMedium, HostOptions};
 pub use file::OrdinaryFile;
 pub use home::{HOME, HomeError, StoreHome};

@@ -1,10 +1,12 @@
 //! One process owns a store.
 
+use super::claim::Claim;
 use super::resolve::open_beneath;
+use crate::Result;
 use crate::sys::{self, Lock, OrFail};
-use crate::{Error, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
+use std::sync::Arc;
 
 /// The name of the lock file in a store's folder.
 pub(super) const LOCK: &str = "lock";
@@ -29,23 +31,22 @@ impl std::fmt::Display for Busy {
 /// Ownership of a store, held until it is dropped or the process ends, however that ends.
 ///
 /// It is a lock of the *open file description* (`F_OFD_SETLK`) on the file `lock` in the store's folder; the file holds the owner's
-/// process id, for others to read. After `fork` parent and child share the description, so both hold the lock and it
-/// is free once both have let go: which of the two goes on is for them to settle, then [`rename_owner`](Self::rename_owner) writes it
-/// down.
+/// process id, for others to read. After `fork` parent and child share the description and with it the lock: [`Claim`] tells which of
+/// the two goes on, and [`inherit`](Self::inherit) is how a child does. The lock is free once the owner gives it up; where the owner
+/// dies without, once each process that shares the description has closed it, has called `exec` or has ended.
 #[derive(Debug)]
 pub struct OwnerLock {
     fd: OwnedFd,
-    /// The process that took it.
-    taker: rustix::process::Pid,
+    claim: Arc<Claim>,
 }
 
 impl Drop for OwnerLock {
     fn drop(&mut self) {
-        // A child between its fork and its exec has a copy of every descriptor, and with it the lock. Released here, the store is free
-        // at once. A child that drops its copy of the value lets go of its copy only.
-        if rustix::process::getpid() == self.taker {
+        // Other processes may have copies of the descriptor, and with it the lock: released here, the store is free at once. Whoever has
+        // it no more, or never had, lets go of its copy only.
+        self.claim.release(|| {
             let _ = sys::unlock(self.fd.as_fd());
-        }
+        });
     }
 }
 
@@ -57,11 +58,7 @@ impl OwnerLock {
         let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = open_beneath(folder, LOCK.as_bytes(), flags).or_fail("open", || LOCK)?;
         match sys::try_lock(fd.as_fd()).or_fail("lock", || LOCK)? {
-            Lock::Taken => {
-                let lock = OwnerLock { fd, taker: rustix::process::getpid() };
-                lock.rename_owner()?;
-                Ok(Ok(lock))
-            }
+            Lock::Taken => Self::own(fd).map(Ok),
             Lock::Busy => Ok(Err(Busy { pid: read_pid(fd.as_fd())? })),
         }
     }
@@ -76,14 +73,33 @@ impl OwnerLock {
         }
     }
 
-    /// Writes the calling process's id down as the owner's.
+    /// Which of the processes that have the lock by `fork` goes on with it.
+    pub fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
+    /// Takes over what the calling process has by `fork`: the parent has it no more when this returns. It is called by one thread at a time.
     ///
     /// # Errors
-    /// Those of `write` and `ftruncate`.
-    pub fn rename_owner(&self) -> Result<(), Error> {
+    /// [`Busy`] names who came first; the copy that was inherited is then of no use, and keeps others out until it is dropped.
+    pub(super) fn inherit(&self) -> Result<Result<OwnerLock, Busy>> {
+        if let Err(busy) = self.claim.seize() {
+            return Ok(Err(busy));
+        }
+        let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).or_fail("dup", || LOCK)?;
+        // The description has it, unless the parent gave it up; then anybody may.
+        match sys::try_lock(fd.as_fd()).or_fail("lock", || LOCK)? {
+            Lock::Taken => Self::own(fd).map(Ok),
+            Lock::Busy => Ok(Err(Busy { pid: read_pid(fd.as_fd())? })),
+        }
+    }
+
+    /// The lock was taken: writes the calling process's id down as the owner's.
+    fn own(fd: OwnedFd) -> Result<OwnerLock> {
         let pid = rustix::process::getpid().as_raw_nonzero();
         // Padded to one length: a reader meets the old number or the new one, not the beginning of one with the end of the other.
-        sys::write_all_at(&self.fd, format!("{pid:<10}\n").as_bytes(), 0).or_fail("write", || LOCK)
+        sys::write_all_at(&fd, format!("{pid:<10}\n").as_bytes(), 0).or_fail("write", || LOCK)?;
+        Ok(OwnerLock { fd, claim: Arc::new(Claim::new()?) })
     }
 }
 

@@ -14,6 +14,8 @@ use std::str::FromStr;
 /// | `p17:num:123` | versions are the digits of 123 in mixed radix, unit 0 the lowest |
 /// | `p17:mix:-:0=1,3=2` | 0 keeps version 1 and 3 version 2, the others the durable one (`+`: the newest) |
 /// | `p17:seed:42:137` | sample 137 of seed 42 |
+/// | `p17:only:12` | what event 12 wrote survives (negative: a dead process's), with what came before it in the same units, and nothing else |
+/// | `p17:but:12` | all survives but what event 12 wrote, and what came after it in the same units |
 /// | `p17:kill` | not a power failure: the process dies, all stays pending |
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Choice {
@@ -40,6 +42,10 @@ pub enum Pick {
     Mix(bool, Vec<(u32, u32)>),
     /// A sample drawn by seed and number.
     Seed(u64, u64),
+    /// What this event wrote survives, and nothing else.
+    Only(i64),
+    /// All survives but what this event wrote.
+    But(i64),
     /// The process dies and the power stays.
     Kill,
 }
@@ -71,6 +77,8 @@ impl fmt::Display for Choice {
                 list(f, units.iter().map(|(unit, version)| format!("{unit}={version}")))
             }
             Pick::Seed(seed, n) => write!(f, "seed:{seed}:{n}"),
+            Pick::Only(event) => write!(f, "only:{event}"),
+            Pick::But(event) => write!(f, "but:{event}"),
             Pick::Kill => f.write_str("kill"),
         }
     }
@@ -99,6 +107,8 @@ fn parse(text: &str) -> Option<Choice> {
         "set" => Pick::Set(units(rest)?),
         "not" => Pick::Not(units(rest)?),
         "num" => Pick::Number(rest.parse().ok()?),
+        "only" => Pick::Only(rest.parse().ok()?),
+        "but" => Pick::But(rest.parse().ok()?),
         "mix" => {
             let (sign, rest) = rest.split_once(':')?;
             let pair = |text: &str| {
@@ -145,6 +155,8 @@ mod tests {
             "p17:mix:-:0=1,3=2",
             "p17:mix:+:",
             "p17:seed:42:137",
+            "p17:only:12",
+            "p17:but:-3",
             "p3:kill",
         ];
         for form in forms {

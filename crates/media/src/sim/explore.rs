@@ -15,6 +15,8 @@ use std::ops::ControlFlow;
 pub struct ExploreLimits {
     /// All combinations if they number at most two to the power of this.
     pub exhaustive_bits: u32,
+    /// Beyond: each unit alone and all but it, and each older version, if there are at most this many units.
+    pub single_units: usize,
     /// Beyond: all pairs of units, and their complements, if there are at most this many units.
     pub pair_units: usize,
     /// Beyond: so many samples.
@@ -22,13 +24,23 @@ pub struct ExploreLimits {
     /// The seed of the samples.
     pub seed: u64,
     /// Beyond: all combinations of these units (such as those that recovery reads), the others all durable or all
-    /// newest. See [`Point::units_read`].
+    /// newest, as long as they number at most two to the power of `focus_bits`. See [`Point::units_read`].
     pub focus: Vec<u32>,
+    /// See `focus`.
+    pub focus_bits: u32,
 }
 
 impl Default for ExploreLimits {
     fn default() -> Self {
-        ExploreLimits { exhaustive_bits: 16, pair_units: 256, samples: 10_000, seed: 42, focus: Vec::new() }
+        ExploreLimits {
+            exhaustive_bits: 16,
+            single_units: usize::MAX,
+            pair_units: 256,
+            samples: 10_000,
+            seed: 42,
+            focus: Vec::new(),
+            focus_bits: 16,
+        }
     }
 }
 
@@ -47,6 +59,8 @@ pub struct Exploration {
     pub exhaustive: bool,
     /// Samples among the images.
     pub samples: u64,
+    /// Units that were not tried alone, nor all but them.
+    pub singles_left_out: u64,
     /// Pairs of units, and complements of pairs, that were left out.
     pub pairs_left_out: u64,
     /// Combinations of focused units that were left out.
@@ -68,6 +82,10 @@ pub struct Tally {
     pub sampled_points: u64,
     /// Samples among the images.
     pub samples: u64,
+    /// Points at which not even each unit was tried alone.
+    pub single_capped_points: u64,
+    /// Units that were not.
+    pub singles_left_out: u64,
     /// Points of which not even all pairs were made.
     pub pair_capped_points: u64,
     /// Pairs that were left out.
@@ -86,6 +104,8 @@ impl Tally {
         self.forbidden += of.forbidden;
         self.sampled_points += u64::from(!of.exhaustive);
         self.samples += of.samples;
+        self.single_capped_points += u64::from(of.singles_left_out > 0);
+        self.singles_left_out += of.singles_left_out;
         self.pair_capped_points += u64::from(of.pairs_left_out > 0);
         self.pairs_left_out = self.pairs_left_out.saturating_add(of.pairs_left_out);
         self.focus_capped_points += u64::from(of.focus_left_out > 0);
@@ -99,6 +119,8 @@ impl Tally {
         self.forbidden += other.forbidden;
         self.sampled_points += other.sampled_points;
         self.samples += other.samples;
+        self.single_capped_points += other.single_capped_points;
+        self.singles_left_out += other.singles_left_out;
         self.pair_capped_points += other.pair_capped_points;
         self.pairs_left_out = self.pairs_left_out.saturating_add(other.pairs_left_out);
         self.focus_capped_points += other.focus_capped_points;
@@ -113,6 +135,10 @@ impl fmt::Display for Tally {
             "{} images at {} crash points; at most {} units pending; {} points sampled ({} samples)",
             self.images, self.points, self.most_units, self.sampled_points, self.samples
         )?;
+        if self.single_capped_points > 0 {
+            let (points, left_out) = (self.single_capped_points, self.singles_left_out);
+            write!(f, "; single units capped at {points} points ({left_out} left out)")?;
+        }
         if self.pair_capped_points > 0 {
             write!(f, "; pairs capped at {} points ({} left out)", self.pair_capped_points, self.pairs_left_out)?;
         }
@@ -235,8 +261,8 @@ impl Trace {
 
 impl Point {
     /// Calls `f` for images that a crash here allows: for all if they number at most
-    /// 2^[`exhaustive_bits`](ExploreLimits::exhaustive_bits), else for none, all, one and two units and their
-    /// complements, older versions, focused units and samples. `f` may stop it.
+    /// 2^[`exhaustive_bits`](ExploreLimits::exhaustive_bits), else for none, all, what each event wrote, one and two units and their
+    /// complements, older versions, focused units and samples, as far as the limits go. `f` may stop it.
     pub fn for_each_image(
         &self,
         limits: &ExploreLimits,
@@ -270,7 +296,13 @@ impl Point {
         visit(Pick::None, done)?;
         visit(Pick::All, done)?;
         let units = self.units() as u32;
-        for a in 0..units {
+        for event in self.pending_events() {
+            visit(Pick::Only(event), done)?;
+            visit(Pick::But(event), done)?;
+        }
+        let singles = if self.units() <= limits.single_units { units } else { 0 };
+        done.singles_left_out = u64::from(units - singles);
+        for a in 0..singles {
             visit(Pick::Set(vec![a]), done)?;
             visit(Pick::Not(vec![a]), done)?;
             let unit = &self.all_units()[a as usize];
@@ -292,7 +324,7 @@ impl Point {
         if !limits.focus.is_empty() {
             let radix = |unit: &u32| u128::from(self.all_units()[*unit as usize].radix);
             let all = limits.focus.iter().fold(1u128, |n, unit| n.saturating_mul(radix(unit)));
-            let made = all.min(1 << limits.exhaustive_bits.min(63));
+            let made = all.min(1 << limits.focus_bits.min(63));
             done.focus_left_out = all - made;
             for number in 0..made {
                 let mut rest = number;

@@ -57,6 +57,35 @@ pub(super) fn bytes(data: &[u8]) -> u64 {
     h
 }
 
+/// The hash of a short list of numbers.
+pub(super) fn numbers(list: &[u64]) -> u64 {
+    let start = 0x2f72_b421_5a3d_8caf ^ list.len() as u64;
+    list.iter().fold(start, |h, number| fold(h ^ number, 0x1d8e_4e27_c47d_124f) ^ h.rotate_left(23))
+}
+
+/// The hasher of what is a hash already.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Hashed(u64);
+
+impl std::hash::BuildHasher for Hashed {
+    type Hasher = Hashed;
+    fn build_hasher(&self) -> Hashed {
+        Hashed(0)
+    }
+}
+
+impl std::hash::Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed");
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 /// A generator of numbers from a seed (splitmix64).
 #[derive(Clone)]
 pub(super) struct Random(pub u64);

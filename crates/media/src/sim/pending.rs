@@ -25,6 +25,20 @@ pub(super) enum UnitKey {
     Journal,
 }
 
+impl UnitKey {
+    fn hash(&self) -> u64 {
+        match self {
+            UnitKey::Bytes { obj, index } => hash::numbers(&[0, u64::from(*obj), *index]),
+            UnitKey::Line { obj, line } => hash::numbers(&[1, u64::from(*obj), *line]),
+            UnitKey::Order => hash::numbers(&[2]),
+            UnitKey::LogLen => hash::numbers(&[3]),
+            UnitKey::Attr { obj } => hash::numbers(&[4, u64::from(*obj)]),
+            UnitKey::Name { dir, name } => hash::numbers(&[5, u64::from(*dir), hash::bytes(name)]),
+            UnitKey::Journal => hash::numbers(&[6]),
+        }
+    }
+}
+
 /// A part of what was written: words by value, larger parts by reference to the event's data.
 #[derive(Clone)]
 pub(super) enum Bytes {
@@ -150,14 +164,17 @@ impl Pending {
     pub fn hash(&self) -> u64 {
         let mut sum = 0u64;
         for (key, chain) in &self.chains {
-            let key = hash::bytes(format!("{key:?}").as_bytes());
+            let key = key.hash();
             for (i, step) in chain.iter().enumerate() {
                 let what = match &step.effect {
                     Effect::Bytes { obj, offset, data } => {
                         hash::bytes(data.as_slice()) ^ (u64::from(*obj) << 40) ^ offset
                     }
                     Effect::Len { new, .. } => *new,
-                    Effect::Attr { len, time_ns, .. } => hash::bytes(format!("{len:?}{time_ns:?}").as_bytes()),
+                    Effect::Attr { len, time_ns, .. } => {
+                        let some = |it: Option<u64>| [u64::from(it.is_some()), it.unwrap_or(0)];
+                        hash::numbers([some(*len), some(time_ns.map(|t| t as u64))].as_flattened())
+                    }
                     Effect::Allocate { offset, len, .. } => offset ^ len.rotate_left(32),
                     Effect::Link { obj, name, .. } => hash::bytes(name) ^ u64::from(*obj),
                 };

@@ -179,6 +179,13 @@ impl Point {
         (0..).zip(&self.units).filter(|(_, unit)| unit.steps.iter().any(read)).map(|(i, _)| i).collect()
     }
 
+    /// The events that wrote what is pending, in order; negative for those of a dead process.
+    pub fn pending_events(&self) -> Vec<i64> {
+        let events: BTreeSet<i64> =
+            self.units.iter().flat_map(|unit| unit.steps.iter().map(|step| step.event)).collect();
+        events.into_iter().collect()
+    }
+
     /// The image that a choice stands for.
     ///
     /// # Panics
@@ -239,6 +246,12 @@ impl Point {
                 versions
             }
             Pick::Seed(seed, n) => self.sample(*seed, *n),
+            Pick::Only(event) => {
+                self.units.iter().map(|unit| unit.position(*event).map_or(0, |i| i as u32 + 1)).collect()
+            }
+            Pick::But(event) => {
+                self.units.iter().map(|unit| unit.position(*event).unwrap_or(unit.steps.len()) as u32).collect()
+            }
         };
         self.repair(&mut versions);
         versions
@@ -413,6 +426,10 @@ impl Unit {
             let hash = state.hash().wrapping_sub(before);
             self.ready.push(Ready { obj, offset: low, data: data.clone(), hash });
         }
+    }
+
+    fn position(&self, event: i64) -> Option<usize> {
+        self.steps.iter().position(|step| step.event == event)
     }
 
     /// Versions beyond the newest: torn, or half-way.

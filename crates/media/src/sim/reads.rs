@@ -1,16 +1,17 @@
 //! What recovery looked at: a bit for each word, and a hash of what it saw.
 
-use super::hash::{Place, bytes, term};
+use super::hash::{Hashed, Place, bytes, term};
 use super::state::{Obj, ObjId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// The words and names that were read, each once, and a hash of what was seen there first.
 ///
 /// Two images from which a deterministic recovery reads the same set with the same contents are one state to it.
 #[derive(Clone, Default, Debug)]
 pub struct ReadSet {
-    words: HashMap<ObjId, Vec<u64>>,
-    other: HashSet<u64>,
+    /// By object.
+    words: Vec<Vec<u64>>,
+    other: HashSet<u64, Hashed>,
     hash: u64,
 }
 
@@ -22,12 +23,12 @@ impl ReadSet {
 
     /// The number of 8-byte words that were read.
     pub fn words(&self) -> u64 {
-        self.words.values().flatten().map(|bits| u64::from(bits.count_ones())).sum()
+        self.words.iter().flatten().map(|bits| u64::from(bits.count_ones())).sum()
     }
 
     /// Whether any word of a range was read.
     pub(super) fn contains(&self, id: ObjId, offset: u64, len: u64) -> bool {
-        let Some(bits) = self.words.get(&id) else { return false };
+        let Some(bits) = self.words.get(id as usize) else { return false };
         len > 0
             && (offset / 8..=(offset + len - 1) / 8)
                 .any(|w| bits.get(w as usize / 64).is_some_and(|b| b >> (w % 64) & 1 == 1))
@@ -38,7 +39,10 @@ impl ReadSet {
             return;
         }
         let (first, last) = (offset / 8, (offset + len - 1) / 8);
-        let bits = self.words.entry(id).or_default();
+        if self.words.len() <= id as usize {
+            self.words.resize(id as usize + 1, Vec::new());
+        }
+        let bits = &mut self.words[id as usize];
         if bits.len() <= last as usize / 64 {
             bits.resize(last as usize / 64 + 1, 0);
         }

@@ -173,6 +173,11 @@ impl World {
         self.live().reads.clone().unwrap_or_default()
     }
 
+    /// Notes no more what is read, and gives what was.
+    pub fn stop_reads(&self) -> ReadSet {
+        self.live().reads.take().unwrap_or_default()
+    }
+
     /// The hash of every place that was read since [`track_reads`](Self::track_reads) and what was first seen there.
     pub fn read_fingerprint(&self) -> u64 {
         self.live().reads.as_ref().map_or(0, ReadSet::fingerprint)
@@ -216,6 +221,9 @@ impl Live {
         operation: &'static str,
         place: impl FnOnce() -> String,
     ) -> Result<Call> {
+        if config.mutations.is_empty() {
+            return Ok(Call { thread, site, mutation: None });
+        }
         let count = self.calls.entry(site).or_insert(0);
         let nth = *count;
         *count += 1;
@@ -229,7 +237,7 @@ impl Live {
 
     /// Records what a call did. Returns the event's number.
     pub fn record(&mut self, call: &Call, kind: EventKind) -> u64 {
-        let op = self.ops.get(&call.thread).copied();
+        let op = if self.ops.is_empty() { None } else { self.ops.get(&call.thread).copied() };
         let fate = call.mutation.map_or(Fate::Normal, Fate::Mutated);
         self.events.push(Event { thread: call.thread, site: Some(call.site), op, fate, kind });
         self.events.len() as u64 - 1

@@ -4,8 +4,10 @@
 //! code, and a file call of its own must not come back to it.
 
 mod file_system;
+mod page;
 
 pub use file_system::FileSystem;
+pub(crate) use page::{PageContent, SharedPage, WipedPage};
 
 use crate::{Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};

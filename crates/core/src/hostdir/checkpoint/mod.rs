@@ -23,6 +23,7 @@
 //!    Where a pass fails half-way, what it copied is fenced and synced all the same, or the store is poisoned.
 
 mod created;
+mod hands;
 mod pass;
 mod worker;
 
@@ -197,6 +198,11 @@ impl StoreInner {
 }
 
 impl Lot {
+    /// Whether a pass would take nothing home with it.
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.created.is_empty()
+    }
+
     /// Takes in the lot that follows.
     fn absorb(&mut self, mut next: Lot) {
         debug_assert!(self.target <= next.target, "lots are in the order of their targets");

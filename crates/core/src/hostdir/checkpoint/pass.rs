@@ -1,100 +1,43 @@
 //! One pass: a lot goes home.
 //!
-//! Blocks are visited in batches. Each step of a batch asks the processor for what the next one needs of all its blocks; and a batch's
-//! bytes are copied between its locked instructions, each of which would wait for the copies before it to reach memory.
+//! Large lots are taken home by several threads: they share the work as long as there is some, each with [`Hands`] of its own.
 
 use std::sync::Arc;
 
-use wholly_media::Region;
-
 use super::created::Created;
+use super::hands::Hands;
 use super::{CheckpointReport, Lot, Queue, StoreInner};
 use crate::error::{Error, Result};
-use crate::hostdir::MEMORY;
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::File;
 use crate::hostdir::identity::Baseline;
-use crate::hostdir::table::{host_error, parent};
-use crate::index::{BLOCK, Claim, NO_VERSION, Piece, Slot, Version, logged_pieces};
+use crate::hostdir::table::parent;
 use crate::site;
-use crate::sync::Ordering;
+use crate::sync::{Mutex, Ordering, thread};
 
-/// Blocks of a batch: enough for the processor to fetch in parallel, few enough that a group that publishes to one of them does not
-/// wait long.
-const BATCH: usize = 16;
+/// Files that are visited at a time: to begin costs an interrupt of the other processors, and meanwhile their owners publish by claims.
+const FILES: usize = 64;
+
+/// Blocks that are visited at a time.
+const BLOCKS: usize = 1024;
+
+/// A thread more for each so many blocks: to start one costs as much as some hundred blocks.
+const BLOCKS_A_THREAD: usize = 2048;
 
 /// Above as many files to be synced, a pass syncs the whole file system rather than each file.
 const SYNC_EACH: usize = 16;
-
-/// Bytes of adjacent pieces that go home through a buffer in one write.
-const RUN: usize = 64 << 10;
 
 /// See the head of this module.
 pub(super) struct Pass<'a> {
     store: &'a StoreInner,
     queue: &'a mut Queue,
     target: u64,
-    report: CheckpointReport,
-    touched: Vec<Touched>,
-    freed: Vec<u32>,
-    /// Blocks that keep versions, or could not be written.
-    again: Vec<DirtyBlock>,
-    pieces: Vec<Piece>,
-    open: Vec<(u16, u16)>,
-    runs: Vec<Run>,
-    buffer: Vec<u8>,
-}
-
-/// A file that the pass changes.
-struct Touched {
-    file: Arc<File>,
-    /// How it lay before.
-    before: Baseline,
-    /// Whether a fence does not make all of the change durable.
-    needs_sync: bool,
-    /// How it lies afterwards.
-    after: Option<Baseline>,
-}
-
-/// A block of a batch, in the pass's hands.
-struct Visit<'f> {
-    block: u64,
-    claim: Claim<'f>,
-    /// Its pieces are those from here to the next one's.
-    pieces: usize,
-}
-
-/// Bytes that are adjacent both where they are and where they go.
-#[derive(Clone, Copy)]
-struct Run {
-    offset: u64,
-    position: u64,
-    length: usize,
-}
-
-/// How the file that is being taken home lies there.
-struct Home<'f> {
-    file: &'f File,
-    size: u64,
-    dense: bool,
-    needs_sync: bool,
+    hands: Hands<'a>,
 }
 
 impl<'a> Pass<'a> {
     pub fn new(store: &'a StoreInner, queue: &'a mut Queue, target: u64) -> Self {
-        Pass {
-            store,
-            queue,
-            target,
-            report: CheckpointReport::default(),
-            touched: Vec::new(),
-            freed: Vec::new(),
-            again: Vec::new(),
-            pieces: Vec::new(),
-            open: Vec::new(),
-            runs: Vec::new(),
-            buffer: Vec::new(),
-        }
+        Pass { store, queue, target, hands: Hands::new(store, target) }
     }
 
     /// Takes the lot home. On return all of it is durable there, or it is in the queue again. `announced` is the target that this
@@ -108,226 +51,68 @@ impl<'a> Pass<'a> {
         // Also after a failure: what went home is in the index no more, so that no later pass would know to make it durable.
         let durable = self.make_durable(&lot.created);
         let result = result.and(durable);
+        if result.is_ok() {
+            store.index.free_garbage_below(self.target, &mut self.hands.freed);
+        }
         if result.is_err() {
             // Nothing is forgotten: the next pass begins with it.
-            lot.blocks.append(&mut self.again);
+            lot.blocks.append(&mut self.hands.again);
             self.queue.lots.push_front(lot);
         }
         result
     }
 
     /// Gives back what the pass has in hands, and says what it did.
-    pub fn end(mut self) -> CheckpointReport {
-        let store = self.store;
+    pub fn end(self) -> CheckpointReport {
+        let (store, mut hands) = (self.store, self.hands);
         // To whoever comes next: what a block keeps may be below the next lot's target.
         match self.queue.lots.front_mut() {
-            Some(next) => next.blocks.append(&mut self.again),
-            None => store.index.dirty.append(&mut self.again),
+            Some(next) => next.blocks.append(&mut hands.again),
+            None => store.index.dirty.append(&mut hands.again),
         }
-        store.index.arena.give_back(&mut self.freed);
-        store.checkpointer.home_bytes.fetch_add(self.report.bytes, Ordering::Relaxed);
-        for touched in self.touched {
+        store.index.arena.give_back(&mut hands.freed);
+        store.checkpointer.home_bytes.fetch_add(hands.report.bytes, Ordering::Relaxed);
+        for touched in hands.touched {
             touched.file.home_state.lock().unwrap().baseline = touched.after;
         }
-        self.report
+        hands.report
     }
 
     fn take_home(&mut self, blocks: &[DirtyBlock], created: &mut [Created]) -> Result<()> {
-        let store = self.store;
+        let Pass { store, queue, target, hands } = self;
         for created in created.iter_mut().filter(|created| !created.linked) {
             created.link(&*store.host)?;
             store.checkpointer.release_name(&created.file.path);
         }
-        for blocks in blocks.chunk_by(|a, b| a.file() == b.file()) {
-            let Some(file) = store.files.get(blocks[0].file()) else { continue };
-            self.take_file_home(file, blocks)?;
+        let mut announce_when_due = || {
+            if store.is_announcement_due(queue) {
+                store.announce(queue);
+            }
+        };
+        let work = Work { blocks: Mutex::new(blocks) };
+        let helpers = (blocks.len() / BLOCKS_A_THREAD).min(store.options.checkpoint_threads.saturating_sub(1));
+        if helpers == 0 {
+            return work.share(hands, &mut announce_when_due);
         }
-        Ok(())
-    }
-
-    fn take_file_home(&mut self, file: Arc<File>, blocks: &[DirtyBlock]) -> Result<()> {
-        let before = check_bystanders(&file)?;
-        self.report.files += 1;
-        let mut home = Home { file: &file, size: 0, dense: false, needs_sync: false };
-        let result = self.take_blocks_home(&mut home, blocks);
-        let needs_sync = home.needs_sync;
-        self.touched.push(Touched { file, before, needs_sync, after: None });
-        result
-    }
-
-    fn take_blocks_home<'f>(&mut self, home: &mut Home<'f>, blocks: &[DirtyBlock]) -> Result<()> {
-        home.bring_size_home(0, blocks.len() as u64)?;
-        let file = home.file;
-        let mut slots: Vec<(u64, &'f Slot)> = Vec::with_capacity(BATCH.min(blocks.len()));
-        let mut visits: Vec<Visit<'f>> = Vec::with_capacity(BATCH.min(blocks.len()));
-        for batch in blocks.chunks(BATCH) {
-            for block in batch.iter().filter_map(|dirty| dirty.block()) {
-                if let Some(slot) = file.index.get(block) {
-                    slot.prefetch();
-                    slots.push((block, slot));
-                }
+        thread::scope(|scope| {
+            let helpers: Vec<_> = (0..helpers)
+                .map(|_| {
+                    let (store, target, work) = (*store, *target, &work);
+                    scope.spawn(move || {
+                        let mut hands = Hands::new(store, target);
+                        let result = work.share(&mut hands, &mut || {});
+                        (result.and(fence(store)), hands)
+                    })
+                })
+                .collect();
+            let mut result = work.share(hands, &mut announce_when_due);
+            for helper in helpers {
+                let (helped, mut other) = helper.join().expect("a thread of the checkpoint does not panic");
+                result = result.and(helped);
+                hands.take_over(&mut other);
             }
-            for (_, slot) in &slots {
-                slot.prefetch_newest(&self.store.index.arena);
-            }
-            visits.extend(slots.drain(..).map(|(block, slot)| Visit { block, claim: slot.claim(), pieces: 0 }));
-            self.prefetch_lists(&visits);
-            self.list_pieces(file, &mut visits);
-            self.copy(home, &visits)?;
-            self.release(file, &mut visits);
-            if self.store.is_announcement_due(self.queue) {
-                self.store.announce(self.queue);
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks for the versions of claimed blocks, of all lists at once: one list alone would be waited for version by version.
-    fn prefetch_lists(&self, visits: &[Visit<'_>]) {
-        /// Longer lists are waited for.
-        const DEEPEST: usize = 16;
-        let arena = &self.store.index.arena;
-        let mut at = [NO_VERSION; BATCH];
-        for (at, visit) in at.iter_mut().zip(visits) {
-            *at = visit.claim.newest();
-        }
-        for _ in 0..DEEPEST {
-            let mut any = false;
-            for at in at.iter_mut().filter(|at| **at != NO_VERSION) {
-                *at = arena.get(*at).next;
-                arena.prefetch(*at);
-                any = true;
-            }
-            if !any {
-                return;
-            }
-        }
-    }
-
-    /// Finds out what of claimed blocks is to go home, and lets go of those of which nothing is.
-    fn list_pieces(&mut self, file: &File, visits: &mut Vec<Visit<'_>>) {
-        let (arena, target) = (&self.store.index.arena, self.target);
-        let goes_home = |version: &Version| version.stamp < target;
-        let Pass { pieces, open, again, .. } = self;
-        pieces.clear();
-        visits.retain_mut(|visit| {
-            visit.pieces = pieces.len();
-            let mut versions = arena.list(visit.claim.newest()).filter(goes_home);
-            match versions.next() {
-                None => {}
-                Some(newest) if newest.next == NO_VERSION || u64::from(newest.length) == BLOCK => {
-                    let position = Some(newest.position);
-                    pieces.push(Piece { start: newest.start, end: newest.end(), position });
-                }
-                Some(newest) => {
-                    let all = std::iter::once(newest).chain(versions);
-                    logged_pieces(all, 0, BLOCK as u16, open, pieces);
-                    pieces[visit.pieces..].sort_unstable_by_key(|piece| piece.start);
-                }
-            }
-            if pieces.len() > visit.pieces {
-                // Who sees the list as it was before may be reading home bytes that are about to change.
-                visit.claim.drain_readers();
-                return true;
-            }
-            if visit.claim.newest() != NO_VERSION {
-                again.push(DirtyBlock::new(file.number, visit.block));
-            }
-            false
-        });
-    }
-
-    /// Copies the pieces of claimed blocks home.
-    fn copy(&mut self, home: &mut Home<'_>, visits: &[Visit<'_>]) -> Result<()> {
-        let Some(last) = visits.last() else { return Ok(()) };
-        let end = last.block * BLOCK + u64::from(self.pieces.last().expect("a visit has a piece").end);
-        if end > home.size {
-            home.bring_size_home(end, visits.len() as u64)?;
-        }
-        let mapping = home.file.mapping(end)?;
-        if mapping.is_some() && !home.dense {
-            home.allocate(visits)?;
-        }
-        self.runs.clear();
-        let ends = visits.iter().skip(1).map(|visit| visit.pieces).chain([self.pieces.len()]);
-        for (visit, end) in visits.iter().zip(ends) {
-            for piece in &self.pieces[visit.pieces..end] {
-                let position = piece.position.expect("pieces in the log only");
-                let (offset, length) =
-                    (visit.block * BLOCK + u64::from(piece.start), usize::from(piece.end - piece.start));
-                match self.runs.last_mut() {
-                    Some(run) if run.follows(offset, position) => run.length += length,
-                    _ => self.runs.push(Run { offset, position, length }),
-                }
-            }
-        }
-        self.report.bytes += self.runs.iter().map(|run| run.length as u64).sum::<u64>();
-        match mapping {
-            Some(mapping) => self.copy_to_mapping(home, &**mapping),
-            None => {
-                home.needs_sync = true;
-                self.copy_to_file(home)
-            }
-        }
-    }
-
-    /// Survives by the fence in [`make_durable`](Self::make_durable), which this thread makes.
-    fn copy_to_mapping(&mut self, home: &Home<'_>, mapping: &dyn Region) -> Result<()> {
-        let log = self.store.log.region();
-        for (i, run) in self.runs.iter().enumerate() {
-            if let Some(next) = self.runs.get(i + 1).filter(|next| next.position < MEMORY) {
-                // The processor finds out by itself where a run goes on, not where one begins.
-                log.prefetch_range(next.position, next.length.min(1024));
-            }
-            let written = if run.position < MEMORY {
-                self.store.log.check_payload(run.position, run.length)?;
-                mapping.write_from(site::CHECKPOINT_DATA, run.offset, log, run.position, run.length)
-            } else {
-                self.buffer.resize(run.length, 0);
-                self.store.memory.read(run.position, &mut self.buffer);
-                mapping.write(site::CHECKPOINT_DATA, run.offset, &self.buffer)
-            };
-            written.map_err(|error| host_error(error, &home.file.path))?;
-        }
-        Ok(())
-    }
-
-    /// Survives by the sync in [`make_durable`](Self::make_durable).
-    fn copy_to_file(&mut self, home: &Home<'_>) -> Result<()> {
-        let mut runs = self.runs.iter().peekable();
-        while let Some(first) = runs.next() {
-            self.buffer.resize(first.length, 0);
-            self.store.read_position(first.position, &mut self.buffer)?;
-            while let Some(next) = runs.next_if(|next| {
-                let end = self.buffer.len();
-                next.offset == first.offset + end as u64 && end + next.length <= RUN
-            }) {
-                let at = self.buffer.len();
-                self.buffer.resize(at + next.length, 0);
-                self.store.read_position(next.position, &mut self.buffer[at..])?;
-            }
-            home.file
-                .home
-                .write_at(site::CHECKPOINT_DATA, first.offset, &self.buffer)
-                .map_err(|error| host_error(error, &home.file.path))?;
-        }
-        Ok(())
-    }
-
-    /// Drops what went home from the blocks' lists.
-    fn release(&mut self, file: &File, visits: &mut Vec<Visit<'_>>) {
-        let (arena, target) = (&self.store.index.arena, self.target);
-        let mut clean = 0;
-        for visit in visits.drain(..) {
-            visit.claim.change(|newest| arena.drop_tail(newest, |version| version.stamp < target, &mut self.freed));
-            self.report.blocks += 1;
-            if visit.claim.newest() == NO_VERSION {
-                clean += 1;
-            } else {
-                self.again.push(DirtyBlock::new(file.number, visit.block));
-            }
-        }
-        file.pending.fetch_sub(clean, Ordering::AcqRel);
+            result
+        })
     }
 
     /// Makes what went home survive (invariant 6 of the store). A failure here is final: what the host dropped is in the log still,
@@ -335,20 +120,15 @@ impl<'a> Pass<'a> {
     fn make_durable(&mut self, created: &[Created]) -> Result<()> {
         let store = self.store;
         let fail = |error: wholly_media::Error| store.poison(&Error::Media(error));
-        // The log's fence is one for mappings too only where it is a fence of the processor's: a log on a disk syncs its own file.
-        let pmem = store.host.guarantees().is_pmem() && store.log.is_pmem();
-        if pmem {
-            // One fence for this thread's stores into all mappings. It covers bytes in blocks that were there; a size, an allocation,
-            // or times, which tell a bystander's change from ours after a crash, are the host's to sync.
-            store.log.region().fence(site::CHECKPOINT_FENCE).map_err(fail)?;
-        }
-        for touched in &mut self.touched {
+        let pmem = has_mappings(store);
+        fence(store)?;
+        for touched in &mut self.hands.touched {
             let after = Baseline::of(&touched.file.home.stat().map_err(fail)?);
             touched.needs_sync |= !pmem || after != touched.before;
             touched.after = Some(after);
         }
         let mut files: Vec<&Arc<File>> =
-            self.touched.iter().filter(|touched| touched.needs_sync).map(|touched| &touched.file).collect();
+            self.hands.touched.iter().filter(|touched| touched.needs_sync).map(|touched| &touched.file).collect();
         for created in created {
             if !files.iter().any(|file| Arc::ptr_eq(file, &created.file)) {
                 files.push(&created.file);
@@ -374,85 +154,46 @@ impl<'a> Pass<'a> {
     }
 }
 
-impl Run {
-    fn follows(&self, offset: u64, position: u64) -> bool {
-        self.offset + self.length as u64 == offset
-            && self.position + self.length as u64 == position
-            && position < MEMORY
-    }
+/// What is left of a lot, for the threads that share it.
+struct Work<'b> {
+    blocks: Mutex<&'b [DirtyBlock]>,
 }
 
-/// Invariant 7 of the store. Returns how the file lies.
-fn check_bystanders(file: &File) -> Result<Baseline> {
-    let mut state = file.home_state.lock().unwrap();
-    let now = Baseline::of(&file.home.stat()?);
-    if state.conflict.is_none() {
-        state.conflict = state.baseline.and_then(|baseline| baseline.difference(&now));
-    }
-    match &state.conflict {
-        None => {
-            // From here on it is us who change it.
-            state.baseline = None;
-            Ok(now)
+impl<'b> Work<'b> {
+    /// Takes home what nobody else does, until nothing is left. After an error nobody takes anything any more.
+    fn share(&self, hands: &mut Hands<'_>, between: &mut dyn FnMut()) -> Result<()> {
+        while let Some(blocks) = self.next() {
+            hands.visit(blocks, between).inspect_err(|_| *self.blocks.lock().unwrap() = &[])?;
         }
-        Some(change) => Err(Error::Conflict { path: file.name(), change: change.clone() }),
-    }
-}
-
-impl Home<'_> {
-    /// Makes the home file as long as it is to be, and at least `end` bytes; cut first, where it was cut (invariant 5 of the store).
-    /// `blocks` are about to be written.
-    fn bring_size_home(&mut self, end: u64, blocks: u64) -> Result<()> {
-        let file = self.file;
-        let mut state = file.home_state.lock().unwrap();
-        if file.resized.swap(0, Ordering::AcqRel) != 0 {
-            file.pending.fetch_sub(1, Ordering::AcqRel);
-            // Also where home is as it should be: after a recovery a dead process may have made it so, and not have synced it.
-            self.needs_sync = true;
-        }
-        let failed = |error| {
-            if file.resized.swap(1, Ordering::AcqRel) == 0 {
-                file.pending.fetch_add(1, Ordering::AcqRel);
-            }
-            host_error(error, &file.path)
-        };
-        let size = file.size.load(Ordering::Acquire);
-        let limit = file.home_limit.fetch_min(size, Ordering::AcqRel).min(size);
-        if limit < state.size {
-            self.needs_sync = true;
-            file.without_mapped_reads(|| file.home.set_len(site::CHECKPOINT_SIZE, limit)).map_err(failed)?;
-            state.size = limit;
-        }
-        let size = size.max(end);
-        if size > state.size {
-            self.needs_sync = true;
-            file.home.set_len(site::CHECKPOINT_SIZE, size).map_err(failed)?;
-            let grown = size - state.size;
-            if state.dense && grown <= 2 * blocks * BLOCK && file.mapping(size)?.is_some() {
-                // About all of it is going to be written: allocated by one call rather than block by block.
-                file.home.allocate(site::CHECKPOINT_ALLOCATE, state.size, grown).map_err(failed)?;
-            } else {
-                state.dense = false;
-            }
-            state.size = size;
-            // If a group cut the file meanwhile, its limit stays.
-            let _ = file.home_limit.compare_exchange(limit, size, Ordering::AcqRel, Ordering::Acquire);
-        }
-        (self.size, self.dense) = (state.size, state.dense);
         Ok(())
     }
 
-    /// Allocates blocks, adjacent ones by one call: a store into a mapping could fail for want of space.
-    fn allocate(&mut self, visits: &[Visit<'_>]) -> Result<()> {
-        self.needs_sync = true;
-        for run in visits.chunk_by(|a, b| a.block + 1 == b.block) {
-            let first = run[0].block * BLOCK;
-            let length = (run.len() as u64 * BLOCK).min(self.size - first);
-            self.file
-                .home
-                .allocate(site::CHECKPOINT_ALLOCATE, first, length)
-                .map_err(|error| host_error(error, &self.file.path))?;
+    fn next(&self) -> Option<&'b [DirtyBlock]> {
+        let mut blocks = self.blocks.lock().unwrap();
+        let mut count = 0;
+        for file in blocks.chunk_by(|a, b| a.file() == b.file()).take(FILES) {
+            count += file.len();
+            if count >= BLOCKS {
+                count = BLOCKS;
+                break;
+            }
         }
-        Ok(())
+        let (now, later) = blocks.split_at(count);
+        *blocks = later;
+        (!now.is_empty()).then_some(now)
     }
+}
+
+/// One fence for this thread's stores into all mappings. It covers bytes in blocks that were there; a size, an allocation,
+/// or times, which tell a bystander's change from ours after a crash, are the host's to sync.
+fn fence(store: &StoreInner) -> Result<()> {
+    if has_mappings(store) {
+        store.log.region().fence(site::CHECKPOINT_FENCE).map_err(|error| store.poison(&Error::Media(error)))?;
+    }
+    Ok(())
+}
+
+/// Whether the log's fence is one for mappings too: only where it is a fence of the processor's. A log on a disk syncs its own file.
+fn has_mappings(store: &StoreInner) -> bool {
+    store.host.guarantees().is_pmem() && store.log.is_pmem()
 }

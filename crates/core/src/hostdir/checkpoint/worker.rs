@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Checkpointer, StoreInner};
+use super::{Checkpointer, Lot, StoreInner};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
 use crate::sync::{Condvar, Mutex, thread};
@@ -88,6 +88,8 @@ fn work(worker: &Worker, store: &Weak<StoreInner>) {
             std::mem::take(&mut orders.checkpoint)
         };
         let Some(store) = store.upgrade() else { return };
+        // Where a child has the store, nothing of it is ours to change.
+        let Ok(used) = store.enter_background() else { return };
         store.commit_old_epoch();
         if checkpoint {
             // An error shows again in the call that needs the room.
@@ -95,6 +97,7 @@ fn work(worker: &Worker, store: &Weak<StoreInner>) {
             worker.orders.lock().unwrap().rounds += 1;
             worker.freed.notify_all();
         }
+        store.leave(used);
     }
 }
 
@@ -118,8 +121,11 @@ impl StoreInner {
                 return Ok(());
             }
             let more = due || !queue.lots.is_empty();
-            self.pass(&mut queue, false)?;
-            if !more {
+            let done = self.pass(&mut queue, false)?;
+            // Each pass leaves the lot that it has announced. Where that and all others are empty, passes could go on for ever: the log stays
+            // full as long as idle lanes hold it.
+            let idle = !due && done.segments_freed == 0 && queue.lots.iter().all(Lot::is_empty);
+            if !more || idle {
                 return Ok(());
             }
         }
@@ -184,7 +190,7 @@ impl StoreInner {
             let (now, timeout) = worker.freed.wait_timeout(orders, LOOK_AGAIN).unwrap();
             orders = now;
             if timeout.timed_out() && is_free(&self.checkpointer.queue) {
-                // A child of fork has no such thread.
+                // It may wait for a lock of an epoch that the caller holds.
                 return false;
             }
         }

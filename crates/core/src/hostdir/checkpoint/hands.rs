@@ -1,0 +1,396 @@
+//! What one thread of a pass does: it visits blocks, and copies what is to go home.
+//!
+//! Blocks are visited in batches. Each step of a batch asks the processor for what the next one needs of all its blocks; and a batch's
+//! bytes are copied between its locked instructions, each of which would wait for the copies before it to reach memory.
+
+use std::sync::Arc;
+
+use wholly_media::Region;
+
+use super::{CheckpointReport, StoreInner};
+use crate::error::{Error, Result};
+use crate::hostdir::MEMORY;
+use crate::hostdir::dirty::DirtyBlock;
+use crate::hostdir::file::File;
+use crate::hostdir::identity::Baseline;
+use crate::hostdir::table::host_error;
+use crate::index::{BLOCK, Claim, NO_VERSION, Piece, Slot, Version, logged_pieces};
+use crate::site;
+use crate::sync::Ordering;
+
+/// Blocks of a batch: enough for the processor to fetch in parallel, few enough that a group that publishes to one of them does not
+/// wait long.
+const BATCH: usize = 16;
+
+/// Bytes of adjacent pieces that go home through a buffer in one write.
+const RUN: usize = 64 << 10;
+
+/// See the head of this module.
+pub(super) struct Hands<'a> {
+    store: &'a StoreInner,
+    target: u64,
+    pub report: CheckpointReport,
+    /// Files that it changed.
+    pub touched: Vec<Touched>,
+    /// Versions that are gone.
+    pub freed: Vec<u32>,
+    /// Blocks that keep versions, or could not be written.
+    pub again: Vec<DirtyBlock>,
+    pieces: Vec<Piece>,
+    open: Vec<(u16, u16)>,
+    runs: Vec<Run>,
+    buffer: Vec<u8>,
+}
+
+/// A file that the pass changes.
+pub(super) struct Touched {
+    pub file: Arc<File>,
+    /// How it lay before.
+    pub before: Baseline,
+    /// Whether a fence does not make all of the change durable.
+    pub needs_sync: bool,
+    /// How it lies afterwards.
+    pub after: Option<Baseline>,
+}
+
+/// A block of a batch, in these hands.
+struct Visit<'f> {
+    block: u64,
+    claim: Claim<'f>,
+    /// Its pieces are those from here to the next one's.
+    pieces: usize,
+}
+
+/// Bytes that are adjacent both where they are and where they go.
+#[derive(Clone, Copy)]
+struct Run {
+    offset: u64,
+    position: u64,
+    length: usize,
+}
+
+/// How the file that is being taken home lies there.
+struct Home<'f> {
+    file: &'f File,
+    size: u64,
+    dense: bool,
+    needs_sync: bool,
+}
+
+impl<'a> Hands<'a> {
+    pub fn new(store: &'a StoreInner, target: u64) -> Self {
+        Hands {
+            store,
+            target,
+            report: CheckpointReport::default(),
+            touched: Vec::new(),
+            freed: Vec::new(),
+            again: Vec::new(),
+            pieces: Vec::new(),
+            open: Vec::new(),
+            runs: Vec::new(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Takes blocks home, while owners of their files publish by claims, as all others do (invariant 5 of the index). `between` is called now and
+    /// then, with nothing claimed.
+    pub fn visit(&mut self, blocks: &[DirtyBlock], between: &mut dyn FnMut()) -> Result<()> {
+        let store = self.store;
+        let files: Vec<_> = blocks
+            .chunk_by(|a, b| a.file() == b.file())
+            .filter_map(|blocks| Some((store.files.get(blocks[0].file())?, blocks)))
+            .collect();
+        for (file, _) in &files {
+            file.visited.fetch_add(1, Ordering::AcqRel);
+        }
+        store.log.in_flight().wait_for_current();
+        let result = files.iter().try_for_each(|(file, blocks)| self.take_file_home(file.clone(), blocks, between));
+        for (file, _) in &files {
+            file.visited.fetch_sub(1, Ordering::AcqRel);
+        }
+        result
+    }
+
+    /// Takes over what other hands have, except for their work in progress.
+    pub fn take_over(&mut self, other: &mut Hands<'_>) {
+        self.report.files += other.report.files;
+        self.report.blocks += other.report.blocks;
+        self.report.bytes += other.report.bytes;
+        self.touched.append(&mut other.touched);
+        self.freed.append(&mut other.freed);
+        self.again.append(&mut other.again);
+    }
+
+    fn take_file_home(&mut self, file: Arc<File>, blocks: &[DirtyBlock], between: &mut dyn FnMut()) -> Result<()> {
+        let before = check_bystanders(&file)?;
+        self.report.files += 1;
+        let mut home = Home { file: &file, size: 0, dense: false, needs_sync: false };
+        let result = self.take_blocks_home(&mut home, blocks, between);
+        let needs_sync = home.needs_sync;
+        self.touched.push(Touched { file, before, needs_sync, after: None });
+        result
+    }
+
+    fn take_blocks_home<'f>(
+        &mut self,
+        home: &mut Home<'f>,
+        blocks: &[DirtyBlock],
+        between: &mut dyn FnMut(),
+    ) -> Result<()> {
+        home.bring_size_home(0, blocks.len() as u64)?;
+        let file = home.file;
+        let mut slots: Vec<(u64, &'f Slot)> = Vec::with_capacity(BATCH.min(blocks.len()));
+        let mut visits: Vec<Visit<'f>> = Vec::with_capacity(BATCH.min(blocks.len()));
+        for batch in blocks.chunks(BATCH) {
+            for block in batch.iter().filter_map(|dirty| dirty.block()) {
+                if let Some(slot) = file.index.get(block) {
+                    slot.prefetch();
+                    slots.push((block, slot));
+                }
+            }
+            for (_, slot) in &slots {
+                slot.prefetch_newest(&self.store.index.arena);
+            }
+            visits.extend(slots.drain(..).map(|(block, slot)| Visit { block, claim: slot.claim(), pieces: 0 }));
+            self.prefetch_lists(&visits);
+            self.list_pieces(file, &mut visits);
+            self.copy(home, &visits)?;
+            self.release(file, &mut visits);
+            between();
+        }
+        Ok(())
+    }
+
+    /// Asks for the versions of claimed blocks, of all lists at once: one list alone would be waited for version by version.
+    fn prefetch_lists(&self, visits: &[Visit<'_>]) {
+        /// Longer lists are waited for.
+        const DEEPEST: usize = 16;
+        let arena = &self.store.index.arena;
+        let mut at = [NO_VERSION; BATCH];
+        for (at, visit) in at.iter_mut().zip(visits) {
+            *at = visit.claim.newest();
+        }
+        for _ in 0..DEEPEST {
+            let mut any = false;
+            for at in at.iter_mut().filter(|at| **at != NO_VERSION) {
+                *at = arena.get(*at).next;
+                arena.prefetch(*at);
+                any = true;
+            }
+            if !any {
+                return;
+            }
+        }
+    }
+
+    /// Finds out what of claimed blocks is to go home, and lets go of those of which nothing is.
+    fn list_pieces(&mut self, file: &File, visits: &mut Vec<Visit<'_>>) {
+        let (arena, target) = (&self.store.index.arena, self.target);
+        let goes_home = |version: &Version| version.stamp < target;
+        let Hands { pieces, open, again, .. } = self;
+        pieces.clear();
+        visits.retain_mut(|visit| {
+            visit.pieces = pieces.len();
+            let mut versions = arena.list(visit.claim.newest()).filter(goes_home);
+            match versions.next() {
+                None => {}
+                Some(newest) if newest.next == NO_VERSION || u64::from(newest.length) == BLOCK => {
+                    let position = Some(newest.position);
+                    pieces.push(Piece { start: newest.start, end: newest.end(), position });
+                }
+                Some(newest) => {
+                    let all = std::iter::once(newest).chain(versions);
+                    logged_pieces(all, 0, BLOCK as u16, open, pieces);
+                    pieces[visit.pieces..].sort_unstable_by_key(|piece| piece.start);
+                }
+            }
+            // Who sees the list as it was before may be reading home bytes that are about to change, or garbage.
+            visit.claim.drain_readers();
+            if pieces.len() > visit.pieces {
+                return true;
+            }
+            if visit.claim.newest() != NO_VERSION {
+                again.push(DirtyBlock::new(file.number, visit.block));
+            }
+            false
+        });
+    }
+
+    /// Copies the pieces of claimed blocks home.
+    fn copy(&mut self, home: &mut Home<'_>, visits: &[Visit<'_>]) -> Result<()> {
+        let Some(last) = visits.last() else { return Ok(()) };
+        let end = last.block * BLOCK + u64::from(self.pieces.last().expect("a visit has a piece").end);
+        if end > home.size {
+            home.bring_size_home(end, visits.len() as u64)?;
+        }
+        let mapping = home.file.mapping(end)?;
+        if mapping.is_some() && !home.dense {
+            home.allocate(visits)?;
+        }
+        self.runs.clear();
+        let ends = visits.iter().skip(1).map(|visit| visit.pieces).chain([self.pieces.len()]);
+        for (visit, end) in visits.iter().zip(ends) {
+            for piece in &self.pieces[visit.pieces..end] {
+                let position = piece.position.expect("pieces in the log only");
+                let (offset, length) =
+                    (visit.block * BLOCK + u64::from(piece.start), usize::from(piece.end - piece.start));
+                match self.runs.last_mut() {
+                    Some(run) if run.follows(offset, position) => run.length += length,
+                    _ => self.runs.push(Run { offset, position, length }),
+                }
+            }
+        }
+        self.report.bytes += self.runs.iter().map(|run| run.length as u64).sum::<u64>();
+        match mapping {
+            Some(mapping) => self.copy_to_mapping(home, &**mapping),
+            None => {
+                home.needs_sync = true;
+                self.copy_to_file(home)
+            }
+        }
+    }
+
+    /// Survives by the fence in the fence that this thread makes when the pass is [durable](super::pass).
+    fn copy_to_mapping(&mut self, home: &Home<'_>, mapping: &dyn Region) -> Result<()> {
+        let log = self.store.log.region();
+        for (i, run) in self.runs.iter().enumerate() {
+            if let Some(next) = self.runs.get(i + 1).filter(|next| next.position < MEMORY) {
+                // The processor finds out by itself where a run goes on, not where one begins.
+                log.prefetch_range(next.position, next.length.min(1024));
+            }
+            let written = if run.position < MEMORY {
+                self.store.log.check_payload(run.position, run.length)?;
+                mapping.write_from(site::CHECKPOINT_DATA, run.offset, log, run.position, run.length)
+            } else {
+                self.buffer.resize(run.length, 0);
+                self.store.memory.read(run.position, &mut self.buffer);
+                mapping.write(site::CHECKPOINT_DATA, run.offset, &self.buffer)
+            };
+            written.map_err(|error| host_error(error, &home.file.path))?;
+        }
+        Ok(())
+    }
+
+    /// Survives by the syncs at the end of the [pass](super::pass).
+    fn copy_to_file(&mut self, home: &Home<'_>) -> Result<()> {
+        let mut runs = self.runs.iter().peekable();
+        while let Some(first) = runs.next() {
+            self.buffer.resize(first.length, 0);
+            self.store.read_position(first.position, &mut self.buffer)?;
+            while let Some(next) = runs.next_if(|next| {
+                let end = self.buffer.len();
+                next.offset == first.offset + end as u64 && end + next.length <= RUN
+            }) {
+                let at = self.buffer.len();
+                self.buffer.resize(at + next.length, 0);
+                self.store.read_position(next.position, &mut self.buffer[at..])?;
+            }
+            home.file
+                .home
+                .write_at(site::CHECKPOINT_DATA, first.offset, &self.buffer)
+                .map_err(|error| host_error(error, &home.file.path))?;
+        }
+        Ok(())
+    }
+
+    /// Drops what went home from the blocks' lists.
+    fn release(&mut self, file: &File, visits: &mut Vec<Visit<'_>>) {
+        let (arena, target) = (&self.store.index.arena, self.target);
+        let mut clean = 0;
+        for visit in visits.drain(..) {
+            let goes = |version: &Version| version.stamp < target;
+            let newest = visit.claim.change_last(|newest| arena.drop_tail(newest, goes, &mut self.freed));
+            self.report.blocks += 1;
+            if newest == NO_VERSION {
+                clean += 1;
+            } else {
+                self.again.push(DirtyBlock::new(file.number, visit.block));
+            }
+        }
+        file.pending.fetch_sub(clean, Ordering::AcqRel);
+    }
+}
+
+impl Run {
+    fn follows(&self, offset: u64, position: u64) -> bool {
+        self.offset + self.length as u64 == offset
+            && self.position + self.length as u64 == position
+            && position < MEMORY
+    }
+}
+
+/// Invariant 7 of the store. Returns how the file lies.
+fn check_bystanders(file: &File) -> Result<Baseline> {
+    let mut state = file.home_state.lock().unwrap();
+    let now = Baseline::of(&file.home.stat()?);
+    if state.conflict.is_none() {
+        state.conflict = state.baseline.and_then(|baseline| baseline.difference(&now));
+    }
+    match &state.conflict {
+        None => {
+            // From here on it is us who change it.
+            state.baseline = None;
+            Ok(now)
+        }
+        Some(change) => Err(Error::Conflict { path: file.name(), change: change.clone() }),
+    }
+}
+
+impl Home<'_> {
+    /// Makes the home file as long as it is to be, and at least `end` bytes; cut first, where it was cut (invariant 5 of the store).
+    /// `blocks` are about to be written.
+    fn bring_size_home(&mut self, end: u64, blocks: u64) -> Result<()> {
+        let file = self.file;
+        let mut state = file.home_state.lock().unwrap();
+        if file.resized.swap(0, Ordering::AcqRel) != 0 {
+            file.pending.fetch_sub(1, Ordering::AcqRel);
+            // Also where home is as it should be: after a recovery a dead process may have made it so, and not have synced it.
+            self.needs_sync = true;
+        }
+        let failed = |error| {
+            if file.resized.swap(1, Ordering::AcqRel) == 0 {
+                file.pending.fetch_add(1, Ordering::AcqRel);
+            }
+            host_error(error, &file.path)
+        };
+        let size = file.size.load(Ordering::Acquire);
+        let limit = file.home_limit.fetch_min(size, Ordering::AcqRel).min(size);
+        if limit < state.size {
+            self.needs_sync = true;
+            file.without_mapped_reads(|| file.home.set_len(site::CHECKPOINT_SIZE, limit)).map_err(failed)?;
+            state.size = limit;
+        }
+        let size = size.max(end);
+        if size > state.size {
+            self.needs_sync = true;
+            file.home.set_len(site::CHECKPOINT_SIZE, size).map_err(failed)?;
+            let grown = size - state.size;
+            if state.dense && grown <= 2 * blocks * BLOCK && file.mapping(size)?.is_some() {
+                // About all of it is going to be written: allocated by one call rather than block by block.
+                file.home.allocate(site::CHECKPOINT_ALLOCATE, state.size, grown).map_err(failed)?;
+            } else {
+                state.dense = false;
+            }
+            state.size = size;
+            // If a group cut the file meanwhile, its limit stays.
+            let _ = file.home_limit.compare_exchange(limit, size, Ordering::AcqRel, Ordering::Acquire);
+        }
+        (self.size, self.dense) = (state.size, state.dense);
+        Ok(())
+    }
+
+    /// Allocates blocks, adjacent ones by one call: a store into a mapping could fail for want of space.
+    fn allocate(&mut self, visits: &[Visit<'_>]) -> Result<()> {
+        self.needs_sync = true;
+        for run in visits.chunk_by(|a, b| a.block + 1 == b.block) {
+            let first = run[0].block * BLOCK;
+            let length = (run.len() as u64 * BLOCK).min(self.size - first);
+            self.file
+                .home
+                .allocate(site::CHECKPOINT_ALLOCATE, first, length)
+                .map_err(|error| host_error(error, &self.file.path))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! Reading records: one at a place, or all of a segment.
+
+use wholly_media::Region;
+use zerocopy::FromBytes;
+
+use super::checksum::{checksum, record_seed};
+use super::layout::{ENTRY, Entry, EntryKind, FLAG_BATCH_START, HEAD, Head, LINE, RawEntry, RawHead, RecordKind, seal};
+use crate::error::{Error, Result};
+
+/// How many records ahead of the one that is read the processor is asked for, taking them to be as long.
+const PREFETCH_RECORDS: u64 = 8;
+
+/// A record whose checksum holds.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Its first byte in the log.
+    pub position: u64,
+    /// Its head.
+    pub head: Head,
+    /// Its entries, checked.
+    pub entries: Vec<Entry>,
+    /// The seed of its segment.
+    pub segment_seed: u64,
+}
+
+impl Record {
+    /// The byte behind it.
+    pub fn end(&self) -> u64 {
+        self.position + u64::from(self.head.lines) * LINE
+    }
+
+    /// See [`RecordView::group`].
+    pub fn group(&self) -> u64 {
+        self.view().group()
+    }
+
+    /// The same, borrowed.
+    pub fn view(&self) -> RecordView<'_> {
+        let Record { position, head, entries, segment_seed } = self;
+        RecordView { position: *position, head, entries, segment_seed: *segment_seed }
+    }
+}
+
+/// A [`Record`] whose entries somebody else has.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordView<'a> {
+    /// Its first byte in the log.
+    pub position: u64,
+    /// Its head.
+    pub head: &'a Head,
+    /// Its entries, checked.
+    pub entries: &'a [Entry],
+    /// The seed of its segment.
+    pub segment_seed: u64,
+}
+
+impl RecordView<'_> {
+    /// What its group is known by: the id that its parts carry, or for a group of one record its sequence.
+    pub fn group(&self) -> u64 {
+        let parts =
+            self.entries.iter().find(|entry| entry.kind == EntryKind::Parts && self.head.kind == RecordKind::Commit);
+        parts.map_or(self.head.sequence, |entry| entry.offset)
+    }
+
+    /// The same, with entries of its own.
+    pub fn to_record(self) -> Record {
+        let RecordView { position, head, segment_seed, entries } = self;
+        Record { position, head: *head, entries: entries.to_vec(), segment_seed }
+    }
+}
+
+/// Whether it is a commit record that says that all before it in its lane was durable.
+pub(super) fn starts_batch(head: &Head) -> bool {
+    head.kind == RecordKind::Commit && head.flags & FLAG_BATCH_START != 0
+}
+
+/// Reads one segment: in place on persistent memory, all at once and past the page cache on a disk.
+pub struct SegmentReader<'a> {
+    region: &'a dyn Region,
+    in_place: bool,
+    start: u64,
+    bytes: u64,
+    copy: Vec<u8>,
+}
+
+impl<'a> SegmentReader<'a> {
+    /// A reader of the `bytes` bytes from `start`.
+    pub fn new(region: &'a dyn Region, start: u64, bytes: u64) -> Self {
+        SegmentReader { region, in_place: region.guarantees().is_pmem(), start, bytes, copy: Vec::new() }
+    }
+
+    /// Copies bytes of the segment.
+    #[inline(always)]
+    pub fn read(&mut self, position: u64, buf: &mut [u8]) -> Result<()> {
+        debug_assert!(position >= self.start && position + buf.len() as u64 <= self.segment_end());
+        if self.in_place {
+            self.region.read(position, buf)?;
+            return Ok(());
+        }
+        self.read_copy(position, buf)
+    }
+
+    fn read_copy(&mut self, position: u64, buf: &mut [u8]) -> Result<()> {
+        if self.copy.is_empty() {
+            self.copy.resize(self.bytes as usize, 0);
+            self.region.read_uncached(self.start, &mut self.copy)?;
+        }
+        let at = (position - self.start) as usize;
+        buf.copy_from_slice(&self.copy[at..at + buf.len()]);
+        Ok(())
+    }
+
+    /// Asks the processor for the line at `position`, if that is in the segment.
+    #[inline]
+    fn prefetch(&self, position: u64) {
+        if self.in_place && position < self.segment_end() {
+            self.region.prefetch(position);
+        }
+    }
+
+    /// The byte behind the segment.
+    pub(super) fn segment_end(&self) -> u64 {
+        self.start + self.bytes
+    }
+}
+
+/// The head of the record at `position`, if one proves itself there; its entries are appended to `entries`.
+///
+/// Inlined with all that it calls, as millions of records pass here at an open: a head that goes through memory in a result costs more than
+/// its checksum.
+#[inline(always)]
+fn read_record(
+    reader: &mut SegmentReader<'_>,
+    seed: u64,
+    position: u64,
+    entries: &mut Vec<Entry>,
+) -> Result<Option<Head>> {
+    if position + LINE > reader.segment_end() {
+        return Ok(None);
+    }
+    let mut line = [0u8; LINE as usize];
+    reader.read(position, &mut line)?;
+    let raw = RawHead::read_from_bytes(&line[..HEAD]).expect("a head's bytes");
+    let Some(head) = Head::parse(&raw, (reader.segment_end() - position) / LINE) else { return Ok(None) };
+    if head.tail_lines() == 0 {
+        // The common record is told apart from stale bytes without a second look.
+        if checksum(record_seed(seed, position), &line[8..]) != raw.checksum.get() {
+            return Ok(None);
+        }
+        if head.entries > 0 {
+            entries.push(checked(&line[HEAD..], &head, position)?);
+        }
+        return Ok(Some(head));
+    }
+    let mut tail = vec![0u8; (head.tail_lines() * LINE) as usize];
+    reader.read(position + head.tail_offset(), &mut tail)?;
+    if seal(record_seed(seed, position), &line, &tail) != raw.checksum.get() {
+        return Ok(None);
+    }
+    let all = std::iter::once(&line[HEAD..]).chain(tail.chunks(ENTRY)).take(usize::from(head.entries));
+    for bytes in all {
+        entries.push(checked(bytes, &head, position)?);
+    }
+    Ok(Some(head))
+}
+
+#[inline(always)]
+fn checked(bytes: &[u8], head: &Head, position: u64) -> Result<Entry> {
+    let raw = RawEntry::read_from_bytes(bytes).expect("an entry's bytes");
+    Entry::checked(&raw, head)
+        .ok_or_else(|| Error::corrupt(format!("log, byte {position}"), "an entry of a valid record is impossible"))
+}
+
+/// The record at `position`, if one proves itself there.
+pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Result<Option<Record>> {
+    let mut entries = Vec::new();
+    let head = read_record(reader, seed, position, &mut entries)?;
+    Ok(head.map(|head| Record { position, head, entries, segment_seed: seed }))
+}
+
+/// A record of [`Records`]: half a line, so that the processor fetches no more than it must.
+#[derive(Clone, Copy)]
+struct Place {
+    head: Head,
+    /// Where it stands, in bytes from the first.
+    at: u32,
+    /// Where its entries begin.
+    entries: u32,
+}
+const _: () = assert!(size_of::<Place>() == 32 && size_of::<Entry>() == 32);
+
+/// The records of one segment, in order, in two lists: none has memory of its own.
+#[derive(Default)]
+pub(super) struct Records {
+    seed: u64,
+    start: u64,
+    places: Vec<Place>,
+    entries: Vec<Entry>,
+    end: u64,
+}
+
+impl Records {
+    /// Replaces them by those from `position` up to `end`, or to the first place where none proves itself.
+    pub fn read(&mut self, reader: &mut SegmentReader<'_>, seed: u64, mut position: u64, end: u64) -> Result<()> {
+        self.places.clear();
+        self.entries.clear();
+        (self.seed, self.start) = (seed, position);
+        while position < end {
+            let entries = self.entries.len() as u32;
+            let Some(head) = read_record(reader, seed, position, &mut self.entries)? else { break };
+            let bytes = u64::from(head.lines) * LINE;
+            reader.prefetch(position + PREFETCH_RECORDS * bytes);
+            self.places.push(Place { head, at: (position - self.start) as u32, entries });
+            position += bytes;
+        }
+        self.end = position;
+        Ok(())
+    }
+
+    /// Behind the last record.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// How many entries they have in all.
+    pub fn operations(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The heads.
+    pub fn heads(&self) -> impl DoubleEndedIterator<Item = &Head> + ExactSizeIterator {
+        self.places.iter().map(|place| &place.head)
+    }
+
+    /// Record `i`.
+    #[inline]
+    pub fn get(&self, i: usize) -> Option<RecordView<'_>> {
+        let Place { head, at, entries } = self.places.get(i)?;
+        let entries = &self.entries[*entries as usize..][..usize::from(head.entries)];
+        Some(RecordView { position: self.start + u64::from(*at), head, entries, segment_seed: self.seed })
+    }
+
+    /// Asks the processor for the record that comes `ahead` records after record `i`, taking those between to have one entry each.
+    #[inline]
+    pub fn prefetch(&self, i: usize, ahead: usize) {
+        if let Some(later) = self.places.get(i + ahead) {
+            wholly_media::prefetch(later);
+            if let Some(entry) = self.entries.get(self.places[i].entries as usize + ahead) {
+                wholly_media::prefetch(entry);
+            }
+        }
+    }
+
+    /// Those from record `first` on.
+    pub fn iter(&self, first: usize) -> impl Iterator<Item = RecordView<'_>> {
+        (first..self.len()).map_while(|i| self.get(i))
+    }
+}

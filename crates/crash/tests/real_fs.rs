@@ -1,0 +1,380 @@
+//! The store on real ext4 and XFS, and a power failure beneath them: is what the model says of host file systems true of them?
+//!
+//! A loop device stands on a recording file. A program commits groups on the file system there and tells when each commit begins and has
+//! returned. From the record images are made: what was flushed, and a subset of what was not. Each is mounted, so that the file system
+//! recovers itself; the store is opened, recovers itself, and must serve every group whose commit had returned, and of the one in flight
+//! all or nothing. Then a new group commits, everything goes home, and the files hold it.
+//!
+//! Needs root, FUSE and loop devices; the long run makes some thousand images. All mounts are in a mount namespace of their own process
+//! and go with it.
+
+#[path = "real_fs/disk.rs"]
+mod disk;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use disk::{Disks, Event, Pages, Point, Served};
+use wholly::{Options, Store};
+
+/// What this program is to do, where it was started by itself.
+const ROLE: &str = "WHOLLY_REAL_FS_ROLE";
+
+const GROUPS: u32 = 40;
+
+/// Images that one process mounts.
+const MOUNTS: usize = 16;
+
+/// XFS wants 300 MiB; what is zero takes no memory.
+const DISK_BYTES: u64 = 320 << 20;
+
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The content of every file.
+type State = BTreeMap<String, Vec<u8>>;
+
+fn initial() -> State {
+    BTreeMap::from([("a".into(), vec![0xaa; 90_000]), ("b".into(), Vec::new())])
+}
+
+/// One change of a group.
+enum Op {
+    Write(&'static str, u64, Vec<u8>),
+    Append(&'static str, Vec<u8>),
+    SetLen(&'static str, u64),
+    Create(String, Vec<u8>),
+}
+
+fn ops(group: u32) -> Vec<Op> {
+    let (n, byte) = (u64::from(group), group as u8 + 1);
+    let mut ops = vec![
+        Op::Write("a", n * 17_777 % 80_000, vec![byte; 300 + group as usize * 4001 % 30_000]),
+        Op::Append("b", vec![byte; 50 + group as usize * 977 % 7000]),
+    ];
+    if group % 5 == 3 {
+        ops.push(Op::SetLen("a", 40_000 + n * 100));
+    }
+    if group % 4 == 1 {
+        ops.push(Op::Create(format!("dir/c{group}"), vec![byte; 100 + group as usize * 900]));
+    }
+    ops
+}
+
+/// What is there after so many groups.
+fn state(groups: u32) -> State {
+    let mut state = initial();
+    for op in (0..groups).flat_map(ops) {
+        match op {
+            Op::Write(name, offset, data) => {
+                let (file, end) = (state.get_mut(name).expect("it is there"), offset as usize + data.len());
+                file.resize(file.len().max(end), 0);
+                file[offset as usize..end].copy_from_slice(&data);
+            }
+            Op::Append(name, data) => state.get_mut(name).expect("it is there").extend(data),
+            Op::SetLen(name, len) => state.get_mut(name).expect("it is there").resize(len as usize, 0),
+            Op::Create(name, data) => _ = state.insert(name, data),
+        }
+    }
+    state
+}
+
+fn open(dir: &Path) -> Result<Store, String> {
+    let options = Options { background: false, ..options() };
+    Store::open_with(dir, options, Default::default()).map_err(|error| format!("the store does not open: {error}"))
+}
+
+fn options() -> Options {
+    Options { segment_bytes: 16 << 10, log_min_bytes: 64 << 10, log_max_bytes: 512 << 10, ..Options::default() }
+}
+
+fn commit(store: &Store, group: u32) -> wholly::Result<()> {
+    let mut changes = store.begin();
+    for op in ops(group) {
+        match op {
+            Op::Write(name, offset, data) => changes.write_at(&store.open_file(name)?, offset, &data)?,
+            Op::Append(name, data) => _ = changes.append(&store.open_file(name)?, &data)?,
+            Op::SetLen(name, len) => changes.set_len(&store.open_file(name)?, len)?,
+            Op::Create(name, data) => {
+                let file = changes.create(&name, 0o600)?;
+                changes.append(&file, &data)?;
+            }
+        }
+    }
+    changes.commit()
+}
+
+/// Tells the recorder, and waits until it knows.
+fn tell(what: &str) {
+    println!("\n@{what}");
+    std::io::stdout().flush().expect("the recorder listens");
+    std::io::stdin().read_line(&mut String::new()).expect("the recorder answers");
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{program} {}: {said}", arguments.join(" "))) }
+}
+
+fn mount(kind: &str, scratch: &Path, disk: u64) -> Result<PathBuf, String> {
+    let (image, dir) = (scratch.join(format!("disks/{disk}")), scratch.join(format!("mounted/{disk}")));
+    std::fs::create_dir_all(&dir).map_err(|error| error.to_string())?;
+    let options = if kind == "xfs" { "loop,nouuid" } else { "loop" };
+    let (image, at) = (image.to_string_lossy(), dir.to_string_lossy());
+    run("mount", &["-t", kind, "-o", options, &image, &at])?;
+    Ok(dir.join("store"))
+}
+
+/// The program that is recorded.
+fn record(kind: &str, scratch: &Path) {
+    let dir = mount(kind, scratch, 0).expect("the disk mounts");
+    let store = open(&dir).expect("nothing has happened to it");
+    for group in 0..GROUPS {
+        tell(&format!("begin {group}"));
+        commit(&store, group).expect("it commits");
+        tell(&format!("returned {group}"));
+        if group % 6 == 5 {
+            store.checkpoint().expect("it goes home");
+        }
+    }
+    tell("end");
+}
+
+/// Makes the store that is to be recorded.
+fn prepare(kind: &str, scratch: &Path) {
+    let dir = mount(kind, scratch, 0).expect("the disk mounts");
+    std::fs::create_dir_all(dir.join("dir")).expect("mkdir");
+    for (name, content) in initial() {
+        std::fs::write(dir.join(name), content).expect("write");
+    }
+    Store::init(&dir, &options()).expect("the store is made");
+    run("sync", &["-f", &dir.to_string_lossy()]).expect("sync");
+}
+
+fn served(store: &Store) -> Result<State, String> {
+    let mut found = State::new();
+    for name in state(GROUPS).into_keys() {
+        match store.open_file(&name) {
+            Err(wholly::Error::NotFound(_)) => {}
+            Err(error) => return Err(format!("{name}: {error}")),
+            Ok(file) => {
+                let mut content = vec![0; file.len() as usize];
+                file.read_at(0, &mut content).map_err(|error| format!("{name}: {error}"))?;
+                found.insert(name, content);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Mounts an image, recovers the store, and asks whether what it serves is what may be there after `least` to `most` groups.
+fn judge(kind: &str, scratch: &Path, disk: u64, least: u32, most: u32) -> Result<(), String> {
+    let dir = mount(kind, scratch, disk)?;
+    let store = open(&dir)?;
+    if let Some((path, change)) = store.recovery().conflicts.first() {
+        return Err(format!("a conflict where nobody interfered: {path}: {change}"));
+    }
+    let found = served(&store)?;
+    let Some(groups) = (least..=most).find(|groups| state(*groups) == found) else {
+        let sizes =
+            |state: &State| state.iter().map(|(n, c)| format!("{n} {}", c.len())).collect::<Vec<_>>().join(", ");
+        return Err(format!("{} is served, expected {}", sizes(&found), sizes(&state(most))));
+    };
+    let mut group = store.begin();
+    let file = store.open_file("b").map_err(|error| error.to_string())?;
+    group.append(&file, b"after").and_then(|_| group.commit()).map_err(|error| format!("a new group: {error}"))?;
+    drop(file);
+    store.close().map_err(|error| format!("close: {error}"))?;
+    let mut expected = state(groups);
+    expected.get_mut("b").expect("it is there").extend(b"after");
+    for (name, content) in expected {
+        if std::fs::read(dir.join(&name)).map_err(|error| format!("{name} at home: {error}"))? != content {
+            return Err(format!("{name} at home is not what was committed"));
+        }
+    }
+    Ok(())
+}
+
+/// This program again, in a mount namespace of its own.
+fn again(role: &str, scratch: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--"]).arg(std::env::current_exe().expect("a program"));
+    command.args(["--exact", "real_file_systems_recover_as_the_model_says", "--nocapture"]);
+    command.env(ROLE, role).env("WHOLLY_REAL_FS_SCRATCH", scratch);
+    command
+}
+
+/// Runs a role to its end and gives it what it says; each line is answered once `said` returns.
+fn talk(mut command: Command, mut said: impl FnMut(&str)) {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("unshare");
+    let mut answer = child.stdin.take().expect("a pipe");
+    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
+        if let Some(what) = line.expect("text").strip_prefix('@') {
+            said(what);
+            let _ = answer.write_all(b"\n");
+        }
+    }
+    assert!(child.wait().expect("it ends").success(), "{command:?} failed");
+}
+
+/// Records, makes images and has them judged: in a namespace of its own. Returns how many, and what is wrong.
+fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
+    let image = scratch.join("made");
+    std::fs::File::create(&image).and_then(|file| file.set_len(DISK_BYTES)).expect("a file");
+    let path = image.to_string_lossy().into_owned();
+    let arguments: &[&str] = if kind == "xfs" {
+        &["-q", "-f", &path]
+    } else {
+        &["-q", "-F", "-J", "size=4", "-E", "lazy_itable_init=0", &path]
+    };
+    run(&format!("mkfs.{kind}"), arguments).expect("it is made");
+    let disks = Arc::new(Disks::default());
+    disks.put(0, Pages::of(&std::fs::read(&image).expect("it was made")));
+    std::fs::remove_file(&image).expect("it was made");
+    std::fs::create_dir_all(scratch.join("disks")).expect("mkdir");
+    let served = Served { disks: disks.clone(), disk_bytes: DISK_BYTES };
+    // Never unmounted: it goes with the namespace.
+    std::mem::forget(fuser::spawn_mount(served, scratch.join("disks"), &fuser::Config::default()).expect("FUSE"));
+    talk(again(&format!("prepare {kind}"), scratch), |_| {});
+    let base = disks.take(0);
+    disks.put(0, base.clone());
+    drop(disks.recorded());
+    talk(again(&format!("record {kind}"), scratch), |what| disks.mark(what));
+    let mut events = disks.recorded();
+    let end = events.iter().position(|event| matches!(event, Event::Mark(what) if what == "end")).expect("it ended");
+    events.truncate(end);
+
+    let writes = events.iter().filter(|event| matches!(event, Event::Write { .. })).count();
+    let flushes = events.iter().filter(|event| matches!(event, Event::Flush)).count();
+    // The rig can see: a disk that forgets everything is noticed.
+    let mut images = vec![(base.clone(), GROUPS, GROUPS, "a disk that forgets".to_owned())];
+    assert_eq!(judged(kind, scratch, &disks, &mut images).len(), 1, "a disk that forgot everything was not noticed");
+    let (mut made, mut wrong, mut most_units) = (0, Vec::new(), 0);
+    for n in 0..wanted {
+        if made + images.len() >= wanted {
+            break;
+        }
+        // Half of the points right before a flush, where most is pending.
+        let mut point = (mix(n as u64) % (events.len() as u64 + 1)) as usize;
+        if n % 2 == 0 {
+            point += events[point..].iter().position(|event| matches!(event, Event::Flush)).unwrap_or(0);
+        }
+        let marks = |what: &str| {
+            let mark = |event: &&Event| matches!(event, Event::Mark(said) if said.starts_with(what));
+            events[..point].iter().filter(mark).count() as u32
+        };
+        let (least, most) = (marks("returned"), marks("begin"));
+        let at = Point::after(&base, &events[..point]);
+        most_units = most_units.max(at.units());
+        const OF_8: [u64; 8] = [0, 8, 1, 2, 4, 4, 6, 7];
+        for (k, of_8) in OF_8.into_iter().enumerate().take(if at.units() == 0 { 1 } else { OF_8.len() }) {
+            let mut draw = mix((n * OF_8.len() + k) as u64);
+            let pages = at.image(|| {
+                draw = mix(draw);
+                draw % 8 < of_8
+            });
+            images.push((pages, least, most, format!("{kind}, after event {point}, draw {k}")));
+        }
+        if images.len() >= MOUNTS {
+            made += images.len();
+            wrong.extend(judged(kind, scratch, &disks, &mut images));
+        }
+    }
+    made += images.len();
+    wrong.extend(judged(kind, scratch, &disks, &mut images));
+    println!(
+        "{kind}: {made} images of {writes} writes and {flushes} flushes, at most {most_units} pages pending; {} wrong",
+        wrong.len()
+    );
+    (made, wrong)
+}
+
+/// Has images judged in one process, and forgets them.
+fn judged(kind: &str, scratch: &Path, disks: &Disks, images: &mut Vec<(Pages, u32, u32, String)>) -> Vec<String> {
+    let mut role = format!("judge {kind}");
+    for (number, (pages, least, most, _)) in (1u64..).zip(&*images) {
+        disks.put(number, pages.clone());
+        role += &format!(" {number}:{least}:{most}");
+    }
+    let (mut wrong, mut heard) = (Vec::new(), 0);
+    talk(again(&role, scratch), |what| {
+        let (number, verdict) = what.split_once(' ').expect("a number and a verdict");
+        heard += 1;
+        if verdict != "fine" {
+            let (.., name) = &images[number.parse::<usize>().expect("a number") - 1];
+            wrong.push(format!("{name}: {verdict}"));
+        }
+    });
+    assert_eq!(heard, images.len(), "a verdict for each image");
+    (1..=images.len() as u64).for_each(|number| _ = disks.take(number));
+    images.clear();
+    wrong
+}
+
+/// What is missing of what this needs.
+fn missing() -> Option<String> {
+    if run("mount", &["--version"]).is_err() || run("unshare", &["--mount", "true"]).is_err() {
+        return Some("mounting needs root".into());
+    }
+    for device in ["/dev/fuse", "/dev/loop-control"] {
+        if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open(device) {
+            return Some(format!("{device}: {error}"));
+        }
+    }
+    ["mkfs.ext4", "mkfs.xfs"].into_iter().find(|program| run(program, &["-V"]).is_err()).map(|it| format!("no {it}"))
+}
+
+#[test]
+fn real_file_systems_recover_as_the_model_says() {
+    if let Ok(role) = std::env::var(ROLE) {
+        let scratch = PathBuf::from(std::env::var_os("WHOLLY_REAL_FS_SCRATCH").expect("set with the role"));
+        let words: Vec<&str> = role.split(' ').collect();
+        match words[0] {
+            "explore" => {
+                let (made, wrong) = explore(words[1], &scratch, words[2].parse().expect("a number"));
+                assert!(wrong.is_empty(), "{} of {made} images:\n{}", wrong.len(), wrong.join("\n"));
+            }
+            "prepare" => prepare(words[1], &scratch),
+            "record" => record(words[1], &scratch),
+            "judge" => {
+                for image in &words[2..] {
+                    let numbers: Vec<u64> = image.split(':').map(|n| n.parse().expect("a number")).collect();
+                    let verdict = judge(words[1], &scratch, numbers[0], numbers[1] as u32, numbers[2] as u32);
+                    tell(&format!(
+                        "{} {}",
+                        numbers[0],
+                        verdict.map_or_else(|what| what.replace('\n', " "), |()| "fine".into())
+                    ));
+                }
+            }
+            other => panic!("no role is called {other}"),
+        }
+        return;
+    }
+    if let Some(what) = missing() {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{what}");
+        println!("skipped: {what}");
+        return;
+    }
+    let images = if std::env::var_os("WHOLLY_LONG").is_some() { 2000 } else { 48 };
+    let scratch = std::env::temp_dir().join(format!("wholly-real-fs-{}", std::process::id()));
+    std::fs::create_dir(&scratch).expect("mkdir");
+    let failed: Vec<&str> = ["ext4", "xfs"]
+        .into_iter()
+        .filter(|kind| {
+            let scratch = scratch.join(kind);
+            std::fs::create_dir(&scratch).expect("mkdir");
+            !again(&format!("explore {kind} {images}"), &scratch).status().expect("unshare").success()
+        })
+        .collect();
+    std::fs::remove_dir_all(&scratch).expect("nothing is mounted here any more");
+    assert!(failed.is_empty(), "see above: {failed:?}");
+}
