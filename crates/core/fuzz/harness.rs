@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use wholly::log::checksum::{checksum, payload_checksum, record_seed, segment_seed};
 use wholly::log::layout::{ENTRY, HEAD, LINE, SEGMENTS_START, SUPERBLOCK_SLOT, seal};
-use wholly::log::scan::{Records, SegmentReader};
+use wholly::log::scan::{SegmentReader, record_at};
 use wholly::log::verify::holds;
 use wholly::log::volume_seed;
 use wholly::{Error, Options, Store};
@@ -47,13 +47,9 @@ pub fn record(input: &[u8]) {
     region.write(SCRIBBLE, 0, &log).unwrap();
     region.fence(SCRIBBLE).unwrap();
     let mut reader = SegmentReader::new(&*region, start, SEGMENT as u64);
-    let mut found = Records::default();
-    if found.read(&mut reader, seed, first as u64, end as u64).is_err() {
-        return;
-    }
     let mut at = first as u64;
     let mut scratch = Vec::new();
-    for record in found.iter(0).map(|record| record.to_record()) {
+    while let Ok(Some(record)) = record_at(&mut reader, seed, at) {
         assert_eq!(record.position, at);
         assert!(record.end() > at && record.end() <= end as u64, "a record that ends outside of its segment");
         assert_eq!(record.entries.len(), usize::from(record.head.entries));

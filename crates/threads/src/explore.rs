@@ -275,20 +275,19 @@ impl Judge {
         points.sort_unstable();
         points.dedup();
         let mut explorer = Explorer::new(trace);
-        let mut allowed: Option<(usize, Allowed, u64)> = None;
+        let mut allowed: Option<(usize, Allowed)> = None;
         for point in points {
             explorer.seek(point);
             let epoch = times.partition_point(|time| *time <= point);
-            if allowed.as_ref().is_none_or(|(of, ..)| *of != epoch) {
+            if allowed.as_ref().is_none_or(|(of, _)| *of != epoch) {
                 let states = history.allowed(self.program.policy, initial, point);
                 assert!(!states.is_empty(), "the state in the end was explained, so this one is");
-                let states: Vec<_> = states.iter().map(|state| Promise::new((**state).clone())).collect();
-                let key = states.iter().fold(0, |key, state| mix(key ^ state.hash()));
-                allowed = Some((epoch, Allowed { states, unmade: false }, key));
+                let states = states.iter().map(|state| Promise::new((**state).clone())).collect();
+                allowed = Some((epoch, Allowed { states, unmade: false }));
             }
-            let (_, allowed, key) = allowed.as_ref().expect("it was just made");
+            let allowed = &allowed.as_ref().expect("it was just made").1;
             let at = explorer.point();
-            let seeds = (0..self.limits.samples).map(|n| Pick::Seed(mix(point ^ key), n));
+            let seeds = (0..self.limits.samples).map(|n| Pick::Seed(mix(point ^ allowed.hash()), n));
             let picks = [Pick::None, Pick::All, Pick::Kill].into_iter().chain(seeds);
             let picks: Vec<Choice> = match &self.only {
                 Some((_, Some(choice))) => vec![choice.clone()],
@@ -302,21 +301,15 @@ impl Judge {
                     Pick::Kill => explorer.kill_image(),
                     _ => at.image_of(&choice),
                 };
-                if let Err(what) = self.recover(&workload, &image, allowed, *key) {
+                if let Err(what) = self.recover(&workload, &image, allowed) {
                     return self.violate(Some(&choice), &what);
                 }
             }
         }
     }
 
-    fn recover(
-        &mut self,
-        workload: &wholly_crash::Workload,
-        image: &Image,
-        allowed: &Allowed,
-        key: u64,
-    ) -> Result<(), String> {
-        let hash = mix(image.hash() ^ key);
+    fn recover(&mut self, workload: &wholly_crash::Workload, image: &Image, allowed: &Allowed) -> Result<(), String> {
+        let hash = mix(image.hash() ^ allowed.hash());
         if !self.states.insert(hash) && self.only.is_none() {
             return Ok(());
         }
