@@ -1,0 +1,241 @@
+//! How a running group ends: its record, the fence behind it, and what everybody sees from then on; or nothing.
+
+use std::sync::Arc;
+
+use super::{Joined, Running, Sharing};
+use crate::error::{Error, Result};
+use crate::hostdir::StoreInner;
+use crate::hostdir::lanes::Seat;
+use crate::hostdir::overlay::Place;
+use crate::hostdir::published::Written;
+use crate::log::batch::{Outcome, Request, record_bytes};
+use crate::log::layout::EntryKind;
+use crate::site;
+use crate::sync::Ordering;
+
+impl Running {
+    /// See [`Group::commit`](crate::Group::commit).
+    pub(in crate::hostdir) fn commit(&mut self) -> Result<()> {
+        self.store.check_usable()?;
+        self.check_whole()?;
+        let seat = self.seat();
+        if seat.gathered.is_empty() && seat.lane.is_clean() {
+            self.abort();
+            return Ok(());
+        }
+        if self.store.log.is_pmem() && !self.in_lane {
+            self.spill()?;
+        }
+        loop {
+            let announced = self.identify()?;
+            let committed = if self.store.log.is_pmem() {
+                self.commit_lane(announced)
+            } else {
+                if !self.in_lane {
+                    let bytes = record_bytes(&self.seat().gathered, self.store.log.block());
+                    if bytes > self.store.log.record_capacity() {
+                        self.spill()?;
+                    }
+                }
+                self.commit_batch(announced)
+            };
+            match committed {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Tells in the log which host files the group's numbers stand for, where no group above the announced tail does
+    /// (invariant 4). Returns the tail that was announced.
+    #[inline]
+    fn identify(&mut self) -> Result<u64> {
+        let announced = self.store.log.announced_tail();
+        for i in 0..self.seat().files.len() {
+            let file = &self.seat().files[i];
+            // By a group that is replayed before this one.
+            let identified = file.inner.identified.load(Ordering::Acquire);
+            let known = file.created
+                || file.identified_for == announced
+                || (announced <= identified && identified < self.sequence);
+            if !known {
+                let identity = file.inner.identity(self.store.checkpointer.is_running());
+                let id = file.inner.id;
+                self.entry(EntryKind::Identify, id, 0, &identity.to_bytes())?;
+                let file = &mut self.seat_mut().files[i];
+                (file.identified_for, file.touched) = (announced, true);
+            }
+        }
+        Ok(announced)
+    }
+
+    /// `Ok(false)`: a checkpoint was announced meanwhile; identify again.
+    #[inline]
+    fn commit_lane(&mut self, announced: u64) -> Result<bool> {
+        let store = &*self.store;
+        if self.sequence < announced {
+            self.sequence = store.log.take_sequence();
+        }
+        let sequence = self.sequence;
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        let in_flight = store.log.in_flight();
+        let slot = match seat.place {
+            Some(own) => {
+                in_flight.enter_own(own, sequence);
+                own
+            }
+            None => in_flight.enter(sequence),
+        };
+        if store.log.announced_tail() != announced {
+            in_flight.leave(slot);
+            return Ok(false);
+        }
+        let Seat { lane, files, writes, stock, .. } = &mut **seat;
+        let committed = lane.commit(&store.log, sequence, after(files), || {
+            for write in writes.iter().take(4) {
+                store.index.prefetch_versions(&files[write.file as usize].inner, write.offset, write.length.into());
+            }
+            stock.spare.last().inspect(|number| store.index.arena.prefetch(**number));
+        });
+        if let Err(error) = committed {
+            in_flight.leave(slot);
+            return Err(store.poison(&error));
+        }
+        publish(store, seat, self.sharing, sequence, &[]);
+        seat.lane.finish(&store.log, sequence);
+        in_flight.leave(slot);
+        self.end();
+        Ok(true)
+    }
+
+    /// `Ok(false)`: a checkpoint was announced meanwhile; identify again.
+    fn commit_batch(&mut self, announced: u64) -> Result<bool> {
+        let store = self.store.clone();
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        let mut parts = 0;
+        if self.in_lane {
+            let closed = seat.lane.close(&store.log).and_then(|parts| {
+                store.log.region().fence(site::SPILL_SYNC)?;
+                store.log.count_barrier();
+                Ok(parts)
+            });
+            parts = closed.map_err(|error| store.poison(&error))?;
+        }
+        // A copy of the references: where there is no room the group is still whole.
+        let entries = seat.gathered.clone();
+        let kept: Vec<Arc<[u8]>> = entries.iter().map(|entry| entry.data.clone()).collect();
+        let request = Request { group: self.id, entries, parts, after: after(&seat.files), announced };
+        let outcome = store.batch.commit(&store.log, request, || store.make_room());
+        // Of `make_room` nothing is lost but the group; a failed write leaves nobody knowing.
+        let outcome = outcome.map_err(|error| match error {
+            Error::Poisoned(_) => store.poison(&error),
+            error => error,
+        });
+        match outcome? {
+            Outcome::Announced => Ok(false),
+            Outcome::Committed(sequence, ticket) => {
+                let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
+                publish(&store, seat, self.sharing, sequence, &positions);
+                seat.lane.retire(&store.log, sequence);
+                self.end();
+                drop(ticket);
+                Ok(true)
+            }
+        }
+    }
+
+    /// The group has been published, or undone: gives up its files and its seat.
+    #[inline]
+    fn end(&mut self) {
+        let Some(mut seat) = self.seat.take() else { return };
+        let owner = self.owner();
+        for file in seat.files.drain(..) {
+            self.sharing.leave(&file.inner, owner);
+            if let Some(recent) = &mut self.recent {
+                recent.put(file.inner);
+            }
+        }
+        seat.writes.clear();
+        seat.gathered.clear();
+        seat.gathered_bytes = 0;
+        if self.recent.is_some() && seat.place.is_some() {
+            self.parked = Some(seat);
+        } else {
+            self.store.seats.give_back(seat, &self.store.index);
+        }
+    }
+
+    /// Undoes the group, unless it has ended.
+    #[inline]
+    pub(in crate::hostdir) fn abort(&mut self) {
+        if self.seat.is_some() && !self.store.forked.is_inherited() {
+            self.undo();
+        }
+    }
+
+    #[cold]
+    fn undo(&mut self) {
+        let Some(seat) = self.seat.as_mut() else { return };
+        for file in seat.files.iter().filter(|file| file.created) {
+            self.store.checkpointer.release_name(&file.inner.path);
+        }
+        if let Err(error) = seat.lane.abort(&self.store.log) {
+            self.store.poison(&error);
+        }
+        if !self.store.log.is_pmem() {
+            // Whatever it spilled is not gone on with.
+            seat.lane.leave(&self.store.log);
+        }
+        self.end();
+    }
+}
+
+/// See [`Head::after`](crate::log::layout::Head::after).
+#[inline]
+fn after(files: &[Joined]) -> u64 {
+    files.iter().filter(|file| file.touched).map(|file| file.last).max().unwrap_or(0)
+}
+
+/// Makes a committed group visible. `kept` are the places in memory of what was gathered.
+#[inline]
+fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64, kept: &[u64]) {
+    let Seat { files, writes, stock, .. } = seat;
+    for file in files.iter().filter(|file| file.limit != u64::MAX) {
+        file.inner.publish_truncate(&store.index, file.limit, &mut stock.freed);
+    }
+    for write in writes.iter() {
+        let position = match write.place {
+            Place::Log(position) => position,
+            Place::Gathered(entry, at) => kept[entry] + u64::from(at),
+        };
+        let written = Written { offset: write.offset, length: u64::from(write.length), position, stamp: sequence };
+        store.index.publish(&files[write.file as usize].inner, written, sharing == Sharing::Own, stock);
+    }
+    for (i, file) in files.iter().enumerate() {
+        let inner = &*file.inner;
+        match sharing {
+            Sharing::Own => inner.publish_size(&store.index, |_| file.size),
+            Sharing::Share => {
+                let mine = writes.iter().filter(|write| write.file as usize == i);
+                let end = mine.map(|write| write.offset + u64::from(write.length)).max().unwrap_or(0);
+                inner.publish_size(&store.index, |size| size.max(end));
+            }
+        }
+        // Only what replay sees of the file as well: the next group names it as what it builds on.
+        match sharing {
+            _ if !file.touched && !file.created => {}
+            Sharing::Own => inner.last_sequence.store(sequence, Ordering::Release),
+            Sharing::Share => {
+                inner.last_sequence.fetch_max(sequence, Ordering::AcqRel);
+            }
+        }
+        if file.created || file.identified_for != 0 {
+            inner.identified.fetch_max(sequence, Ordering::AcqRel);
+        }
+        if file.created {
+            store.checkpointer.add_created(&store.host, file.inner.clone(), sequence);
+        }
+    }
+    store.index.settle(stock);
+}
