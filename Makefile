@@ -22,8 +22,10 @@ test: ## all tests (a newcomer needs only Rust and gcc)
 test-long: ## all tests with their long bounds
 	WHOLLY_LONG=1 $(CARGO) test --workspace $(ARGS)
 
+# More than ten million distinct states.
 crash: ## explore crashes beyond what `make test` does
-	$(CARGO) run --release --package wholly-cli -- crash --effort thorough $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough \
+		--world pmem --world pmem-x86 --world disk --world disk-ext4 $(ARGS)
 
 bench: ## measure against bounds and peers, in turns; ARGS="--json" for the raw rows
 	$(CARGO) run --release --package wholly-bench-peers -- groups $(ARGS)
