@@ -6,7 +6,7 @@ CARGO ?= cargo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long crash bench fmt lint clean
+.PHONY: help demo test test-long crash fuzz bench fmt lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -26,6 +26,9 @@ test-long: ## all tests with their long bounds
 crash: ## explore crashes beyond what `make test` does
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough \
 		--world pmem --world pmem-x86 --world disk --world disk-ext4 $(ARGS)
+
+fuzz: ## fuzz recovery, or TARGET=record (takes a nightly compiler and cargo-fuzz)
+	cd crates/core && $(CARGO) +nightly fuzz run --sanitizer none $(or $(TARGET),recovery) -- -rss_limit_mb=2048 -timeout=10 $(ARGS)
 
 bench: ## measure against bounds and peers, in turns; ARGS="--json" for the raw rows
 	$(CARGO) run --release --package wholly-bench-peers -- groups $(ARGS)

@@ -249,7 +249,7 @@ impl Judge {
         }
         let Performance { history, .. } = &performance;
         let initial = self.program.workload().initial();
-        let all = history.allowed(wholly_as_seen(), &initial, u64::MAX - 1);
+        let all = history.allowed(as_seen(), &initial, u64::MAX - 1);
         let served = performance.served.as_ref().expect("nothing failed");
         if !all.iter().any(|state| **state == *served) {
             return self
@@ -320,7 +320,7 @@ impl Judge {
 }
 
 /// All that is visible counts, whether or not it survives yet.
-fn wholly_as_seen() -> crate::Policy {
+fn as_seen() -> crate::Policy {
     crate::Policy::PerOp
 }
 

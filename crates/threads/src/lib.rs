@@ -27,4 +27,4 @@ pub mod site;
 pub mod sync;
 
 pub use error::{Error, Result};
-pub use hostdir::{File, Group, Options, Policy, Store};
+pub use hostdir::{File, Group, Options, Policy, Store, Writer};

@@ -9,7 +9,7 @@ use wholly_media::sim::{Mark, SimConfig, Trace, World};
 use crate::history::{History, Look, Operation, Seen, Synced};
 use crate::program::{Act, Program};
 use crate::sync::thread;
-use crate::{Error, File, Store};
+use crate::{Error, File, Group, Store, Writer};
 
 /// What identifies the store of every program.
 const VOLUME_ID: [u8; 16] = *b"wholly threads..";
@@ -50,6 +50,8 @@ struct Notes {
 struct Actor {
     stage: Arc<Stage>,
     store: Store,
+    /// Where its groups begin, where that is not the store.
+    writer: Option<Writer>,
     files: BTreeMap<usize, File>,
     /// The number of its next write: no other thread has the same.
     write: u64,
@@ -117,6 +119,7 @@ impl Stage {
         let mut actors = (0..=self.program.threads.len() as u64).map(|n| Actor {
             stage: self.clone(),
             store: store.clone(),
+            writer: self.program.writers.then(|| store.writer()),
             files: files.clone(),
             write: n * 100,
         });
@@ -254,7 +257,17 @@ impl Actor {
     }
 
     fn group(&mut self, ops: &[Op], commit: bool) -> crate::Result<()> {
-        let mut group = self.store.begin();
+        let mut writer = self.writer.take();
+        let group = match &mut writer {
+            Some(writer) => writer.begin(),
+            None => self.store.begin(),
+        };
+        let done = self.in_group(group, ops, commit);
+        self.writer = writer;
+        done
+    }
+
+    fn in_group(&mut self, mut group: Group<'_>, ops: &[Op], commit: bool) -> crate::Result<()> {
         let mut own = Vec::new();
         let mut changes = Vec::new();
         let mut made = BTreeMap::new();

@@ -50,6 +50,8 @@ pub struct Program {
     pub before: Vec<Act>,
     /// What each thread does.
     pub threads: Vec<Vec<Act>>,
+    /// Whether each thread begins its groups from a writer.
+    pub writers: bool,
     /// Whether the store is closed at the end, or only dropped.
     pub close: bool,
 }
@@ -135,6 +137,7 @@ fn program(name: &'static str, threads: Vec<Vec<Act>>) -> Program {
         gather_bytes: 512,
         before: Vec::new(),
         threads,
+        writers: false,
         close: false,
     }
 }
@@ -240,6 +243,30 @@ pub fn all() -> Vec<Program> {
                     vec![call(write(A, 0, 1900)), call(write(A, 40, 1900))],
                     vec![call(write(A, 20, 1900)), call(append(B, 1900))],
                     vec![look(0, 64), look(0, 64)],
+                ],
+            )
+        },
+        Program {
+            writers: true,
+            ..program(
+                "writers",
+                vec![
+                    vec![group(&[write(A, 0, 40)]), group(&[write(A, 0, 40)]), group(&[write(A, 8, 4096)])],
+                    vec![group(&[append(B, 20)]), group(&[append(B, 20), write(B, 0, 8)])],
+                    vec![Checkpoint, look(0, 48), Checkpoint],
+                ],
+            )
+        },
+        Program {
+            writers: true,
+            background: true,
+            segments: (4, 4),
+            ..program(
+                "writers-in-a-full-log",
+                vec![
+                    vec![group(&[write(A, 0, 1500)]), group(&[write(A, 0, 1500)]), group(&[write(A, 8, 1500)])],
+                    vec![group(&[append(B, 1500)]), group(&[write(A, 700, 1500)]), call(write(A, 20, 1000))],
+                    vec![look(0, 24), look(0, 24)],
                 ],
             )
         },

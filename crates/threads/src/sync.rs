@@ -158,14 +158,19 @@ impl<T> AtomicCell<T> {
 /// A cell that is written once. Who finds it being written waits in the scheduler: the standard library's would stop all threads.
 #[derive(Debug)]
 pub struct OnceLock<T> {
-    writing: Mutex<()>,
+    /// Made when it is needed, because the scheduler's is large and many cells are never written.
+    writing: std::sync::OnceLock<Box<Mutex<()>>>,
     cell: std::sync::OnceLock<T>,
 }
 
 #[allow(missing_docs)]
 impl<T> OnceLock<T> {
     pub const fn new() -> Self {
-        OnceLock { writing: Mutex::new(()), cell: std::sync::OnceLock::new() }
+        OnceLock { writing: std::sync::OnceLock::new(), cell: std::sync::OnceLock::new() }
+    }
+
+    fn writing(&self) -> &Mutex<()> {
+        self.writing.get_or_init(Box::default)
     }
 
     pub fn get(&self) -> Option<&T> {
@@ -173,13 +178,13 @@ impl<T> OnceLock<T> {
     }
 
     pub fn set(&self, value: T) -> Result<(), T> {
-        let _writing = self.writing.lock().unwrap();
+        let _writing = self.writing().lock().unwrap();
         self.cell.set(value)
     }
 
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if self.cell.get().is_none() {
-            let _writing = self.writing.lock().unwrap();
+            let _writing = self.writing().lock().unwrap();
             if self.cell.get().is_none() {
                 let value = make();
                 let _ = self.cell.set(value);
