@@ -94,6 +94,12 @@ pub fn explore(program: &Program, setting: &str, choosers: &[Chooser], limits: &
     judge.outcome
 }
 
+/// Tries `program` in one row only.
+pub fn explore_row(program: &Program, setting: &str, chooser: Chooser, seed: u64) -> Outcome {
+    let limits = Limits { rows: 1, mistake: None, samples: 2 };
+    Judge::new(program, setting, &limits).row(chooser, seed, ROW, None).outcome
+}
+
 /// Does an execution again, by its name, and judges the crash that the name tells, or many. Says what it finds.
 ///
 /// # Errors

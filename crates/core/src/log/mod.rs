@@ -406,8 +406,10 @@ impl Log {
     /// A lane leaves a segment whose records end at `end`. Returns what the header of its next segment tells of it.
     fn seal_segment(&self, index: u32, sequence: u64, end: u64) -> layout::Previous {
         let segment = self.segment(index);
+        // Looked at first: once it is sealed a checkpoint may free it, and another lane fill it.
+        let last = segment.last_sequence();
         segment.seal(end);
-        layout::Previous { sequence, last: segment.last_sequence(), end: (end - self.segment_start(index)) as u32 }
+        layout::Previous { sequence, last, end: (end - self.segment_start(index)) as u32 }
     }
 
     pub(crate) fn segment_seed(&self, sequence: u64) -> u64 {
