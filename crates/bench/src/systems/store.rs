@@ -90,9 +90,6 @@ impl System for StoreSystem {
         {
             return Ok(Prepared::Inapplicable);
         }
-        if self.deferred && !pmem {
-            return Ok(Prepared::Inapplicable);
-        }
         let log_bytes = if self.deferred { DEFERRED_LOG_BYTES } else { LOG_BYTES };
         let medium = if pmem { HostMedium::Pmem } else { HostMedium::Disk };
         let host = HostOptions { medium, emulator: place.emulator.clone(), ..HostOptions::default() };
