@@ -249,7 +249,9 @@ impl<'a> Hands<'a> {
         }
     }
 
-    /// Survives by the fence in the fence that this thread makes when the pass is [durable](super::pass).
+    /// Survives by a fence of the thread that made the stores, for no other thread's covers them: a helper's when nothing is left to share,
+    /// that of the [pass](super::pass)'s own thread when the pass is made durable. Newly allocated blocks need the file's sync besides; so
+    /// does everything where the log is on a disk, whose fence is none for mappings.
     fn copy_to_mapping(&mut self, home: &Home<'_>, mapping: &dyn Region) -> Result<()> {
         let log = self.store.log.region();
         for (i, run) in self.runs.iter().enumerate() {
