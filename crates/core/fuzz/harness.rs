@@ -2,7 +2,9 @@
 //!
 //! Random bytes do not get past a checksum, so both targets mend the checksums behind what they changed: what is tried is what code
 //! does that trusts a checksum more than it should.
-#![allow(dead_code)]
+
+#[path = "filled.rs"]
+mod filled;
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,15 +13,14 @@ use wholly::log::layout::{ENTRY, HEAD, LINE, SEGMENTS_START, SUPERBLOCK_SLOT, se
 use wholly::log::scan::{SegmentReader, record_at};
 use wholly::log::verify::holds;
 use wholly::log::volume_seed;
-use wholly::{Error, Options, Store};
+use wholly::{Error, Store};
 use wholly_media::sim::{Image, SimConfig, World};
 use wholly_media::{Region, Site};
 use zerocopy::IntoBytes;
 
+use filled::{LENGTH, SEGMENT, VOLUME, filled, options};
+
 const SCRIBBLE: Site = Site("fuzz.scribble");
-const SEGMENT: usize = 4096;
-const LENGTH: usize = 6000;
-const VOLUME: [u8; 16] = [3; 16];
 /// Longer files do not go home: the simulator keeps a list of all their pages, holes too.
 const LONGEST: u64 = 64 << 20;
 /// The seed of superblocks: `docs/format.md`.
@@ -98,16 +99,6 @@ fn mend_record(log: &mut [u8], at: usize, end: usize, seed: u64) -> Option<usize
     Some(after)
 }
 
-fn options() -> Options {
-    Options {
-        segment_bytes: SEGMENT as u64,
-        log_min_bytes: 16 << 10,
-        log_max_bytes: 1 << 20,
-        background: false,
-        ..Options::default()
-    }
-}
-
 /// A store that was killed, and where its valid records stand.
 struct Template {
     config: SimConfig,
@@ -116,26 +107,9 @@ struct Template {
     records: Vec<usize>,
 }
 
-/// Small groups, large ones, created files, a truncation, an aborted group, two incarnations.
 fn template(config: SimConfig) -> Template {
     let config = SimConfig { log_len: 0, ..config };
-    let world = World::new(config.clone());
-    world.add_file("a", &[0; LENGTH]);
-    Store::format_on(&*world.log(), &*world.host(), &options(), VOLUME).unwrap();
-    for life in 0..2u8 {
-        let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
-        let file = store.open_file("a").unwrap();
-        for round in 1..6u8 {
-            let mut group = store.begin();
-            group.write_at(&file, 0, &vec![life * 16 + round; if round % 2 == 0 { LENGTH } else { 100 }]).unwrap();
-            if round == 3 {
-                let created = group.create(format!("c{life}"), 0o600).unwrap();
-                group.append(&created, &[round; 500]).unwrap();
-                group.set_len(&created, 200).unwrap();
-            }
-            if round == 4 { group.abort() } else { group.commit().unwrap() }
-        }
-    }
+    let world = filled(config.clone());
     let region = world.log();
     let mut log = vec![0; region.len() as usize];
     region.read(0, &mut log).unwrap();

@@ -1,51 +1,17 @@
 //! Recovery over logs that something has scribbled on: it never panics and never hangs, and where it serves, it serves bytes that
 //! some group wrote, or an error that names the place.
 
-use std::sync::Arc;
-
 use proptest::prelude::*;
-use wholly::{Error, Options, Store};
-use wholly_media::sim::{SimConfig, World};
+use wholly::{Error, Store};
+use wholly_media::sim::SimConfig;
 use wholly_media::{Region, Site};
 
+#[path = "../fuzz/filled.rs"]
+mod filled;
+
+use filled::{LENGTH, filled, options};
+
 const SCRIBBLE: Site = Site("test.scribble");
-const LENGTH: usize = 6000;
-
-fn options() -> Options {
-    Options {
-        segment_bytes: 4096,
-        log_min_bytes: 16 << 10,
-        log_max_bytes: 1 << 20,
-        background: false,
-        ..Options::default()
-    }
-}
-
-/// A log with small groups, large ones, a created file, a truncation, an aborted group and two incarnations.
-fn filled(config: SimConfig) -> Arc<World> {
-    let world = World::new(SimConfig { log_len: 0, ..config });
-    world.add_file("a", &[0; LENGTH]);
-    Store::format_on(&*world.log(), &*world.host(), &options(), [3; 16]).unwrap();
-    for life in 0..2u8 {
-        let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
-        let file = store.open_file("a").unwrap();
-        for round in 1..6u8 {
-            let mut group = store.begin();
-            group.write_at(&file, 0, &vec![life * 16 + round; if round % 2 == 0 { LENGTH } else { 100 }]).unwrap();
-            if round == 3 {
-                let created = group.create(format!("c{life}"), 0o600).unwrap();
-                group.append(&created, &[round; 500]).unwrap();
-                group.set_len(&created, 200).unwrap();
-            }
-            if round == 4 {
-                group.abort();
-            } else {
-                group.commit().unwrap();
-            }
-        }
-    }
-    world
-}
 
 #[derive(Clone, Debug)]
 enum Scribble {

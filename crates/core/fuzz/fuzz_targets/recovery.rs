@@ -2,7 +2,4 @@
 
 #![no_main]
 
-#[path = "../harness.rs"]
-mod harness;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| harness::recovery(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| wholly_fuzz::recovery(input));
