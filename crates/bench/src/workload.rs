@@ -1,5 +1,7 @@
 //! Cases, and the random sequence that all systems of a case are given.
 
+use wholly_media::sim::Random;
+
 /// Sizes of updates in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
@@ -72,6 +74,20 @@ pub struct Update {
 }
 
 impl Update {
+    /// The next update of a case.
+    fn draw(random: &mut Random, case: &Case) -> Update {
+        let file = random.below(u64::from(case.files)) as u32;
+        let (offset, len) = match case.size {
+            Size::Aligned(len) => (random.below(case.file_bytes / u64::from(len)) * u64::from(len), len),
+            Size::Uniform(min, max) => {
+                let len = min + random.below(u64::from(max - min) + 1) as u32;
+                (random.below(case.file_bytes - u64::from(len) + 1), len)
+            }
+        };
+        let source = random.below(u64::from((PAYLOAD_BYTES - len) / 64) + 1) as u32 * 64;
+        Update { offset, file, len, source }
+    }
+
     /// The same overwrite in another file.
     pub fn in_file(self, file: u32) -> Update {
         Update { file, ..self }
@@ -89,7 +105,7 @@ impl Payload {
     /// The same bytes for the same `seed`.
     pub fn new(seed: u64) -> Payload {
         let mut random = Random(seed);
-        Payload((0..PAYLOAD_BYTES / 8).flat_map(|_| random.next().to_le_bytes()).collect())
+        Payload((0..PAYLOAD_BYTES / 8).flat_map(|_| random.draw().to_le_bytes()).collect())
     }
 
     /// The new bytes of `update`.
@@ -112,13 +128,13 @@ impl Sequence {
 
     /// The first `groups` groups of turn `turn`. For the same seed, case and turn a shorter sequence is a prefix of a longer one.
     pub fn new(case: &Case, seed: u64, turn: u64, groups: usize) -> Sequence {
-        let mut random = Random(seed ^ Random(turn).next());
+        let mut random = Random(seed ^ Random(turn).draw());
         let groups = groups.min(Self::MAX_GROUPS);
         let mut updates = Vec::with_capacity(groups * case.updates);
         for _ in 0..groups {
             let first = updates.len();
             while updates.len() < first + case.updates {
-                let update = random.update(case);
+                let update = Update::draw(&mut random, case);
                 // Files of a group differ. Few are drawn twice: bounded by there being more files than updates.
                 assert!(case.files as usize >= case.updates, "a case needs as many files as updates in a group");
                 if updates[first..].iter().all(|other: &Update| other.file != update.file) {
@@ -132,38 +148,6 @@ impl Sequence {
     /// The first `count` groups, repeated where the sequence is shorter.
     pub fn groups(&self, count: usize) -> impl Iterator<Item = &[Update]> {
         self.updates.chunks_exact(self.per_group).cycle().take(count)
-    }
-}
-
-/// SplitMix64: small, and good enough to choose places.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, uniform but for a bias below 2^-32 at our bounds.
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    fn update(&mut self, case: &Case) -> Update {
-        let file = self.below(u64::from(case.files)) as u32;
-        let (offset, len) = match case.size {
-            Size::Aligned(len) => (self.below(case.file_bytes / u64::from(len)) * u64::from(len), len),
-            Size::Uniform(min, max) => {
-                let len = min + self.below(u64::from(max - min) + 1) as u32;
-                (self.below(case.file_bytes - u64::from(len) + 1), len)
-            }
-        };
-        let source = self.below(u64::from((PAYLOAD_BYTES - len) / 64) + 1) as u32 * 64;
-        Update { offset, file, len, source }
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use wholly::{File, Options, Store};
-use wholly_media::sim::{ExploreLimits, Explorer, SimConfig, World};
+use wholly_media::sim::{ExploreLimits, Explorer, Random, SimConfig, World};
 use wholly_media::{HostFile, HostFs};
 
 const FILES: usize = 3;
@@ -23,19 +23,6 @@ fn options() -> Options {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
 /// Overwrites a random range of one file, and of its model.
 fn update(random: &mut Random, store: &Store, files: &[File], models: &mut [Vec<u8>]) {
     let mut group = store.begin();
@@ -44,7 +31,7 @@ fn update(random: &mut Random, store: &Store, files: &[File], models: &mut [Vec<
         let most = if random.below(4) == 0 { 9000 } else { 200 };
         let length = 1 + random.below(most);
         let offset = random.below(FILE_BYTES - length);
-        let data: Vec<u8> = (0..length).map(|_| random.below(256) as u8).collect();
+        let data = random.bytes(length);
         group.write_at(&files[n], offset, &data).unwrap();
         models[n][offset as usize..][..data.len()].copy_from_slice(&data);
     }

@@ -1,13 +1,14 @@
 //! What was judged and counted before, by hash. Workers share it, and so may several calls, for one count.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wholly_media::sim::Hashed;
+
 const SHARDS: usize = 64;
 
-type Set = Mutex<HashSet<u64, Already>>;
+type Set = Mutex<HashSet<u64, Hashed>>;
 
 /// Sets of hashes.
 ///
@@ -63,29 +64,6 @@ impl Seen {
     /// Those that only a crash inside of a recovery led to.
     pub fn nested(&self) -> u64 {
         self.nested.load(Ordering::Relaxed)
-    }
-}
-
-/// The hasher of what is a hash already.
-#[derive(Clone, Copy, Default)]
-struct Already(u64);
-
-impl BuildHasher for Already {
-    type Hasher = Already;
-    fn build_hasher(&self) -> Already {
-        Already(0)
-    }
-}
-
-impl Hasher for Already {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed");
-    }
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 

@@ -12,6 +12,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use wholly::Policy;
+use wholly_media::sim::Random;
 
 /// The names of the files of a workload, by number. The first two exist from the start, the second one empty.
 pub const NAMES: &[&str] = &[
@@ -257,10 +258,7 @@ pub fn data(number: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Scrambles a number (splitmix64): different numbers give different numbers.
+/// Scrambles a number: different numbers give different numbers.
 pub(crate) fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    Random(number).draw()
 }

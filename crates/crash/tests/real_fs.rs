@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use disk::{Disks, Event, Pages, Point, Served};
 use wholly::{Options, Store};
+use wholly_media::sim::Random;
 
 /// What this program is to do, where it was started by itself.
 const ROLE: &str = "WHOLLY_REAL_FS_ROLE";
@@ -30,13 +31,6 @@ const MOUNTS: usize = 16;
 
 /// XFS wants 300 MiB; what is zero takes no memory.
 const DISK_BYTES: u64 = 320 << 20;
-
-fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// The content of every file.
 type State = BTreeMap<String, Vec<u8>>;
@@ -263,7 +257,7 @@ fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
             break;
         }
         // Half of the points right before a flush, where most is pending.
-        let mut point = (mix(n as u64) % (events.len() as u64 + 1)) as usize;
+        let mut point = Random(n as u64).below(events.len() as u64 + 1) as usize;
         if n % 2 == 0 {
             point += events[point..].iter().position(|event| matches!(event, Event::Flush)).unwrap_or(0);
         }
@@ -276,11 +270,8 @@ fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
         most_units = most_units.max(at.units());
         const OF_8: [u64; 8] = [0, 8, 1, 2, 4, 4, 6, 7];
         for (k, of_8) in OF_8.into_iter().enumerate().take(if at.units() == 0 { 1 } else { OF_8.len() }) {
-            let mut draw = mix((n * OF_8.len() + k) as u64);
-            let pages = at.image(|| {
-                draw = mix(draw);
-                draw % 8 < of_8
-            });
+            let mut random = Random((n * OF_8.len() + k) as u64);
+            let pages = at.image(|| random.below(8) < of_8);
             images.push((pages, least, most, format!("{kind}, after event {point}, draw {k}")));
         }
         if images.len() >= MOUNTS {

@@ -2,7 +2,6 @@
 
 use crate::kills::text;
 use crate::scene::{Stop, Tree};
-use crate::work::Random;
 use indicatif::ProgressBar;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wholly::{Options, Store};
 use wholly_bench::Result;
+use wholly_media::sim::Random;
 
 /// Files that a group changes, and bytes in each.
 pub const FILES: usize = 4;

@@ -5,7 +5,7 @@
 //! file.
 
 use crate::scene::{Stop, Tree};
-use crate::work::{self, Contents, Program, Random, Work, read};
+use crate::work::{self, Contents, Program, Work, read};
 use indicatif::ProgressBar;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use wholly::{Options, Store};
 use wholly_bench::{Error, Result};
+use wholly_media::sim::Random;
 
 /// What was gone through.
 #[derive(Default)]

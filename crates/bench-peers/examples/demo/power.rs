@@ -7,14 +7,14 @@
 
 use crate::kills::text;
 use crate::scene::{Stop, Tree};
-use crate::work::{Contents, Program, Random, Work, read};
+use crate::work::{Contents, Program, Work, read};
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wholly::{Options, Store};
 use wholly_bench::{Error, Result};
-use wholly_media::sim::{Choice, Explorer, Pick, SimConfig, Trace, World};
+use wholly_media::sim::{Choice, Explorer, Pick, Random, SimConfig, Trace, World};
 
 /// Groups of a run: some go home on the way.
 const GROUPS: u64 = 48;
@@ -83,7 +83,7 @@ pub fn run(
                             if start.elapsed() >= duration {
                                 return Ok(());
                             }
-                            let choice = Choice { point: index, pick: Pick::Seed(seed, random.next() >> 1) };
+                            let choice = Choice { point: index, pick: Pick::Seed(seed, random.draw() >> 1) };
                             let world = World::from_image(&point.image_of(&choice), run.trace.config.clone());
                             let returned = run.returned(index);
                             let is_there = judge(&world, &states[returned], &changes[returned])

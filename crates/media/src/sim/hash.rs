@@ -63,9 +63,9 @@ pub(super) fn numbers(list: &[u64]) -> u64 {
     list.iter().fold(start, |h, number| fold(h ^ number, 0x1d8e_4e27_c47d_124f) ^ h.rotate_left(23))
 }
 
-/// The hasher of what is a hash already.
+/// The hasher of what is a hash already: numbers of 64 bits, and nothing else.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Hashed(u64);
+pub struct Hashed(u64);
 
 impl std::hash::BuildHasher for Hashed {
     type Hasher = Hashed;
@@ -87,11 +87,12 @@ impl std::hash::Hasher for Hashed {
 }
 
 /// A generator of numbers from a seed (splitmix64).
-#[derive(Clone)]
-pub(super) struct Random(pub u64);
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -101,6 +102,11 @@ impl Random {
 
     /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// `n` bytes.
+    pub fn bytes(&mut self, n: u64) -> Vec<u8> {
+        (0..n).map(|_| self.draw() as u8).collect()
     }
 }

@@ -69,6 +69,7 @@ pub use config::{DEAD, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMo
 pub use coverage::{Coverage, SiteCoverage};
 pub use event::{Event, EventKind, Fate, Mark, Trace};
 pub use explore::{Exploration, ExploreLimits, Explorer, Tally};
+pub use hash::{Hashed, Random};
 pub use image::{Image, Place};
 pub use point::Point;
 pub use reads::ReadSet;

@@ -260,7 +260,7 @@ impl Point {
     /// A random state. How many units survive is drawn first, so that nearly none and nearly all are seen too.
     fn sample(&self, seed: u64, n: u64) -> Vec<u32> {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ self.index.rotate_left(32));
-        random.0 = random.next() ^ n;
+        random.0 = random.draw() ^ n;
         let survive_of_16 = [1, 2, 4, 8, 8, 8, 12, 14][random.below(8) as usize];
         let mut version = |unit: &Unit| {
             if random.below(16) >= survive_of_16 {
@@ -446,7 +446,7 @@ impl Unit {
                 _ => {
                     let mut random = Random(offset ^ u64::from(obj).rotate_left(40));
                     tail.chunks_mut(8)
-                        .for_each(|part| part.copy_from_slice(&random.next().to_le_bytes()[..part.len()]));
+                        .for_each(|part| part.copy_from_slice(&random.draw().to_le_bytes()[..part.len()]));
                 }
             }
             state.put(obj, offset + at, &tail);

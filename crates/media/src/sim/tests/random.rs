@@ -23,7 +23,7 @@ fn history(seed: u64, config: SimConfig) -> (Arc<World>, Vec<Plain>, Vec<u8>) {
     let mut random = Random(seed);
     for n in 0..60 {
         LOGICAL.set(random.below(3));
-        let value = random.next() as u8;
+        let value = random.draw() as u8;
         let which = random.below(files.len() as u64) as usize;
         match random.below(14) {
             0..=2 => {
