@@ -1,34 +1,19 @@
 //! Stores over real directories: making, opening, owning, paths, and what bystanders see.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use wholly::{Error, Options, Store};
 use wholly_media::host::{HostMedium, HostOptions};
 
-/// A directory that is removed with the value.
-struct Dir(PathBuf);
+mod common;
 
-impl Dir {
-    fn new(parent: &Path, name: &str) -> Self {
-        let path = parent.join(format!("wholly-test-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
-        Dir(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use common::Dir;
 
 /// Runs a test on emulated persistent memory and on the disk that temporary files are on.
 fn on_media(name: &str, test: impl Fn(&Path, HostMedium)) {
-    for (parent, medium) in [(Path::new("/dev/shm"), HostMedium::Pmem), (&*std::env::temp_dir(), HostMedium::Disk)] {
-        let dir = Dir::new(parent, name);
-        test(&dir.0, medium);
+    for (dir, medium) in Dir::on_media(name) {
+        test(&dir, medium);
     }
 }
 
@@ -291,11 +276,11 @@ fn what_stands_in_a_files_place_is_a_conflict() {
 #[test]
 fn a_log_made_for_persistent_memory_is_not_taken_for_a_disk() {
     let dir = Dir::new(&std::env::temp_dir(), "pmem-as-disk");
-    init(&dir.0, HostMedium::Pmem).unwrap();
-    let Err(Error::Unsupported(why)) = open(&dir.0, HostMedium::Disk) else { panic!("taken for a disk") };
+    init(&dir, HostMedium::Pmem).unwrap();
+    let Err(Error::Unsupported(why)) = open(&dir, HostMedium::Disk) else { panic!("taken for a disk") };
     assert!(why.contains("persistent memory"), "{why}");
     // Nobody asked for a disk.
-    open(&dir.0, HostMedium::Auto).unwrap().close().unwrap();
+    open(&dir, HostMedium::Auto).unwrap().close().unwrap();
 }
 
 #[test]

@@ -2,12 +2,15 @@
 //! not use it disturbs nobody.
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use wholly::{Error, File, Options, Policy, Store};
 use wholly_media::host::{HostMedium, HostOptions};
+
+mod common;
+
+use common::Dir;
 
 unsafe extern "C" {
     fn fork() -> i32;
@@ -55,9 +58,9 @@ impl Child {
     }
 }
 
-/// A directory with a store, removed with the value.
+/// A directory with a store.
 struct Place {
-    dir: PathBuf,
+    dir: Dir,
     medium: HostMedium,
     policy: Policy,
 }
@@ -69,13 +72,7 @@ impl Place {
 
     fn try_open(&self) -> wholly::Result<Store> {
         let options = Options { policy: self.policy, ..Options::default() };
-        Store::open_with(&self.dir, options, HostOptions { medium: self.medium, ..HostOptions::default() })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
+        Store::open_with(&*self.dir, options, HostOptions { medium: self.medium, ..HostOptions::default() })
     }
 }
 
@@ -86,14 +83,11 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Runs a test on emulated persistent memory and on the disk that temporary files are on.
 fn on_media(name: &str, policy: Policy, test: impl Fn(&Place)) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    for (parent, medium) in [(Path::new("/dev/shm"), HostMedium::Pmem), (&*std::env::temp_dir(), HostMedium::Disk)] {
-        let dir = parent.join(format!("wholly-forked-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir(&dir).unwrap();
+    for (dir, medium) in Dir::on_media(name) {
         std::fs::write(dir.join("a"), vec![0; 10_000]).unwrap();
         std::fs::write(dir.join("b"), vec![0; 10_000]).unwrap();
         let host = HostOptions { medium, ..HostOptions::default() };
-        Store::init_with(&dir, &Options::default(), host).unwrap();
+        Store::init_with(&*dir, &Options::default(), host).unwrap();
         test(&Place { dir, medium, policy });
     }
 }

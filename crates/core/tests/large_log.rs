@@ -2,55 +2,28 @@
 //!
 //! This is the death of a process: a store is dropped with everything still in its log.
 
-use std::path::{Path, PathBuf};
-
 use wholly::{Options, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_media::host::HostOptions;
+use wholly_media::sim::Random;
+
+mod common;
+
+use common::Dir;
 
 const FILE_BYTES: u64 = 1 << 20;
 const SEGMENT: u64 = 64 << 10;
 const LOG: u64 = 64 << 20;
-
-/// A directory that is removed with the value.
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(parent: &Path, name: &str) -> Self {
-        let path = parent.join(format!("wholly-test-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
-        Dir(path)
-    }
-
-    fn open(&self, medium: HostMedium) -> Store {
-        let host = HostOptions { medium, ..HostOptions::default() };
-        Store::open_with(&self.0, options(), host).unwrap()
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn options() -> Options {
     // Nothing is taken home on the way.
     Options { segment_bytes: SEGMENT, log_min_bytes: LOG, log_max_bytes: LOG, background: false, ..Options::default() }
 }
 
-/// Small numbers that differ from thread to thread and from round to round.
-fn number(seed: u64) -> u64 {
-    let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z ^ (z >> 27)
-}
-
 /// What one thread does to its file, as the file looks then. Returns how many groups it committed.
 fn work(store: &Store, name: &str, seed: u64, rounds: u64, content: &mut [u8]) -> u64 {
     let file = store.open_file(name).unwrap();
     for round in 0..rounds {
-        let random = number(seed << 32 | round);
+        let random = Random(seed << 32 | round).draw();
         let (offset, length) = match round % 64 {
             // More than a segment: parts.
             0 => (random % (FILE_BYTES - 2 * SEGMENT), SEGMENT * 3 / 2),
@@ -73,20 +46,18 @@ fn work(store: &Store, name: &str, seed: u64, rounds: u64, content: &mut [u8]) -
 #[test]
 fn what_several_lanes_hold_comes_back() {
     const THREADS: usize = 3;
-    for (parent, medium, rounds) in
-        [(Path::new("/dev/shm"), HostMedium::Pmem, 6000), (&*std::env::temp_dir(), HostMedium::Disk, 600)]
-    {
-        let dir = Dir::new(parent, "large-log");
+    for ((dir, medium), rounds) in Dir::on_media("large-log").into_iter().zip([6000, 600]) {
         let host = HostOptions { medium, ..HostOptions::default() };
+        let open = || Store::open_with(&*dir, options(), host.clone()).unwrap();
         for thread in 0..THREADS {
-            std::fs::write(dir.0.join(thread.to_string()), vec![0; FILE_BYTES as usize]).unwrap();
+            std::fs::write(dir.join(thread.to_string()), vec![0; FILE_BYTES as usize]).unwrap();
         }
-        Store::init_with(&dir.0, &options(), host).unwrap();
+        Store::init_with(&*dir, &options(), host.clone()).unwrap();
         let mut contents = vec![vec![0; FILE_BYTES as usize]; THREADS];
         let mut groups = 0;
         // Three lives: the last recovery finds segments of two that are over.
         for life in 0..3 {
-            let store = dir.open(medium);
+            let store = open();
             assert_eq!(store.recovery().scan.groups, groups, "life {life}");
             let committed: Vec<u64> = std::thread::scope(|scope| {
                 let threads: Vec<_> = contents
@@ -103,7 +74,7 @@ fn what_several_lanes_hold_comes_back() {
             groups += committed.iter().sum::<u64>();
             assert_eq!(store.stat().home_bytes_written, 0, "nothing went home on the way");
         }
-        let store = dir.open(medium);
+        let store = open();
         assert_eq!(store.recovery().scan.groups, groups);
         for (n, content) in contents.iter().enumerate() {
             let mut read = vec![0; FILE_BYTES as usize];
@@ -112,7 +83,7 @@ fn what_several_lanes_hold_comes_back() {
         }
         store.close().unwrap();
         for (n, content) in contents.iter().enumerate() {
-            assert!(&std::fs::read(dir.0.join(n.to_string())).unwrap() == content, "file {n}, at home");
+            assert!(&std::fs::read(dir.join(n.to_string())).unwrap() == content, "file {n}, at home");
         }
     }
 }

@@ -1,37 +1,24 @@
 //! Threads on one store, with the checkpoint in the background and a log so small that it is always full.
 
-use std::path::{Path, PathBuf};
-
 use wholly::{Error, Options, Store};
 use wholly_media::host::{HostMedium, HostOptions};
+use wholly_media::sim::Random;
+
+mod common;
+
+use common::Dir;
 
 const THREADS: u64 = 4;
 
-/// A small generator of numbers: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
 struct Rig {
-    dir: PathBuf,
+    dir: Dir,
     host: HostOptions,
 }
 
 impl Rig {
-    fn new(name: &str, parent: &Path, medium: HostMedium) -> Self {
-        let dir = parent.join(format!("wholly-threads-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir(&dir).unwrap();
+    fn new(dir: Dir, medium: HostMedium) -> Self {
         let host = HostOptions { medium, ..HostOptions::default() };
-        Store::init_with(&dir, &Self::options(), host.clone()).unwrap();
+        Store::init_with(&*dir, &Self::options(), host.clone()).unwrap();
         Rig { dir, host }
     }
 
@@ -47,19 +34,14 @@ impl Rig {
     }
 
     fn open(&self) -> Store {
-        Store::open_with(&self.dir, Self::options(), self.host.clone()).unwrap()
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
+        Store::open_with(&*self.dir, Self::options(), self.host.clone()).unwrap()
     }
 }
 
 fn on_media(name: &str, rounds: (u64, u64), test: impl Fn(&Rig, u64)) {
-    test(&Rig::new(name, Path::new("/dev/shm"), HostMedium::Pmem), rounds.0);
-    test(&Rig::new(name, &std::env::temp_dir(), HostMedium::Disk), rounds.1);
+    for ((dir, medium), rounds) in Dir::on_media(name).into_iter().zip([rounds.0, rounds.1]) {
+        test(&Rig::new(dir, medium), rounds);
+    }
 }
 
 /// Each thread has a file and a copy of it in memory, and now and then a group over its own and its neighbour's file, which
@@ -274,7 +256,7 @@ fn a_large_amount_goes_home_by_several_threads() {
         for n in 0..2 {
             std::fs::write(rig.dir.join(n.to_string()), vec![0; (BLOCKS * 4096) as usize]).unwrap();
         }
-        let store = Store::open_with(&rig.dir, options(), rig.host.clone()).unwrap();
+        let store = Store::open_with(&*rig.dir, options(), rig.host.clone()).unwrap();
         let files: Vec<_> = (0..2).map(|n| store.open_file(n.to_string()).unwrap()).collect();
         // On a disk a group of many writes stands for many groups.
         let per_group = if store.stat().fences > 0 { 1 } else { 200 };
@@ -333,7 +315,7 @@ fn epochs_are_in_no_groups_way() {
     on_media("epochs", (1, 1), |rig, _| {
         std::fs::write(rig.dir.join("shared"), [0; 4096]).unwrap();
         let options = Options { policy: wholly::Policy::PerSync, ..Rig::options() };
-        let store = Store::open_with(&rig.dir, options, rig.host.clone()).unwrap();
+        let store = Store::open_with(&*rig.dir, options, rig.host.clone()).unwrap();
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
