@@ -151,20 +151,11 @@ impl Direct {
         Ok(())
     }
 
-    fn write_aligned(&self, mut data: &[u8], mut offset: u64, flags: ReadWriteFlags) -> rustix::io::Result<()> {
-        while !data.is_empty() {
-            match rustix::io::pwritev2(&self.fd, &[IoSlice::new(data)], offset, flags) {
-                Ok(0) => return Err(Errno::IO),
-                // A short direct write ends at a block: what follows is aligned again.
-                Ok(n) => {
-                    data = &data[n..];
-                    offset += n as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(())
+    fn write_aligned(&self, data: &[u8], offset: u64, flags: ReadWriteFlags) -> rustix::io::Result<()> {
+        // A short direct write ends at a block: what follows is aligned again.
+        sys::write_all_by(data, offset, |data, offset| {
+            rustix::io::pwritev2(&self.fd, &[IoSlice::new(data)], offset, flags)
+        })
     }
 }
 

@@ -183,9 +183,18 @@ pub(crate) fn block_device_len(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
 }
 
 /// Writes all of `data` at `offset` through the page cache or past it, as the descriptor was opened.
-pub(crate) fn write_all_at(fd: impl AsFd, mut data: &[u8], mut offset: u64) -> rustix::io::Result<()> {
+pub(crate) fn write_all_at(fd: impl AsFd, data: &[u8], offset: u64) -> rustix::io::Result<()> {
+    write_all_by(data, offset, |data, offset| rustix::io::pwrite(&fd, data, offset))
+}
+
+/// Writes all of `data` at `offset` by a call that may write less than it is given.
+pub(crate) fn write_all_by(
+    mut data: &[u8],
+    mut offset: u64,
+    write: impl Fn(&[u8], u64) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<()> {
     while !data.is_empty() {
-        match rustix::io::pwrite(&fd, data, offset) {
+        match write(data, offset) {
             Ok(0) => return Err(Errno::IO),
             Ok(n) => {
                 data = &data[n..];
