@@ -10,24 +10,9 @@ use wholly::{Options, Policy, Store};
 use wholly_media::host::{HostMedium, HostOptions};
 
 fn main() {
-    let watch = watch::Watch::find();
-    if let Some(watch) = &watch {
-        watch.prove_that_it_sees();
-    }
-    for (place, medium) in [(PathBuf::from("/dev/shm"), HostMedium::Pmem), (std::env::temp_dir(), HostMedium::Disk)] {
-        let path = place.join(format!("wholly-raw-store-{}", std::process::id()));
-        std::fs::create_dir(&path).expect("make a directory");
-        std::fs::write(path.join("file"), [0; 10_000]).expect("make a file");
-        match &watch {
-            Some(watch) => watch.none_during(&format!("{medium:?}"), || work(&path, medium)),
-            None => work(&path, medium),
-        }
-        std::fs::remove_dir_all(&path).expect("remove the directory");
-    }
-    match watch {
-        Some(_) => println!("watched: no file call through libc"),
-        None => println!("not watched: the interposer is not preloaded"),
-    }
+    let places = [(PathBuf::from("/dev/shm"), HostMedium::Pmem), (std::env::temp_dir(), HostMedium::Disk)];
+    let prepare = |path: &Path| std::fs::write(path.join("file"), [0; 10_000]).expect("make a file");
+    watch::run("raw-store", places, prepare, work);
 }
 
 fn work(path: &Path, medium: HostMedium) {

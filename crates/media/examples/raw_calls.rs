@@ -13,26 +13,9 @@ use wholly_media::{HostFs, Region, Site};
 const SITE: Site = Site("example");
 
 fn main() {
-    let watch = watch::Watch::find();
-    if let Some(watch) = &watch {
-        watch.prove_that_it_sees();
-    }
-    let places = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
-    for place in places.iter().filter(|place| place.is_dir()) {
-        for medium in [HostMedium::Auto, HostMedium::Pmem, HostMedium::Disk] {
-            let path = place.join(format!("wholly-raw-calls-{}", std::process::id()));
-            std::fs::create_dir(&path).expect("make a directory");
-            match &watch {
-                Some(watch) => watch.none_during(&format!("{medium:?} in {}", place.display()), || work(&path, medium)),
-                None => work(&path, medium),
-            }
-            std::fs::remove_dir_all(&path).expect("remove the directory");
-        }
-    }
-    match watch {
-        Some(_) => println!("watched: no file call through libc"),
-        None => println!("not watched: the interposer is not preloaded"),
-    }
+    let places = [std::env::temp_dir(), PathBuf::from("/dev/shm")].into_iter().filter(|place| place.is_dir());
+    let media = [HostMedium::Auto, HostMedium::Pmem, HostMedium::Disk];
+    watch::run("raw-calls", places.flat_map(|place| media.map(|medium| (place.clone(), medium))), |_| {}, work);
 }
 
 /// A store's folder, regions, files, paths that fail.

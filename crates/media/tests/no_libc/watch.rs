@@ -3,18 +3,49 @@
 //! Included by `#[path]` into the programs that are watched, in whatever crate.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::path::{Path, PathBuf};
+
+use wholly_media::host::HostMedium;
 
 /// `wholly_calls` of the interposer.
 type Calls = unsafe extern "C" fn(names: *mut c_char, size: usize) -> usize;
 
+/// The whole program: does `work` on each of these media, in a new and prepared directory at each of these places, and, where the
+/// interposer is preloaded, panics if it made a file call through libc.
+pub fn run(
+    name: &str,
+    places: impl IntoIterator<Item = (PathBuf, HostMedium)>,
+    prepare: impl Fn(&Path),
+    work: impl Fn(&Path, HostMedium),
+) {
+    let watch = Watch::find();
+    if let Some(watch) = &watch {
+        watch.prove_that_it_sees();
+    }
+    for (place, medium) in places {
+        let path = place.join(format!("wholly-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("make a directory");
+        prepare(&path);
+        match &watch {
+            Some(watch) => watch.none_during(&format!("{medium:?} in {}", place.display()), || work(&path, medium)),
+            None => work(&path, medium),
+        }
+        std::fs::remove_dir_all(&path).expect("remove the directory");
+    }
+    match watch {
+        Some(_) => println!("watched: no file call through libc"),
+        None => println!("not watched: the interposer is not preloaded"),
+    }
+}
+
 /// The interposer's counter.
-pub struct Watch {
+struct Watch {
     calls: Calls,
 }
 
 impl Watch {
     /// `None` where the interposer is not preloaded.
-    pub fn find() -> Option<Watch> {
+    fn find() -> Option<Watch> {
         unsafe extern "C" {
             fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
         }
@@ -28,7 +59,7 @@ impl Watch {
     }
 
     /// How many calls there were since the last time, and their names.
-    pub fn calls(&self) -> (usize, String) {
+    fn calls(&self) -> (usize, String) {
         let mut names = [0u8; 4096];
         // SAFETY: the function writes at most `size` bytes, the last of them zero.
         let calls = unsafe { (self.calls)(names.as_mut_ptr().cast(), names.len()) };
@@ -37,7 +68,7 @@ impl Watch {
     }
 
     /// Does `work` and panics if it made a file call through libc.
-    pub fn none_during<T>(&self, what: &str, work: impl FnOnce() -> T) -> T {
+    fn none_during<T>(&self, what: &str, work: impl FnOnce() -> T) -> T {
         self.calls();
         let result = work();
         let (calls, names) = self.calls();
@@ -46,7 +77,7 @@ impl Watch {
     }
 
     /// Panics unless the interposer sees what it should: a call of std's that is known to go through libc.
-    pub fn prove_that_it_sees(&self) {
+    fn prove_that_it_sees(&self) {
         self.calls();
         drop(std::fs::File::open("/dev/null").expect("open /dev/null"));
         let (calls, names) = self.calls();
