@@ -60,7 +60,8 @@ impl Store {
         Self::open_with(dir, Options::default(), HostOptions::default())
     }
 
-    /// Like [`open`](Self::open), with options, on a medium of the caller's choice. The segment size is the one that the store was made with.
+    /// Like [`open`](Self::open), with options, on a medium of the caller's choice. The segment size is the one that the store was made
+    /// with.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).

@@ -73,8 +73,8 @@ pub fn prepare_fences() {
     }
 }
 
-/// One half of an asymmetric pair with [`heavy_fence`]: whoever stored `a`, came by here and loads `b`, and whoever stored `b`, came by there
-/// and loads `a`: one of them sees the other's store. This half costs nothing. (An ordinary fence, or any locked instruction, would
+/// One half of an asymmetric pair with [`heavy_fence`]: whoever stored `a`, came by here and loads `b`, and whoever stored `b`, came by
+/// there and loads `a`: one of them sees the other's store. This half costs nothing. (An ordinary fence, or any locked instruction, would
 /// wait for non-temporal stores to reach memory, in the middle of a commit.)
 #[inline]
 pub fn light_fence() {

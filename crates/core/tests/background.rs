@@ -107,8 +107,8 @@ fn disk() {
     (0..6).for_each(|seed| threads(SimConfig::disk(), seed));
 }
 
-/// A log of which idle lanes hold the last segments stays full whatever goes home. The background thread has to see that there is nothing left
-/// to do: it made one empty pass after the other, and whoever closed the store waited for it for ever.
+/// A log of which idle lanes hold the last segments stays full whatever goes home. The background thread has to see that there is nothing
+/// left to do: it made one empty pass after the other, and whoever closed the store waited for it for ever.
 #[test]
 fn a_log_that_stays_full_ends_the_work() {
     let small = Options { segment_bytes: 256 << 10, log_min_bytes: 512 << 10, log_max_bytes: 768 << 10, ..options() };

@@ -158,8 +158,8 @@ fn a_bystanders_change_is_not_overwritten() {
     });
 }
 
-/// A pass announces the newest target and takes the oldest updates home, so most of what the log holds was identified before it: it is the last
-/// identification of a file that tells whether a bystander was there, not the first.
+/// A pass announces the newest target and takes the oldest updates home, so most of what the log holds was identified before it: it is the
+/// last identification of a file that tells whether a bystander was there, not the first.
 #[test]
 fn a_bystanders_change_between_a_pass_and_a_crash_is_found_by_recovery() {
     on_media("crash-bystander", |dir, medium| {

@@ -30,8 +30,8 @@ struct Child(i32);
 impl Child {
     /// `work` runs in the child, which says on standard error what went wrong, and ends without dropping what it did not make.
     fn fork(work: impl FnOnce() -> Result<(), Error>) -> Child {
-        // SAFETY: the parent's threads are not in the child, so that a lock one of them holds is held for ever: glibc sees to its allocator,
-        // and that the store's own locks do no harm is what is tested. The child leaves by `_exit`.
+        // SAFETY: the parent's threads are not in the child, so that a lock one of them holds is held for ever: glibc sees to its
+        // allocator, and that the store's own locks do no harm is what is tested. The child leaves by `_exit`.
         let pid = unsafe { fork() };
         assert!(pid >= 0);
         if pid == 0 {

@@ -308,8 +308,8 @@ fn a_large_amount_goes_home_by_several_threads() {
     });
 }
 
-/// A group that takes a file commits its epoch first. That another call begins the next one meanwhile is not the group's concern: epochs end by
-/// themselves, and only other groups are in its way.
+/// A group that takes a file commits its epoch first. That another call begins the next one meanwhile is not the group's concern: epochs
+/// end by themselves, and only other groups are in its way.
 #[test]
 fn epochs_are_in_no_groups_way() {
     on_media("epochs", (1, 1), |rig, _| {

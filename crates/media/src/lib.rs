@@ -192,8 +192,8 @@ pub trait HostFs: Send + Sync {
     /// Opens an existing file for reading and writing, or only for reading where `write` is not asked for.
     fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>>;
 
-    /// Opens an existing file of the calling user's own for reading and writing, also where its permission bits forbid that. They are the same
-    /// when this returns; its time of change is not.
+    /// Opens an existing file of the calling user's own for reading and writing, also where its permission bits forbid that. They are the
+    /// same when this returns; its time of change is not.
     ///
     /// # Errors
     /// Those of `open`; `EPERM` where it is somebody else's.

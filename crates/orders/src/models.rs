@@ -253,7 +253,8 @@ fn a_reader_beside_an_owner() {
     assert_eq!(block.read(), [2]);
 }
 
-/// What an owner unlinked names something else once a checkpoint has visited its block, even where it took nothing home: nobody looks at it any more.
+/// What an owner unlinked names something else once a checkpoint has visited its block, even where it took nothing home: nobody looks at it
+/// any more.
 fn garbage_is_used_again() {
     let block = Arc::new(Block::new());
     let numbers = block.numbers(2);

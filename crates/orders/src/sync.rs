@@ -60,9 +60,9 @@ macro_rules! atomic {
     ($name:ident, $word:ty) => {
         /// The model's.
         ///
-        /// One that is made by `default` enters the model at its first use: most words of an arena are never used, and the model's time goes by
-        /// their number. Nobody may take a lesson from its first value, because that would count as written by who used it first: the arena's words
-        /// are only read relaxed.
+        /// One that is made by `default` enters the model at its first use: most words of an arena are never used, and the model's time
+        /// goes by their number. Nobody may take a lesson from its first value, because that would count as written by who used it first:
+        /// the arena's words are only read relaxed.
         #[derive(Debug, Default)]
         pub struct $name(std::sync::OnceLock<loom::sync::atomic::$name>);
 

@@ -1,5 +1,5 @@
-//! Every bug that schedules have found, by the row of executions that showed it. Each of these failed once; as the core changes, a row comes
-//! to mean other executions, and the story is what stays.
+//! Every bug that schedules have found, by the row of executions that showed it. Each of these failed once; as the core changes, a row
+//! comes to mean other executions, and the story is what stays.
 
 use wholly_threads::explore::{Chooser, explore_row};
 use wholly_threads::program;

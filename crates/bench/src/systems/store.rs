@@ -1,7 +1,7 @@
 //! `store`: ours, through its public calls: an explicit group for each group of the case, begun by a writer for each thread.
 //!
-//! Twice: as it is used, with the checkpoint in the background and what it leaves drained inside the clock; and `store_deferred`, whose log holds
-//! a whole turn and is taken home between turns, which shows what a commit itself costs.
+//! Twice: as it is used, with the checkpoint in the background and what it leaves drained inside the clock; and `store_deferred`, whose log
+//! holds a whole turn and is taken home between turns, which shows what a commit itself costs.
 
 use crate::place::Place;
 use crate::system::{Counters, Prepared, Ready, System, Turn};

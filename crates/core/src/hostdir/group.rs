@@ -123,8 +123,8 @@ impl<'w> Group<'w> {
         })
     }
 
-    /// Makes `file` the group's own now rather than at its first change (the papers' `tx_add`). Groups of several files commit faster if all are
-    /// added before the first write.
+    /// Makes `file` the group's own now rather than at its first change (the papers' `tx_add`). Groups of several files commit faster if
+    /// all are added before the first write.
     ///
     /// # Errors
     /// [`Error::Busy`] where another group changes the file.

@@ -4,8 +4,8 @@
 //! - `per-sync`: a file's calls between two syncs are one group, an *epoch* (Libnvmmio, section 3.3).
 //! - `shared`: all calls on all files are one group until somebody syncs, or a timer does (CFS).
 //!
-//! An epoch, and the shared group, is an ordinary running group that owns its files and that everybody sees. It commits before an explicit group
-//! joins one of its files.
+//! An epoch, and the shared group, is an ordinary running group that owns its files and that everybody sees. It commits before an explicit
+//! group joins one of its files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,11 @@ pub enum Policy {
     /// Each call is its own group, and survives when it returns.
     #[default]
     PerOp,
-    /// The calls on a file between two syncs are one group, committed by [`File::sync`](super::File::sync), by the last close of the file, or when an
-    /// explicit group joins it. After a crash the file is as at its last sync.
+    /// The calls on a file between two syncs are one group, committed by [`File::sync`](super::File::sync), by the last close of the file,
+    /// or when an explicit group joins it. After a crash the file is as at its last sync.
     PerSync,
-    /// All calls are one group, committed by any sync, by closing the store, when an explicit group joins one of its files, and when so much time has passed.
+    /// All calls are one group, committed by any sync, by closing the store, when an explicit group joins one of its files, and when so
+    /// much time has passed.
     Shared {
         /// At most so long after its first call the group commits, where the store works in the background.
         interval: Duration,
@@ -66,8 +67,8 @@ impl StoreInner {
         file.size.load(Ordering::Acquire)
     }
 
-    /// Runs a call that changes a file: in a group of its own, or in the one that is running for it. `grows` says whether the call makes a file
-    /// of this size grow, and the size is looked at while nobody else can change it.
+    /// Runs a call that changes a file: in a group of its own, or in the one that is running for it. `grows` says whether the call makes a
+    /// file of this size grow, and the size is looked at while nobody else can change it.
     pub(super) fn implicit<T>(
         self: &Arc<Self>,
         file: &Arc<Inner>,

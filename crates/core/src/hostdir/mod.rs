@@ -3,7 +3,8 @@
 //! # Terms
 //!
 //! - *home*: the ordinary file, where its bytes are when the log is empty.
-//! - *explicit group*: what a program does between [`Store::begin`] and its end. *Implicit group*: one call outside of any (policy `per-op`).
+//! - *explicit group*: what a program does between [`Store::begin`] and its end. *Implicit group*: one call outside of any (policy
+//!   `per-op`).
 //! - *owner* of a file: the one explicit group that may change it. Implicit calls *share* a file.
 //! - *position*: where a version's bytes are: below [`MEMORY`] a byte of the log, from there on a byte of a buffer in memory (on disks
 //!   a group's bytes stay there until they are home, so that nobody reads them back from the log).

@@ -241,8 +241,8 @@ fn written(record: &RecordView<'_>, entry: &Entry, sequence: u64) -> Written {
 }
 
 impl Replay<'_> {
-    /// Asks the processor for the slot of the first block of a write, or for its newest version. Where there are more blocks, the others are a small
-    /// part of what the write took.
+    /// Asks the processor for the slot of the first block of a write, or for its newest version. Where there are more blocks, the others
+    /// are a small part of what the write took.
     #[inline(always)]
     fn prefetch(&self, entry: &Entry, version: bool) {
         if let Some(found) = self.found.get(entry.file)

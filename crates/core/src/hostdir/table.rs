@@ -61,8 +61,8 @@ impl FileTable {
         Ok(file)
     }
 
-    /// Forgets files that nobody uses, that have nothing pending, and of which no group at or above `tail` speaks: a later group must take a
-    /// higher sequence than those.
+    /// Forgets files that nobody uses, that have nothing pending, and of which no group at or above `tail` speaks: a later group must take
+    /// a higher sequence than those.
     pub fn sweep(&self, tail: u64) {
         let mut tables = self.tables.write().unwrap();
         let Tables { by_number, unused, by_inode } = &mut *tables;

@@ -12,8 +12,8 @@ use crate::sync::Ordering;
 /// Begins one group after the other, faster than [`Store::begin`]: what a group works with stays with the writer, so that to begin and to
 /// end one takes nothing from, and gives nothing back to, what threads share. For a thread that commits many small groups.
 ///
-/// A writer keeps the store open, as a file does, and remembers the files of its last groups: they are closed when the writer begins a group after
-/// their last handle was dropped, or is dropped itself. On persistent memory the first eight writers have the advantage.
+/// A writer keeps the store open, as a file does, and remembers the files of its last groups: they are closed when the writer begins a
+/// group after their last handle was dropped, or is dropped itself. On persistent memory the first eight writers have the advantage.
 ///
 /// # Example
 /// ```

@@ -5,8 +5,8 @@ use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 /// The end of a list.
 pub const NO_VERSION: u32 = 0;
 
-/// Chunks have this many cells at first; each row of [`CHUNKS_IN_ROW`] has chunks twice as large as the row before, so that never much more than
-/// a thirty-second of the arena has not been used yet.
+/// Chunks have this many cells at first; each row of [`CHUNKS_IN_ROW`] has chunks twice as large as the row before, so that never much more
+/// than a thirty-second of the arena has not been used yet.
 const FIRST_CHUNK: u32 = 64;
 const CHUNKS_IN_ROW_BITS: u32 = 5;
 const CHUNKS_IN_ROW: u32 = 1 << CHUNKS_IN_ROW_BITS;

@@ -20,19 +20,20 @@
 //!    lane can be torn, and only of lanes of the last incarnation.
 //! 3. A commit record is written only when all parts of its group are durable.
 //! 4. Recovery verifies the payloads of the batches that can be torn; wipes the head of what it rejects, and on persistent memory a head
-//!    or segment header that lacks words, which a later write of equal words would make whole; makes durable what it accepts; then raises the incarnation; and only then is anything appended or served.
+//!    or segment header that lacks words, which a later write of equal words would make whole; makes durable what it accepts; then raises
+//!    the incarnation; and only then is anything appended or served.
 //! 5. The tail is durable before any segment is opened again that held a group below it. All groups below the tail go in one write;
 //!    hence versions of a block go in commit order, and a commit record never goes before what it commits
 //!    (FCFS III-E, ordering properties 1 and 2).
 //! 6. A segment is free only when every group in it is below the tail, and no part in it belongs to a running group. A running
 //!    group holds no segment but those that contain its parts and the one it is writing.
 //! 7. A group takes its sequence when it begins, and another one when a checkpoint was announced since, or when a file that it joins was
-//!    changed by a higher one. With its sequence taken it appears among [`InFlight`] before it looks at the announcement for the last time, and until
-//!    it is published. Hence every group below [`Log::announce_tail`]'s result is published when that returns, and every group at or above
-//!    it has seen the announcement.
+//!    changed by a higher one. With its sequence taken it appears among [`InFlight`] before it looks at the announcement for the last time,
+//!    and until it is published. Hence every group below [`Log::announce_tail`]'s result is published when that returns, and every group at
+//!    or above it has seen the announcement.
 //! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was durable, and a commit
-//!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error. A segment names the
-//!    superblock that was in force: an older one is rot too.
+//!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error. A segment names
+//!    the superblock that was in force: an older one is rot too.
 //!
 //! # States of a segment
 //!
@@ -333,8 +334,8 @@ impl Log {
         self.segments().0 < self.geometry.max_segments
     }
 
-    /// Adds `segments` segments to a log of `seen`. They are durable when this returns. Where it is larger by now, others have seen the same lack,
-    /// and nothing is added.
+    /// Adds `segments` segments to a log of `seen`. They are durable when this returns. Where it is larger by now, others have seen the
+    /// same lack, and nothing is added.
     ///
     /// # Errors
     /// `ENOSPC` of the host file system.
@@ -493,7 +494,8 @@ pub(crate) fn write_superblock(region: &dyn Region, at: wholly_media::Site, supe
 /// Reads the superblock in force: the valid slot with the higher generation.
 ///
 /// # Errors
-/// [`Error::NotAStore`] where neither slot is ours, [`Error::Unsupported`] for a newer format, [`Error::Corrupt`] where both are ours and rotten.
+/// [`Error::NotAStore`] where neither slot is ours, [`Error::Unsupported`] for a newer format, [`Error::Corrupt`] where both are ours and
+/// rotten.
 pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     if region.len() < SEGMENTS_START {
         return Err(Error::corrupt("superblock", format!("the log is only {} bytes long", region.len())));

@@ -52,8 +52,8 @@ pub trait Replay {
     /// End the recovery.
     fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()>;
 
-    /// A record with these entries is likely to come soon, or `very` soon: time to ask the processor for what it needs. Each is told first the
-    /// one and then the other, where it is told at all.
+    /// A record with these entries is likely to come soon, or `very` soon: time to ask the processor for what it needs. Each is told first
+    /// the one and then the other, where it is told at all.
     fn soon(&mut self, entries: &[Entry], very: bool) {
         let _ = (entries, very);
     }
@@ -78,8 +78,8 @@ pub(super) struct Replayed {
     pub ends: Vec<Vec<End>>,
 }
 
-/// Gives the groups that are not home in commit order by reading all lanes in step. A part stands in its lane behind records of lower sequences
-/// only, so that it has been met when its commit record is.
+/// Gives the groups that are not home in commit order by reading all lanes in step. A part stands in its lane behind records of lower
+/// sequences only, so that it has been met when its commit record is.
 pub(super) fn replay(
     region: &dyn Region,
     superblock: &Superblock,

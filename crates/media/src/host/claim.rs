@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //!
-//! 1. While the maker is the owner no heir is, and the other way round: an heir contests, makes every core pass a barrier, then looks at the
-//!    maker's uses; a use is noted before the owner is looked at. One of the two sees the other, and both then decide by one
+//! 1. While the maker is the owner no heir is, and the other way round: an heir contests, makes every core pass a barrier, then looks at
+//!    the maker's uses; a use is noted before the owner is looked at. One of the two sees the other, and both then decide by one
 //!    compare-and-swap of [`Shared::owner`].
 //! 2. An heir seizes only what the maker has not used since the fork, what the maker gave up, or what a dead process left. What threads
 //!    work at in the background is no use: an heir waits for its end.
@@ -216,7 +216,8 @@ impl Claim {
         }
     }
 
-    /// The maker gives it up, with what `give_up` does while nobody else can have it. Nothing happens where it is not the calling process's.
+    /// The maker gives it up, with what `give_up` does while nobody else can have it. Nothing happens where it is not the calling
+    /// process's.
     pub fn release(&self, give_up: impl FnOnce()) {
         let Ok(began) = self.enter() else { return };
         give_up();
@@ -372,7 +373,8 @@ mod tests {
             fn _exit(code: i32) -> !;
             fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
         }
-        // SAFETY: the child calls only code of this module, which allocates nothing and takes no lock, and ends without running anything else.
+        // SAFETY: the child calls only code of this module, which allocates nothing and takes no lock, and ends without running anything
+        // else.
         let pid = unsafe { fork() };
         if pid == 0 {
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(99);

@@ -78,7 +78,8 @@ impl OwnerLock {
         &self.claim
     }
 
-    /// Takes over what the calling process has by `fork`: the parent has it no more when this returns. It is called by one thread at a time.
+    /// Takes over what the calling process has by `fork`: the parent has it no more when this returns. It is called by one thread at a
+    /// time.
     ///
     /// # Errors
     /// [`Busy`] names who came first; the copy that was inherited is then of no use, and keeps others out until it is dropped.

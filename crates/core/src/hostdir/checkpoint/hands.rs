@@ -91,8 +91,8 @@ impl<'a> Hands<'a> {
         }
     }
 
-    /// Takes blocks home, while owners of their files publish by claims, as all others do (invariant 5 of the index). `between` is called now and
-    /// then, with nothing claimed.
+    /// Takes blocks home, while owners of their files publish by claims, as all others do (invariant 5 of the index). `between` is called
+    /// now and then, with nothing claimed.
     pub fn visit(&mut self, blocks: &[DirtyBlock], between: &mut dyn FnMut()) -> Result<()> {
         let store = self.store;
         let files: Vec<_> = blocks

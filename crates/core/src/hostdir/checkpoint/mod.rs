@@ -8,16 +8,16 @@
 //!
 //! - *lot*: a target that was announced, and the blocks that had versions when it was. Lots are made whenever a
 //!   quarter of the log has been written, and wait in a queue; a pass takes the oldest home and leaves versions at or above its target
-//!   where they are. Hence a pass frees a part of the log while groups fill another, and what waits in the queue goes home only once however
-//!   often it is overwritten. Smaller lots would cost more: each touched file is looked at twice a pass and identified once a lot.
+//!   where they are. Hence a pass frees a part of the log while groups fill another, and what waits in the queue goes home only once
+//!   however often it is overwritten. Smaller lots would cost more: each touched file is looked at twice a pass and identified once a lot.
 //! - *worker*: the thread that makes passes in the background. It begins when five eighths of the log are taken, so that groups find free
 //!   segments while it works.
 //!
 //! # Invariants
 //!
 //! 1. Whoever holds [`Checkpointer::queue`] makes the pass; nobody else announces, touches home bytes or moves the tail.
-//! 2. Each pass announces a target after it is seen to run and before it touches home, and the superblock tells that one: groups at or above
-//!    it do not identify files by times that the pass is about to change.
+//! 2. Each pass announces a target after it is seen to run and before it touches home, and the superblock tells that one: groups at or
+//!    above it do not identify files by times that the pass is about to change.
 //! 3. A block that has versions is in the list of dirty ones, in a lot, or in the hands of the pass.
 //! 4. A lot's versions are dropped from the index as they are copied; the tail passes them only after this thread's fence and the syncs.
 //!    Where a pass fails half-way, what it copied is fenced and synced all the same, or the store is poisoned.

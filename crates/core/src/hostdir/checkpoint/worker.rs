@@ -122,8 +122,8 @@ impl StoreInner {
             }
             let more = due || !queue.lots.is_empty();
             let done = self.pass(&mut queue, false)?;
-            // Each pass leaves the lot that it has announced. Where that and all others are empty, passes could go on for ever: the log stays
-            // full as long as idle lanes hold it.
+            // Each pass leaves the lot that it has announced. Where that and all others are empty, passes could go on for ever: the log
+            // stays full as long as idle lanes hold it.
             let idle = !due && done.segments_freed == 0 && queue.lots.iter().all(Lot::is_empty);
             if !more || idle {
                 return Ok(());
