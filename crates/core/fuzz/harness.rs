@@ -55,11 +55,11 @@ pub fn record(input: &[u8]) {
         assert!(record.end() > at && record.end() <= end as u64, "a record that ends outside of its segment");
         assert_eq!(record.entries.len(), usize::from(record.head.entries));
         let bytes = &log[at as usize..record.end() as usize];
-        assert_eq!(record.head.to_raw().as_bytes()[8..], bytes[8..HEAD], "a head that is not what stands there");
+        assert_eq!(record.head.to_words().as_bytes()[8..], bytes[8..HEAD], "a head that is not what stands there");
         for (i, entry) in record.entries.iter().enumerate() {
             let place = if i == 0 { HEAD } else { record.head.tail_offset() as usize + (i - 1) * ENTRY };
             assert_eq!(
-                entry.to_raw().as_bytes(),
+                entry.to_words().as_bytes(),
                 &bytes[place..place + ENTRY],
                 "an entry that is not what stands there"
             );

@@ -187,6 +187,12 @@ impl File {
         self.pending.load(Ordering::Acquire) == 0
     }
 
+    /// Counts blocks that have got versions, for the owner of the file while no checkpoint visits it: only visits count down.
+    #[inline]
+    pub fn count_pending_alone(&self, new: u64) {
+        self.pending.store(self.pending.load(Ordering::Relaxed) + new, Ordering::Release);
+    }
+
     /// Looks at the home file again while nothing is pending: bystanders may have changed it.
     pub fn refresh(&self) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();

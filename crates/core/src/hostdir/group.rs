@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::StoreInner;
+use super::fork::Used;
 use super::handle::File;
 use super::running::{Running, Sharing};
 use super::table::store_path;
@@ -79,6 +80,13 @@ impl Group<'static> {
     }
 }
 
+/// The end of a use that failed.
+#[cold]
+fn failed(store: &StoreInner, used: Used, error: Error) -> Error {
+    store.leave(used);
+    error
+}
+
 impl<'w> Group<'w> {
     /// Of a writer, where it has begun.
     #[inline]
@@ -96,9 +104,14 @@ impl<'w> Group<'w> {
     fn call<T>(&mut self, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let running = self.running.as_mut()?;
         let used = running.store.enter().map_err(|why| running.store.refused(why))?;
-        let result = call(running);
-        running.store.leave(used);
-        result
+        // In two arms, so that a result is never copied: it was stored in part, and its copy would wait in line behind the payload's stores.
+        match call(running) {
+            Ok(value) => {
+                running.store.leave(used);
+                Ok(value)
+            }
+            Err(error) => Err(failed(&running.store, used, error)),
+        }
     }
 
     /// The group's id, which no other group of the store ever has; 0 where the store could not be had.

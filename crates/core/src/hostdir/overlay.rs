@@ -14,6 +14,12 @@ pub(crate) enum Place {
     Log(u64),
 }
 
+impl Default for Place {
+    fn default() -> Self {
+        Place::Log(0)
+    }
+}
+
 impl Place {
     /// The place `bytes` further on.
     pub fn after(self, bytes: u64) -> Self {
@@ -25,7 +31,7 @@ impl Place {
 }
 
 /// A run of bytes that a group wrote to one of its files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrivateWrite {
     /// Number of the file among the group's.
     pub file: u32,
@@ -57,29 +63,49 @@ impl PrivateWrite {
 /// The writes of one group. Later ones lie over earlier ones.
 #[derive(Default)]
 pub(crate) struct Overlay {
-    list: Vec<PrivateWrite>,
+    /// The first `count` are in use. No vector: to push onto one puts the write together elsewhere and copies it, and that copy has to wait for
+    /// the payload's stores.
+    list: Box<[PrivateWrite; FEW]>,
+    count: usize,
     /// In use once there were more than a few; the list is empty then.
     map: BTreeMap<(u32, u64), PrivateWrite>,
 }
 
 impl Overlay {
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty() && self.map.is_empty()
+        self.count == 0 && self.map.is_empty()
     }
 
-    pub fn clear(&mut self) {
-        self.list.clear();
-        self.map.clear();
+    /// Number of writes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.count + self.map.len()
     }
 
     #[inline]
-    pub fn push(&mut self, write: PrivateWrite) {
-        if self.map.is_empty() && self.list.len() < FEW {
-            self.list.push(write);
-            return;
+    pub fn clear(&mut self) {
+        self.count = 0;
+        if !self.map.is_empty() {
+            self.map.clear();
         }
-        for write in std::mem::take(&mut self.list) {
-            self.insert(write);
+    }
+
+    #[inline(always)]
+    pub fn push(&mut self, write: PrivateWrite) {
+        if self.map.is_empty()
+            && let Some(place) = self.list.get_mut(self.count)
+        {
+            *place = write;
+            self.count += 1;
+        } else {
+            self.push_to_map(write);
+        }
+    }
+
+    #[cold]
+    fn push_to_map(&mut self, write: PrivateWrite) {
+        for i in 0..std::mem::take(&mut self.count) {
+            self.insert(self.list[i]);
         }
         self.insert(write);
     }
@@ -104,14 +130,15 @@ impl Overlay {
 
     /// The file is `length` bytes long from now on.
     pub fn cut(&mut self, file: u32, length: u64) {
-        self.list.retain_mut(|write| {
-            if write.file != file {
-                return true;
+        let mut kept = 0;
+        for i in 0..self.count {
+            let write = self.list[i];
+            if let Some(write) = if write.file == file { write.cut(0, length) } else { Some(write) } {
+                self.list[kept] = write;
+                kept += 1;
             }
-            let kept = write.cut(0, length);
-            *write = kept.unwrap_or(*write);
-            kept.is_some()
-        });
+        }
+        self.count = kept;
         self.remove(file, length, u64::MAX);
     }
 
@@ -119,19 +146,19 @@ impl Overlay {
     pub fn in_range(&self, file: u32, from: u64, to: u64) -> impl Iterator<Item = PrivateWrite> {
         let before = self.map.range(..(file, from)).next_back().map(|(_, write)| write);
         let inside = self.map.range((file, from)..(file, to.max(from))).map(|(_, write)| write);
-        let all = self.list.iter().chain(before).chain(inside);
+        let all = self.list[..self.count].iter().chain(before).chain(inside);
         all.filter(move |write| write.file == file).filter_map(move |write| write.cut(from, to))
     }
 
     /// All writes, in the order in which they lie over each other.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &PrivateWrite> {
-        self.list.iter().chain(self.map.values())
+        self.list[..self.count].iter().chain(self.map.values())
     }
 
     /// What was gathered is in the log now, entry by entry at these places.
     pub fn moved_to_log(&mut self, positions: &[u64]) {
-        for write in self.list.iter_mut().chain(self.map.values_mut()) {
+        for write in self.list[..self.count].iter_mut().chain(self.map.values_mut()) {
             if let Place::Gathered(entry, at) = write.place {
                 write.place = Place::Log(positions[entry] + u64::from(at));
             }

@@ -2,11 +2,14 @@
 
 use super::dirty::{Dirty, DirtyBlock};
 use super::file::File;
-use crate::index::{BLOCK, Garbage, NO_VERSION, Version, VersionArena};
+use crate::index::{BLOCK, Garbage, NO_VERSION, Slot, Version, VersionArena, prepare_alone};
 use crate::sync::{Mutex, Ordering};
 
 /// Versions that are asked of the arena at a time.
 const SPARE: usize = 64;
+
+/// Blocks of a group that are prepared while its fence is waited for; two writes of 16 KiB touch ten at most.
+const MOST_PREPARED: usize = 12;
 
 /// The versions of all files, and which blocks have any.
 pub(crate) struct Published {
@@ -48,29 +51,100 @@ pub(crate) struct Written {
     pub stamp: u64,
 }
 
+impl Written {
+    /// What is left of it behind its first `bytes`.
+    #[inline]
+    pub fn behind(self, bytes: u64) -> Self {
+        let Written { offset, length, position, stamp } = self;
+        Written { offset: offset + bytes, length: length - bytes, position: position + bytes, stamp }
+    }
+}
+
+/// The versions that a write is made of, block by block.
+#[inline]
+fn versions(written: Written) -> impl Iterator<Item = (u64, Version)> {
+    let mut rest = written;
+    std::iter::from_fn(move || {
+        let Written { offset, length, position, stamp } = rest;
+        let start = offset % BLOCK;
+        let length = length.min(BLOCK - start);
+        rest = rest.behind(length);
+        let version = Version { position, stamp, start: start as u16, length: length as u16, next: NO_VERSION };
+        (length > 0).then_some((offset / BLOCK, version))
+    })
+}
+
+/// Versions that are in place but not visible yet.
+#[derive(Default)]
+pub(crate) struct Prepared<'f> {
+    links: [Option<Link<'f>>; MOST_PREPARED],
+    count: usize,
+}
+
+/// What is known of a block when its version is in place.
+#[derive(Clone, Copy)]
+struct Link<'f> {
+    file: &'f File,
+    slot: &'f Slot,
+    block: u64,
+    number: u32,
+    /// Whether the block has no other version.
+    is_first: bool,
+}
+
+impl<'f> Prepared<'f> {
+    /// Whether there is a place for a version of a block that has none here.
+    #[inline]
+    fn has_room_for(&self, slot: &Slot) -> bool {
+        self.count < MOST_PREPARED
+            && !self.links[..self.count].iter().flatten().any(|link| std::ptr::eq(link.slot, slot))
+    }
+
+    #[inline]
+    fn push(&mut self, link: Link<'f>) {
+        self.links[self.count] = Some(link);
+        self.count += 1;
+    }
+}
+
 impl Published {
     pub fn new() -> Self {
         Published { arena: VersionArena::new(), dirty: Dirty::new(), garbage: Mutex::default() }
     }
 
-    /// Asks the processor for the slots that [`publish`](Self::publish) is going to change.
+    /// Does all of [`publish`](Self::publish) but what makes a write visible, while its commit is in flight and not durable yet; for who
+    /// owns the file. Returns how many bytes of it were prepared: the first blocks.
     #[inline]
-    pub fn prefetch_slots(&self, file: &File, offset: u64, length: u64) {
-        for_some_blocks(offset, length, |block| {
-            if let Some(slot) = file.index.get(block) {
-                slot.prefetch();
+    pub fn prepare<'f>(&self, file: &'f File, written: Written, stock: &mut Stock, prepared: &mut Prepared<'f>) -> u64 {
+        // See invariant 5 of the index: a checkpoint that marks it from now on waits for the commit.
+        if file.visited.load(Ordering::Acquire) != 0 {
+            return 0;
+        }
+        let mut done = 0;
+        for (block, version) in versions(written) {
+            let slot = file.index.get_or_make(block);
+            if !prepared.has_room_for(slot) {
+                break;
             }
-        });
+            let number = self.number(stock);
+            let newest = slot.newest_alone();
+            prepare_alone(&self.arena, newest, number, version, &mut stock.garbage);
+            prepared.push(Link { file, slot, block, number, is_first: newest == NO_VERSION });
+            done += u64::from(version.length);
+        }
+        done
     }
 
-    /// Asks the processor for the versions that [`publish`](Self::publish) is going to look at. To be called while a fence is waited for anyway.
+    /// Publishes what was prepared.
     #[inline]
-    pub fn prefetch_versions(&self, file: &File, offset: u64, length: u64) {
-        for_some_blocks(offset, length, |block| {
-            if let Some(slot) = file.index.get(block) {
-                slot.prefetch_newest(&self.arena);
+    pub fn link(&self, prepared: &Prepared<'_>, stock: &Stock) {
+        for link in prepared.links[..prepared.count].iter().flatten() {
+            link.slot.link_alone(link.number);
+            if link.is_first {
+                self.dirty.push(stock.place, DirtyBlock::new(link.file.number, link.block));
+                link.file.count_pending_alone(1);
             }
-        });
+        }
     }
 
     /// Publishes a write as a version of each block that it touches. `alone` says that nobody else publishes to the file.
@@ -78,26 +152,9 @@ impl Published {
     pub fn publish(&self, file: &File, written: Written, alone: bool, stock: &mut Stock) {
         // Looked at while the commit is in flight: see invariant 5 of the index.
         let alone = alone && file.visited.load(Ordering::Acquire) == 0;
-        let end = written.offset + written.length;
-        let mut at = written.offset;
         let mut new = 0;
-        while at < end {
-            let block = at / BLOCK;
-            let take = (end - at).min(BLOCK - at % BLOCK);
-            let number = match stock.spare.pop() {
-                Some(number) => number,
-                None => {
-                    self.arena.refill(&mut stock.spare, SPARE);
-                    stock.spare.pop().expect("the arena has given some")
-                }
-            };
-            let version = Version {
-                position: written.position + (at - written.offset),
-                stamp: written.stamp,
-                start: (at % BLOCK) as u16,
-                length: take as u16,
-                next: NO_VERSION,
-            };
+        for (block, version) in versions(written) {
+            let number = self.number(stock);
             let slot = file.index.get_or_make(block);
             let was_empty = if alone {
                 slot.push_alone(&self.arena, number, version, &mut stock.garbage)
@@ -108,16 +165,24 @@ impl Published {
                 new += 1;
                 self.dirty.push(stock.place, DirtyBlock::new(file.number, block));
             }
-            at += take;
         }
         match new {
             0 => {}
             // A checkpoint counts down where it visits only.
-            _ if alone => file.pending.store(file.pending.load(Ordering::Relaxed) + new, Ordering::Release),
+            _ if alone => file.count_pending_alone(new),
             _ => {
                 file.pending.fetch_add(new, Ordering::AcqRel);
             }
         }
+    }
+
+    #[inline]
+    fn number(&self, stock: &mut Stock) -> u32 {
+        if let Some(number) = stock.spare.pop() {
+            return number;
+        }
+        self.arena.refill(&mut stock.spare, SPARE);
+        stock.spare.pop().expect("the arena has given some")
     }
 
     /// A group has published all that it wrote: keeps the stock small.
@@ -151,24 +216,12 @@ impl Published {
     /// What [`publish`](Self::publish) does, for recovery: nobody else can reach the index yet, and groups come in commit order.
     #[inline]
     pub fn publish_recovered(&self, file: &File, written: Written, numbers: &mut Numbers, dirty: &mut Vec<DirtyBlock>) {
-        let end = written.offset + written.length;
-        let mut at = written.offset;
-        while at < end {
-            let block = at / BLOCK;
-            let take = (end - at).min(BLOCK - at % BLOCK);
+        for (block, version) in versions(written) {
             let number = numbers.take(&self.arena);
-            let version = Version {
-                position: written.position + (at - written.offset),
-                stamp: written.stamp,
-                start: (at % BLOCK) as u16,
-                length: take as u16,
-                next: 0,
-            };
             if file.index.get_or_make(block).push_recovered(&self.arena, number, version, &mut numbers.freed) {
                 file.pending.fetch_add(1, Ordering::Relaxed);
                 dirty.push(DirtyBlock::new(file.number, block));
             }
-            at += take;
         }
     }
 }
@@ -202,13 +255,4 @@ impl Numbers {
         self.freed.extend(self.fresh);
         arena.give_back(&mut self.freed);
     }
-}
-
-/// Calls `f` for the first blocks of a range: a prefetch is worth its while for a few.
-#[inline]
-fn for_some_blocks(offset: u64, length: u64, mut f: impl FnMut(u64)) {
-    const MOST: u64 = 8;
-    let first = offset / BLOCK;
-    let last = ((offset + length - 1) / BLOCK).min(first + MOST);
-    (first..=last).for_each(&mut f);
 }

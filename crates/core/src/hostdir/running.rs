@@ -185,11 +185,16 @@ impl Running {
     }
 
     /// The group's number for a file, given at its first change.
-    #[inline]
+    #[inline(always)]
     pub(super) fn join(&mut self, inner: &Arc<Inner>) -> Result<usize> {
-        if let Some(i) = self.find(inner) {
-            return Ok(i);
+        match self.find(inner) {
+            Some(i) => Ok(i),
+            None => self.join_first(inner),
         }
+    }
+
+    #[inline]
+    fn join_first(&mut self, inner: &Arc<Inner>) -> Result<usize> {
         self.store.check_usable()?;
         if !self.implicit {
             self.store.sync_file(inner)?;
@@ -214,6 +219,7 @@ impl Running {
     }
 
     /// Only explicit groups are in the way: epochs are committed, and calls end by themselves.
+    #[inline(always)]
     fn own(&self, inner: &Arc<Inner>) -> Result<()> {
         let mut backoff = Backoff::new();
         while let Err(owner) = inner.try_own(self.owner()) {
@@ -231,6 +237,7 @@ impl Running {
         if self.implicit { self.id | IMPLICIT } else { self.id }
     }
 
+    #[inline(always)]
     fn add(&mut self, inner: Arc<Inner>, created: bool) -> usize {
         let size = inner.size.load(Ordering::Acquire);
         let last = inner.last_sequence.load(Ordering::Acquire);
@@ -297,6 +304,32 @@ impl Running {
         }
         self.check_whole()?;
         let i = self.join(inner)?;
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        if self.in_lane && seat.lane.room().is_some_and(|room| room >= data.len() as u64) {
+            let position = seat.lane.append(&self.store.log, EntryKind::Write, inner.id, offset, data);
+            let place = match position {
+                Ok(position) => Place::Log(position),
+                Err(error) => return Err(self.fail(error)),
+            };
+            seat.writes.push(PrivateWrite { file: i as u32, length: data.len() as u32, offset, place });
+        } else {
+            self.write_in_pieces(i, inner, offset, data)?;
+        }
+        let file = &mut self.seat_mut().files[i];
+        file.touched = true;
+        file.size = file.size.max(offset + data.len() as u64);
+        Ok(())
+    }
+
+    /// The medium failed in the middle of a call.
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        let error = self.store.poison(&error);
+        self.break_off(error)
+    }
+
+    /// A write that goes to memory, or for which the lane has to go on in another segment.
+    fn write_in_pieces(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
         self.make_room_for(data.len())?;
         let mut done = 0;
         while done < data.len() {
@@ -307,11 +340,6 @@ impl Running {
             self.seat_mut().writes.push(PrivateWrite { file: i as u32, length: take as u32, offset: at, place });
             done += take;
         }
-        // Asked for only now: what was stored before is on its way to memory meanwhile.
-        self.store.index.prefetch_slots(inner, offset, data.len() as u64);
-        let file = &mut self.seat_mut().files[i];
-        file.touched = true;
-        file.size = file.size.max(offset + data.len() as u64);
         Ok(())
     }
 

@@ -29,7 +29,7 @@ mod version;
 
 pub use pieces::{Piece, logged_pieces, pieces};
 pub use radix::FileIndex;
-pub use slot::{Claim, Garbage, ReadGuard, Slot};
+pub use slot::{Claim, Garbage, ReadGuard, Slot, prepare_alone};
 pub use version::{NO_VERSION, Version, VersionArena};
 
 /// Bytes of a block.

@@ -68,19 +68,22 @@ impl Slot {
     /// `garbage`, because a reader may be looking at it. Returns whether the list was empty.
     #[inline]
     pub fn push_alone(&self, arena: &VersionArena, number: u32, version: Version, garbage: &mut Vec<Garbage>) -> bool {
-        let newest = self.newest.load(Ordering::Relaxed);
-        let mut next = newest;
-        if newest != NO_VERSION {
-            let older = arena.get(newest);
-            debug_assert!(older.stamp <= version.stamp, "whoever owns a file has the highest sequence");
-            if version.covers(&older) {
-                garbage.push(Garbage { stamp: version.stamp, number: newest });
-                next = older.next;
-            }
-        }
-        arena.set(number, Version { next, ..version });
-        self.newest.store(number, Ordering::Release);
+        let newest = self.newest_alone();
+        prepare_alone(arena, newest, number, version, garbage);
+        self.link_alone(number);
         newest == NO_VERSION
+    }
+
+    /// The newest version, for who may [push alone](Self::push_alone).
+    #[inline]
+    pub fn newest_alone(&self) -> u32 {
+        self.newest.load(Ordering::Relaxed)
+    }
+
+    /// The second half of [`push_alone`](Self::push_alone): everybody sees a version that was [prepared](prepare_alone).
+    #[inline]
+    pub fn link_alone(&self, number: u32) {
+        self.newest.store(number, Ordering::Release);
     }
 
     /// What [`Claim::push`] does while nobody else can reach the index and versions come in the order of their stamps: at recovery. Returns whether
@@ -141,6 +144,21 @@ impl Slot {
             }
         }
     }
+}
+
+/// The first half of [`Slot::push_alone`]: puts version `number` on top of the list that begins with `newest`, and nobody sees it.
+#[inline(always)]
+pub fn prepare_alone(arena: &VersionArena, newest: u32, number: u32, version: Version, garbage: &mut Vec<Garbage>) {
+    let mut next = newest;
+    if newest != NO_VERSION {
+        let older = arena.get(newest);
+        debug_assert!(older.stamp <= version.stamp, "whoever owns a file has the highest sequence");
+        if version.covers(&older) {
+            garbage.push(Garbage { stamp: version.stamp, number: newest });
+            next = older.next;
+        }
+    }
+    arena.set(number, Version { next, ..version });
 }
 
 /// A version that was unlinked while a reader may still have been looking at it.

@@ -10,8 +10,10 @@ use zerocopy::IntoBytes;
 use super::Log;
 use super::checksum::{payload_checksum, record_seed};
 use super::in_flight::Ticket;
-use super::lane::{first_line, parts_of};
-use super::layout::{ENTRY, Entry, EntryKind, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, tail_lines};
+use super::lane::parts_of;
+use super::layout::{
+    ENTRY, Entry, EntryKind, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, first_line, tail_lines,
+};
 use crate::error::{Error, Result};
 use crate::site;
 use crate::sync::{Condvar, Mutex};
@@ -278,7 +280,7 @@ fn encode(batch: &mut Vec<u8>, request: &Request, sequence: u64, flags: u8, seed
     let tail = start + bytes as usize - tail_lines(entries.len()) as usize * LINE as usize;
     batch.resize(start + bytes as usize, 0);
     for (entry, place) in entries.iter().skip(1).zip(batch[tail..].chunks_mut(ENTRY)) {
-        place.copy_from_slice(entry.to_raw().as_bytes());
+        place.copy_from_slice(entry.to_words().as_bytes());
     }
     let head = Head {
         sequence,
@@ -289,6 +291,7 @@ fn encode(batch: &mut Vec<u8>, request: &Request, sequence: u64, flags: u8, seed
         kind: RecordKind::Commit,
         flags,
     };
-    let line = first_line(record_seed(seed, position), head, entries.first(), &batch[tail..]);
-    batch[start..start + LINE as usize].copy_from_slice(&line);
+    let mut line = [0; LINE as usize / 8];
+    first_line(&mut line, record_seed(seed, position), head, entries.first(), &batch[tail..]);
+    batch[start..start + LINE as usize].copy_from_slice(line.as_bytes());
 }

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::checksum::{PIECE, fold, payload_checksum, payload_seed, record_seed};
 use super::layout::{
-    ENTRY, Entry, EntryKind, FLAG_BATCH_START, HEAD, Head, LINE, RecordKind, SegmentHeader, seal, tail_lines,
+    ENTRY, Entry, EntryKind, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, first_line, tail_lines,
 };
 use super::{Counters, Log};
 use crate::error::Result;
@@ -124,7 +124,7 @@ impl Lane {
 
     /// Appends one entry whose payload fits into [`room`](Self::room). Nothing survives before [`commit`](Self::commit).
     /// Returns where the payload stands.
-    #[inline]
+    #[inline(always)]
     pub fn append(&mut self, log: &Log, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
         debug_assert!(self.room().is_some_and(|room| room >= data.len() as u64));
         self.own_stores(log)?;
@@ -150,6 +150,9 @@ impl Lane {
             self.fence(log, site::LANE_PARTS_FENCE)?;
         }
         self.write_record(log, sequence, after, RecordKind::Commit)?;
+        let segment = log.segment(self.segment.expect("a group that commits has a segment"));
+        segment.note_sequence_alone(sequence);
+        segment.set_end(self.at);
         meanwhile();
         self.fence(log, site::LANE_COMMIT_FENCE)
     }
@@ -169,11 +172,11 @@ impl Lane {
     }
 
     /// The record that was committed counts from now on, and the lane is free for the next group. The group has been published.
-    pub fn finish(&mut self, log: &Log, sequence: u64) {
-        self.retire(log, sequence);
-        let segment = log.segment(self.segment.expect("a committed group has a segment"));
-        segment.note_sequence_alone(sequence);
-        segment.set_end(self.at);
+    #[inline]
+    pub fn finish(&mut self, sequence: u64, log: &Log) {
+        if !self.parts.is_empty() {
+            self.retire(log, sequence);
+        }
         self.start = self.at;
     }
 
@@ -254,6 +257,7 @@ impl Lane {
     }
 
     /// Writes the head and the entries of the open record, and moves past its end.
+    #[inline(always)]
     fn write_record(&mut self, log: &Log, sequence: u64, after: u64, kind: RecordKind) -> Result<()> {
         let mut tail = Vec::new();
         let mut tail_on_stack = [0u8; 2 * LINE as usize];
@@ -265,7 +269,7 @@ impl Lane {
             &mut tail
         };
         for (entry, place) in self.entries.iter().skip(1).zip(tail.chunks_mut(ENTRY)) {
-            place.copy_from_slice(entry.to_raw().as_bytes());
+            place.copy_from_slice(entry.to_words().as_bytes());
         }
         if !tail.is_empty() {
             log.region().write(site::LANE_ENTRIES, self.at, tail)?;
@@ -280,9 +284,10 @@ impl Lane {
             kind,
             flags: FLAG_BATCH_START,
         };
-        let line = first_line(record_seed(self.seed, self.start), head, self.entries.first(), tail);
+        let mut line = [0; LINE as usize / 8];
+        first_line(&mut line, record_seed(self.seed, self.start), head, self.entries.first(), tail);
         let at = if kind == RecordKind::Commit { site::LANE_COMMIT } else { site::LANE_PART };
-        log.region().write(at, self.start, &line)?;
+        log.region().write(at, self.start, line.as_bytes())?;
         self.counters.add_alone(end - self.start, 0);
         self.storer = thread_token();
         self.entries.clear();
@@ -336,18 +341,6 @@ pub(super) fn rewrite(region: &dyn wholly_media::Region, at: wholly_media::Site,
         region.write(at, position, &line)?;
     }
     Ok(())
-}
-
-/// The first line of a record: its head, sealed, and its first entry.
-pub(super) fn first_line(seed: u64, head: Head, first: Option<&Entry>, tail: &[u8]) -> [u8; LINE as usize] {
-    let mut line = [0u8; LINE as usize];
-    line[..HEAD].copy_from_slice(head.to_raw().as_bytes());
-    if let Some(first) = first {
-        line[HEAD..].copy_from_slice(first.to_raw().as_bytes());
-    }
-    let checksum = seal(seed, &line, tail);
-    line[..8].copy_from_slice(&checksum.to_le_bytes());
-    line
 }
 
 /// Stores a payload and returns its checksum, piece by piece: hashing one costs no time while the stores of the one before it are on their

@@ -22,6 +22,10 @@
 //! - The first and the last line are asked for before the whole lines between them are stored, and stored to after those: by then
 //!   they are there.
 //!
+//! - A single line is stored by words. It has often just been put together, by stores of words: a load of 64 bytes would have to wait until
+//!   those are in the cache, and they wait there for the non-temporal stores before them; loads of words take them from the processor's
+//!   queue of stores.
+//!
 //! The stores of lines are inline assembly: it needs no `target_feature`, so one generic body serves all processors, and
 //! the registers `zmm16` and up spare the `vzeroupper` that `zmm0` would cost.
 
@@ -104,6 +108,16 @@ trait Line {
     /// 64 bytes must be readable at `from`, mapped and writable at `to`, `to` a multiple of 64; the processor must have
     /// the instructions.
     unsafe fn store(to: *mut u8, from: *const u8);
+
+    /// Stores 64 bytes that may just have been put together: word by word.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store).
+    #[inline(always)]
+    unsafe fn store_fresh(to: *mut u8, from: *const u8) {
+        // SAFETY: the caller's promise; a line is eight aligned words.
+        unsafe { store_words::<true>(to, from, 64) }
+    }
 
     /// Stores 256 bytes; as four times [`store`](Self::store), all loads first.
     ///
@@ -310,7 +324,10 @@ unsafe fn store_lines<L: Line>(mut to: *mut u8, mut from: *const u8, mut len: us
 /// # Safety
 /// As for [`Copy`].
 unsafe fn copy<L: Line, F: Flush, const NT_WORDS: bool>(to: *mut u8, from: *const u8, len: usize) {
-    if (to as usize | len) & 63 == 0 {
+    if to as usize & 63 == 0 && len == 64 {
+        // SAFETY: the caller's promise, and one whole line.
+        unsafe { L::store_fresh(to, from) }
+    } else if (to as usize | len) & 63 == 0 {
         // SAFETY: the caller's promise, and whole lines.
         unsafe { store_lines::<L>(to, from, len) }
     } else if len > 0 {
@@ -451,6 +468,11 @@ mod tests {
             PASSED.with_borrow_mut(|passed| passed.push(to as usize));
             // SAFETY: as promised to `store`.
             unsafe { std::ptr::copy_nonoverlapping(from, to, 64) }
+        }
+
+        unsafe fn store_fresh(to: *mut u8, from: *const u8) {
+            // SAFETY: as promised to `store_fresh`.
+            unsafe { Self::store(to, from) }
         }
     }
 

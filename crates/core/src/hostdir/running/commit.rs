@@ -6,8 +6,8 @@ use super::{Joined, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::lanes::Seat;
-use crate::hostdir::overlay::Place;
-use crate::hostdir::published::Written;
+use crate::hostdir::overlay::{Overlay, Place, PrivateWrite};
+use crate::hostdir::published::{Prepared, Stock, Written};
 use crate::log::batch::{Outcome, Request, record_bytes};
 use crate::log::layout::EntryKind;
 use crate::site;
@@ -92,18 +92,20 @@ impl Running {
             return Ok(false);
         }
         let Seat { lane, files, writes, stock, .. } = &mut **seat;
+        let mut prepared = Prepared::default();
+        let mut first = FirstToPublish::default();
         let committed = lane.commit(&store.log, sequence, after(files), || {
-            for write in writes.iter().take(4) {
-                store.index.prefetch_versions(&files[write.file as usize].inner, write.offset, write.length.into());
+            if self.sharing == Sharing::Own && files.iter().all(|file| file.limit == u64::MAX) {
+                first = prepare(store, files, writes, stock, sequence, &mut prepared);
             }
-            stock.spare.last().inspect(|number| store.index.arena.prefetch(**number));
         });
         if let Err(error) = committed {
             in_flight.leave(slot);
             return Err(store.poison(&error));
         }
-        publish(store, seat, self.sharing, sequence, &[]);
-        seat.lane.finish(&store.log, sequence);
+        store.index.link(&prepared, stock);
+        publish(store, seat, self.sharing, sequence, &[], first);
+        seat.lane.finish(sequence, &store.log);
         in_flight.leave(slot);
         self.end();
         Ok(true)
@@ -136,7 +138,7 @@ impl Running {
             Outcome::Announced => Ok(false),
             Outcome::Committed(sequence, ticket) => {
                 let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
-                publish(&store, seat, self.sharing, sequence, &positions);
+                publish(&store, seat, self.sharing, sequence, &positions, FirstToPublish::default());
                 seat.lane.retire(&store.log, sequence);
                 self.end();
                 drop(ticket);
@@ -146,11 +148,11 @@ impl Running {
     }
 
     /// The group has been published, or undone: gives up its files and its seat.
-    #[inline]
+    #[inline(always)]
     fn end(&mut self) {
         let Some(mut seat) = self.seat.take() else { return };
         let owner = self.owner();
-        for file in seat.files.drain(..) {
+        while let Some(file) = seat.files.pop() {
             self.sharing.leave(&file.inner, owner);
             if let Some(recent) = &mut self.recent {
                 recent.put(file.inner);
@@ -197,20 +199,58 @@ fn after(files: &[Joined]) -> u64 {
     files.iter().filter(|file| file.touched).map(|file| file.last).max().unwrap_or(0)
 }
 
-/// Makes a committed group visible. `kept` are the places in memory of what was gathered.
+/// What of a group's writes was not [prepared](prepare).
+#[derive(Clone, Copy, Default)]
+struct FirstToPublish {
+    write: usize,
+    /// Its first bytes were.
+    bytes: u64,
+}
+
+/// Prepares to publish the writes of a group that owns its files and cuts none: all that can be done before it is durable.
 #[inline]
-fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64, kept: &[u64]) {
+fn prepare<'f>(
+    store: &StoreInner,
+    files: &'f [Joined],
+    writes: &Overlay,
+    stock: &mut Stock,
+    sequence: u64,
+    prepared: &mut Prepared<'f>,
+) -> FirstToPublish {
+    let mut count = 0;
+    for write in writes.iter() {
+        let written = written(write, sequence, &[]);
+        let bytes = store.index.prepare(&files[write.file as usize].inner, written, stock, prepared);
+        if bytes < written.length {
+            return FirstToPublish { write: count, bytes };
+        }
+        count += 1;
+    }
+    FirstToPublish { write: count, bytes: 0 }
+}
+
+#[inline]
+fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
+    let position = match write.place {
+        Place::Log(position) => position,
+        Place::Gathered(entry, at) => kept[entry] + u64::from(at),
+    };
+    Written { offset: write.offset, length: u64::from(write.length), position, stamp: sequence }
+}
+
+/// Makes a committed group visible, from `first` of its writes on. `kept` are the places in memory of what was gathered.
+#[inline(always)]
+fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64, kept: &[u64], first: FirstToPublish) {
     let Seat { files, writes, stock, .. } = seat;
     for file in files.iter().filter(|file| file.limit != u64::MAX) {
         file.inner.publish_truncate(&store.index, file.limit, &mut stock.freed);
     }
-    for write in writes.iter() {
-        let position = match write.place {
-            Place::Log(position) => position,
-            Place::Gathered(entry, at) => kept[entry] + u64::from(at),
-        };
-        let written = Written { offset: write.offset, length: u64::from(write.length), position, stamp: sequence };
-        store.index.publish(&files[write.file as usize].inner, written, sharing == Sharing::Own, stock);
+    if first.write < writes.len() {
+        let mut begun = first.bytes;
+        for write in writes.iter().skip(first.write) {
+            let written = written(write, sequence, kept).behind(std::mem::take(&mut begun));
+            store.index.publish(&files[write.file as usize].inner, written, sharing == Sharing::Own, stock);
+        }
     }
     for (i, file) in files.iter().enumerate() {
         let inner = &*file.inner;
