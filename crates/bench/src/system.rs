@@ -85,19 +85,24 @@ pub trait System {
     /// Runs a turn. Compiled for each system, so that [`run_group`](Self::run_group) is no indirect call; systems that run groups
     /// otherwise (many threads, say) have their own.
     fn run_turn(&mut self, turn: &mut Turn<'_>) -> Result<()> {
-        if let Some(latencies) = &mut turn.latencies {
-            for group in turn.sequence.groups(turn.groups) {
-                let start = Instant::now();
-                self.run_group(group, turn.payload)?;
-                latencies.saturating_record(start.elapsed().as_nanos() as u64);
-            }
-        } else {
-            for group in turn.sequence.groups(turn.groups) {
-                self.run_group(group, turn.payload)?;
-            }
-        }
-        self.settle()
+        run_alone(self, turn)
     }
+}
+
+/// Runs a turn on the calling thread.
+pub(crate) fn run_alone<S: System + ?Sized>(system: &mut S, turn: &mut Turn<'_>) -> Result<()> {
+    if let Some(latencies) = &mut turn.latencies {
+        for group in turn.sequence.groups(turn.groups) {
+            let start = Instant::now();
+            system.run_group(group, turn.payload)?;
+            latencies.saturating_record(start.elapsed().as_nanos() as u64);
+        }
+    } else {
+        for group in turn.sequence.groups(turn.groups) {
+            system.run_group(group, turn.payload)?;
+        }
+    }
+    system.settle()
 }
 
 /// What one turn is to do.
@@ -111,4 +116,34 @@ pub struct Turn<'a> {
     pub payload: &'a Payload,
     /// Where to record the time of each group in ns; only in turns whose duration is not used.
     pub latencies: Option<&'a mut Histogram<u64>>,
+}
+
+impl Turn<'_> {
+    /// What one of several threads does of a turn: every so-manieth group, on files of its own.
+    ///
+    /// # Errors
+    /// The first of `run`.
+    pub fn run_share(
+        &self,
+        files: u32,
+        thread: u32,
+        threads: u32,
+        mut run: impl FnMut(&[Update]) -> Result<()>,
+    ) -> Result<()> {
+        let mine = self.sequence.groups(self.groups).enumerate().filter(|(i, _)| *i as u32 % threads == thread);
+        let share = files / threads;
+        let mut group: Vec<Update> = Vec::new();
+        for (_, shared) in mine {
+            group.clear();
+            for (i, update) in shared.iter().enumerate() {
+                // Different files of a group stay different.
+                let nth = (update.file / threads) % share;
+                let taken = group.iter().any(|other| other.file / threads == nth);
+                let nth = if taken { (nth + i as u32) % share } else { nth };
+                group.push(update.in_file(nth * threads + thread));
+            }
+            run(&group)?;
+        }
+        Ok(())
+    }
 }

@@ -6,7 +6,7 @@
 //!   unless several share it.
 
 use crate::place::Place;
-use crate::system::{Counters, Prepared, Ready, System};
+use crate::system::{Counters, Prepared, Ready, System, Turn, run_alone};
 use crate::workload::{Case, Payload, Update};
 use crate::{Error, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -26,10 +26,17 @@ const FENCE: Site = Site("bench.raw.fence");
 const DISK_FILE_BYTES: u64 = 64 << 20;
 
 /// The bound of a medium.
-#[derive(Default)]
 pub struct Raw {
+    threads: u32,
     target: Option<Target>,
     counters: Totals,
+}
+
+impl Raw {
+    /// More than one thread: on persistent memory, where they show how much more two cores can store than one.
+    pub fn new(threads: u32) -> Self {
+        Raw { threads, target: None, counters: Totals::default() }
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -63,6 +70,9 @@ impl System for Raw {
     }
 
     fn prepare(&mut self, case: &Case, place: &Place) -> Result<Prepared> {
+        if self.threads > 1 && (!place.medium.is_pmem() || case.files < self.threads * 2) {
+            return Ok(Prepared::Inapplicable);
+        }
         self.counters = Totals::default();
         self.target = Some(if place.medium.is_pmem() {
             let files = (0..case.files).map(|n| mapped_file(place, n, case.file_bytes));
@@ -75,22 +85,39 @@ impl System for Raw {
 
     fn run_group(&mut self, group: &[Update], payload: &Payload) -> Result<()> {
         match self.target.as_mut().expect("prepared") {
-            Target::Pmem(files) => {
-                let mut last = None;
-                for update in group {
-                    let file = &files[update.file as usize];
-                    file.write(STORE, update.offset, payload.of(update))?;
-                    self.counters.bytes += u64::from(update.len);
-                    last = Some(file);
-                }
-                // One fence covers what this thread stored to any of the files.
-                if let Some(file) = last {
-                    file.fence(FENCE)?;
-                }
-            }
+            Target::Pmem(files) => self.counters.bytes += store_to_files(files, group, payload)?,
             Target::Disk(file) => self.counters.bytes += file.overwrite(group, payload)?,
         }
         self.counters.orders += 1;
+        Ok(())
+    }
+
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    fn run_turn(&mut self, turn: &mut Turn<'_>) -> Result<()> {
+        let Some(Target::Pmem(files)) = self.target.as_ref().filter(|_| self.threads > 1) else {
+            return run_alone(self, turn);
+        };
+        let (turn, threads) = (&*turn, self.threads);
+        let bytes = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..threads)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let mut bytes = 0;
+                        turn.run_share(files.len() as u32, thread, threads, |group| {
+                            bytes += store_to_files(files, group, turn.payload)?;
+                            Ok(())
+                        })?;
+                        Ok(bytes)
+                    })
+                })
+                .collect();
+            running.into_iter().map(|thread| thread.join().expect("a thread of the benchmark")).sum::<Result<u64>>()
+        })?;
+        self.counters.bytes += bytes;
+        self.counters.orders += turn.groups as u64;
         Ok(())
     }
 
@@ -108,6 +135,24 @@ impl System for Raw {
         self.target = None;
         Ok(())
     }
+}
+
+/// Stores one group to mapped files. Returns how many bytes that took.
+#[inline]
+fn store_to_files(files: &[Arc<dyn Region>], group: &[Update], payload: &Payload) -> Result<u64> {
+    let mut bytes = 0;
+    let mut last = None;
+    for update in group {
+        let file = &files[update.file as usize];
+        file.write(STORE, update.offset, payload.of(update))?;
+        bytes += u64::from(update.len);
+        last = Some(file);
+    }
+    // One fence covers what this thread stored to any of the files.
+    if let Some(file) = last {
+        file.fence(FENCE)?;
+    }
+    Ok(bytes)
 }
 
 /// A mapped file of zeros, all of it present.

@@ -58,25 +58,6 @@ fn run_group(writer: &mut Writer, files: &[File], group: &[Update], payload: &Pa
     updates.commit().map_err(|e| Error::from(e.to_string()))
 }
 
-/// What one of several threads does of a turn: every so-manieth group, on files of its own.
-fn run_share(writer: &mut Writer, files: &[File], turn: &Turn<'_>, thread: u32, threads: u32) -> Result<()> {
-    let mine = turn.sequence.groups(turn.groups).enumerate().filter(|(i, _)| *i as u32 % threads == thread);
-    let share = files.len() as u32 / threads;
-    let mut group: Vec<Update> = Vec::new();
-    for (_, shared) in mine {
-        group.clear();
-        for (i, update) in shared.iter().enumerate() {
-            // Different files of a group stay different.
-            let nth = (update.file / threads) % share;
-            let taken = group.iter().any(|other| other.file / threads == nth);
-            let nth = if taken { (nth + i as u32) % share } else { nth };
-            group.push(update.in_file(nth * threads + thread));
-        }
-        run_group(writer, files, &group, turn.payload)?;
-    }
-    Ok(())
-}
-
 impl System for StoreSystem {
     fn name(&self) -> &'static str {
         if self.deferred { "store_deferred" } else { "store" }
@@ -159,7 +140,10 @@ impl System for StoreSystem {
                 let running: Vec<_> = writers
                     .iter_mut()
                     .zip(0..)
-                    .map(|(writer, thread)| scope.spawn(move || run_share(writer, files, turn, thread, threads)))
+                    .map(|(writer, thread)| {
+                        let run = move |group: &[Update]| run_group(writer, files, group, turn.payload);
+                        scope.spawn(move || turn.run_share(files.len() as u32, thread, threads, run))
+                    })
                     .collect();
                 running.into_iter().try_for_each(|thread| thread.join().expect("a thread of the benchmark"))
             })?;
