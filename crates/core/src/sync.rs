@@ -10,6 +10,9 @@ pub use std::thread;
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
+/// Blocks that a thread of a checkpoint takes, and visits, at a time. Here because a scheduler tries lots of a few blocks only.
+pub const BLOCKS_AT_A_TIME: usize = 1024;
+
 /// A small number that names the calling thread, from 0 up, the same for its whole life.
 #[inline]
 pub fn thread_token() -> u64 {

@@ -78,7 +78,7 @@ struct Block {
 
 /// A version that covers its whole block, of the group with this sequence. Its bytes are at the position of the same number.
 fn whole(sequence: u64) -> Version {
-    Version { position: sequence, stamp: sequence, start: 0, length: 4096, next: NO_VERSION }
+    Version { position: sequence, stamp: sequence, start: 0, length: 4096, next: NO_VERSION, before_thinning: 64 }
 }
 
 /// A version of the first half of its block.

@@ -11,6 +11,9 @@ pub use std::sync::atomic::Ordering;
 use std::cell::Cell;
 use std::panic::Location;
 
+/// Few enough for two threads to share a lot.
+pub const BLOCKS_AT_A_TIME: usize = 1;
+
 /// A mistake that is made on purpose, to see that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {

@@ -52,3 +52,8 @@ fn a_checkpoint_does_not_wait_for_commits_in_flight() {
 fn a_commit_without_its_fence() {
     found("no fence", &["pmem@lane.commit-fence=drop-order", "disk@batch.write=drop-order"], None);
 }
+
+#[test]
+fn a_checkpoint_without_its_fences() {
+    found("no fence of a checkpoint", &["pmem@checkpoint.fence=drop-order"], None);
+}

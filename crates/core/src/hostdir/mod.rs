@@ -239,14 +239,17 @@ impl Store {
         self.used(|inner| inner.sync_all())
     }
 
-    /// Takes everything that is committed home. On return it survives without the log, and other programs see it.
+    /// Takes everything that is committed home. On return it survives without the log, and other programs see it; where the log had grown, its
+    /// free end is given back.
     ///
     /// # Errors
     /// [`Error::Conflict`] where a bystander changed a file; of the host file system. The log then keeps what is not home.
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.used(|inner| {
             inner.check_usable()?;
-            inner.checkpoint()
+            let report = inner.checkpoint()?;
+            inner.log.shrink()?;
+            Ok(report)
         })
     }
 

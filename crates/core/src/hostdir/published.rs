@@ -2,7 +2,7 @@
 
 use super::dirty::{Dirty, DirtyBlock};
 use super::file::File;
-use crate::index::{BLOCK, Garbage, NO_VERSION, Slot, Version, VersionArena, prepare_alone};
+use crate::index::{BLOCK, Garbage, NO_VERSION, Pushed, Slot, Version, VersionArena, prepare_alone};
 use crate::sync::{Mutex, Ordering};
 
 /// Versions that are asked of the arena at a time.
@@ -69,7 +69,14 @@ fn versions(written: Written) -> impl Iterator<Item = (u64, Version)> {
         let start = offset % BLOCK;
         let length = length.min(BLOCK - start);
         rest = rest.behind(length);
-        let version = Version { position, stamp, start: start as u16, length: length as u16, next: NO_VERSION };
+        let version = Version {
+            position,
+            stamp,
+            start: start as u16,
+            length: length as u16,
+            next: NO_VERSION,
+            before_thinning: 0,
+        };
         (length > 0).then_some((offset / BLOCK, version))
     })
 }
@@ -88,8 +95,7 @@ struct Link<'f> {
     slot: &'f Slot,
     block: u64,
     number: u32,
-    /// Whether the block has no other version.
-    is_first: bool,
+    pushed: Pushed,
 }
 
 impl<'f> Prepared<'f> {
@@ -128,8 +134,9 @@ impl Published {
             }
             let number = self.number(stock);
             let newest = slot.newest_alone();
-            prepare_alone(&self.arena, newest, number, version, &mut stock.garbage);
-            prepared.push(Link { file, slot, block, number, is_first: newest == NO_VERSION });
+            let is_long = prepare_alone(&self.arena, newest, number, version, &mut stock.garbage);
+            let pushed = Pushed { was_empty: newest == NO_VERSION, is_long };
+            prepared.push(Link { file, slot, block, number, pushed });
             done += u64::from(version.length);
         }
         done
@@ -137,12 +144,15 @@ impl Published {
 
     /// Publishes what was prepared.
     #[inline]
-    pub fn link(&self, prepared: &Prepared<'_>, stock: &Stock) {
+    pub fn link(&self, prepared: &Prepared<'_>, stock: &mut Stock) {
         for link in prepared.links[..prepared.count].iter().flatten() {
             link.slot.link_alone(link.number);
-            if link.is_first {
+            if link.pushed.was_empty {
                 self.dirty.push(stock.place, DirtyBlock::new(link.file.number, link.block));
                 link.file.count_pending_alone(1);
+            }
+            if link.pushed.is_long {
+                link.slot.claim().thin(&self.arena, &mut stock.freed);
             }
         }
     }
@@ -157,7 +167,11 @@ impl Published {
             let number = self.number(stock);
             let slot = file.index.get_or_make(block);
             let was_empty = if alone {
-                slot.push_alone(&self.arena, number, version, &mut stock.garbage)
+                let pushed = slot.push_alone(&self.arena, number, version, &mut stock.garbage);
+                if pushed.is_long {
+                    slot.claim().thin(&self.arena, &mut stock.freed);
+                }
+                pushed.was_empty
             } else {
                 slot.claim().push(&self.arena, number, version, &mut stock.freed)
             };

@@ -18,6 +18,8 @@
 //!    about to visit, then waits for every commit that may not have seen the mark. What such an owner unlinks is garbage, used again after
 //!    the block was visited and its readers have left.
 //!
+//! 6. A list has at most as many versions that do not show as versions that do, and 64, where they come in the order of their stamps.
+//!
 //! Sources: the radix tree with skipped levels is Libnvmmio's (section 3.2), the list of versions a block FCFS's two-level volatile index
 //! (III-D). Where FCFS keeps a bitmap of 64 cache lines, a version keeps its first byte and its length: a write is one run in a block, and
 //! bytes serve unaligned writes without reading the old line (`docs/decisions/0002-versions-by-byte.md`).
@@ -29,7 +31,7 @@ mod version;
 
 pub use pieces::{Piece, logged_pieces, pieces};
 pub use radix::FileIndex;
-pub use slot::{Claim, Garbage, ReadGuard, Slot, prepare_alone};
+pub use slot::{Claim, Garbage, Pushed, ReadGuard, Slot, prepare_alone};
 pub use version::{NO_VERSION, Version, VersionArena};
 
 /// Bytes of a block.

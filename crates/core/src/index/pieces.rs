@@ -39,32 +39,40 @@ pub fn logged_pieces(
         if open.is_empty() {
             break;
         }
-        let mut i = 0;
-        while i < open.len() {
-            let (from, to) = open[i];
-            let (cut_from, cut_to) = (from.max(version.start), to.min(version.end()));
-            if cut_from >= cut_to {
-                i += 1;
+        cover(open, version.start, version.end(), |start, end| {
+            found.push(Piece { start, end, position: Some(version.position + u64::from(start - version.start)) });
+        });
+    }
+}
+
+/// Takes `start..end` out of the ranges `open`, and calls `found` for each part that was there. Whether there was any.
+pub(super) fn cover(open: &mut Vec<(u16, u16)>, start: u16, end: u16, mut found: impl FnMut(u16, u16)) -> bool {
+    let (mut i, mut any) = (0, false);
+    while i < open.len() {
+        let (from, to) = open[i];
+        let (cut_from, cut_to) = (from.max(start), to.min(end));
+        if cut_from >= cut_to {
+            i += 1;
+            continue;
+        }
+        any = true;
+        found(cut_from, cut_to);
+        match (from < cut_from, cut_to < to) {
+            (true, true) => {
+                open[i] = (from, cut_from);
+                open.push((cut_to, to));
+            }
+            (true, false) => open[i] = (from, cut_from),
+            (false, true) => open[i] = (cut_to, to),
+            // Another takes its place, and is looked at next.
+            (false, false) => {
+                open.swap_remove(i);
                 continue;
             }
-            let position = version.position + u64::from(cut_from - version.start);
-            found.push(Piece { start: cut_from, end: cut_to, position: Some(position) });
-            match (from < cut_from, cut_to < to) {
-                (true, true) => {
-                    open[i] = (from, cut_from);
-                    open.push((cut_to, to));
-                }
-                (true, false) => open[i] = (from, cut_from),
-                (false, true) => open[i] = (cut_to, to),
-                // Another takes its place, and is looked at next.
-                (false, false) => {
-                    open.swap_remove(i);
-                    continue;
-                }
-            }
-            i += 1;
         }
+        i += 1;
     }
+    any
 }
 
 #[cfg(test)]
@@ -88,6 +96,7 @@ mod tests {
                     start,
                     length: length.min(4096 - start),
                     next: 0,
+                    before_thinning: 0,
                 })
                 .collect();
             let mut painted = [None; 4096];

@@ -11,7 +11,7 @@
 //! Who is known to be alone changes the list without a claim, and so without a locked instruction: see [`Slot::push_alone`].
 
 use super::BLOCK;
-use super::version::{NO_VERSION, Version, VersionArena};
+use super::version::{BEFORE_THINNING, NO_VERSION, Version, VersionArena};
 use crate::sync::{AtomicU32, Backoff, Ordering};
 
 const EXCLUSIVE: u32 = 1 << 31;
@@ -65,13 +65,19 @@ impl Slot {
 
     /// What [`Claim::push`] does for a committed version, by a caller who knows that nobody else changes the list now: it owns the file,
     /// and no checkpoint visits it (invariant 5). Readers come and go. Where the newest version is wholly covered it is unlinked and put into
-    /// `garbage`, because a reader may be looking at it. Returns whether the list was empty.
+    /// `garbage`, because a reader may be looking at it. Says whether the list was empty, and whether it is to be [thinned](Claim::thin).
     #[inline]
-    pub fn push_alone(&self, arena: &VersionArena, number: u32, version: Version, garbage: &mut Vec<Garbage>) -> bool {
+    pub fn push_alone(
+        &self,
+        arena: &VersionArena,
+        number: u32,
+        version: Version,
+        garbage: &mut Vec<Garbage>,
+    ) -> Pushed {
         let newest = self.newest_alone();
-        prepare_alone(arena, newest, number, version, garbage);
+        let is_long = prepare_alone(arena, newest, number, version, garbage);
         self.link_alone(number);
-        newest == NO_VERSION
+        Pushed { was_empty: newest == NO_VERSION, is_long }
     }
 
     /// The newest version, for who may [push alone](Self::push_alone).
@@ -91,16 +97,23 @@ impl Slot {
     ///
     /// An older version is not in the cache, and looking at millions of them is most of what an open would do. So one that the new version may
     /// cover is only looked at if the new one is a whole block, or the older is [recent](RECENT): bytes that are written over and over still
-    /// leave one version, and the list of a block gets at most one in so many of all versions more than it needs.
+    /// leave one version, and the list of a block gets at most one in so many of all versions more than it needs. Lists are thinned at
+    /// the same price.
     #[inline]
     pub fn push_recovered(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
         debug_assert_eq!(self.state.load(Ordering::Relaxed), 0, "nobody reads or claims it");
         let newest = self.newest.load(Ordering::Relaxed);
-        arena.set(number, Version { next: newest, ..version });
-        if newest != NO_VERSION {
+        let looked_at =
+            newest != NO_VERSION && (u64::from(version.length) == BLOCK || number.wrapping_sub(newest) < RECENT);
+        let before_thinning =
+            if looked_at { arena.get(newest).before_thinning.saturating_sub(1) } else { BEFORE_THINNING };
+        let version = Version { next: newest, before_thinning, ..version };
+        arena.set(number, version);
+        if looked_at {
             debug_assert!(arena.get(newest).stamp <= version.stamp, "in the order of stamps");
-            if u64::from(version.length) == BLOCK || number.wrapping_sub(newest) < RECENT {
-                unlink_covered(arena, number, version, freed);
+            unlink_covered(arena, number, version, freed);
+            if before_thinning == 0 {
+                arena.thin(number, freed);
             }
         }
         // Whoever comes later got the index from the caller, and with it all that was stored.
@@ -146,19 +159,38 @@ impl Slot {
     }
 }
 
-/// The first half of [`Slot::push_alone`]: puts version `number` on top of the list that begins with `newest`, and nobody sees it.
+/// The first half of [`Slot::push_alone`]: puts version `number` on top of the list that begins with `newest`, and nobody sees it. Returns
+/// whether the list is to be [thinned](Claim::thin) once it is linked.
 #[inline(always)]
-pub fn prepare_alone(arena: &VersionArena, newest: u32, number: u32, version: Version, garbage: &mut Vec<Garbage>) {
-    let mut next = newest;
+pub fn prepare_alone(
+    arena: &VersionArena,
+    newest: u32,
+    number: u32,
+    version: Version,
+    garbage: &mut Vec<Garbage>,
+) -> bool {
+    let (mut next, mut before_thinning) = (newest, BEFORE_THINNING);
     if newest != NO_VERSION {
         let older = arena.get(newest);
         debug_assert!(older.stamp <= version.stamp, "whoever owns a file has the highest sequence");
         if version.covers(&older) {
             garbage.push(Garbage { stamp: version.stamp, number: newest });
-            next = older.next;
+            (next, before_thinning) = (older.next, older.before_thinning);
+        } else {
+            before_thinning = older.before_thinning.saturating_sub(1);
         }
     }
-    arena.set(number, Version { next, ..version });
+    arena.set(number, Version { next, before_thinning, ..version });
+    before_thinning == 0
+}
+
+/// What is to be known of a list to which a version was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pushed {
+    /// It had no version.
+    pub was_empty: bool,
+    /// It is to be [thinned](Claim::thin).
+    pub is_long: bool,
 }
 
 /// A version that was unlinked while a reader may still have been looking at it.
@@ -204,15 +236,22 @@ impl Claim<'_> {
     pub fn push(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
         let newest = self.newest();
         if newest == NO_VERSION {
-            arena.set(number, Version { next: NO_VERSION, ..version });
+            arena.set(number, Version { next: NO_VERSION, before_thinning: BEFORE_THINNING, ..version });
             self.slot.newest.store(number, Ordering::Release);
             return true;
         }
-        if arena.get(newest).stamp > version.stamp {
+        let top = arena.get(newest);
+        if top.stamp > version.stamp {
             self.insert(arena, number, version);
             return false;
         }
-        arena.set(number, Version { next: newest, ..version });
+        let version = Version { next: newest, before_thinning: top.before_thinning.saturating_sub(1), ..version };
+        arena.set(number, version);
+        if version.before_thinning == 0 {
+            self.slot.newest.store(number, Ordering::Release);
+            self.thin(arena, freed);
+            return false;
+        }
         if self.try_exclude_readers() {
             unlink_covered(arena, number, version, freed);
             self.slot.newest.store(number, Ordering::Relaxed);
@@ -221,6 +260,15 @@ impl Claim<'_> {
             self.slot.newest.store(number, Ordering::Release);
         }
         false
+    }
+
+    /// Takes off the list what does not show, and puts it into `freed`. Waits for readers.
+    #[cold]
+    pub fn thin(&self, arena: &VersionArena, freed: &mut Vec<u32>) {
+        self.change(|newest| {
+            arena.thin(newest, freed);
+            newest
+        });
     }
 
     /// Puts a version where its stamp belongs, below the newest.

@@ -1,5 +1,6 @@
 //! Versions, kept in an arena and named by 32-bit numbers: 24 bytes each.
 
+use super::pieces::cover;
 use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 
 /// The end of a list.
@@ -13,6 +14,11 @@ const CHUNKS_IN_ROW: u32 = 1 << CHUNKS_IN_ROW_BITS;
 const CHUNKS: usize = chunk_of(u32::MAX).0 + 1;
 const POSITION_BITS: u32 = 48;
 const LENGTH_BITS: u32 = 13;
+const LENGTH_SHIFT: u32 = 32;
+const BEFORE_THINNING_SHIFT: u32 = LENGTH_SHIFT + LENGTH_BITS;
+
+/// Versions that come onto a list before it is [thinned](VersionArena::thin) for the first time.
+pub(super) const BEFORE_THINNING: u16 = 64;
 
 /// A run of bytes of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +33,8 @@ pub struct Version {
     pub length: u16,
     /// The version before it in the block's list, or [`NO_VERSION`].
     pub next: u32,
+    /// How many more may come onto the list before it is [thinned](VersionArena::thin).
+    pub before_thinning: u16,
 }
 
 impl Version {
@@ -48,7 +56,7 @@ struct Cell {
     /// Position below bit 48, first byte above.
     place: AtomicU64,
     stamp: AtomicU64,
-    /// Next below bit 32, length above.
+    /// Next below bit 32, length above, from bit 45 on what may come before the list is thinned.
     link: AtomicU64,
 }
 
@@ -175,8 +183,9 @@ impl VersionArena {
             position: place & ((1 << POSITION_BITS) - 1),
             stamp: cell.stamp.load(Ordering::Relaxed),
             start: (place >> POSITION_BITS) as u16,
-            length: (link >> 32) as u16,
+            length: (link >> LENGTH_SHIFT) as u16 & ((1 << LENGTH_BITS) - 1),
             next: link as u32,
+            before_thinning: (link >> BEFORE_THINNING_SHIFT) as u16,
         }
     }
 
@@ -188,7 +197,10 @@ impl VersionArena {
         let cell = self.cell(number);
         cell.place.store(version.position | u64::from(version.start) << POSITION_BITS, Ordering::Relaxed);
         cell.stamp.store(version.stamp, Ordering::Relaxed);
-        cell.link.store(u64::from(version.length) << 32 | u64::from(version.next), Ordering::Relaxed);
+        let link = u64::from(version.next)
+            | u64::from(version.length) << LENGTH_SHIFT
+            | u64::from(version.before_thinning) << BEFORE_THINNING_SHIFT;
+        cell.link.store(link, Ordering::Relaxed);
     }
 }
 
@@ -203,6 +215,30 @@ impl VersionArena {
                 version
             })
         })
+    }
+
+    /// Unlinks the versions of a list that nobody reads of which no byte shows: later ones cover them together. Done whenever as many have
+    /// come onto a list as it has left, so that lists do not grow with the number of writes, and a write pays a constant share of it. (FCFS
+    /// bounds lists by copying bytes together, III-D; here a list has what shows, and as much again.)
+    pub fn thin(&self, newest: u32, freed: &mut Vec<u32>) {
+        let mut open = vec![(0, super::BLOCK as u16)];
+        let (mut last, mut at, mut kept) = (NO_VERSION, newest, 0);
+        while at != NO_VERSION {
+            let version = self.get(at);
+            if cover(&mut open, version.start, version.end(), |_, _| {}) {
+                if last != NO_VERSION {
+                    self.set(last, Version { next: at, ..self.get(last) });
+                }
+                (last, kept) = (at, kept + 1);
+            } else {
+                freed.push(at);
+            }
+            at = version.next;
+        }
+        if last != NO_VERSION {
+            self.set(last, Version { next: NO_VERSION, ..self.get(last) });
+            self.set(newest, Version { before_thinning: BEFORE_THINNING.max(kept), ..self.get(newest) });
+        }
     }
 
     /// Cuts a list that nobody reads to the first `keep` bytes of its block. Returns its new newest version.
@@ -275,12 +311,40 @@ mod tests {
         }
     }
 
+    /// Two runs that overlap, over and over: of all that was written only what shows is left.
+    #[test]
+    fn what_does_not_show_is_thinned_out() {
+        let arena = VersionArena::new();
+        let mut numbers = Vec::new();
+        arena.refill(&mut numbers, 1000);
+        let mut newest = NO_VERSION;
+        for (stamp, &number) in (0..).zip(&numbers) {
+            let start = if stamp % 2 == 0 { 0 } else { 50 };
+            let before_thinning = BEFORE_THINNING;
+            arena.set(number, Version { position: 0, stamp, start, length: 100, next: newest, before_thinning });
+            newest = number;
+        }
+        let shown = crate::index::pieces(arena.list(newest), 0, 4096);
+        let mut freed = Vec::new();
+        arena.thin(newest, &mut freed);
+        assert_eq!(arena.list(newest).map(|version| version.stamp).collect::<Vec<_>>(), [999, 998]);
+        assert_eq!(freed.len(), 998);
+        assert_eq!(crate::index::pieces(arena.list(newest), 0, 4096), shown);
+    }
+
     #[test]
     fn numbers_are_reused_and_versions_kept() {
         let arena = VersionArena::new();
         let mut spare = Vec::new();
         arena.refill(&mut spare, 3);
-        let version = Version { position: (1 << 48) - 1, stamp: u64::MAX, start: 0, length: 4096, next: 7 };
+        let version = Version {
+            position: (1 << 48) - 1,
+            stamp: u64::MAX,
+            start: 0,
+            length: 4096,
+            next: u32::MAX,
+            before_thinning: u16::MAX,
+        };
         arena.set(spare[0], version);
         assert_eq!(arena.get(spare[0]), version);
         assert_eq!(arena.in_use(), 3);

@@ -13,16 +13,13 @@ use crate::hostdir::file::File;
 use crate::hostdir::identity::Baseline;
 use crate::hostdir::table::parent;
 use crate::site;
-use crate::sync::{Mutex, Ordering, thread};
+use crate::sync::{BLOCKS_AT_A_TIME, Mutex, Ordering, thread};
 
 /// Files that are visited at a time: to begin costs an interrupt of the other processors, and meanwhile their owners publish by claims.
 const FILES: usize = 64;
 
-/// Blocks that are visited at a time.
-const BLOCKS: usize = 1024;
-
 /// A thread more for each so many blocks: to start one costs as much as some hundred blocks.
-const BLOCKS_A_THREAD: usize = 2048;
+const BLOCKS_A_THREAD: usize = 2 * BLOCKS_AT_A_TIME;
 
 /// Above as many files to be synced, a pass syncs the whole file system rather than each file.
 const SYNC_EACH: usize = 16;
@@ -172,8 +169,8 @@ impl<'b> Work<'b> {
         let mut count = 0;
         for file in blocks.chunk_by(|a, b| a.file() == b.file()).take(FILES) {
             count += file.len();
-            if count >= BLOCKS {
-                count = BLOCKS;
+            if count >= BLOCKS_AT_A_TIME {
+                count = BLOCKS_AT_A_TIME;
                 break;
             }
         }

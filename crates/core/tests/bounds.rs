@@ -1,0 +1,83 @@
+//! What stays bounded, however much is written.
+
+use wholly::{Options, Store};
+use wholly_media::host::HostOptions;
+
+mod common;
+
+use common::Dir;
+
+const SEGMENT: u64 = 64 << 10;
+
+fn options() -> Options {
+    Options {
+        segment_bytes: SEGMENT,
+        log_min_bytes: 1 << 20,
+        log_max_bytes: 32 << 20,
+        background: false,
+        ..Options::default()
+    }
+}
+
+/// No write covers the one before it, and all but two of them do not show.
+#[test]
+fn a_block_that_is_written_over_and_over_has_few_versions() {
+    for (dir, medium) in Dir::on_media("hot-block") {
+        let host = HostOptions { medium, ..HostOptions::default() };
+        std::fs::write(dir.join("file"), [0; 4096]).unwrap();
+        Store::init_with(&*dir, &options(), host.clone()).unwrap();
+        let mut expected = [0; 4096];
+        for life in 0..2u8 {
+            let store = Store::open_with(&*dir, options(), host.clone()).unwrap();
+            let file = store.open_file("file").unwrap();
+            for round in 0..1200u32 {
+                let (start, byte) = (round as usize % 2 * 50, round as u8 ^ life);
+                expected[start..start + 100].fill(byte);
+                if round % 3 == 0 {
+                    file.write_at(start as u64, &[byte; 100]).unwrap();
+                } else {
+                    let mut group = store.begin();
+                    group.write_at(&file, start as u64, &[byte; 100]).unwrap();
+                    group.commit().unwrap();
+                }
+            }
+            let mut content = [1; 4096];
+            file.read_at(0, &mut content).unwrap();
+            assert_eq!(content, expected);
+            let versions = store.stat().versions;
+            assert!(versions < 1000, "{versions} versions of two runs of bytes on {}", store.stat().medium);
+            // The process dies with all of it in the log.
+        }
+        let store = Store::open_with(&*dir, options(), host).unwrap();
+        let versions = store.stat().versions;
+        assert!(versions < 1000, "{versions} versions after recovery");
+        store.close().unwrap();
+        assert_eq!(std::fs::read(dir.join("file")).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_log_that_has_grown_is_small_again_after_a_checkpoint() {
+    for (dir, medium) in Dir::on_media("grown-log") {
+        let host = HostOptions { medium, ..HostOptions::default() };
+        std::fs::write(dir.join("file"), vec![0; 1 << 20]).unwrap();
+        Store::init_with(&*dir, &options(), host.clone()).unwrap();
+        let store = Store::open_with(&*dir, options(), host).unwrap();
+        let file = store.open_file("file").unwrap();
+        let least = store.stat().segments;
+        let write = |bytes: u64| {
+            for offset in (0..bytes).step_by(16 << 10) {
+                file.write_at(offset % (1 << 20), &[offset as u8; 16 << 10]).unwrap();
+            }
+        };
+        write(8 << 20);
+        assert!(store.stat().segments > 4 * least, "{:?}", store.stat());
+        store.checkpoint().unwrap();
+        // Whoever appends has a segment at the end, and goes on in a low one.
+        write(2 * SEGMENT);
+        store.checkpoint().unwrap();
+        let segments = store.stat().segments;
+        assert!(segments <= least + 2, "{segments} segments, of {least} at first");
+        store.close().unwrap();
+    }
+}
