@@ -19,6 +19,9 @@ use crate::sync::{Condvar, Mutex};
 /// A batch is not made longer than this by records that wait; one record may be.
 const MAX_BATCH: u64 = 1 << 20;
 
+/// The number of the lane that committers share.
+pub(super) const BATCH_LANE: u32 = 0;
+
 /// An operation of a group that is gathered in memory.
 #[derive(Clone, Debug)]
 pub struct Gathered {
@@ -245,7 +248,7 @@ impl Writer {
         self.at = log.records_start(next);
         self.end = log.segment_start(next) + log.segment_bytes();
         self.header = Some(SegmentHeader {
-            lane: 0,
+            lane: BATCH_LANE,
             incarnation: log.incarnation(),
             sequence: self.segment_sequence,
             generation: log.generation(),

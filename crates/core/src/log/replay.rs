@@ -18,7 +18,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use wholly_media::Region;
 
 use super::layout::{Entry, Head, LINE, RecordKind, SEGMENTS_START, Superblock};
-use super::read::{Record, RecordView, Records, SegmentReader};
+use super::read::{Record, RecordView, Records, SegmentReader, claimed_place};
 use super::scan::{Found, is_committed};
 use crate::error::{Error, Result};
 use crate::sync::{Condvar, Mutex, beside};
@@ -395,7 +395,27 @@ impl Source<'_> {
         let mut reader = SegmentReader::new(self.region, found.start, self.superblock.segment_bytes);
         records.read(&mut reader, found.seed, found.records_start, found.limit)?;
         self.check_beyond(found, &mut reader, records.end())?;
+        if place + 1 == self.chains[lane].len() {
+            self.check_strays(found, &mut reader, records.end())?;
+        }
         Ok(records)
+    }
+
+    /// On a disk nothing but a write that went astray puts a record of a segment, in this lap of it, elsewhere than where it belongs: behind the end of
+    /// a lane there is what an earlier lap left, or a batch that was torn in its place.
+    fn check_strays(&self, found: &Found, reader: &mut SegmentReader<'_>, end: u64) -> Result<()> {
+        // Other lanes hold parts, and payload of groups that were aborted, at any line.
+        let batches = !self.region.guarantees().is_pmem() && found.is_batches(self.superblock);
+        if !batches || end + LINE > reader.segment_end() {
+            return Ok(());
+        }
+        match claimed_place(reader, found.seed, end)? {
+            Some(place) if place != end => Err(Error::corrupt(
+                format!("log, byte {end}"),
+                format!("a record that belongs at byte {place}, instead of another one or of none"),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// No batch may begin behind the place where records end: it would say that there is none missing before it, or of a later lap that

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use wholly_media::Region;
 use zerocopy::FromBytes;
 
+use super::batch::BATCH_LANE;
 use super::checksum::segment_seed;
 use super::lane::rewrite;
 use super::layout::{Kept, LINE, RawSegmentHeader, RawSuperblock, SEGMENTS_START, SegmentHeader, Superblock};
@@ -51,6 +52,11 @@ impl Found {
     /// Whether its life is over and all its groups were taken home: then nothing in it counts, and it is not read.
     pub fn is_home(&self, superblock: &Superblock) -> bool {
         first_of(self.header.incarnation + 1) <= superblock.tail
+    }
+
+    /// Whether it holds what committers on a disk write together, in the last life.
+    pub fn is_batches(&self, superblock: &Superblock) -> bool {
+        self.header.lane == BATCH_LANE && self.header.incarnation == superblock.incarnation
     }
 }
 
