@@ -198,9 +198,6 @@ fn mend(log: &mut [u8], template: &Template) {
     let volume = volume_seed(&log[32..48].try_into().unwrap());
     for start in (SEGMENTS_START as usize..log.len()).step_by(SEGMENT) {
         if template.log[start + 8..start + 12] == *b"WSEG" {
-            // Recovery guesses at lost headers, by as many sequences as the segments that are there tell of: a number that nobody
-            // wrote keeps it busy for years.
-            log[start + 26..start + 32].fill(0);
             let mended = checksum(record_seed(volume, start as u64), &log[start + 8..start + LINE as usize]);
             log[start..start + 8].copy_from_slice(&mended.to_le_bytes());
         }

@@ -102,3 +102,65 @@ fn rot_goes_with_the_segment_that_it_was_in() {
         }
     }
 }
+
+fn commit(store: &Store, byte: u8) {
+    let file = store.open_file("a").unwrap();
+    let mut group = store.begin();
+    group.write_at(&file, 0, &[byte; 700]).unwrap();
+    group.commit().unwrap();
+}
+
+fn bytes_of(world: &Arc<World>) -> Vec<u8> {
+    let mut log = vec![0; world.log().len() as usize];
+    world.log().read(0, &mut log).unwrap();
+    log
+}
+
+fn payload(world: &Arc<World>, byte: u8) -> u64 {
+    bytes_of(world).windows(700).position(|bytes| bytes == [byte; 700]).unwrap() as u64
+}
+
+/// Nothing stands behind the end of what a life wrote that would tell of it, once that life is over; the superblock does.
+#[test]
+fn the_end_of_an_earlier_life_is_not_taken_for_torn() {
+    for config in [SimConfig::pmem(), SimConfig::disk()] {
+        let world = world(config);
+        for byte in [1, 2, 3] {
+            commit(&open(&world).unwrap(), byte);
+        }
+        let image = world.latest();
+        for byte in [1, 2] {
+            let broken = |at: u64| {
+                let world = World::from_image(&image, world.config().clone());
+                flip(&*world.log(), at);
+                open(&world)
+            };
+            let at = payload(&world, byte);
+            let segment = 8192 + (at - 8192) / (16 << 10) * (16 << 10);
+            for at in [segment + 8, at - 64] {
+                let Err(Error::Corrupt { place, fault }) = broken(at) else {
+                    panic!("life {byte} is gone without a word")
+                };
+                assert!(place.starts_with("log, "), "{place}: {fault}");
+            }
+            // Rot in what it wrote is told when it is read, or overwritten without a word.
+            assert!(broken(at).is_ok());
+        }
+    }
+}
+
+/// The last group looks torn, and would be wiped; another one is rotten.
+#[test]
+fn a_corrupt_log_is_left_as_it_is() {
+    for config in [SimConfig::pmem(), SimConfig::disk()] {
+        let world = world(config);
+        let store = open(&world).unwrap();
+        (1..4).for_each(|byte| commit(&store, byte));
+        drop(store);
+        flip(&*world.log(), payload(&world, 3) + 600);
+        flip(&*world.log(), payload(&world, 2) - 64);
+        let before = bytes_of(&world);
+        assert!(matches!(open(&world), Err(Error::Corrupt { .. })));
+        assert!(bytes_of(&world) == before, "it was changed before it was refused");
+    }
+}

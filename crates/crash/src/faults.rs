@@ -1,15 +1,21 @@
 //! What media do beyond a crash: rot, read errors, misdirected writes, lost flushes. Whatever it is, a store must not serve what never was,
 //! and must not panic: it reports the place, or is not affected.
 //!
-//! One thing cannot be told from a crash: rot in the last group looks like a group that was torn. So the state before the last commit is
-//! allowed too. Home files are ordinary files: rot in them is the host's.
+//! One thing cannot be told from a crash. Behind the last commit of a lane in the last life may stand anything: what an earlier lap left, or what was
+//! torn. So where the end of a lane was destroyed, *all of it* from some commit on, the log is that of another history, in which that commit was never
+//! made. Whoever loses groups without a word must have been hit like that, must lose them wholly, and no group that another one builds on: see
+//! [`Anatomy::excuses`]. It is the only exception.
+//! Home files are ordinary files: rot in them is the host's.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 
 use wholly::Error;
 use wholly::site;
 use wholly_media::sim::{Choice, Image, Mutation, MutationKind, Pick, Place, World};
 
+use crate::anatomy::Anatomy;
 use crate::explore::Violation;
 use crate::run::{Run, open, run};
 use crate::setting::Setting;
@@ -19,16 +25,14 @@ use crate::workload::{EXISTING, NAMES, Promise, Workload, mix};
 const UNIT: u64 = 512;
 
 /// What a fault did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Effect {
     /// An error told of it.
     Reported,
     /// Everything is as it should be.
     None,
-    /// The last group is gone, as if it had been torn.
-    LastLost,
-    /// Groups before the last are gone without a word; each file is as some group left it.
-    Stale,
+    /// These groups are gone wholly and without a word, by how many that changed something came behind each; the others are wholly there.
+    Lost(BTreeSet<usize>),
 }
 
 /// What was tried and what came of it.
@@ -40,22 +44,23 @@ pub struct FaultOutcome {
     pub reported: u64,
     /// Without an effect.
     pub harmless: u64,
-    /// Taken for a torn last group.
-    pub last_lost: u64,
-    /// Groups before the last were gone without a word: names of the faults.
+    /// Destroyed the end of the log, and were taken for a crash before it was written.
+    pub end_lost: u64,
+    /// Groups were gone without a word, although something was left that was written behind them: names of the faults.
     pub stale: Vec<String>,
     /// Something that never was is served, or a panic.
     pub violations: Vec<Violation>,
 }
 
 impl FaultOutcome {
-    fn add(&mut self, name: String, effect: Result<Effect, String>) {
+    fn add(&mut self, name: String, anatomy: &Anatomy, hit: &[Range<u64>], effect: Result<Effect, String>) {
+        let name = format!("{name} [{}]", anatomy.describe(hit));
         self.tried += 1;
         match effect {
             Ok(Effect::Reported) => self.reported += 1,
             Ok(Effect::None) => self.harmless += 1,
-            Ok(Effect::LastLost) => self.last_lost += 1,
-            Ok(Effect::Stale) => self.stale.push(name),
+            Ok(Effect::Lost(groups)) if anatomy.excuses(hit, &groups) => self.end_lost += 1,
+            Ok(Effect::Lost(groups)) => self.stale.push(format!("{name}: lost are {groups:?} from the end")),
             Err(what) => self.violations.push(Violation { replay: name, what }),
         }
     }
@@ -65,7 +70,7 @@ impl FaultOutcome {
         self.tried += other.tried;
         self.reported += other.reported;
         self.harmless += other.harmless;
-        self.last_lost += other.last_lost;
+        self.end_lost += other.end_lost;
         self.stale.extend(other.stale);
         self.violations.extend(other.violations);
     }
@@ -75,11 +80,11 @@ impl fmt::Display for FaultOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} faults: {} reported, {} without effect, {} taken for a torn last group, {} lost more than that without a word; {} violations",
+            "{} faults: {} reported, {} without effect, {} destroyed the end and were taken for a crash, {} lost more than that without a word; {} violations",
             self.tried,
             self.reported,
             self.harmless,
-            self.last_lost,
+            self.end_lost,
             self.stale.len(),
             self.violations.len()
         )
@@ -100,8 +105,10 @@ pub fn faults(workload: &Workload, setting: &Setting, pairs: u64) -> FaultOutcom
         let image = run.trace.image_of(&Choice { point, pick: Pick::All });
         let states = last_states(&run, point);
         let base = format!("{}:{}:p{point}:all", workload.name, setting.name);
-        let mut attempt = |what: String, broken: &Image| {
-            outcome.add(format!("{base} + {what}"), judge(workload, setting, broken, &states));
+        let anatomy = Anatomy::of(&World::from_image(&image, setting.sim.clone()));
+        let mut attempt = |what: String, hit: &[Range<u64>], broken: &Image| {
+            let name = format!("{base} ({}) + {what}", run.moment(point));
+            outcome.add(name, &anatomy, hit, judge(workload, setting, broken, &states));
         };
         let log = image.read(&Place::Log).expect("the log");
         let units: Vec<u64> =
@@ -116,12 +123,14 @@ pub fn faults(workload: &Workload, setting: &Setting, pairs: u64) -> FaultOutcom
                     let mut broken = image.clone();
                     let offset = unit * UNIT + line * 64 + bit / 8;
                     broken.flip_bit(&Place::Log, offset, (bit % 8) as u32);
-                    attempt(format!("bit {} of byte {offset} flipped", bit % 8), &broken);
+                    attempt(format!("bit {} of byte {offset} flipped", bit % 8), &one(offset..offset + 1), &broken);
                 }
             }
             let mut broken = image.clone();
-            broken.fail_reads(&Place::Log, unit * UNIT..(unit + 1) * UNIT);
-            attempt(format!("bytes {} to {} unreadable", unit * UNIT, (unit + 1) * UNIT), &broken);
+            let range = unit * UNIT..(unit + 1) * UNIT;
+            broken.fail_reads(&Place::Log, range.clone());
+            // What cannot be read is never taken for anything.
+            attempt(format!("bytes {} to {} unreadable", range.start, range.end), &[], &broken);
         }
         for n in 0..pairs.min(units.len() as u64 * (units.len() as u64 - 1)) {
             let from = units[(mix(n * 2) % units.len() as u64) as usize] * UNIT;
@@ -131,10 +140,10 @@ pub fn faults(workload: &Workload, setting: &Setting, pairs: u64) -> FaultOutcom
             }
             let mut broken = image.clone();
             broken.misdirect((&Place::Log, from), (&Place::Log, to), UNIT);
-            attempt(format!("bytes at {from} stand at {to} too"), &broken);
+            attempt(format!("bytes at {from} stand at {to} too"), &one(to..to + UNIT), &broken);
             let mut broken = image.clone();
             broken.swap((&Place::Log, from), (&Place::Log, to), UNIT);
-            attempt(format!("bytes at {from} and {to} swapped"), &broken);
+            attempt(format!("bytes at {from} and {to} swapped"), &[from..from + UNIT, to..to + UNIT], &broken);
         }
     }
     outcome
@@ -158,13 +167,37 @@ pub fn lost_flushes(workload: &Workload, setting: &Setting) -> FaultOutcome {
             for operation in run.operations.iter().filter(|operation| operation.end != u64::MAX) {
                 let point = operation.end;
                 let image = run.trace.image_of(&Choice { point, pick: Pick::None });
+                let whole = run.trace.image_of(&Choice { point, pick: Pick::All });
+                let anatomy = Anatomy::of(&World::from_image(&whole, setting.sim.clone()));
+                let hit = differences(&whole, &image);
                 let states = last_states(&run, point);
-                let name = format!("{}:{}:p{point}:none + {} {nth} lost", workload.name, setting.name, site.0);
-                outcome.add(name, judge(workload, setting, &image, &states));
+                let moment = run.moment(point);
+                let name =
+                    format!("{}:{}:p{point}:none ({moment}) + {} {nth} lost", workload.name, setting.name, site.0);
+                outcome.add(name, &anatomy, &hit, judge(workload, setting, &image, &states));
             }
         }
     }
     outcome
+}
+
+fn one(range: Range<u64>) -> [Range<u64>; 1] {
+    [range]
+}
+
+/// The lines in which two logs differ.
+fn differences(a: &Image, b: &Image) -> Vec<Range<u64>> {
+    let [a, b] = [a, b].map(|image| image.read(&Place::Log).expect("the log"));
+    let line = |n: usize| n as u64 * 64..(n as u64 + 1) * 64;
+    // A log that is shorter ends early.
+    let missing = (a.len().min(b.len()) / 64..a.len() / 64).map(line);
+    a.chunks(64)
+        .zip(b.chunks(64))
+        .enumerate()
+        .filter(|(_, (a, b))| a != b)
+        .map(|(n, _)| line(n))
+        .chain(missing)
+        .collect()
 }
 
 fn unit_of(log: &[u8], unit: u64) -> &[u8] {
@@ -188,10 +221,20 @@ fn judge(workload: &Workload, setting: &Setting, image: &Image, states: &[Promis
         let world = World::from_image(image, setting.sim.clone());
         let store = match open(&world, workload, setting) {
             Ok(store) => store,
-            Err(error) => return told(&error).map(|()| Effect::Reported),
+            Err(error) => {
+                told(&error)?;
+                // What is wrong with it can be found out later, if nobody has tidied it up.
+                let [before, after] = [image, &world.latest()].map(|image| image.read(&Place::Log).expect("the log"));
+                return if before == after {
+                    Ok(Effect::Reported)
+                } else {
+                    Err(format!("changed, then refused: {error}"))
+                };
+            }
         };
         let mut reported = !store.recovery().conflicts.is_empty();
-        let mut possible: Vec<usize> = (0..states.len().min(2)).collect();
+        // For each file, the states that have it as it is.
+        let mut contents: Vec<Vec<usize>> = Vec::new();
         for (number, name) in NAMES.iter().enumerate().take(workload.files()) {
             let content = match store.open_file(name) {
                 Err(Error::NotFound(_)) => None,
@@ -203,31 +246,64 @@ fn judge(workload: &Workload, setting: &Setting, image: &Image, states: &[Promis
                         Err(error) => {
                             told(&error)?;
                             reported = true;
+                            contents.push((0..states.len()).collect());
                             continue;
                         }
                     }
                 }
             };
-            possible.retain(|state| states[*state].0[number].as_deref() == content.as_deref());
             // A created file may have its name at home already, and nothing else.
             let named = number >= EXISTING && content.as_ref().is_some_and(Vec::is_empty);
-            let was = states.iter().any(|state| state.0[number].as_deref() == content.as_deref());
-            if !was && !named && !reported {
+            let is = |state: &usize| {
+                let was = states[*state].0[number].as_deref();
+                was == content.as_deref() || named && was.is_none()
+            };
+            contents.push((0..states.len()).filter(is).collect());
+            if !reported && contents[number].is_empty() {
                 let has = content.map_or("is missing".into(), |content| format!("has {} bytes", content.len()));
                 return Err(format!("served without a word: {name} {has} that never were"));
             }
         }
         // Whatever it says, it must not panic.
         let closed = store.close();
+        if let Err(error) = &closed {
+            told(error)?;
+        }
         reported |= closed.is_err();
-        Ok(match possible.first() {
-            _ if reported => Effect::Reported,
-            Some(0) => Effect::None,
-            Some(_) => Effect::LastLost,
-            None => Effect::Stale,
-        })
+        if reported {
+            return Ok(Effect::Reported);
+        }
+        match lost(states, &contents) {
+            Some(lost) if lost.is_empty() => Ok(Effect::None),
+            Some(lost) => Ok(Effect::Lost(lost)),
+            None => Err("served without a word: a group half, or one that builds on what is not there".into()),
+        }
     })
     .unwrap_or_else(|panic| Err(format!("panic: {panic}")))
+}
+
+/// The fewest groups that must be gone for files to be as in one of the states that `contents` gives for each: by how many came behind them. None if
+/// no groups are wholly gone, with all that change the same files later, and the others wholly there.
+fn lost(states: &[Promise], contents: &[Vec<usize>]) -> Option<BTreeSet<usize>> {
+    let touches = |group: usize, file: usize| states[group].0[file] != states[group + 1].0[file];
+    // Each file has lost the groups that touched it later than this state.
+    let mut from = vec![0; contents.len()];
+    loop {
+        let before = from.clone();
+        for (file, allowed) in contents.iter().enumerate() {
+            from[file] = *allowed.iter().find(|state| **state >= from[file])?;
+        }
+        let lost: BTreeSet<usize> =
+            (0..contents.len()).flat_map(|file| (0..from[file]).filter(move |group| touches(*group, file))).collect();
+        for group in &lost {
+            for file in (0..contents.len()).filter(|file| touches(*group, *file)) {
+                from[file] = from[file].max(group + 1);
+            }
+        }
+        if from == before {
+            return Some(lost);
+        }
+    }
 }
 
 /// An error must name a place.

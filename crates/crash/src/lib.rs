@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod anatomy;
 pub mod catalogue;
 pub mod coverage;
 mod explore;

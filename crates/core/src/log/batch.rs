@@ -21,6 +21,9 @@ use crate::sync::{Condvar, Mutex};
 /// A batch is not made longer than this by records that wait; one record may be.
 const MAX_BATCH: u64 = 1 << 20;
 
+/// The number of the lane that committers share.
+pub(super) const BATCH_LANE: u32 = 0;
+
 /// An operation of a group that is gathered in memory.
 #[derive(Clone, Debug)]
 pub struct Gathered {
@@ -223,13 +226,14 @@ impl Writer {
             done.push((turn, Ok(Outcome::Committed(sequence, ticket.clone()))));
         }
         if last != 0 {
-            log.segment(segment).note_sequence(last);
             log.count_bytes(batch.len() as u64);
             log.count_barrier();
             if let Err(error) = log.region().write_through(site::BATCH_WRITE, begin, &batch) {
                 let error = Error::Poisoned(error.to_string());
                 return Err(done.into_iter().map(|(turn, _)| (turn, Err(error.clone()))).collect());
             }
+            // Behind the write: what a segment knows of is durable.
+            log.segment(segment).note_sequence(last);
             log.segment(segment).set_end(self.at);
             self.header = None;
         }
@@ -246,7 +250,7 @@ impl Writer {
         self.at = log.records_start(next);
         self.end = log.segment_start(next) + log.segment_bytes();
         self.header = Some(SegmentHeader {
-            lane: 0,
+            lane: BATCH_LANE,
             incarnation: log.incarnation(),
             sequence: self.segment_sequence,
             generation: log.generation(),
@@ -262,7 +266,8 @@ fn encode(batch: &mut Vec<u8>, request: &Request, sequence: u64, flags: u8, seed
     let start = batch.len();
     batch.resize(start + LINE as usize, 0);
     let mut entries = Vec::with_capacity(request.entries.len() + 1);
-    entries.extend((request.parts > 0).then(|| parts_of(request.group)));
+    let nothing = || payload_checksum(seed, position + LINE, &[]);
+    entries.extend((request.parts > 0).then(|| Entry { payload_checksum: nothing(), ..parts_of(request.group) }));
     for gathered in &request.entries {
         let line = ((batch.len() - start) / LINE as usize) as u16;
         let at = position + (batch.len() - start) as u64;

@@ -17,10 +17,24 @@ pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     bytes.chunks(PIECE).fold(seed, fold)
 }
 
+/// Odd, so that multiplying by it can be undone.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+const UNMIX: u64 = 0xf1de_83e1_9937_733d;
+const _: () = assert!(MIX.wrapping_mul(UNMIX) == 1);
+
 /// One step of [`checksum`]: of the state so far, and the next piece.
 #[inline]
 pub fn fold(state: u64, piece: &[u8]) -> u64 {
-    (state ^ XxHash3_64::oneshot(piece)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    (state ^ XxHash3_64::oneshot(piece)).wrapping_mul(MIX).rotate_left(29)
+}
+
+/// The only seed under which `bytes` have this checksum: where bytes that were damaged around them, or went astray, say that they belong.
+pub fn claimed_seed(sum: u64, bytes: &[u8]) -> u64 {
+    let unfold = |state: u64, piece: &[u8]| state.rotate_right(29).wrapping_mul(UNMIX) ^ XxHash3_64::oneshot(piece);
+    if bytes.len() <= PIECE {
+        return unfold(sum, bytes);
+    }
+    bytes.chunks(PIECE).rev().fold(sum, unfold)
 }
 
 /// The seed of everything in one life of one segment: no record of another volume, incarnation or lap proves itself under it.
@@ -35,7 +49,12 @@ pub fn segment_seed(volume_id: &[u8; 16], incarnation: u64, sequence: u64) -> u6
 /// The seed of the record at byte `position` of the log in the life that `segment_seed` stands for.
 #[inline]
 pub fn record_seed(segment_seed: u64, position: u64) -> u64 {
-    segment_seed ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    segment_seed ^ position.wrapping_mul(MIX)
+}
+
+/// The position of the record whose seed is `record_seed`, in the life that `segment_seed` stands for.
+pub fn claimed_position(segment_seed: u64, record_seed: u64) -> u64 {
+    (segment_seed ^ record_seed).wrapping_mul(UNMIX)
 }
 
 /// The checksum of an entry's payload at byte `position` of the log, in the life of the segment that `segment_seed` stands for.
@@ -48,4 +67,19 @@ pub fn payload_checksum(segment_seed: u64, position: u64, payload: &[u8]) -> u64
 #[inline]
 pub fn payload_seed(segment_seed: u64, position: u64) -> u64 {
     record_seed(!segment_seed, position)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{checksum, claimed_position, claimed_seed, record_seed};
+
+    #[test]
+    fn a_checksum_tells_its_seed() {
+        for length in [0, 1, 56, 4096, 4097, 10_000] {
+            let bytes: Vec<u8> = (0..length).map(|i| (i * 7 % 251) as u8).collect();
+            let seed = record_seed(12345, 67890);
+            assert_eq!(claimed_seed(checksum(seed, &bytes), &bytes), seed);
+            assert_eq!(claimed_position(12345, seed), 67890);
+        }
+    }
 }

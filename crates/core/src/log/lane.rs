@@ -228,6 +228,10 @@ impl Lane {
         self.start = log.records_start(next);
         self.at = self.start + LINE;
         self.end = log.segment_start(next) + log.segment_bytes();
+        // If there is one, it is the one that tells of parts.
+        for entry in &mut self.entries {
+            entry.payload_checksum = payload_checksum(self.seed, self.at, &[]);
+        }
         let header = SegmentHeader {
             lane: self.number,
             incarnation: log.incarnation(),
@@ -328,7 +332,7 @@ impl Lane {
     }
 }
 
-/// The entry by which a commit record tells whose parts belong to it.
+/// The entry by which a commit record tells whose parts belong to it, but for its checksum, which depends on the place.
 pub fn parts_of(group: u64) -> Entry {
     Entry { payload_checksum: 0, offset: group, file: 0, length: 0, line: 0, kind: EntryKind::Parts }
 }

@@ -50,11 +50,34 @@ pub struct RawSuperblock {
     checkpointing: U64,
     segment_bytes: U64,
     min_segments: U32,
-    reserved: [u8; 20],
+    kept_segments: U32,
+    kept_checksum: U64,
+    committed: U64,
 }
 const _: () = assert!(size_of::<RawSuperblock>() == 128);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 32);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, segment_bytes) == 96);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, kept_checksum) == 112);
+
+/// What a superblock tells of the segments of earlier lives that hold groups which are not home: their number, and a checksum that does not
+/// depend on their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// How many there are.
+    pub segments: u32,
+    /// Over where each is, of which life and lap, how its commits end.
+    pub checksum: u64,
+}
+
+impl Kept {
+    /// Adds a segment with the seed `segment_seed`: `last` is the highest sequence of a group in it, the records up to its last commit end at byte
+    /// `end` of the log, 0 if there is none.
+    pub fn add(&mut self, segment_seed: u64, start: u64, last: u64, end: u64) {
+        let words = [start, last, end].map(u64::to_le_bytes);
+        self.segments += 1;
+        self.checksum = self.checksum.wrapping_add(checksum(segment_seed, words.as_flattened()));
+    }
+}
 
 /// A superblock that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +98,10 @@ pub struct Superblock {
     pub segment_bytes: u64,
     /// Segments that the log was made with, and keeps.
     pub min_segments: u32,
+    /// Segments of earlier lives whose groups are not all home.
+    pub kept: Kept,
+    /// A group that had committed when the last checkpoint began, below its target: the highest that was known, 0 if there was none.
+    pub committed: u64,
     /// Records begin at multiples of this: a line on persistent memory, a block on a disk.
     pub block: u32,
 }
@@ -117,7 +144,9 @@ impl Superblock {
             checkpointing: U64::new(self.checkpointing),
             segment_bytes: U64::new(self.segment_bytes),
             min_segments: U32::new(self.min_segments),
-            reserved: [0; 20],
+            kept_segments: U32::new(self.kept.segments),
+            kept_checksum: U64::new(self.kept.checksum),
+            committed: U64::new(self.committed),
         };
         raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
         raw
@@ -148,7 +177,8 @@ impl Superblock {
             && (LINE..=SUPERBLOCK_SLOT).contains(&block)
             && block * 2 <= segment
             && in_this_life(&raw.tail)
-            && in_this_life(&raw.checkpointing);
+            && in_this_life(&raw.checkpointing)
+            && raw.committed.get() <= raw.checkpointing.get();
         if !sound {
             return Err(SuperblockFault::Geometry);
         }
@@ -161,6 +191,8 @@ impl Superblock {
             checkpointing: raw.checkpointing.get(),
             segment_bytes: segment,
             min_segments: raw.min_segments.get(),
+            kept: Kept { segments: raw.kept_segments.get(), checksum: raw.kept_checksum.get() },
+            committed: raw.committed.get(),
             block: raw.block.get(),
         })
     }

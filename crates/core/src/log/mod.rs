@@ -19,9 +19,9 @@
 //! 2. A lane appends a batch only after everything before it in the lane is durable. Hence at a crash only the last batch of a
 //!    lane can be torn, and only of lanes of the last incarnation.
 //! 3. A commit record is written only when all parts of its group are durable.
-//! 4. Recovery verifies the payloads of the batches that can be torn; wipes the head of what it rejects, and on persistent memory a head
-//!    or segment header that lacks words, which a later write of equal words would make whole; makes durable what it accepts; then raises
-//!    the incarnation; and only then is anything appended or served.
+//! 4. Recovery verifies the payloads of the batches that can be torn. When it has found nothing to refuse it wipes the head of what it
+//!    rejects, and on persistent memory a head or segment header that lacks words, which a later write of equal words would make whole;
+//!    makes durable what it accepts; then raises the incarnation; and only then is anything appended or served.
 //! 5. The tail is durable before any segment is opened again that held a group below it. All groups below the tail go in one write;
 //!    hence versions of a block go in commit order, and a commit record never goes before what it commits
 //!    (FCFS III-E, ordering properties 1 and 2).
@@ -33,7 +33,8 @@
 //!    or above it has seen the announcement.
 //! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was durable, and a commit
 //!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error. A segment names
-//!    the superblock that was in force: an older one is rot too.
+//!    the superblock that was in force: an older one is rot too. The superblock tells what earlier lives left that is not home, and a group
+//!    that had committed when the last checkpoint began: what is not there has rotted.
 //!
 //! # States of a segment
 //!
@@ -71,7 +72,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::{Error, Result};
 use crate::site;
 use crate::sync::{AtomicU64, Backoff, Mutex, OnceLock, Ordering, heavy_fence};
-use layout::{LINE, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
+use layout::{Kept, LINE, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
 use segment::SegmentTable;
 
 /// Sequences and group ids hold the incarnation above this many bits, so that neither ever repeats.
@@ -116,6 +117,25 @@ impl Counters {
     }
 }
 
+/// A segment of an earlier life with groups that are not home, as [`Kept::add`] wants it.
+pub(crate) struct KeptSegment {
+    seed: u64,
+    start: u64,
+    last: u64,
+    end: u64,
+}
+
+impl KeptSegment {
+    /// Those with groups from `tail` on.
+    fn kept(segments: &[KeptSegment], tail: u64) -> Kept {
+        let mut kept = Kept::default();
+        for segment in segments.iter().filter(|segment| segment.last >= tail) {
+            kept.add(segment.seed, segment.start, segment.last, segment.end);
+        }
+        kept
+    }
+}
+
 /// The log of one store. See the head of this module.
 pub struct Log {
     region: Arc<dyn Region>,
@@ -125,6 +145,8 @@ pub struct Log {
     volume_seed: u64,
     table: SegmentTable,
     superblock: Mutex<Superblock>,
+    /// Segments of earlier lives that were not home when the log was opened.
+    kept: Vec<KeptSegment>,
     /// Of the superblock in force, for who must not wait while the next one is written.
     generation: AtomicU64,
     volume_id: [u8; 16],
@@ -161,13 +183,20 @@ impl Log {
             checkpointing: first_of(0),
             segment_bytes: geometry.segment_bytes,
             min_segments: geometry.min_segments,
+            kept: Kept::default(),
+            committed: 0,
             block: block as u32,
         };
         write_superblock(region, site::LOG_FORMAT, &superblock)
     }
 
     /// Takes over the log that `scan` found, in the incarnation that is already durable in `superblock`.
-    pub(crate) fn new(region: Arc<dyn Region>, geometry: Geometry, superblock: Superblock) -> Self {
+    pub(crate) fn new(
+        region: Arc<dyn Region>,
+        geometry: Geometry,
+        superblock: Superblock,
+        kept: Vec<KeptSegment>,
+    ) -> Self {
         crate::sync::prepare_fences();
         let segments = segments_in(&*region, superblock.segment_bytes);
         let incarnation = superblock.incarnation;
@@ -187,6 +216,7 @@ impl Log {
             announced: AtomicU64::new(superblock.tail),
             generation: AtomicU64::new(superblock.generation),
             superblock: Mutex::new(superblock),
+            kept,
             rot: verify::Rot::default(),
             in_flight: Arc::new(InFlight::new()),
             low_water: OnceLock::new(),
@@ -276,7 +306,14 @@ impl Log {
 
     /// Makes it durable that home files of groups below `target` are about to be touched.
     pub fn begin_checkpoint(&self, target: u64) -> Result<()> {
-        self.update_superblock(site::CHECKPOINT_BEGIN, |superblock| superblock.checkpointing = target)
+        // A group whose sequence a segment knows, and below the target, was durable before that was announced.
+        let last =
+            |index| Some(self.segment(index)).filter(|s| s.state() != SegmentState::Free).map(Segment::last_sequence);
+        let committed = (0..self.segment_count()).filter_map(last).filter(|last| *last < target).max().unwrap_or(0);
+        self.update_superblock(site::CHECKPOINT_BEGIN, |superblock| {
+            superblock.checkpointing = target;
+            superblock.committed = committed;
+        })
     }
 
     /// Makes it durable that every group below `tail` is home, and frees the segments that nobody needs any more
@@ -285,6 +322,7 @@ impl Log {
         self.update_superblock(site::CHECKPOINT_TAIL, |superblock| {
             assert!(tail >= superblock.tail, "the tail never moves back");
             superblock.tail = tail;
+            superblock.kept = KeptSegment::kept(&self.kept, tail);
         })?;
         Ok(self.table.release_below(tail))
     }

@@ -3,7 +3,7 @@
 use wholly_media::Region;
 use zerocopy::FromBytes;
 
-use super::checksum::{checksum, record_seed};
+use super::checksum::{checksum, claimed_position, claimed_seed, record_seed};
 use super::layout::{ENTRY, Entry, EntryKind, FLAG_BATCH_START, HEAD, Head, LINE, RawEntry, RawHead, RecordKind, seal};
 use crate::error::{Error, Result};
 
@@ -55,6 +55,11 @@ pub struct RecordView<'a> {
 }
 
 impl RecordView<'_> {
+    /// The byte behind it.
+    pub fn end(&self) -> u64 {
+        self.position + u64::from(self.head.lines) * LINE
+    }
+
     /// What its group is known by: the id that its parts carry, or for a group of one record its sequence.
     pub fn group(&self) -> u64 {
         let parts =
@@ -176,6 +181,61 @@ pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Re
     let mut entries = Vec::new();
     let head = read_record(reader, seed, position, &mut entries)?;
     Ok(head.map(|head| Record { position, head, entries, segment_seed: seed }))
+}
+
+/// The head at `position`, the line that it stands in, and the seed under which they and the entries behind them would be a record: a checksum tells
+/// it. `None` if the head is not `wanted`.
+fn claimed_record(
+    reader: &mut SegmentReader<'_>,
+    position: u64,
+    wanted: impl Fn(&Head) -> bool,
+) -> Result<Option<(Head, [u8; LINE as usize], u64)>> {
+    let mut line = [0u8; LINE as usize];
+    reader.read(position, &mut line)?;
+    let raw = RawHead::read_from_bytes(&line[..HEAD]).expect("a head's bytes");
+    let head = Head::parse(&raw, (reader.segment_end() - position) / LINE);
+    let Some(head) = head.filter(wanted) else { return Ok(None) };
+    let mut tail = vec![0u8; (head.tail_lines() * LINE) as usize];
+    reader.read(position + head.tail_offset(), &mut tail)?;
+    let sum = if tail.is_empty() { raw.checksum.get() } else { claimed_seed(raw.checksum.get(), &tail) };
+    Ok(Some((head, line, claimed_seed(sum, &line[8..]))))
+}
+
+/// Where in the segment with this seed the bytes at `position` would be a record.
+pub(super) fn claimed_place(reader: &mut SegmentReader<'_>, segment_seed: u64, position: u64) -> Result<Option<u64>> {
+    let claimed = claimed_record(reader, position, |_| true)?;
+    let place = claimed.map(|(_, _, seed)| claimed_position(segment_seed, seed));
+    Ok(place.filter(|place| place.is_multiple_of(LINE) && (reader.start..reader.segment_end()).contains(place)))
+}
+
+/// Whether the bytes at `position` are a `wanted` record, of the segment with the seed `known` or of whichever: where the seeds of its head and of its
+/// first entry tell of the same segment, that is no chance.
+pub(super) fn is_record(
+    reader: &mut SegmentReader<'_>,
+    known: Option<u64>,
+    position: u64,
+    wanted: impl Fn(&Head) -> bool,
+) -> Result<bool> {
+    let Some((head, line, seed)) = claimed_record(reader, position, wanted)? else { return Ok(false) };
+    // What a position adds to a segment's seed is undone by adding it again.
+    let segment_seed = record_seed(seed, position);
+    if known == Some(segment_seed) || head.entries == 0 {
+        return Ok(known == Some(segment_seed));
+    }
+
+    let raw = RawEntry::read_from_bytes(&line[HEAD..]).expect("an entry's bytes");
+    let Some(entry) = Entry::checked(&raw, &head) else { return Ok(false) };
+    let begin = position + u64::from(entry.line) * LINE;
+    let mut payload = vec![0; entry.length as usize];
+    if entry.length > 0 {
+        reader.read(begin, &mut payload)?;
+    }
+    let at = claimed_position(!segment_seed, claimed_seed(entry.payload_checksum, &payload));
+    // An entry without payload is checksummed where one would have begun.
+    Ok(match entry.length {
+        0 => at.is_multiple_of(LINE) && (position + LINE..=position + head.tail_offset()).contains(&at),
+        _ => at == begin,
+    })
 }
 
 /// A record of [`Records`]: half a line, so that the processor fetches no more than it must.

@@ -17,9 +17,9 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use wholly_media::Region;
 
-use super::layout::{Entry, LINE, RecordKind, SEGMENTS_START, Superblock};
-use super::read::{Record, RecordView, Records, SegmentReader, record_at, starts_batch};
-use super::scan::Found;
+use super::layout::{Entry, Head, LINE, RecordKind, SEGMENTS_START, Superblock};
+use super::read::{Record, RecordView, Records, SegmentReader, claimed_place};
+use super::scan::{Found, is_committed};
 use crate::error::{Error, Result};
 use crate::sync::{Condvar, Mutex, beside};
 
@@ -66,8 +66,8 @@ pub(super) struct End {
     pub end: u64,
     /// The highest sequence of a group that has bytes in it; 0 if none.
     pub last_sequence: u64,
-    /// Whether it has a commit record.
-    pub commits: bool,
+    /// Behind its last commit record; 0 if it has none. A part behind that may be of a group that never committed, and not be durable.
+    pub commits: u64,
 }
 
 /// What was read of all segments.
@@ -76,6 +76,8 @@ pub(super) struct Replayed {
     pub groups: u64,
     /// How each segment of each chain ends.
     pub ends: Vec<Vec<End>>,
+    /// Whether the group that the superblock names was met.
+    pub named: bool,
 }
 
 /// Gives the groups that are not home in commit order by reading all lanes in step. A part stands in its lane behind records of lower
@@ -111,7 +113,7 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
     let mut parts = Parts::default();
     let mut ends: Vec<_> = source.chains.iter().map(|chain| vec![End::default(); chain.len()]).collect();
     let mut owners: HashMap<u64, u64> = HashMap::new();
-    let (mut groups, mut last) = (0, 0);
+    let (mut groups, mut last, mut named) = (0, 0, false);
     let mut cursors: Vec<_> = (0..source.chains.len()).map(Cursor::new).collect();
     let mut heap = BinaryHeap::new();
     for cursor in &mut cursors {
@@ -144,6 +146,7 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
                     *last = (*last).max(sequence);
                 }
                 groups += 1;
+                named |= sequence == source.superblock.committed;
                 cursor.records.prefetch(cursor.at, FETCHED);
                 if let Some(later) = cursor.records.get(cursor.at + SOON) {
                     to.soon(later.entries, false);
@@ -169,7 +172,7 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
             end.last_sequence = end.last_sequence.max(owners.get(&found.start).copied().unwrap_or(0));
         }
     }
-    Ok(Replayed { groups, ends })
+    Ok(Replayed { groups, ends, named })
 }
 
 /// Parts whose commit record has not been met, by group.
@@ -230,11 +233,13 @@ impl Cursor {
             }
             let chain = &source.chains[self.lane];
             if let Some(place) = self.place {
-                let commits = || self.records.heads().filter(|head| head.kind == RecordKind::Commit);
+                let is_commit = |head: &Head| head.kind == RecordKind::Commit;
+                let sequences = self.records.heads().filter(|head| is_commit(head)).map(|head| head.sequence);
+                let last_commit = self.records.heads().rposition(is_commit).and_then(|i| self.records.get(i));
                 ends[self.lane][place] = End {
                     end: self.records.end(),
-                    last_sequence: commits().map(|head| head.sequence).max().unwrap_or(0),
-                    commits: commits().next().is_some(),
+                    last_sequence: sequences.max().unwrap_or(0),
+                    commits: last_commit.map_or(0, |commit| commit.end()),
                 };
                 self.place = None;
             }
@@ -388,20 +393,37 @@ impl Source<'_> {
     fn read(&self, lane: usize, place: usize, mut records: Records) -> Result<Records> {
         let found = &self.chains[lane][place];
         let mut reader = SegmentReader::new(self.region, found.start, self.superblock.segment_bytes);
-        let end = reader.segment_end();
-        records.read(&mut reader, found.seed, found.records_start, end)?;
+        records.read(&mut reader, found.seed, found.records_start, found.limit)?;
         self.check_beyond(found, &mut reader, records.end())?;
+        if place + 1 == self.chains[lane].len() {
+            self.check_strays(found, &mut reader, records.end())?;
+        }
         Ok(records)
     }
 
-    /// No batch may begin behind the place where records end: it would say that there is none missing before it.
+    /// On a disk nothing but a write that went astray puts a record of a segment, in this lap of it, elsewhere than where it belongs: behind the end of
+    /// a lane there is what an earlier lap left, or a batch that was torn in its place.
+    fn check_strays(&self, found: &Found, reader: &mut SegmentReader<'_>, end: u64) -> Result<()> {
+        // Other lanes hold parts, and payload of groups that were aborted, at any line.
+        let batches = !self.region.guarantees().is_pmem() && found.is_batches(self.superblock);
+        if !batches || end + LINE > reader.segment_end() {
+            return Ok(());
+        }
+        match claimed_place(reader, found.seed, end)? {
+            Some(place) if place != end => Err(Error::corrupt(
+                format!("log, byte {end}"),
+                format!("a record that belongs at byte {place}, instead of another one or of none"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// No batch may begin behind the place where records end: it would say that there is none missing before it, or of a later lap that
+    /// the header is.
     fn check_beyond(&self, found: &Found, reader: &mut SegmentReader<'_>, end: u64) -> Result<()> {
         let mut position = end + LINE;
         while position + LINE <= reader.segment_end() {
-            if let Some(record) = record_at(reader, found.seed, position)?
-                && starts_batch(&record.head)
-                && record.head.sequence >= self.superblock.tail
-            {
+            if is_committed(reader, self.superblock, Some(found.seed), position)? {
                 return Err(Error::corrupt(
                     format!("log, byte {end}"),
                     format!("no valid record, although a committed one follows at byte {position}"),

@@ -1,24 +1,24 @@
 //! Reading a log after a crash: what is there, what of it can be torn, and in which order it was committed.
 //!
-//! Recovery runs [`open`]: it reads the headers of all segments, verifies what invariant 2 says can be torn, wipes what
-//! it rejects and stores again what it accepts. Then each segment is read once: its records are checked for gaps, and the committed groups given in
-//! commit order to whoever rebuilds the index. Then what was accepted is made durable, and the incarnation raised.
+//! Recovery runs [`open`]: it reads the headers of all segments and verifies what invariant 2 says can be torn. Then each segment is read once: its
+//! records are checked for gaps, and the committed groups given in commit order to whoever rebuilds the index. Only when nothing is left to be
+//! refused is anything written, so that a corrupt log stays as it is and can be looked at: what was rejected is wiped, what was accepted is stored
+//! again and made durable, the incarnation raised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wholly_media::Region;
 use zerocopy::FromBytes;
 
+use super::batch::BATCH_LANE;
 use super::checksum::segment_seed;
 use super::lane::rewrite;
-use super::layout::{
-    HEAD, Head, LINE, RawHead, RawSegmentHeader, RawSuperblock, SEGMENTS_START, SegmentHeader, Superblock,
-};
-use super::read::starts_batch;
+use super::layout::{Kept, LINE, RawSegmentHeader, RawSuperblock, SEGMENTS_START, SegmentHeader, Superblock};
+use super::read::{is_record, starts_batch};
 use super::replay::{End, replay};
 use super::verify::holds;
-use super::{Geometry, Log, first_of, read_superblock, segments_in, volume_seed, write_superblock};
+use super::{Geometry, KeptSegment, Log, first_of, read_superblock, segments_in, volume_seed, write_superblock};
 use crate::error::{Error, Result};
 use crate::site;
 
@@ -42,6 +42,8 @@ pub(super) struct Found {
     index: u32,
     pub start: u64,
     pub records_start: u64,
+    /// Records from here on are not looked at: what stands here was torn by the crash.
+    pub limit: u64,
     header: SegmentHeader,
     pub seed: u64,
 }
@@ -51,6 +53,19 @@ impl Found {
     pub fn is_home(&self, superblock: &Superblock) -> bool {
         first_of(self.header.incarnation + 1) <= superblock.tail
     }
+
+    /// Whether it holds what committers on a disk write together, in the last life.
+    pub fn is_batches(&self, superblock: &Superblock) -> bool {
+        self.header.lane == BATCH_LANE && self.header.incarnation == superblock.incarnation
+    }
+}
+
+/// A segment without a valid header.
+struct Headless {
+    index: u32,
+    start: u64,
+    /// There is no header at all.
+    blank: bool,
 }
 
 /// The segments of each lane, in the order in which they were filled.
@@ -61,6 +76,8 @@ type Lanes = BTreeMap<u32, Vec<Found>>;
 struct TornEnd {
     /// Where its segment starts.
     segment: u64,
+    /// Which one of its chain that is.
+    place: usize,
     /// What is whole.
     accepted: Vec<Record>,
     /// Where the first record stands that is not.
@@ -73,22 +90,18 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    /// The chains of segments, each in the order in which it was filled; and where a header stands that does not prove itself and is not
-    /// empty.
-    fn lanes(&self) -> Result<(Lanes, Vec<u64>)> {
+    /// The chains of segments, each in the order in which it was filled; and the segments whose header does not prove itself.
+    fn lanes(&self) -> Result<(Lanes, Vec<Headless>)> {
         let seed = volume_seed(&self.superblock.volume_id);
         let mut lanes = Lanes::new();
-        let (mut headless, mut torn) = (Vec::new(), Vec::new());
+        let mut headless = Vec::new();
         for index in 0..segments_in(self.region, self.superblock.segment_bytes) {
             let start = SEGMENTS_START + u64::from(index) * self.superblock.segment_bytes;
             let mut line = [0u8; LINE as usize];
             self.region.read_uncached(start, &mut line)?;
             let raw = RawSegmentHeader::read_from_bytes(&line).expect("a header's bytes");
             let Some(header) = SegmentHeader::checked(&raw, seed, start) else {
-                headless.push(start);
-                if line != [0; LINE as usize] {
-                    torn.push(start);
-                }
+                headless.push(Headless { index, start, blank: line == [0; LINE as usize] });
                 continue;
             };
             if header.incarnation > self.superblock.incarnation {
@@ -113,6 +126,7 @@ impl Scanner<'_> {
                 index,
                 start,
                 records_start: start + u64::from(self.superblock.block),
+                limit: start + self.superblock.segment_bytes,
                 header,
                 seed: segment_seed(&self.superblock.volume_id, header.incarnation, header.sequence),
             });
@@ -121,56 +135,67 @@ impl Scanner<'_> {
             chain.sort_by_key(|found| (found.header.incarnation, found.header.sequence));
         }
         self.check_headless(&headless, &lanes)?;
-        Ok((lanes, torn))
+        Ok((lanes, headless))
     }
 
     /// A segment whose header does not prove itself was never used, or its header was torn with its first batch; then no second batch
-    /// follows. If one does, the header has rotted. Which header it was is guessed from those that are there.
-    fn check_headless(&self, starts: &[u64], lanes: &Lanes) -> Result<()> {
-        /// Segments that may have been opened after the last one whose header is there.
-        const BEYOND: u64 = 64;
-        let mut lives = BTreeMap::from([(self.superblock.incarnation, 0)]);
-        for found in lanes.values().flatten() {
-            let highest = lives.entry(found.header.incarnation).or_insert(0);
-            *highest = (*highest).max(found.header.sequence);
-        }
-        let mut records = Records::default();
-        for &start in starts {
-            let mut reader = SegmentReader::new(self.region, start, self.superblock.segment_bytes);
-            let position = start + u64::from(self.superblock.block);
-            let mut raw = [0u8; HEAD];
-            reader.read(position, &mut raw)?;
-            let raw = RawHead::read_from_bytes(&raw).expect("a head's bytes");
-            if Head::parse(&raw, (reader.segment_end() - position) / LINE).is_none() {
-                continue;
-            }
-            for (&incarnation, &highest) in &lives {
-                for sequence in 1..=highest + BEYOND {
-                    let seed = segment_seed(&self.superblock.volume_id, incarnation, sequence);
-                    let end = reader.segment_end();
-                    records.read(&mut reader, seed, position, end)?;
-                    let counts = |head: &&Head| starts_batch(head) && head.sequence >= self.superblock.tail;
-                    if records.heads().filter(counts).count() > 1 {
-                        return Err(Error::corrupt(
-                            format!("log, byte {start}"),
-                            "the header of a segment that holds committed groups is not valid",
-                        ));
-                    }
-                }
+    /// follows. If one does, the header has rotted, or was never written.
+    ///
+    /// Each segment is read once at most. Those that are free are taken from the first on. So of those that nobody has ever come to, one is
+    /// looked at behind the last that was used; and of those that an earlier life left behind, the first, and the first behind the last that is
+    /// in use.
+    fn check_headless(&self, headless: &[Headless], lanes: &Lanes) -> Result<()> {
+        let all = || lanes.values().flatten();
+        let used = all().map(|found| found.index).max();
+        let in_use = all().filter(|found| found.header.incarnation == self.superblock.incarnation);
+        let in_use = in_use.map(|found| found.index).max();
+        let mut behind = true;
+        for segment in headless {
+            if !segment.blank || Some(segment.index) < used || behind {
+                let empty = self.check_no_batches(segment.start)?;
+                behind &= !(empty && segment.blank && Some(segment.index) > used);
             }
         }
-        Ok(())
+        let mut free: Vec<&Found> = all().filter(|found| found.is_home(self.superblock)).collect();
+        free.sort_unstable_by_key(|found| found.index);
+        let before = free.partition_point(|found| Some(found.index) < in_use);
+        let next = [0, before].into_iter().collect::<BTreeSet<_>>();
+        next.iter().filter_map(|i| free.get(*i)).try_for_each(|found| self.check_no_batches(found.start).map(drop))
+    }
+
+    /// Refuses a segment in which a batch stands that is not the first, of a life or lap that its header does not tell of. Returns whether there is
+    /// nothing at all behind its header.
+    fn check_no_batches(&self, start: u64) -> Result<bool> {
+        let mut reader = SegmentReader::new(self.region, start, self.superblock.segment_bytes);
+        let block = u64::from(self.superblock.block);
+        let mut empty = true;
+        for position in (start + block..reader.segment_end()).step_by(block as usize) {
+            empty = empty && {
+                let mut line = [0u8; LINE as usize];
+                reader.read(position, &mut line)?;
+                line == [0; LINE as usize]
+            };
+            if position > start + block && is_committed(&mut reader, self.superblock, None, position)? {
+                return Err(Error::corrupt(
+                    format!("log, byte {start}"),
+                    format!("not the header of the committed groups that follow it up to byte {position}"),
+                ));
+            }
+        }
+        Ok(empty)
     }
 
     /// The last batch of a lane, if it was written in the last incarnation.
     fn torn_end(&self, chain: &[Found]) -> Result<TornEnd> {
         let mut records = Records::default();
-        for found in chain.iter().rev().take_while(|found| found.header.incarnation == self.superblock.incarnation) {
+        for (place, found) in chain.iter().enumerate().rev() {
+            if found.header.incarnation != self.superblock.incarnation {
+                break;
+            }
             let mut reader = SegmentReader::new(self.region, found.start, self.superblock.segment_bytes);
-            let end = reader.segment_end();
-            records.read(&mut reader, found.seed, found.records_start, end)?;
+            records.read(&mut reader, found.seed, found.records_start, found.limit)?;
             let Some(begin) = records.heads().rposition(starts_batch) else { continue };
-            let mut torn = TornEnd { segment: found.start, ..TornEnd::default() };
+            let mut torn = TornEnd { segment: found.start, place, ..TornEnd::default() };
             let mut payload = Vec::new();
             for record in records.iter(begin) {
                 for entry in record.entries {
@@ -184,6 +209,41 @@ impl Scanner<'_> {
             return Ok(torn);
         }
         Ok(TornEnd::default())
+    }
+
+    /// What earlier lives left must be what the last open found, but for what went home since. Returns it, with what the last life added.
+    fn check_kept(&self, chains: &[Vec<Found>], ends: &[Vec<End>], headless: &[Headless]) -> Result<Vec<KeptSegment>> {
+        let mut all = Vec::new();
+        let mut earlier = Kept::default();
+        let mut suspects: Vec<u64> =
+            headless.iter().filter(|segment| !segment.blank).map(|segment| segment.start).collect();
+        for (found, end) in chains.iter().flatten().zip(ends.iter().flatten()) {
+            let is_earlier = found.header.incarnation < self.superblock.incarnation;
+            if is_earlier && !found.is_home(self.superblock) {
+                suspects.push(end.end);
+            }
+            if end.last_sequence < self.superblock.tail {
+                continue;
+            }
+            if is_earlier {
+                earlier.add(found.seed, found.start, end.last_sequence, end.commits);
+            }
+            all.push(KeptSegment { seed: found.seed, start: found.start, last: end.last_sequence, end: end.commits });
+        }
+        if earlier == self.superblock.kept {
+            return Ok(all);
+        }
+        suspects.sort_unstable();
+        let places: Vec<String> = suspects.iter().take(8).map(u64::to_string).collect();
+        let place =
+            if places.is_empty() { "log".into() } else { format!("log, at one of bytes {}", places.join(", ")) };
+        Err(Error::corrupt(
+            place,
+            format!(
+                "{} segments of earlier lives hold groups that are not home; {} did at the last open, or they ended elsewhere",
+                earlier.segments, self.superblock.kept.segments
+            ),
+        ))
     }
 
     /// Where a commit record of the last incarnation may stand that lacks words of its first line: its group was in flight, so that it is
@@ -200,12 +260,31 @@ impl Scanner<'_> {
     }
 }
 
+/// Whether a batch begins at `position` whose groups are not home, of the segment with the seed `known` or of another life or lap. What an
+/// earlier lap left is below the tail (invariant 5).
+pub(super) fn is_committed(
+    reader: &mut SegmentReader<'_>,
+    superblock: &Superblock,
+    known: Option<u64>,
+    position: u64,
+) -> Result<bool> {
+    is_record(reader, known, position, |head| starts_batch(head) && head.sequence >= superblock.tail)
+}
+
 /// Invariant 8: refuses a gap before what is known to have been durable.
 fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End]) -> Result<()> {
-    for (after, _) in chain.iter().zip(ends).filter(|(_, end)| end.commits) {
+    // The life of the last commit met on the way back: what the headers before it in its lane tell was durable when it was made.
+    let mut committed = None;
+    for (after, end) in chain.iter().zip(ends).rev() {
+        if end.commits != 0 {
+            committed = Some(after.header.incarnation);
+        }
         let Some(previous) = after.header.previous.filter(|previous| previous.last >= superblock.tail) else {
             continue;
         };
+        if committed != Some(after.header.incarnation) {
+            continue;
+        }
         let before = chain.iter().zip(ends).find(|(found, _)| {
             found.header.incarnation == after.header.incarnation && found.header.sequence == previous.sequence
         });
@@ -239,39 +318,58 @@ pub fn open(
     coming: &(dyn Fn(usize) + Sync),
 ) -> Result<(Log, ScanReport)> {
     let superblock = read_superblock(&*region)?;
+    if superblock.incarnation + 1 >= 1 << 22 {
+        return Err(Error::unsupported("a log opened four million times; take its files home and make a new one"));
+    }
     let mut report = ScanReport::default();
     let scanner = Scanner { region: &*region, superblock: &superblock };
-    let (lanes, mut torn) = scanner.lanes()?;
-    let chains: Vec<Vec<Found>> = lanes.into_values().collect();
-    for chain in &chains {
+    let (lanes, headless) = scanner.lanes()?;
+    let mut chains: Vec<Vec<Found>> = lanes.into_values().collect();
+    let mut torn_ends = Vec::with_capacity(chains.len());
+    let mut torn = BTreeSet::new();
+    for chain in &mut chains {
         let end = scanner.torn_end(chain)?;
         if let Some(position) = end.rejected {
             report.rejected += 1;
-            wipe(&*region, superblock.block, position)?;
-        }
-        if region.guarantees().is_pmem() && !end.accepted.is_empty() {
-            rewrite(&*region, site::RECOVER_REWRITE, end.segment, end.segment + LINE)?;
-            for record in &end.accepted {
-                rewrite(&*region, site::RECOVER_REWRITE, record.position, record.end())?;
-            }
+            chain[end.place].limit = position;
+            torn.insert(position);
         }
         report.segments += chain.len() as u32;
+        torn_ends.push(end);
     }
     let replayed = replay(&*region, &superblock, &chains, to, coming)?;
     report.groups = replayed.groups;
     for (chain, ends) in chains.iter().zip(&replayed.ends) {
         check_gaps(&superblock, chain, ends)?;
     }
+    let kept = scanner.check_kept(&chains, &replayed.ends, &headless)?;
+    if superblock.committed >= superblock.tail && !replayed.named {
+        return Err(Error::corrupt(
+            "log",
+            format!("group {:#x} had committed before a checkpoint began, and is missing", superblock.committed),
+        ));
+    }
+
+    // From here on there is nothing to refuse any more.
     if region.guarantees().is_pmem() {
+        torn.extend(headless.iter().filter(|segment| !segment.blank).map(|segment| segment.start));
         for (chain, ends) in chains.iter().zip(&replayed.ends) {
             if let (Some(last), Some(end)) = (chain.last(), ends.last()) {
                 torn.extend(scanner.torn_head(last, end.end)?);
             }
         }
-        // A later header or record at the same place has words in common with what stands there, and must not make it whole: nobody
-        // would verify it, since it would be of an earlier incarnation. (On a disk, what a write puts there begins with its own checksum.)
-        for position in torn {
-            wipe(&*region, superblock.block, position)?;
+    }
+    // A later header or record at the same place has words in common with what stands there, and must not make it whole: nobody
+    // would verify it, since it would be of an earlier incarnation. (On a disk, what a write puts there begins with its own checksum.)
+    for position in torn {
+        wipe(&*region, superblock.block, position)?;
+    }
+    if region.guarantees().is_pmem() {
+        for end in torn_ends.iter().filter(|end| !end.accepted.is_empty()) {
+            rewrite(&*region, site::RECOVER_REWRITE, end.segment, end.segment + LINE)?;
+            for record in &end.accepted {
+                rewrite(&*region, site::RECOVER_REWRITE, record.position, record.end())?;
+            }
         }
         // The other slot is about to be overwritten, so this one must not depend on a fence that its writer never reached.
         let slot = superblock.slot_offset();
@@ -286,12 +384,10 @@ pub fn open(
         next.tail = first_of(next.incarnation);
         next.checkpointing = next.tail;
     }
-    if next.incarnation >= 1 << 22 {
-        return Err(Error::unsupported("a log opened four million times; take its files home and make a new one"));
-    }
+    next.kept = KeptSegment::kept(&kept, next.tail);
     write_superblock(&*region, site::RECOVER_INCARNATION, &next)?;
 
-    let log = Log::new(region.clone(), geometry, next);
+    let log = Log::new(region.clone(), geometry, next, kept);
     for (found, end) in chains.iter().flatten().zip(replayed.ends.iter().flatten()) {
         if end.last_sequence >= superblock.tail {
             log.segment(found.index).adopt(found.seed, end.end, end.last_sequence);
