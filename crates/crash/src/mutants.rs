@@ -23,7 +23,11 @@ pub(crate) fn applicable(kind: &EventKind) -> &'static [MutationKind] {
         EventKind::Fence { .. } | EventKind::Sync { .. } | EventKind::SyncDir { .. } | EventKind::SyncAll => {
             &[DropOrder]
         }
-        EventKind::SetLen { .. } | EventKind::Allocate { .. } | EventKind::Link { .. } => &[DropWrite, DelayWrite],
+        EventKind::SetLen { .. }
+        | EventKind::Allocate { .. }
+        | EventKind::Punch { .. }
+        | EventKind::Names { .. }
+        | EventKind::Attribute { .. } => &[DropWrite, DelayWrite],
         EventKind::Create { .. } | EventKind::Done { .. } | EventKind::Mark(_) => &[],
     }
 }

@@ -3,7 +3,7 @@
 //! Two traits are all that the rest of Wholly knows of storage:
 //!
 //! - [`Region`]: a linear range of bytes (the log of a store, a home file mapped from persistent memory);
-//! - [`HostFs`] with [`HostFile`]: the calls by which a store reaches the ordinary directory that it cares for.
+//! - [`HostFs`] with [`HostNames`] and [`HostFile`]: the calls by which a store reaches the ordinary directory that it cares for.
 //!
 //! [`Guarantees`] tells what a medium may do at a crash. The code above reads it; the simulator obeys it.
 //!
@@ -30,6 +30,7 @@ pub mod disk;
 mod error;
 mod guarantees;
 pub mod host;
+mod names;
 pub mod pmem;
 pub mod sim;
 mod sys;
@@ -38,6 +39,7 @@ mod test_dir;
 
 pub use error::{Error, Result};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
+pub use names::{DirEntry, FileHandle, HostNames, Rename, SetXattr};
 pub use sys::FileSystem;
 
 use std::sync::Arc;
@@ -147,7 +149,7 @@ pub trait Region: Send + Sync {
     }
 }
 
-/// What is known of a host file: its identity, and what a bystander's change would alter.
+/// What is known of a host object: its identity, and what a bystander's change would alter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Stat {
     /// Inode number.
@@ -158,14 +160,22 @@ pub struct Stat {
     pub size: u64,
     /// Bytes allocated to the file.
     pub allocated: u64,
+    /// Time of the last access in ns since the epoch.
+    pub atime_ns: i64,
     /// Time of the last change of content in ns since the epoch.
     pub mtime_ns: i64,
     /// Time of the last change of content or attributes in ns since the epoch.
     pub ctime_ns: i64,
     /// Type and permission bits as in `st_mode`.
     pub mode: u32,
-    /// Number of names.
+    /// Number of names; of a directory as the file system counts.
     pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Of a device, its number.
+    pub rdev: u64,
 }
 
 impl Stat {
@@ -182,7 +192,7 @@ impl Stat {
 /// file system mounted below it, is refused with `EXDEV`; nothing can be raced out of it.
 ///
 /// Nothing survives a crash until [`HostFile::sync`], [`sync_dir`](Self::sync_dir) or [`sync_all`](Self::sync_all) returned.
-pub trait HostFs: Send + Sync {
+pub trait HostFs: HostNames {
     /// What the files of this directory may do at a crash.
     fn guarantees(&self) -> &Guarantees;
 
@@ -214,12 +224,27 @@ pub trait HostFs: Send + Sync {
     /// `EEXIST` where the name is taken.
     fn link(&self, site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()>;
 
-    /// Makes the names in the directory `path` survive a crash (`fsync` of a directory).
+    /// Makes the names in the directory `path`, and its attributes, survive a crash (`fsync` of a directory).
     fn sync_dir(&self, site: Site, path: &[u8]) -> Result<()>;
 
     /// Makes everything on this file system survive a crash (`syncfs`). Returns an error if any write-back has failed
     /// since the directory was opened.
     fn sync_all(&self, site: Site) -> Result<()>;
+}
+
+/// What [`HostFile::fallocate`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fallocate {
+    /// Allocates the range; the size stays as it is.
+    Keep,
+    /// Allocates the range; the file grows up to its end.
+    Extend,
+    /// Makes the range read as zeros and gives back its whole blocks; the size stays.
+    Punch,
+    /// Makes the range read as zeros, allocated; the size stays.
+    Zero,
+    /// Makes the range read as zeros, allocated; the file grows up to its end.
+    ZeroExtend,
 }
 
 /// An open regular file of a host directory.
@@ -236,8 +261,16 @@ pub trait HostFile: Send + Sync {
     /// Makes the file `len` bytes long; new bytes are zero.
     fn set_len(&self, site: Site, len: u64) -> Result<()>;
 
-    /// Allocates the blocks of a range without changing size or content, so that stores into a mapping of it cannot fail.
-    fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()>;
+    /// Changes what blocks a range of bytes has.
+    ///
+    /// # Errors
+    /// `EINVAL` for an empty range; `EOPNOTSUPP` where the file system cannot.
+    fn fallocate(&self, site: Site, how: Fallocate, offset: u64, len: u64) -> Result<()>;
+
+    /// Allocates the blocks of a range, which may be empty, without changing size or content, so that stores into a mapping of it cannot fail.
+    fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()> {
+        if len == 0 { Ok(()) } else { self.fallocate(site, Fallocate::Keep, offset, len) }
+    }
 
     /// Makes content, size and attributes survive a crash (`fsync`).
     ///

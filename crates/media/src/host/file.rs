@@ -3,7 +3,7 @@
 use super::dir::Pmem;
 use crate::pmem::{PmemOptions, PmemRegion};
 use crate::sys::{self, OrFail, show};
-use crate::{Error, HostFile, Region, Result, Site, Stat};
+use crate::{Error, Fallocate, HostFile, Region, Result, Site, Stat};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
@@ -104,10 +104,14 @@ pub(super) fn stat(fd: BorrowedFd<'_>) -> rustix::io::Result<Stat> {
         size: statx.stx_size,
         // statx counts in units of 512 bytes, whatever the file system's blocks.
         allocated: statx.stx_blocks * 512,
+        atime_ns: sys::nanoseconds(statx.stx_atime),
         mtime_ns: sys::nanoseconds(statx.stx_mtime),
         ctime_ns: sys::nanoseconds(statx.stx_ctime),
         mode: u32::from(statx.stx_mode),
         nlink: statx.stx_nlink,
+        uid: statx.stx_uid,
+        gid: statx.stx_gid,
+        rdev: rustix::fs::makedev(statx.stx_rdev_major, statx.stx_rdev_minor),
     })
 }
 
@@ -130,11 +134,15 @@ impl HostFile for OrdinaryFile {
         rustix::fs::ftruncate(&self.fd, len).or_fail("ftruncate", || format!("{} to {len} bytes", self.name()))
     }
 
-    fn allocate(&self, _site: Site, offset: u64, len: u64) -> Result<()> {
-        if len == 0 {
-            return Ok(());
-        }
-        sys::allocate(&self.fd, FallocateFlags::KEEP_SIZE, offset, len)
+    fn fallocate(&self, _site: Site, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let flags = match how {
+            Fallocate::Keep => FallocateFlags::KEEP_SIZE,
+            Fallocate::Extend => FallocateFlags::empty(),
+            Fallocate::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            Fallocate::Zero => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+            Fallocate::ZeroExtend => FallocateFlags::ZERO_RANGE,
+        };
+        sys::allocate(&self.fd, flags, offset, len)
             .or_fail("fallocate", || format!("{}, {len} bytes at {offset}", self.name()))
     }
 

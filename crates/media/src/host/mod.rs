@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `dir.rs` | [`HostDir`]: the directory and what kind of medium it lies on |
 //! | `file.rs` | [`OrdinaryFile`]: an open file of it |
+//! | `names.rs` | its names and attributes |
 //! | `resolve.rs` | paths that cannot leave it |
 //! | `home.rs` | [`StoreHome`]: the folder `.wholly`, its regions and its making and unmaking |
 //! | `owner.rs` | [`OwnerLock`]: one process owns a store |
@@ -13,6 +14,9 @@ mod claim;
 mod dir;
 mod file;
 mod home;
+mod names;
+#[cfg(test)]
+mod names_tests;
 mod owner;
 mod resolve;
 #[cfg(test)]

@@ -83,12 +83,16 @@ pub enum EventKind {
         /// The length after.
         new: u64,
     },
-    /// A file without a name was made.
+    /// An object without a name was made.
     Create {
-        /// The new file.
+        /// The new object.
         obj: ObjId,
         /// Its type and permission bits.
         mode: u32,
+        /// Of a device, its number.
+        rdev: u64,
+        /// What a symbolic link holds.
+        target: Arc<[u8]>,
         /// The clock.
         time_ns: i64,
     },
@@ -127,14 +131,30 @@ pub enum EventKind {
         /// How many bytes.
         len: u64,
     },
-    /// A file got a name.
-    Link {
+    /// Whole blocks of a file were given back.
+    Punch {
         /// The file.
         obj: ObjId,
-        /// The directory.
-        dir: ObjId,
-        /// The name in it.
-        name: Arc<[u8]>,
+        /// From where, a multiple of the block.
+        offset: u64,
+        /// How many bytes, whole blocks.
+        len: u64,
+    },
+    /// A name was given, taken or moved.
+    Names {
+        /// The call: `link`, `unlink`, `rename` and so on.
+        call: &'static str,
+        /// All that it changed, at once.
+        changes: Arc<[NameChange]>,
+        /// The clock.
+        time_ns: i64,
+    },
+    /// An attribute of an object was set.
+    Attribute {
+        /// The object.
+        obj: ObjId,
+        /// Which, to what.
+        attribute: Attribute,
         /// The clock.
         time_ns: i64,
     },
@@ -159,6 +179,43 @@ pub enum EventKind {
     Mark(Mark),
 }
 
+/// A change of one name in one directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameChange {
+    /// The directory.
+    pub dir: ObjId,
+    /// The name.
+    pub name: Arc<[u8]>,
+    /// What had it.
+    pub was: Option<ObjId>,
+    /// What has it now.
+    pub is: Option<ObjId>,
+}
+
+/// An attribute of an object, and what it is set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// Permission bits.
+    Mode(u32),
+    /// Owner and group.
+    Owner(u32, u32),
+    /// Times of the last access and the last change of content, in ns.
+    Times(i64, i64),
+    /// An extended attribute by its name; no value: it is removed.
+    Xattr(Arc<[u8]>, Option<Arc<[u8]>>),
+}
+
+impl Attribute {
+    fn name(&self) -> &'static str {
+        match self {
+            Attribute::Mode(_) => "set mode",
+            Attribute::Owner(..) => "set owner",
+            Attribute::Times(..) => "set times",
+            Attribute::Xattr(..) => "set xattr",
+        }
+    }
+}
+
 impl EventKind {
     /// The word for it in tables.
     pub fn name(&self) -> &'static str {
@@ -171,7 +228,9 @@ impl EventKind {
             EventKind::Write { .. } => "write",
             EventKind::SetLen { .. } => "set length",
             EventKind::Allocate { .. } => "allocate",
-            EventKind::Link { .. } => "link",
+            EventKind::Punch { .. } => "punch",
+            EventKind::Names { call, .. } => call,
+            EventKind::Attribute { attribute, .. } => attribute.name(),
             EventKind::Sync { .. } => "sync file",
             EventKind::SyncDir { .. } => "sync directory",
             EventKind::SyncAll => "sync all",

@@ -1,19 +1,20 @@
-//! The host directory and its files.
+//! The host directory and the content of its files.
 
 use super::HostModel;
 use super::event::EventKind;
 use super::hash;
+use super::pending::Effect;
 use super::reads::question;
 use super::region::SimRegion;
-use super::state::{ObjId, ObjKind, PAGE};
+use super::state::{Birth, ObjId, ObjKind, PAGE};
 use super::world::{Call, Live, World};
-use crate::{Error, Guarantees, HostFile, HostFs, Region, Result, Site, Stat};
+use crate::{Error, Fallocate, Guarantees, HostFile, HostFs, Region, Result, Site, Stat};
 use rustix::io::Errno;
 use std::sync::Arc;
 
 /// The directory of a simulated world.
 pub(super) struct SimHost {
-    world: Arc<World>,
+    pub(super) world: Arc<World>,
 }
 
 /// An open file of it.
@@ -23,34 +24,38 @@ struct SimFile {
     writable: bool,
 }
 
-fn shown(path: &[u8]) -> String {
+pub(super) fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-fn stat(live: &mut Live, id: ObjId) -> Stat {
+pub(super) fn stat(live: &mut Live, id: ObjId) -> Stat {
     let obj = live.latest.obj(id);
     let stat = Stat {
         ino: u64::from(id),
         btime_ns: obj.btime_ns,
         size: obj.len,
         allocated: obj.allocated(),
+        atime_ns: obj.atime_ns,
         mtime_ns: obj.mtime_ns,
         ctime_ns: obj.ctime_ns,
         mode: obj.mode,
         nlink: obj.nlink,
+        uid: obj.uid,
+        gid: obj.gid,
+        rdev: obj.rdev,
     };
     if let Some(reads) = &mut live.reads {
-        let Stat { ino, btime_ns, size, allocated, mtime_ns, ctime_ns, mode, nlink } = stat;
-        let times = [btime_ns as u64, mtime_ns as u64, ctime_ns as u64];
-        let seen =
-            hash::numbers([[ino, size, allocated], times, [u64::from(mode), u64::from(nlink), 0]].as_flattened());
+        let Stat { ino, btime_ns, size, allocated, atime_ns, mtime_ns, ctime_ns, mode, nlink, uid, gid, rdev } = stat;
+        let times = [btime_ns, atime_ns, mtime_ns, ctime_ns].map(|time_ns| time_ns as u64);
+        let numbers = [mode, nlink, uid, gid].map(u64::from);
+        let seen = hash::numbers([[ino, size, allocated, rdev], times, numbers].as_flattened());
         reads.answer(question(2, &id.to_le_bytes()), seen);
     }
     stat
 }
 
 /// A call that ends with an effect on the host file system: on a synchronous one that is durable at its return.
-fn finish(live: &mut Live, world: &World, call: &Call, kind: EventKind) {
+pub(super) fn finish(live: &mut Live, world: &World, call: &Call, kind: EventKind) {
     let begun = live.record(call, kind);
     if world.config.host == HostModel::Synchronous {
         live.record(call, EventKind::Done { begun });
@@ -62,7 +67,11 @@ impl SimHost {
         SimHost { world }
     }
 
-    fn resolve(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<ObjId> {
+    pub(super) fn file(&self, obj: ObjId, writable: bool) -> Arc<dyn HostFile> {
+        Arc::new(SimFile { world: self.world.clone(), obj, writable })
+    }
+
+    pub(super) fn resolve(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<ObjId> {
         let found = live.latest.resolve(path);
         if let Some(reads) = &mut live.reads {
             reads.answer(question(3, path), found.map_or_else(|e| e.raw_os_error() as u64, |id| u64::from(id) << 32));
@@ -83,16 +92,22 @@ impl HostFs for SimHost {
     fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {
         let mut live = self.world.live();
         let obj = self.resolve(&mut live, "open", path)?;
-        if live.latest.obj(obj).kind != ObjKind::File {
-            return Err(Error::new("open", shown(path), Errno::ISDIR));
+        match live.latest.obj(obj).kind {
+            ObjKind::File => {}
+            ObjKind::Dir => return Err(Error::new("open", shown(path), Errno::ISDIR)),
+            // Nobody opens a socket; what else there is, is no regular file.
+            _ if live.latest.obj(obj).mode & 0o170_000 == 0o140_000 => {
+                return Err(Error::new("open", shown(path), Errno::NXIO));
+            }
+            _ => return Err(Error::new("open", shown(path), Errno::INVAL)),
         }
         drop(live);
-        Ok(Arc::new(SimFile { world: self.world.clone(), obj, writable: write }))
+        Ok(self.file(obj, write))
     }
 
     fn stat(&self, path: &[u8]) -> Result<Stat> {
         let mut live = self.world.live();
-        let id = self.resolve(&mut live, "stat", path)?;
+        let id = self.resolve_itself(&mut live, "stat", path)?;
         Ok(stat(&mut live, id))
     }
 
@@ -104,11 +119,10 @@ impl HostFs for SimHost {
             return Err(Error::new("create", shown(parent), Errno::NOTDIR));
         }
         let call = live.call(&self.world.config, thread, site, "create", || shown(parent))?;
-        let (mode, time_ns) = (0o100_000 | mode & 0o7777, live.time_ns());
-        let obj = live.latest.create(ObjKind::File, mode, time_ns);
-        live.record(&call, EventKind::Create { obj, mode, time_ns });
+        let birth = Birth::plain(0o100_000 | mode & 0o7777, live.time_ns());
+        let obj = live.create(&call, birth);
         drop(live);
-        Ok(Arc::new(SimFile { world: self.world.clone(), obj, writable: true }))
+        Ok(self.file(obj, true))
     }
 
     fn link(&self, site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()> {
@@ -117,22 +131,9 @@ impl HostFs for SimHost {
         let obj = file.ok_or_else(|| failed(Errno::XDEV))?.obj;
         let thread = self.world.thread();
         let mut live = self.world.live();
-        let (dir, name) = live.latest.resolve_parent(path).map_err(failed)?;
-        let taken = live.latest.obj(dir).entries.contains_key(name);
-        if let Some(reads) = &mut live.reads {
-            reads.answer(question(4, path), u64::from(taken));
-        }
-        if taken {
-            return Err(failed(Errno::EXIST));
-        }
+        let at = self.free_name(&mut live, "link", path)?;
         let call = live.call(&self.world.config, thread, site, "link", || shown(path))?;
-        let (name, time_ns) = (Arc::<[u8]>::from(name), live.time_ns());
-        if !call.is_dropped() {
-            live.latest.link(dir, &name, obj);
-            let mtime_ns = live.latest.obj(obj).mtime_ns;
-            live.latest.set_times(obj, mtime_ns, time_ns);
-        }
-        finish(&mut live, &self.world, &call, EventKind::Link { obj, dir, name, time_ns });
+        self.change_names(&mut live, &call, "link", [at.becomes(Some(obj))]);
         Ok(())
     }
 
@@ -170,6 +171,71 @@ impl SimFile {
     }
 }
 
+/// The parts of calls that change content, recorded.
+impl SimFile {
+    fn put(&self, live: &mut Live, call: &Call, offset: u64, data: &[u8]) {
+        let end = offset + data.len() as u64;
+        let file = live.latest.obj(self.obj);
+        let grown = (end > file.len).then_some(end);
+        let first_beyond = file.len.div_ceil(PAGE as u64).max(offset / PAGE as u64);
+        let fresh = (first_beyond..end.div_ceil(PAGE as u64)).filter(|n| !file.has_page(*n)).collect();
+        let time_ns = live.time_ns();
+        if !call.is_dropped() {
+            if let Some(len) = grown {
+                live.latest.set_len(self.obj, len);
+            }
+            live.latest.set_times(self.obj, time_ns, time_ns);
+            live.write(self.obj, offset, data);
+        }
+        let kind = EventKind::Write { obj: self.obj, offset, data: data.into(), grown, fresh, time_ns };
+        finish(live, &self.world, call, kind);
+    }
+
+    fn cut(&self, live: &mut Live, call: &Call, len: u64) {
+        let (old, time_ns) = (live.latest.obj(self.obj).len, live.time_ns());
+        if !call.is_dropped() {
+            live.latest.set_len(self.obj, len);
+            live.latest.set_times(self.obj, time_ns, time_ns);
+        }
+        finish(live, &self.world, call, EventKind::SetLen { obj: self.obj, old, new: len, time_ns });
+    }
+
+    fn allocate_blocks(&self, live: &mut Live, call: &Call, offset: u64, len: u64) {
+        if !call.is_dropped() {
+            live.latest.allocate(self.obj, offset, len);
+        }
+        finish(live, &self.world, call, EventKind::Allocate { obj: self.obj, offset, len });
+    }
+
+    /// Writes zeros to the blocks of a range that are there.
+    fn put_zeros(&self, live: &mut Live, call: &Call, from: u64, to: u64) {
+        let block = PAGE as u64;
+        for n in from / block..to.div_ceil(block) {
+            let (from, to) = (from.max(n * block), to.min((n + 1) * block));
+            if live.latest.obj(self.obj).has_page(n) {
+                self.put(live, call, from, &[0; PAGE][..(to - from) as usize]);
+            }
+        }
+    }
+
+    fn punch(&self, live: &mut Live, call: &Call, offset: u64, len: u64) {
+        let (block, end) = (PAGE as u64, offset + len);
+        let size = live.latest.obj(self.obj).len;
+        if offset < size {
+            self.put_zeros(live, call, offset, end.min(size));
+        }
+        let (first, last) = (offset.div_ceil(block), end / block);
+        if (first..last).any(|n| live.latest.obj(self.obj).has_page(n)) {
+            let (offset, len) = (first * block, (last - first) * block);
+            let effect = Effect::Punch { obj: self.obj, offset, len };
+            if !call.is_dropped() {
+                effect.apply(&mut live.latest);
+            }
+            finish(live, &self.world, call, EventKind::Punch { obj: self.obj, offset, len });
+        }
+    }
+}
+
 impl HostFile for SimFile {
     fn stat(&self) -> Result<Stat> {
         Ok(stat(&mut self.world.live(), self.obj))
@@ -187,24 +253,9 @@ impl HostFile for SimFile {
         let thread = self.world.thread();
         let mut live = self.world.live();
         let call = self.call(&mut live, thread, site, "write")?;
-        if data.is_empty() {
-            return Ok(());
+        if !data.is_empty() {
+            self.put(&mut live, &call, offset, data);
         }
-        let end = offset + data.len() as u64;
-        let file = live.latest.obj(self.obj);
-        let grown = (end > file.len).then_some(end);
-        let first_beyond = file.len.div_ceil(PAGE as u64).max(offset / PAGE as u64);
-        let fresh = (first_beyond..end.div_ceil(PAGE as u64)).filter(|n| !file.has_page(*n)).collect();
-        let time_ns = live.time_ns();
-        if !call.is_dropped() {
-            if let Some(len) = grown {
-                live.latest.set_len(self.obj, len);
-            }
-            live.latest.set_times(self.obj, time_ns, time_ns);
-            live.write(self.obj, offset, data);
-        }
-        let kind = EventKind::Write { obj: self.obj, offset, data: data.into(), grown, fresh, time_ns };
-        finish(&mut live, &self.world, &call, kind);
         Ok(())
     }
 
@@ -212,26 +263,30 @@ impl HostFile for SimFile {
         let thread = self.world.thread();
         let mut live = self.world.live();
         let call = self.call(&mut live, thread, site, "ftruncate")?;
-        let (old, time_ns) = (live.latest.obj(self.obj).len, live.time_ns());
-        if !call.is_dropped() {
-            live.latest.set_len(self.obj, len);
-            live.latest.set_times(self.obj, time_ns, time_ns);
-        }
-        finish(&mut live, &self.world, &call, EventKind::SetLen { obj: self.obj, old, new: len, time_ns });
+        self.cut(&mut live, &call, len);
         Ok(())
     }
 
-    fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(&self, site: Site, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let thread = self.world.thread();
         let mut live = self.world.live();
         let call = self.call(&mut live, thread, site, "fallocate")?;
         if len == 0 {
             return Err(Error::new("fallocate", self.place(), Errno::INVAL));
         }
-        if !call.is_dropped() {
-            live.latest.allocate(self.obj, offset, len);
+        if how == Fallocate::Punch {
+            self.punch(&mut live, &call, offset, len);
+            return Ok(());
         }
-        finish(&mut live, &self.world, &call, EventKind::Allocate { obj: self.obj, offset, len });
+        self.allocate_blocks(&mut live, &call, offset, len);
+        let (size, end) = (live.latest.obj(self.obj).len, offset + len);
+        let grown = matches!(how, Fallocate::Extend | Fallocate::ZeroExtend) && end > size;
+        if matches!(how, Fallocate::Zero | Fallocate::ZeroExtend) && offset < size {
+            self.put_zeros(&mut live, &call, offset, end.min(size));
+        }
+        if grown {
+            self.cut(&mut live, &call, end);
+        }
         Ok(())
     }
 

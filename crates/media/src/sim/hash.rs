@@ -8,6 +8,7 @@ const WORD: u64 = 0;
 const ALLOC: u64 = 1;
 const ATTR: u64 = 2;
 const NAME: u64 = 3;
+const XATTR: u64 = 4;
 
 impl Place {
     fn new(kind: u64, obj: u32, n: u64) -> Place {
@@ -28,6 +29,10 @@ impl Place {
 
     pub fn name(obj: u32, name: &[u8]) -> Place {
         Place::new(NAME, obj, bytes(name) >> 24)
+    }
+
+    pub fn xattr(obj: u32, name: &[u8]) -> Place {
+        Place::new(XATTR, obj, bytes(name) >> 24)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is not durable: units, and the chain of versions of each.
 
+use super::event::{Attribute, NameChange};
 use super::hash::{self, Place};
 use super::state::{ObjId, State};
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ pub(super) enum UnitKey {
     Order,
     /// The length of the log.
     LogLen,
-    /// Length, times and allocation of a file.
+    /// Attributes of an object.
     Attr { obj: ObjId },
     /// A name in a directory.
     Name { dir: ObjId, name: Arc<[u8]> },
@@ -95,10 +96,20 @@ pub(super) enum Effect {
         offset: u64,
         len: u64,
     },
-    Link {
+    Punch {
         obj: ObjId,
-        dir: ObjId,
-        name: Arc<[u8]>,
+        offset: u64,
+        len: u64,
+    },
+    /// All that a call changed, or one of its changes.
+    Names {
+        changes: Arc<[NameChange]>,
+        only: Option<usize>,
+        time_ns: Option<i64>,
+    },
+    Attribute {
+        obj: ObjId,
+        attribute: Attribute,
         time_ns: Option<i64>,
     },
 }
@@ -119,24 +130,55 @@ impl Effect {
                 }
             }
             Effect::Allocate { obj, offset, len } => state.allocate(*obj, *offset, *len),
-            Effect::Link { obj, dir, name, time_ns } => {
-                state.link(*dir, name, *obj);
+            Effect::Punch { obj, offset, len } => state.punch(*obj, *offset, *len),
+            Effect::Names { time_ns, .. } => {
+                for change in self.names() {
+                    state.set_name(change.dir, &change.name, change.is);
+                    let Some(t) = time_ns else { continue };
+                    let (mtime_ns, ctime_ns) = (state.obj(change.dir).mtime_ns, state.obj(change.dir).ctime_ns);
+                    state.set_times(change.dir, mtime_ns.max(*t), ctime_ns.max(*t));
+                    change.was.iter().chain(&change.is).for_each(|id| state.changed_at(*id, *t));
+                }
+            }
+            Effect::Attribute { obj, attribute, time_ns } => {
+                match attribute {
+                    Attribute::Mode(mode) => state.set_mode(*obj, *mode),
+                    Attribute::Owner(uid, gid) => state.set_owner(*obj, *uid, *gid),
+                    Attribute::Times(atime_ns, mtime_ns) => {
+                        state.set_atime(*obj, *atime_ns);
+                        state.set_times(*obj, *mtime_ns, state.obj(*obj).ctime_ns);
+                    }
+                    Attribute::Xattr(name, value) => state.set_xattr(*obj, name, value.as_ref()),
+                }
                 if let Some(t) = time_ns {
-                    let (mtime_ns, ctime_ns) = (state.obj(*obj).mtime_ns, state.obj(*obj).ctime_ns.max(*t));
-                    state.set_times(*obj, mtime_ns, ctime_ns);
+                    state.changed_at(*obj, *t);
                 }
             }
         }
     }
 
-    /// The object that this changes, and the directory where it is a name.
+    /// The changes of names that this makes.
+    pub fn names(&self) -> &[NameChange] {
+        match self {
+            Effect::Names { changes, only: None, .. } => changes,
+            Effect::Names { changes, only: Some(i), .. } => &changes[*i..=*i],
+            _ => &[],
+        }
+    }
+
+    /// Whether this changes an object, gives it a name or takes one, or changes a name in it.
     pub fn touches(&self, id: ObjId) -> bool {
         match self {
             Effect::Bytes { obj, .. }
             | Effect::Len { obj, .. }
             | Effect::Attr { obj, .. }
-            | Effect::Allocate { obj, .. } => *obj == id,
-            Effect::Link { obj, dir, .. } => *obj == id || *dir == id,
+            | Effect::Allocate { obj, .. }
+            | Effect::Punch { obj, .. }
+            | Effect::Attribute { obj, .. } => *obj == id,
+            Effect::Names { .. } => {
+                let of = |change: &NameChange| change.dir == id || change.was == Some(id) || change.is == Some(id);
+                self.names().iter().any(of)
+            }
         }
     }
 }
@@ -150,7 +192,7 @@ pub(super) struct Step {
     pub effect: Effect,
     /// How many orderings that should cover it do not.
     pub delay: u8,
-    /// Of the journal: the data that must be there if this is.
+    /// Units that must be there up to this event if this is.
     pub needs: Vec<UnitKey>,
 }
 
@@ -176,12 +218,31 @@ impl Pending {
                         hash::numbers([some(*len), some(time_ns.map(|t| t as u64))].as_flattened())
                     }
                     Effect::Allocate { offset, len, .. } => offset ^ len.rotate_left(32),
-                    Effect::Link { obj, name, .. } => hash::bytes(name) ^ u64::from(*obj),
+                    Effect::Punch { offset, len, .. } => offset ^ len.rotate_left(31) ^ 1,
+                    Effect::Names { .. } => {
+                        let of = |c: &NameChange| hash::bytes(&c.name) ^ c.is.map_or(0, |id| u64::from(id) << 32 | 1);
+                        hash::numbers(&step.effect.names().iter().map(of).collect::<Vec<_>>())
+                    }
+                    Effect::Attribute { attribute, .. } => match attribute {
+                        Attribute::Mode(mode) => hash::numbers(&[0, u64::from(*mode)]),
+                        Attribute::Owner(uid, gid) => hash::numbers(&[1, u64::from(*uid), u64::from(*gid)]),
+                        Attribute::Times(a, m) => hash::numbers(&[2, *a as u64, *m as u64]),
+                        Attribute::Xattr(name, value) => {
+                            let value = value.as_ref().map_or(0, |value| hash::bytes(value) | 1);
+                            hash::numbers(&[3, hash::bytes(name), value])
+                        }
+                    },
                 };
                 sum = sum.wrapping_add(hash::term(Place(key.wrapping_add(i as u64)), what | 1 << 63));
             }
         }
         sum
+    }
+
+    /// The names that it gives, each as directory and object.
+    pub fn names(&self) -> Vec<(ObjId, ObjId)> {
+        let changes = self.chains.values().flatten().flat_map(|step| step.effect.names());
+        changes.filter_map(|change| Some((change.dir, change.is?))).collect()
     }
 
     /// The state with all of it.

@@ -6,7 +6,7 @@ use super::hash::Random;
 use super::image::Image;
 use super::pending::{Effect, Step, UnitKey};
 use super::reads::ReadSet;
-use super::state::{LOG, ObjId, ObjKind, State};
+use super::state::{LOG, ObjId, State};
 use super::tracker::Tracker;
 use std::collections::BTreeSet;
 
@@ -32,9 +32,10 @@ struct Ready {
     hash: u64,
 }
 
-/// If the journal keeps this many steps, the unit keeps at least that many.
+/// If one unit keeps this many steps, another keeps at least that many.
 struct Need {
-    journal: u32,
+    of: u32,
+    kept: u32,
     unit: u32,
     steps: u32,
 }
@@ -45,12 +46,10 @@ pub struct Point {
     base: State,
     units: Vec<Unit>,
     needs: Vec<Need>,
-    /// The unit of the journal.
-    journal: Option<u32>,
-    /// Steps must be applied in the order of time, since one of them makes a file shorter.
+    /// Steps must be applied in the order of time: see [`Tracker::in_time`].
     in_time: bool,
-    /// Files that only a pending name reaches.
-    unnamed: Vec<ObjId>,
+    /// Whether names are pending, so that an image may have objects that no name reaches.
+    names: bool,
     /// Objects whose bytes may lie beyond the length that survives.
     loose: Vec<ObjId>,
 }
@@ -59,15 +58,7 @@ impl Point {
     pub(super) fn new(tracker: &Tracker) -> Point {
         let mut base = tracker.durable().clone();
         let pending = &tracker.pending().chains;
-        let linked = |id: ObjId| {
-            pending.iter().any(|(key, chain)| {
-                matches!(key, UnitKey::Name { .. } | UnitKey::Journal)
-                    && chain.iter().any(|step| matches!(step.effect, Effect::Link { obj, .. } if obj == id))
-            })
-        };
-        let unnamed =
-            |(id, obj): (ObjId, &super::state::Obj)| (obj.kind == ObjKind::File && obj.nlink == 0).then_some(id);
-        let (unnamed, gone): (Vec<ObjId>, Vec<ObjId>) = base.objs().filter_map(unnamed).partition(|id| linked(*id));
+        let gone = base.unreached(&tracker.pending().names());
         for id in &gone {
             base.forget(*id);
         }
@@ -109,33 +100,24 @@ impl Point {
                 base.cut(id);
             }
         }
-        let journal = units.iter().position(|unit| unit.key == UnitKey::Journal);
         let mut needs = Vec::new();
-        if let Some(journal) = journal {
-            for (m, step) in units[journal].steps.iter().enumerate() {
+        for (of, unit) in (0..).zip(&units) {
+            for (kept, step) in (1..).zip(&unit.steps) {
                 for key in &step.needs {
                     let Ok(unit) = units.binary_search_by(|unit| unit.key.cmp(key)) else { continue };
                     let steps = units[unit].steps.iter().filter(|s| s.event <= step.event).count() as u32;
                     if steps > 0 {
-                        needs.push(Need { journal: m as u32 + 1, unit: unit as u32, steps });
+                        needs.push(Need { of, kept, unit: unit as u32, steps });
                     }
                 }
             }
         }
-        let in_time = tracker.has_shrink();
+        let names = units.iter().any(|unit| matches!(unit.key, UnitKey::Name { .. } | UnitKey::Journal));
+        let in_time = tracker.in_time();
         if !in_time {
             units.iter_mut().for_each(|unit| unit.make_ready(&base));
         }
-        Point {
-            index: tracker.now(),
-            base,
-            units,
-            needs,
-            journal: journal.map(|j| j as u32),
-            in_time,
-            unnamed,
-            loose: loose.into_iter().collect(),
-        }
+        Point { index: tracker.now(), base, units, needs, in_time, names, loose: loose.into_iter().collect() }
     }
 
     /// The number of events that had happened.
@@ -275,11 +257,10 @@ impl Point {
     }
 
     fn broken<'a>(&'a self, versions: &'a [u32]) -> impl Iterator<Item = &'a Need> {
-        let kept = self.journal.map_or(0, |j| versions[j as usize]);
         self.needs.iter().filter(move |need| {
             let version = versions[need.unit as usize];
             let torn = version as usize > self.units[need.unit as usize].steps.len();
-            kept >= need.journal && (version < need.steps || torn)
+            versions[need.of as usize] >= need.kept && (version < need.steps || torn)
         })
     }
 
@@ -288,13 +269,19 @@ impl Point {
         self.broken(versions).next().is_none()
     }
 
-    /// Adds the data that must be there with what is there of the journal.
+    /// Adds what must be there with what is there.
     fn repair(&self, versions: &mut [u32]) {
-        let fixes: Vec<(u32, u32)> = self.broken(versions).map(|need| (need.unit, need.steps)).collect();
-        for (unit, steps) in fixes {
-            let version = &mut versions[unit as usize];
-            let newest = self.units[unit as usize].steps.len() as u32;
-            *version = if *version > newest { newest } else { steps.max(*version) };
+        loop {
+            let fixes: Vec<(u32, u32)> = self.broken(versions).map(|need| (need.unit, need.steps)).collect();
+            if fixes.is_empty() {
+                return;
+            }
+            // Each turn mends a torn version or adds a step.
+            for (unit, steps) in fixes {
+                let version = &mut versions[unit as usize];
+                let newest = self.units[unit as usize].steps.len() as u32;
+                *version = if *version > newest { newest } else { steps.max(*version) };
+            }
         }
     }
 
@@ -336,10 +323,8 @@ impl Point {
 
     /// Takes away what no length and no name reaches.
     pub(super) fn finish(&self, mut state: State) -> Image {
-        for id in &self.unnamed {
-            if state.obj(*id).nlink == 0 {
-                state.forget(*id);
-            }
+        if self.names {
+            state.unreached(&[]).into_iter().for_each(|id| state.forget(id));
         }
         for id in &self.loose {
             state.cut(*id);

@@ -2,7 +2,7 @@
 
 use super::choice::{Choice, Pick};
 use super::config::{DEAD, KERNEL};
-use super::event::{EventKind, Fate, Mark, Trace};
+use super::event::{EventKind, Fate, Mark, NameChange, Trace};
 use super::explore::Explorer;
 use super::point::Point;
 use super::state::{LOG, ObjId};
@@ -101,10 +101,11 @@ impl Trace {
         }
         for event in &self.events[..point as usize] {
             match &event.kind {
-                EventKind::Link { obj, dir, name, .. } => {
-                    let name = String::from_utf8_lossy(name);
-                    let path = names.get(dir).map_or(name.to_string(), |dir| format!("{dir}/{name}"));
-                    names.entry(*obj).or_insert(path);
+                EventKind::Names { changes, .. } => {
+                    for change in &**changes {
+                        let Some(obj) = change.is else { continue };
+                        names.insert(obj, path_of(change, &names));
+                    }
                 }
                 EventKind::Mark(Mark::Begin { op, label }) => {
                     labels.insert(*op, label.clone());
@@ -185,6 +186,12 @@ fn fates(at: &Point, choice: Option<&Choice>) -> BTreeMap<i64, (u32, u32)> {
     fates
 }
 
+/// The path of a name.
+fn path_of(change: &NameChange, names: &BTreeMap<ObjId, String>) -> String {
+    let name = String::from_utf8_lossy(&change.name);
+    names.get(&change.dir).map_or(name.to_string(), |dir| format!("{dir}/{name}"))
+}
+
 fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>) -> (String, Option<u64>, Option<u64>) {
     let name = |id: &ObjId| match *id {
         LOG => "log".to_owned(),
@@ -199,8 +206,14 @@ fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>) -> (String, Option<u
         EventKind::Fence { obj } | EventKind::Create { obj, .. } | EventKind::Sync { obj } => (name(obj), None, None),
         EventKind::LogLen { new, .. } => (name(&LOG), None, Some(*new)),
         EventKind::SetLen { obj, new, .. } => (name(obj), None, Some(*new)),
-        EventKind::Allocate { obj, offset, len } => (name(obj), Some(*offset), Some(*len)),
-        EventKind::Link { obj, .. } => (name(obj), None, None),
+        EventKind::Allocate { obj, offset, len } | EventKind::Punch { obj, offset, len } => {
+            (name(obj), Some(*offset), Some(*len))
+        }
+        EventKind::Names { changes, .. } => {
+            let paths: Vec<String> = changes.iter().map(|change| path_of(change, names)).collect();
+            (paths.join(" > "), None, None)
+        }
+        EventKind::Attribute { obj, .. } => (name(obj), None, None),
         EventKind::SyncDir { dir } => (name(dir), None, None),
         EventKind::SyncAll => (name(&super::state::ROOT), None, None),
         EventKind::Done { begun } => (format!("from time {begun}"), None, None),

@@ -6,10 +6,10 @@
 //! prefix of chains into the durable state.
 
 use super::config::{DEAD, HostModel, KERNEL, Medium, MutationKind, PmemMode, SimConfig};
-use super::event::{Event, EventKind, Fate};
+use super::event::{Attribute, Event, EventKind, Fate, NameChange};
 use super::image::Image;
 use super::pending::{Bytes, Effect, Pending, Step, UnitKey};
-use super::state::{LOG, ObjId, ObjKind, State};
+use super::state::{Birth, LOG, ObjId, ObjKind, State};
 use crate::PersistenceDomain;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct Tracker {
     base: State,
     pending: Pending,
     now: i64,
-    /// Pending changes that made a file or the log shorter.
+    /// Pending changes that took bytes of a file or the log away.
     shrinks: Vec<(ObjId, i64)>,
 }
 
@@ -35,6 +35,10 @@ impl Tracker {
             let (obj, len) = match step.effect {
                 Effect::Attr { obj, len: Some(len), .. } => (obj, len),
                 Effect::Len { obj, new, .. } => (obj, new),
+                Effect::Punch { obj, .. } => {
+                    tracker.shrinks.push((obj, step.event));
+                    continue;
+                }
                 _ => continue,
             };
             let old = lens.insert(obj, len).unwrap_or_else(|| tracker.base.obj(obj).len);
@@ -63,9 +67,16 @@ impl Tracker {
         &self.pending
     }
 
-    /// Whether a pending change makes an object shorter: then the order of steps matters within an image.
-    pub fn has_shrink(&self) -> bool {
+    /// Whether the order of steps matters within an image: a pending change takes bytes away, or sets times of a directory that its names
+    /// change too.
+    pub fn in_time(&self) -> bool {
+        let sets_times = |step: &Step| match step.effect {
+            Effect::Attribute { obj, attribute: Attribute::Times(..), .. } => self.base.obj(obj).kind == ObjKind::Dir,
+            _ => false,
+        };
+        let attributes = |key: &UnitKey| matches!(key, UnitKey::Attr { .. } | UnitKey::Journal);
         !self.shrinks.is_empty()
+            || self.pending.chains.iter().any(|(key, chain)| attributes(key) && chain.iter().any(sets_times))
     }
 
     /// Walks over the next event.
@@ -74,7 +85,7 @@ impl Tracker {
             Fate::Mutated(MutationKind::DropWrite) => {
                 // A file that was made exists although nothing was written; a dropped write-through still orders.
                 match &event.kind {
-                    EventKind::Create { mode, time_ns, .. } => self.create(*mode, *time_ns),
+                    EventKind::Create { .. } => self.create(&event.kind),
                     EventKind::Fence { .. } => self.order(event),
                     _ => {}
                 }
@@ -94,7 +105,7 @@ impl Tracker {
                 }
                 self.push(new, UnitKey::LogLen, Effect::Len { obj: LOG, old: *old, new: *len }, Vec::new());
             }
-            EventKind::Create { mode, time_ns, .. } => self.create(*mode, *time_ns),
+            EventKind::Create { .. } => self.create(&event.kind),
             EventKind::Write { obj, offset, data, grown, fresh, time_ns } => {
                 let kernel = New { thread: KERNEL, ..new };
                 self.store(kernel, *obj, *offset, data);
@@ -112,14 +123,18 @@ impl Tracker {
                 let effect = Effect::Allocate { obj: *obj, offset: *offset, len: *len };
                 self.push(New { thread: KERNEL, ..new }, self.meta_key(*obj), effect, Vec::new());
             }
-            EventKind::Link { obj, dir, name, time_ns } => {
+            EventKind::Punch { obj, offset, len } => {
+                // What is written there later is kept with this, like what is written beyond a cut.
+                self.shrinks.push((*obj, self.now));
+                let needs = self.pending_bytes(*obj, *offset, *len);
+                let effect = Effect::Punch { obj: *obj, offset: *offset, len: *len };
+                self.push(New { thread: KERNEL, ..new }, self.meta_key(*obj), effect, needs);
+            }
+            EventKind::Names { changes, time_ns, .. } => self.names(New { thread: KERNEL, ..new }, changes, *time_ns),
+            EventKind::Attribute { obj, attribute, time_ns } => {
                 let time_ns = self.config.times.then_some(*time_ns);
-                let key = match self.config.host {
-                    HostModel::Ext4Ordered => UnitKey::Journal,
-                    _ => UnitKey::Name { dir: *dir, name: name.clone() },
-                };
-                let effect = Effect::Link { obj: *obj, dir: *dir, name: name.clone(), time_ns };
-                self.push(New { thread: KERNEL, ..new }, key, effect, Vec::new());
+                let effect = Effect::Attribute { obj: *obj, attribute: attribute.clone(), time_ns };
+                self.push(New { thread: KERNEL, ..new }, self.meta_key(*obj), effect, Vec::new());
             }
             EventKind::Fence { .. }
             | EventKind::Sync { .. }
@@ -135,8 +150,25 @@ impl Tracker {
         self.now += 1;
     }
 
-    fn create(&mut self, mode: u32, time_ns: i64) {
-        self.base.create(ObjKind::File, mode, time_ns);
+    /// An object is there as soon as something names it.
+    fn create(&mut self, event: &EventKind) {
+        let EventKind::Create { obj, mode, rdev, target, time_ns } = event else { unreachable!("a create") };
+        let made = self.base.create(&Birth { mode: *mode, rdev: *rdev, target: target.clone(), time_ns: *time_ns });
+        debug_assert_eq!(made, *obj, "objects are numbered in the order of their births");
+    }
+
+    fn names(&mut self, new: New, changes: &Arc<[NameChange]>, time_ns: i64) {
+        let time_ns = self.config.times.then_some(time_ns);
+        if self.config.host == HostModel::Ext4Ordered {
+            let effect = Effect::Names { changes: changes.clone(), only: None, time_ns };
+            return self.push(new, UnitKey::Journal, effect, Vec::new());
+        }
+        let key = |change: &NameChange| UnitKey::Name { dir: change.dir, name: change.name.clone() };
+        for (i, change) in changes.iter().enumerate() {
+            let others = changes.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, other)| key(other)).collect();
+            let effect = Effect::Names { changes: changes.clone(), only: Some(i), time_ns };
+            self.push(new, key(change), effect, others);
+        }
     }
 
     fn push(&mut self, new: New, key: UnitKey, effect: Effect, needs: Vec<UnitKey>) {
@@ -219,6 +251,14 @@ impl Tracker {
         }
     }
 
+    /// The pending units of a range of bytes.
+    fn pending_bytes(&self, obj: ObjId, offset: u64, len: u64) -> Vec<UnitKey> {
+        let unit = self.unit_len(obj);
+        let from = UnitKey::Bytes { obj, index: offset / unit };
+        let to = UnitKey::Bytes { obj, index: (offset + len).div_ceil(unit) };
+        self.pending.chains.range(from..to).map(|(key, _)| key.clone()).collect()
+    }
+
     /// The units of the part of a write that lies in `blocks`.
     fn data_units(&self, obj: ObjId, offset: u64, len: usize, blocks: &[u64]) -> Vec<UnitKey> {
         if self.config.host != HostModel::Ext4Ordered {
@@ -259,7 +299,7 @@ impl Tracker {
             EventKind::SyncDir { dir } => {
                 let journal = self.journal_until(*dir);
                 self.drain(|key, step| match key {
-                    UnitKey::Name { dir: of, .. } => of == dir,
+                    UnitKey::Name { dir: of, .. } | UnitKey::Attr { obj: of } => of == dir,
                     UnitKey::Journal => step.event <= journal,
                     _ => false,
                 });
@@ -348,9 +388,7 @@ impl Tracker {
     pub fn kill(&self) -> Image {
         let mut state = self.base.clone();
         let mut pending = self.pending.clone();
-        let seen = pending.applied_to(&state);
-        let orphan = |id: ObjId| seen.obj(id).kind == ObjKind::File && seen.obj(id).nlink == 0;
-        let gone: Vec<ObjId> = seen.objs().map(|(id, _)| id).filter(|id| orphan(*id)).collect();
+        let gone = state.unreached(&pending.names());
         for id in &gone {
             state.forget(*id);
         }
@@ -364,7 +402,7 @@ impl Tracker {
         }
         pending.chains.retain(|_, chain| !chain.is_empty());
         if pending.chains.is_empty() {
-            for id in 0..seen.objs().count() as ObjId {
+            for id in 0..state.objs().count() as ObjId {
                 state.cut(id);
             }
             return Image::new(state);

@@ -6,7 +6,7 @@ use super::files::SimHost;
 use super::image::Image;
 use super::reads::{ReadSet, question};
 use super::region::SimRegion;
-use super::state::{LOG, ObjId, ObjKind, State};
+use super::state::{Birth, LOG, ObjId, State};
 use super::tracker::Tracker;
 use crate::{Error, Guarantees, HostFs, Region, Result, Site};
 use rustix::io::Errno;
@@ -90,7 +90,7 @@ impl World {
     /// # Panics
     /// If something has happened in this world already, the name is taken or its parent does not exist.
     pub fn add_dir(&self, path: impl AsRef<[u8]>) {
-        self.add(ObjKind::Dir, path.as_ref(), &[], 0o040_755);
+        self.add(path.as_ref(), &[], 0o040_755);
     }
 
     /// Puts a file into the initial, durable state, its blocks allocated.
@@ -98,21 +98,21 @@ impl World {
     /// # Panics
     /// As [`add_dir`](Self::add_dir).
     pub fn add_file(&self, path: impl AsRef<[u8]>, content: &[u8]) {
-        self.add(ObjKind::File, path.as_ref(), content, 0o100_644);
+        self.add(path.as_ref(), content, 0o100_644);
     }
 
-    fn add(&self, kind: ObjKind, path: &[u8], content: &[u8], mode: u32) {
+    fn add(&self, path: &[u8], content: &[u8], mode: u32) {
         let mut live = self.live();
         assert!(live.events.is_empty(), "the initial state is made before anything happens");
         assert!(live.initial.pending.is_none(), "a process died here: nothing can be put in beside what it left");
         let (dir, name) = live.latest.resolve_parent(path).expect("parent of an initial path");
         assert!(!live.latest.obj(dir).entries.contains_key(name), "initial name is taken");
         let state = &mut live.latest;
-        let id = state.create(kind, mode, 0);
+        let id = state.create(&Birth::plain(mode, 0));
         state.set_len(id, content.len() as u64);
         state.allocate(id, 0, content.len() as u64);
         state.put(id, 0, content);
-        state.link(dir, &Arc::from(name), id);
+        state.set_name(dir, &Arc::from(name), Some(id));
         live.initial.state = live.latest.clone();
     }
 
@@ -247,10 +247,24 @@ impl Live {
     pub fn time_ns(&mut self) -> i64 {
         if self.clock_ns == 0 {
             // A second after anything that the image tells of: stamps that the crash lost are not given again.
-            self.clock_ns = self.latest.objs().map(|(_, obj)| obj.ctime_ns).max().unwrap_or(0) + 1_000_000_000;
+            self.clock_ns =
+                self.latest.objs().map(|(_, obj)| obj.ctime_ns.max(obj.mtime_ns)).max().unwrap_or(0) + 1_000_000_000;
         }
         self.clock_ns += 1000;
         self.clock_ns
+    }
+
+    /// A new object without a name. It is there whatever is broken about the call: objects keep their numbers.
+    pub fn create(&mut self, call: &Call, birth: Birth) -> ObjId {
+        let obj = self.latest.create(&birth);
+        let Birth { mode, rdev, target, time_ns } = birth;
+        self.record(call, EventKind::Create { obj, mode, rdev, target, time_ns });
+        obj
+    }
+
+    /// Somebody chose this time for a file: the clock is never behind it.
+    pub fn clock_reaches(&mut self, time_ns: i64) {
+        self.clock_ns = self.clock_ns.max(time_ns);
     }
 
     /// What is durable now.

@@ -4,9 +4,11 @@
 //! code, and a file call of its own must not come back to it.
 
 mod file_system;
+mod handle;
 mod page;
 
 pub use file_system::FileSystem;
+pub(crate) use handle::file_handle;
 pub(crate) use page::{PageContent, SharedPage, WipedPage};
 
 use crate::{Error, Result};

@@ -1,9 +1,11 @@
 //! One test for each rule of the crash model: each fails if its rule is broken.
 
+mod as_real;
 mod disk;
 mod explore;
 mod host;
 mod kill;
+mod names;
 mod pmem;
 mod protocol;
 mod random;

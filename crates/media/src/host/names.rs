@@ -1,0 +1,206 @@
+//! Names and attributes of a host directory.
+
+use super::HostDir;
+use super::file::OrdinaryFile;
+use super::resolve::open_beneath;
+use crate::sys::{self, OrFail, show};
+use crate::{DirEntry, FileHandle, HostFile, HostNames, Rename, Result, SetXattr, Site};
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Times that values of attributes, or lists of their names, may have grown between two calls before that is an error.
+const TRIES: u32 = 16;
+
+impl HostDir {
+    /// What `path` names, for calls on attributes.
+    fn open_place(&self, path: &[u8]) -> Result<OwnedFd> {
+        self.open_fd(path, OFlags::PATH | OFlags::NOFOLLOW)
+    }
+}
+
+/// What a descriptor is open on, whatever its name is by now: for calls that take no descriptor of that kind.
+fn itself(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & 0o7777)
+}
+
+/// Gives the new object `name` in `parent` exactly these bits: the umask, or a default ACL, may have had a say.
+fn set_exact_mode(parent: BorrowedFd<'_>, name: &[u8], mode: u32) -> rustix::io::Result<()> {
+    let fd = open_beneath(parent, name, OFlags::PATH | OFlags::NOFOLLOW)?;
+    rustix::fs::chmodat(CWD, itself(fd.as_fd()), permissions(mode), AtFlags::empty())
+}
+
+fn timespec(time_ns: Option<i64>) -> Timespec {
+    const SECOND: i64 = 1_000_000_000;
+    match time_ns {
+        Some(ns) => Timespec { tv_sec: ns.div_euclid(SECOND), tv_nsec: ns.rem_euclid(SECOND) as _ },
+        None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ },
+    }
+}
+
+impl HostNames for HostDir {
+    fn create(&self, _site: Site, path: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
+        let (parent, name) = self.open_parent(path)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let fd = open_beneath(parent.as_fd(), name, flags).or_fail("create", || show(path))?;
+        rustix::fs::fchmod(&fd, permissions(mode)).or_fail("fchmod", || show(path))?;
+        Ok(Arc::new(OrdinaryFile::new(fd, path, true, self.pmem().cloned(), None)))
+    }
+
+    fn mkdir(&self, _site: Site, path: &[u8], mode: u32) -> Result<()> {
+        let (parent, name) = self.open_parent(path)?;
+        rustix::fs::mkdirat(&parent, name, Mode::RWXU).or_fail("mkdir", || show(path))?;
+        set_exact_mode(parent.as_fd(), name, mode).or_fail("chmod", || show(path))
+    }
+
+    fn mknod(&self, _site: Site, path: &[u8], mode: u32, rdev: u64) -> Result<()> {
+        let (parent, name) = self.open_parent(path)?;
+        let kind = FileType::from_raw_mode(mode);
+        rustix::fs::mknodat(&parent, name, kind, Mode::RUSR | Mode::WUSR, rdev).or_fail("mknod", || show(path))?;
+        set_exact_mode(parent.as_fd(), name, mode).or_fail("chmod", || show(path))
+    }
+
+    fn symlink(&self, _site: Site, target: &[u8], path: &[u8]) -> Result<()> {
+        let (parent, name) = self.open_parent(path)?;
+        rustix::fs::symlinkat(target, &parent, name).or_fail("symlink", || show(path))
+    }
+
+    fn hard_link(&self, _site: Site, from: &[u8], to: &[u8]) -> Result<()> {
+        let (old_parent, old) = self.open_parent(from)?;
+        let (parent, name) = self.open_parent(to)?;
+        rustix::fs::linkat(&old_parent, old, &parent, name, AtFlags::empty())
+            .or_fail("link", || format!("{} to {}", show(from), show(to)))
+    }
+
+    fn rename(&self, _site: Site, from: &[u8], to: &[u8], how: Rename) -> Result<()> {
+        let (old_parent, old) = self.open_parent(from)?;
+        let (parent, name) = self.open_parent(to)?;
+        let flags = match how {
+            Rename::Replace => RenameFlags::empty(),
+            Rename::NoReplace => RenameFlags::NOREPLACE,
+            Rename::Exchange => RenameFlags::EXCHANGE,
+        };
+        rustix::fs::renameat_with(&old_parent, old, &parent, name, flags)
+            .or_fail("rename", || format!("{} to {}", show(from), show(to)))
+    }
+
+    fn unlink(&self, _site: Site, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.open_parent(path)?;
+        rustix::fs::unlinkat(&parent, name, AtFlags::empty()).or_fail("unlink", || show(path))
+    }
+
+    fn rmdir(&self, _site: Site, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.open_parent(path)?;
+        rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).or_fail("rmdir", || show(path))
+    }
+
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let fd = self.open_place(path)?;
+        match rustix::fs::readlinkat(&fd, "", Vec::new()) {
+            Ok(target) => Ok(target.into_bytes()),
+            // What the kernel says of an empty path to anything but a link.
+            Err(Errno::NOENT) => Err(crate::Error::new("readlink", show(path), Errno::INVAL)),
+            Err(errno) => Err(crate::Error::new("readlink", show(path), errno)),
+        }
+    }
+
+    fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
+        let fd = self.open_fd(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
+        let mut buf = Vec::with_capacity(32 << 10);
+        let mut raw = RawDir::new(&fd, buf.spare_capacity_mut());
+        let mut entries = Vec::new();
+        while let Some(entry) = raw.next() {
+            let entry = entry.or_fail("getdents", || show(path))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                let kind = match entry.file_type() {
+                    FileType::Unknown => 0,
+                    kind => kind.as_raw_mode(),
+                };
+                entries.push(DirEntry { name: name.to_vec(), ino: entry.ino(), kind });
+            }
+        }
+        Ok(entries)
+    }
+
+    fn set_mode(&self, _site: Site, path: &[u8], mode: u32) -> Result<()> {
+        let fd = self.open_place(path)?;
+        rustix::fs::chmodat(CWD, itself(fd.as_fd()), permissions(mode), AtFlags::empty())
+            .or_fail("chmod", || show(path))
+    }
+
+    fn set_owner(&self, _site: Site, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let fd = self.open_place(path)?;
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        rustix::fs::chownat(&fd, "", uid, gid, AtFlags::EMPTY_PATH).or_fail("chown", || show(path))
+    }
+
+    fn set_times(&self, _site: Site, path: &[u8], atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        let fd = self.open_place(path)?;
+        let times = Timestamps { last_access: timespec(atime_ns), last_modification: timespec(mtime_ns) };
+        rustix::fs::utimensat(&fd, "", &times, AtFlags::EMPTY_PATH).or_fail("utimensat", || show(path))
+    }
+
+    fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let fd = self.open_place(path)?;
+        let place = itself(fd.as_fd());
+        let get = |value: &mut Vec<u8>| rustix::fs::getxattr(&place, name, spare_capacity(value));
+        match grown(|| rustix::fs::getxattr_query(&place, name), get) {
+            Ok(value) => Ok(Some(value)),
+            Err(Errno::NODATA) => Ok(None),
+            Err(errno) => Err(crate::Error::new("getxattr", show(path), errno)),
+        }
+    }
+
+    fn list_xattrs(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let fd = self.open_place(path)?;
+        let place = itself(fd.as_fd());
+        let list = |names: &mut Vec<u8>| rustix::fs::listxattr(&place, spare_capacity(names));
+        let names = grown(|| rustix::fs::listxattr_query(&place), list).or_fail("listxattr", || show(path))?;
+        Ok(names.split(|&byte| byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
+    }
+
+    fn set_xattr(&self, _site: Site, path: &[u8], name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        let fd = self.open_place(path)?;
+        let flags = match how {
+            SetXattr::Any => XattrFlags::empty(),
+            SetXattr::Create => XattrFlags::CREATE,
+            SetXattr::Replace => XattrFlags::REPLACE,
+        };
+        rustix::fs::setxattr(itself(fd.as_fd()), name, value, flags).or_fail("setxattr", || show(path))
+    }
+
+    fn remove_xattr(&self, _site: Site, path: &[u8], name: &[u8]) -> Result<()> {
+        let fd = self.open_place(path)?;
+        rustix::fs::removexattr(itself(fd.as_fd()), name).or_fail("removexattr", || show(path))
+    }
+
+    fn handle(&self, path: &[u8]) -> Result<Option<FileHandle>> {
+        let fd = self.open_place(path)?;
+        sys::file_handle(fd.as_fd()).or_fail("name_to_handle_at", || show(path))
+    }
+}
+
+/// Asks for the size of something that may be growing, then for its bytes.
+fn grown(
+    size: impl Fn() -> rustix::io::Result<usize>,
+    fill: impl Fn(&mut Vec<u8>) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Vec<u8>> {
+    for _ in 0..TRIES {
+        let mut bytes = Vec::with_capacity(size()?.max(1));
+        match fill(&mut bytes) {
+            Ok(_) => return Ok(bytes),
+            Err(Errno::RANGE) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::RANGE)
+}

@@ -1,0 +1,376 @@
+//! Names and attributes of the host directory.
+
+use super::event::{Attribute, EventKind, NameChange};
+use super::files::{SimHost, finish, shown};
+use super::hash;
+use super::pending::Effect;
+use super::reads::question;
+use super::state::{Birth, ObjId, ObjKind};
+use super::world::{Call, Live};
+use crate::{DirEntry, Error, FileHandle, HostFile, HostNames, Rename, Result, SetXattr, Site};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// A name in a directory, and what has it.
+pub(super) struct At {
+    dir: ObjId,
+    name: Arc<[u8]>,
+    obj: Option<ObjId>,
+}
+
+impl At {
+    /// The name is given to somebody, or nobody.
+    pub fn becomes(&self, is: Option<ObjId>) -> NameChange {
+        NameChange { dir: self.dir, name: self.name.clone(), was: self.obj, is }
+    }
+}
+
+impl SimHost {
+    /// What `path` leads to, a symbolic link at its end meant itself.
+    pub(super) fn resolve_itself(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<ObjId> {
+        let found = live.latest.resolve_itself(path);
+        if let Some(reads) = &mut live.reads {
+            reads.answer(question(4, path), found.map_or_else(|e| e.raw_os_error() as u64, |id| u64::from(id) << 32));
+        }
+        found.map_err(|e| Error::new(operation, shown(path), e))
+    }
+
+    /// The name that `path` ends in, whoever has it.
+    fn name(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<At> {
+        let (dir, name) = live.latest.resolve_parent(path).map_err(|e| Error::new(operation, shown(path), e))?;
+        let obj = self.resolve_itself(live, operation, path).ok();
+        Ok(At { dir, name: Arc::from(name), obj })
+    }
+
+    /// The name that `path` ends in, which nobody has.
+    pub(super) fn free_name(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<At> {
+        let at = self.name(live, operation, path)?;
+        if at.obj.is_some() { Err(Error::new(operation, shown(path), Errno::EXIST)) } else { Ok(at) }
+    }
+
+    /// A call changes names, all at once.
+    pub(super) fn change_names<const N: usize>(
+        &self,
+        live: &mut Live,
+        call: &Call,
+        what: &'static str,
+        changes: [NameChange; N],
+    ) {
+        let (changes, time_ns) = (Arc::<[NameChange]>::from(changes), live.time_ns());
+        if !call.is_dropped() {
+            Effect::Names { changes: changes.clone(), only: None, time_ns: Some(time_ns) }.apply(&mut live.latest);
+        }
+        finish(live, &self.world, call, EventKind::Names { call: what, changes, time_ns });
+    }
+
+    /// Makes an object with a name. What it has beyond the bits that its owner needs comes by a second change.
+    fn make(
+        &self,
+        site: Site,
+        operation: &'static str,
+        path: &[u8],
+        mode: u32,
+        rdev: u64,
+        target: &[u8],
+    ) -> Result<ObjId> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let at = self.free_name(&mut live, operation, path)?;
+        let call = live.call(&self.world.config, thread, site, operation, || shown(path))?;
+        let first = match ObjKind::of_mode(mode) {
+            ObjKind::Dir => mode & !0o7777 | 0o700,
+            ObjKind::Symlink => mode,
+            _ => mode & !0o7777 | 0o600,
+        };
+        let birth = Birth { mode: first, rdev, target: Arc::from(target), time_ns: live.time_ns() };
+        let obj = live.create(&call, birth);
+        self.change_names(&mut live, &call, operation, [at.becomes(Some(obj))]);
+        if mode != first {
+            self.set(&mut live, &call, obj, Attribute::Mode(mode & 0o7777));
+        }
+        Ok(obj)
+    }
+
+    fn set(&self, live: &mut Live, call: &Call, obj: ObjId, attribute: Attribute) {
+        let time_ns = live.time_ns();
+        if !call.is_dropped() {
+            Effect::Attribute { obj, attribute: attribute.clone(), time_ns: Some(time_ns) }.apply(&mut live.latest);
+        }
+        finish(live, &self.world, call, EventKind::Attribute { obj, attribute, time_ns });
+    }
+
+    /// Sets what `choose` says of the object at `path`.
+    fn set_at(
+        &self,
+        site: Site,
+        operation: &'static str,
+        path: &[u8],
+        choose: impl FnOnce(&mut Live, ObjId) -> Result<Vec<Attribute>, Errno>,
+    ) -> Result<()> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let obj = self.resolve_itself(&mut live, operation, path)?;
+        let chosen = choose(&mut live, obj).map_err(|e| Error::new(operation, shown(path), e))?;
+        let call = live.call(&self.world.config, thread, site, operation, || shown(path))?;
+        chosen.into_iter().for_each(|attribute| self.set(&mut live, &call, obj, attribute));
+        Ok(())
+    }
+
+    /// Looks at the object at `path` as `look` does; `summary` is what a reader has learned.
+    fn look<T>(
+        &self,
+        operation: &'static str,
+        path: &[u8],
+        kind: u64,
+        look: impl FnOnce(&Live, ObjId) -> Result<T, Errno>,
+        summary: impl FnOnce(&T) -> u64,
+    ) -> Result<T> {
+        let mut live = self.world.live();
+        let obj = self.resolve_itself(&mut live, operation, path)?;
+        let found = look(&live, obj);
+        if let Some(reads) = &mut live.reads {
+            let learned = found.as_ref().map_or_else(|e| e.raw_os_error() as u64, summary);
+            reads.answer(question(kind, &obj.to_le_bytes()), learned);
+        }
+        found.map_err(|e| Error::new(operation, shown(path), e))
+    }
+}
+
+/// Whether an object of this kind may have an attribute of this name; `write`: may be given one.
+fn check_xattr(kind: ObjKind, name: &[u8], write: bool) -> Result<(), Errno> {
+    let namespace = name.iter().position(|&byte| byte == b'.').map_or(name, |dot| &name[..dot]);
+    match namespace {
+        b"user" if !matches!(kind, ObjKind::File | ObjKind::Dir) => {
+            Err(if write { Errno::PERM } else { Errno::NODATA })
+        }
+        b"user" | b"trusted" | b"security" if name.len() > namespace.len() + 1 => Ok(()),
+        b"user" | b"trusted" | b"security" => Err(Errno::INVAL),
+        _ => Err(Errno::OPNOTSUPP),
+    }
+}
+
+impl HostNames for SimHost {
+    fn create(&self, site: Site, path: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
+        let obj = self.make(site, "create", path, 0o100_000 | mode & 0o7777, 0, &[])?;
+        Ok(self.file(obj, true))
+    }
+
+    fn mkdir(&self, site: Site, path: &[u8], mode: u32) -> Result<()> {
+        self.make(site, "mkdir", path, 0o040_000 | mode & 0o7777, 0, &[]).map(drop)
+    }
+
+    fn mknod(&self, site: Site, path: &[u8], mode: u32, rdev: u64) -> Result<()> {
+        let kind = mode & 0o170_000;
+        match kind {
+            0o100_000 | 0o010_000 | 0o140_000 => self.make(site, "mknod", path, mode & 0o177_777, 0, &[]).map(drop),
+            0o020_000 | 0o060_000 => self.make(site, "mknod", path, mode & 0o177_777, rdev, &[]).map(drop),
+            0o040_000 => Err(Error::new("mknod", shown(path), Errno::PERM)),
+            _ => Err(Error::new("mknod", shown(path), Errno::INVAL)),
+        }
+    }
+
+    fn symlink(&self, site: Site, target: &[u8], path: &[u8]) -> Result<()> {
+        if target.is_empty() {
+            return Err(Error::new("symlink", shown(path), Errno::NOENT));
+        }
+        self.make(site, "symlink", path, 0o120_777, 0, target).map(drop)
+    }
+
+    fn hard_link(&self, site: Site, from: &[u8], to: &[u8]) -> Result<()> {
+        let failed = |e| Error::new("link", shown(to), e);
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let from = self.name(&mut live, "link", from)?;
+        let to = self.name(&mut live, "link", to)?;
+        let obj = from.obj.ok_or_else(|| failed(Errno::NOENT))?;
+        if to.obj.is_some() {
+            return Err(failed(Errno::EXIST));
+        }
+        if live.latest.obj(obj).kind == ObjKind::Dir {
+            return Err(failed(Errno::PERM));
+        }
+        let call = live.call(&self.world.config, thread, site, "link", || String::from_utf8_lossy(&to.name).into())?;
+        self.change_names(&mut live, &call, "link", [to.becomes(Some(obj))]);
+        Ok(())
+    }
+
+    fn rename(&self, site: Site, from: &[u8], to: &[u8], how: Rename) -> Result<()> {
+        let failed = |e| Err(Error::new("rename", format!("{} to {}", shown(from), shown(to)), e));
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let old = self.name(&mut live, "rename", from)?;
+        let new = self.name(&mut live, "rename", to)?;
+        let Some(moved) = old.obj else { return failed(Errno::NOENT) };
+        match (how, new.obj) {
+            (Rename::NoReplace, Some(_)) => return failed(Errno::EXIST),
+            (Rename::Exchange, None) => return failed(Errno::NOENT),
+            _ => {}
+        }
+        let state = &live.latest;
+        let is_dir = |id: ObjId| state.obj(id).kind == ObjKind::Dir;
+        if is_dir(moved) && state.is_in(moved, new.dir) {
+            return failed(Errno::INVAL);
+        }
+        if let Some(replaced) = new.obj {
+            if is_dir(replaced) && state.is_in(replaced, old.dir) {
+                return failed(if how == Rename::Exchange { Errno::INVAL } else { Errno::NOTEMPTY });
+            }
+            if replaced == moved {
+                return Ok(());
+            }
+            if how != Rename::Exchange {
+                match (is_dir(moved), is_dir(replaced)) {
+                    (true, false) => return failed(Errno::NOTDIR),
+                    (false, true) => return failed(Errno::ISDIR),
+                    (true, true) if !state.obj(replaced).entries.is_empty() => return failed(Errno::NOTEMPTY),
+                    _ => {}
+                }
+            }
+        }
+        let call = live.call(&self.world.config, thread, site, "rename", || shown(from))?;
+        let left = if how == Rename::Exchange { new.obj } else { None };
+        self.change_names(&mut live, &call, "rename", [old.becomes(left), new.becomes(Some(moved))]);
+        Ok(())
+    }
+
+    fn unlink(&self, site: Site, path: &[u8]) -> Result<()> {
+        let failed = |e| Err(Error::new("unlink", shown(path), e));
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let at = self.name(&mut live, "unlink", path)?;
+        match at.obj.map(|id| live.latest.obj(id).kind) {
+            None => return failed(Errno::NOENT),
+            Some(ObjKind::Dir) => return failed(Errno::ISDIR),
+            Some(_) => {}
+        }
+        let call = live.call(&self.world.config, thread, site, "unlink", || shown(path))?;
+        self.change_names(&mut live, &call, "unlink", [at.becomes(None)]);
+        Ok(())
+    }
+
+    fn rmdir(&self, site: Site, path: &[u8]) -> Result<()> {
+        let failed = |e| Err(Error::new("rmdir", shown(path), e));
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let at = self.name(&mut live, "rmdir", path)?;
+        match at.obj.map(|id| live.latest.obj(id)) {
+            None => return failed(Errno::NOENT),
+            Some(obj) if obj.kind != ObjKind::Dir => return failed(Errno::NOTDIR),
+            Some(obj) if !obj.entries.is_empty() => return failed(Errno::NOTEMPTY),
+            Some(_) => {}
+        }
+        let call = live.call(&self.world.config, thread, site, "rmdir", || shown(path))?;
+        self.change_names(&mut live, &call, "rmdir", [at.becomes(None)]);
+        Ok(())
+    }
+
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let look = |live: &Live, id| match live.latest.obj(id) {
+            obj if obj.kind == ObjKind::Symlink => Ok(obj.target.to_vec()),
+            _ => Err(Errno::INVAL),
+        };
+        self.look("readlink", path, 5, look, |target| hash::bytes(target))
+    }
+
+    fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
+        let look = |live: &Live, id| {
+            let dir = live.latest.obj(id);
+            if dir.kind != ObjKind::Dir {
+                return Err(Errno::NOTDIR);
+            }
+            let entry = |(name, id): (&Arc<[u8]>, &ObjId)| {
+                let kind = live.latest.obj(*id).mode & 0o170_000;
+                DirEntry { name: name.to_vec(), ino: u64::from(*id), kind }
+            };
+            Ok(dir.entries.iter().map(entry).collect::<Vec<_>>())
+        };
+        let summary = |entries: &Vec<DirEntry>| {
+            let entry = |entry: &DirEntry| [hash::bytes(&entry.name), entry.ino, u64::from(entry.kind)];
+            hash::numbers(entries.iter().map(entry).collect::<Vec<_>>().as_flattened())
+        };
+        self.look("readdir", path, 6, look, summary)
+    }
+
+    fn set_mode(&self, site: Site, path: &[u8], mode: u32) -> Result<()> {
+        self.set_at(site, "chmod", path, |live, id| match live.latest.obj(id).kind {
+            ObjKind::Symlink => Err(Errno::OPNOTSUPP),
+            _ => Ok(vec![Attribute::Mode(mode & 0o7777)]),
+        })
+    }
+
+    fn set_owner(&self, site: Site, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.set_at(site, "chown", path, |live, id| {
+            let obj = live.latest.obj(id);
+            let owner = Attribute::Owner(uid.unwrap_or(obj.uid), gid.unwrap_or(obj.gid));
+            // As the kernel does, whoever calls: a set-group-id bit without execution by the group means something else.
+            let lost = if obj.mode & 0o010 == 0 { 0o4000 } else { 0o6000 };
+            let mode = obj.mode & 0o7777;
+            if matches!(obj.kind, ObjKind::Dir | ObjKind::Symlink) || mode & lost == 0 {
+                return Ok(vec![owner]);
+            }
+            Ok(vec![owner, Attribute::Mode(mode & !lost)])
+        })
+    }
+
+    fn set_times(&self, site: Site, path: &[u8], atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        self.set_at(site, "utimensat", path, |live, id| {
+            // First: a clock that has not begun would take the new time for one that the image tells of.
+            live.time_ns();
+            mtime_ns.inspect(|time_ns| live.clock_reaches(*time_ns));
+            let obj = live.latest.obj(id);
+            Ok(vec![Attribute::Times(atime_ns.unwrap_or(obj.atime_ns), mtime_ns.unwrap_or(obj.mtime_ns))])
+        })
+    }
+
+    fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let look = |live: &Live, id| {
+            let obj = live.latest.obj(id);
+            match check_xattr(obj.kind, name, false) {
+                Err(Errno::NODATA) => Ok(None),
+                Err(errno) => Err(errno),
+                Ok(()) => Ok(obj.xattrs.get(name).map(|value| value.to_vec())),
+            }
+        };
+        let summary = |value: &Option<Vec<u8>>| {
+            let value = value.as_ref().map_or(0, |value| hash::bytes(value) | 1);
+            hash::numbers(&[hash::bytes(name), value])
+        };
+        self.look("getxattr", path, 7 ^ hash::bytes(name) << 3, look, summary)
+    }
+
+    fn list_xattrs(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let look = |live: &Live, id| Ok(live.latest.obj(id).xattrs.keys().map(|name| name.to_vec()).collect());
+        let summary =
+            |names: &Vec<Vec<u8>>| hash::numbers(&names.iter().map(|name| hash::bytes(name)).collect::<Vec<_>>());
+        self.look("listxattr", path, 0, look, summary)
+    }
+
+    fn set_xattr(&self, site: Site, path: &[u8], name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        self.set_at(site, "setxattr", path, |live, id| {
+            let obj = live.latest.obj(id);
+            check_xattr(obj.kind, name, true)?;
+            match (how, obj.xattrs.contains_key(name)) {
+                (SetXattr::Create, true) => Err(Errno::EXIST),
+                (SetXattr::Replace, false) => Err(Errno::NODATA),
+                _ => Ok(vec![Attribute::Xattr(Arc::from(name), Some(Arc::from(value)))]),
+            }
+        })
+    }
+
+    fn remove_xattr(&self, site: Site, path: &[u8], name: &[u8]) -> Result<()> {
+        self.set_at(site, "removexattr", path, |live, id| {
+            let obj = live.latest.obj(id);
+            check_xattr(obj.kind, name, true)?;
+            match obj.xattrs.contains_key(name) {
+                true => Ok(vec![Attribute::Xattr(Arc::from(name), None)]),
+                false => Err(Errno::NODATA),
+            }
+        })
+    }
+
+    fn handle(&self, path: &[u8]) -> Result<Option<FileHandle>> {
+        let mut live = self.world.live();
+        let id = self.resolve_itself(&mut live, "name_to_handle_at", path)?;
+        Ok(Some(FileHandle { kind: 1, bytes: id.to_le_bytes().to_vec() }))
+    }
+}
