@@ -12,7 +12,7 @@ use super::checksum::{checksum, record_seed};
 /// Everything in the log is a whole number of lines.
 pub const LINE: u64 = 64;
 /// The version of the format that this code writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Bytes of one superblock slot; two of them open the log.
 pub const SUPERBLOCK_SLOT: u64 = 4096;
 /// Where the segments begin.

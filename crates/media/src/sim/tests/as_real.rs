@@ -163,7 +163,7 @@ fn compare(dir: &TestDir, seed: u64, steps: u64) {
     let mut random = Random(seed);
     let mut history = String::new();
     for _ in 0..steps {
-        let draw = random.next();
+        let draw = random.draw();
         let (call, said) = real.step(Random(draw));
         // What this file system does not have.
         if said == format!("{}", Errno::OPNOTSUPP) && (call.contains("xattr") || call.starts_with("fallocate")) {
@@ -199,7 +199,7 @@ fn history(seed: u64, config: SimConfig) -> Arc<World> {
     let mut random = Random(seed);
     for _ in 0..40 {
         LOGICAL.set(random.below(2));
-        side.step(Random(random.next()));
+        side.step(Random(random.draw()));
         match random.below(24) {
             0 => side.host.sync_all(F).unwrap(),
             1 | 2 => {
