@@ -142,10 +142,10 @@ impl<'v> Planted<'v> {
 
     fn seen(&self, mut attr: Attr) -> Attr {
         let forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((before, after)) = forgotten.get(&attr.ino) {
-            if (attr.atime, attr.mtime, attr.ctime) == (after.atime, after.mtime, after.ctime) {
-                (attr.atime, attr.mtime, attr.ctime) = (before.atime, before.mtime, before.ctime);
-            }
+        if let Some((before, after)) = forgotten.get(&attr.ino)
+            && (attr.atime, attr.mtime, attr.ctime) == (after.atime, after.mtime, after.ctime)
+        {
+            (attr.atime, attr.mtime, attr.ctime) = (before.atime, before.mtime, before.ctime);
         }
         if self.has(Mistake::LinkCountsAreOne) {
             attr.nlink = 1;

@@ -1,7 +1,7 @@
 //! What cases make their calls with: a directory of their own, by paths, as some user.
 
 use wholly::vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Found, GroupId, Handle, Ino, Mode, OFlags, Paths,
+    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Found, Handle, Ino, Mode, OFlags, Paths,
     RenameFlags, Result, Seek, SetAttr, SetTime, Timestamp, Vfs, XattrFlags,
 };
 
@@ -61,13 +61,6 @@ impl<'v> Tree<'v> {
     pub fn umask(&self, umask: u32) -> Self {
         let mut tree = self.clone();
         tree.ctx.umask = bits(umask);
-        tree
-    }
-
-    /// The same in an explicit group.
-    pub fn group(&self, group: GroupId) -> Self {
-        let mut tree = self.clone();
-        tree.ctx.group = Some(group);
         tree
     }
 

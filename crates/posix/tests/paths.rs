@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use rustix::fs::{AtFlags, OFlags, RenameFlags, ResolveFlags};
-use wholly::vfs::{Context, FileType, Ino, Mode, Paths, Result};
+use wholly::vfs::{Context, Errno, FileType, Ino, Mode, Paths, Result};
 use wholly_posix::{HostVfs, Tree, differ};
 
 /// One call that takes paths.
@@ -151,7 +151,13 @@ fn absolute_paths_and_links_lead_where_the_kernel_goes() {
     let host_root = rustix::fs::fstat(&*root).expect("stat").st_ino;
     let by_kernel = |path: &str, follow: bool| {
         let flags = if follow { OFlags::PATH } else { OFlags::PATH | OFlags::NOFOLLOW };
-        let fd = rustix::fs::openat2(&*root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+        let fd = loop {
+            match rustix::fs::openat2(&*root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+                // A rename somewhere on the system has met a `..`.
+                Err(Errno::AGAIN) => {}
+                fd => break fd?,
+            }
+        };
         let ino = rustix::fs::fstat(fd)?.st_ino;
         Ok(if ino == host_root { Ino::ROOT } else { Ino(ino) })
     };
