@@ -3,6 +3,7 @@
 
 mod acl;
 mod attributes;
+mod before;
 mod data;
 mod directories;
 mod inodes;
@@ -15,6 +16,7 @@ mod paths;
 mod permissions;
 mod rename;
 mod rename_types;
+mod set_times;
 mod space;
 mod sticky;
 mod syncing;
@@ -61,6 +63,7 @@ pub(crate) fn all() -> Vec<Case> {
         attributes::CASES,
         owners::CASES,
         times::CASES,
+        set_times::CASES,
         permissions::CASES,
         sticky::CASES,
         xattrs::CASES,

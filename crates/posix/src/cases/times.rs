@@ -1,15 +1,11 @@
 //! Which times an operation changes, and which it leaves.
-//!
-//! Clocks of file systems tick slowly, and a verdict must not depend on how fast anything is. So access and content times are set to the past
-//! before, and a change counts where they have left it. `ctime` cannot be set; [`Before`] lets a tick pass on another file, however long it
-//! takes, and then what changes is later, strictly.
 
-use wholly::vfs::{Attr, Errno, FallocateFlags, FileType, OFlags, RenameFlags, SetAttr, SetTime, Timestamp};
+use wholly::vfs::{Errno, FallocateFlags, FileType, OFlags, RenameFlags};
 
-use super::ANN;
-use crate::check::{Failure, Outcome, fails, holds, same};
+use super::before::Before;
+use crate::check::{Outcome, fails, holds, same};
 use crate::suite::table;
-use crate::tree::{Tree, at};
+use crate::tree::Tree;
 
 table!("times";
     create_sets_all, create_changes_the_directory, open_of_what_is_there_changes_nothing, mkdir_changes_the_directory,
@@ -17,72 +13,12 @@ table!("times";
     unlink_changes_inode_and_directory, rmdir_changes_the_directory, rename_changes_inode_and_directories,
     rename_changes_what_it_replaces, exchange_changes_all, rename_to_itself_changes_nothing, write_changes_the_content,
     write_of_nothing_changes_nothing, append_changes_the_content, truncate_changes_the_content,
-    truncate_to_the_same_size_by_path, truncate_to_the_same_size_by_handle, trunc_changes_the_content, trunc_of_an_empty_file, punch_changes_the_content,
-    allocate_changes_the_content, copy_changes_the_target, chmod_changes_the_inode, chown_changes_the_inode,
-    set_xattr_changes_the_inode, read_raises_atime, readlink_raises_atime, readdir_raises_atime, noatime_leaves_atime,
-    stat_changes_nothing, failed_calls_change_nothing, utimes_sets_both, utimes_sets_one, utimes_of_now,
-    utimes_changes_ctime, utimes_of_nothing_changes_nothing, utimes_of_symlinks, utimes_before_1970,
-    utimes_beyond_2038, utimes_refuses_bad_nanoseconds, times_are_kept_to_the_nanosecond, a_lookup_changes_nothing;
-    users: owners_set_times, writers_set_now, readers_set_nothing, writers_do_not_set_given_times,
+    truncate_to_the_same_size_by_path, truncate_to_the_same_size_by_handle, trunc_changes_the_content,
+    trunc_of_an_empty_file, punch_changes_the_content, allocate_changes_the_content, copy_changes_the_target,
+    chmod_changes_the_inode, chown_changes_the_inode, set_xattr_changes_the_inode, read_raises_atime,
+    readlink_raises_atime, readdir_raises_atime, noatime_leaves_atime, stat_changes_nothing, a_lookup_changes_nothing,
+    failed_calls_change_nothing,
 );
-
-const PAST: i64 = 1_000_000;
-
-/// Things in a known state, and a clock that has ticked since.
-struct Before<'a, 'v> {
-    t: &'a Tree<'v>,
-    stats: Vec<(String, Attr)>,
-}
-
-impl<'a, 'v> Before<'a, 'v> {
-    /// Sets `atime` and `mtime` of these to the past, and waits until what happens from now on is later than their `ctime`.
-    fn of(t: &'a Tree<'v>, names: &[&str]) -> Result<Self, Errno> {
-        let mut stats = Vec::new();
-        for name in names {
-            t.utimes(name, at(PAST), at(PAST))?;
-            stats.push((name.to_string(), t.stat(name)?));
-        }
-        let latest = stats.iter().map(|(_, stat)| stat.ctime).max().unwrap_or_default();
-        let clock = t.find("/")?;
-        // A tick is some milliseconds, or as fine as one looks (Linux 6.13); a clock that stands still for a minute is worth a failure.
-        for round in 0..60_000 {
-            t.vfs.setattr(&t.ctx, clock.ino(), None, &SetAttr { mtime: SetTime::Now, ..SetAttr::default() })?;
-            if t.vfs.getattr(&t.ctx, clock.ino())?.ctime > latest {
-                return Ok(Before { t, stats });
-            }
-            if round > 2 {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        }
-        panic!("the clock of the file system does not go on");
-    }
-
-    fn stat(&self, name: &str) -> Result<Attr, Failure> {
-        let known = self.stats.iter().find(|(known, _)| known == name);
-        known.map(|(_, stat)| *stat).ok_or_else(|| Failure::new(format!("{name} was not looked at before")))
-    }
-
-    /// Which of `a`, `m` and `c` have changed of `name`, which was called `old`.
-    fn changed(&self, old: &str, now: Attr) -> Result<String, Failure> {
-        let before = self.stat(old)?;
-        let changed = |then: Timestamp, now: Timestamp, letter| if then == now { "" } else { letter };
-        holds(now.ctime >= before.ctime, "ctime does not go back")?;
-        let (a, m) = (changed(before.atime, now.atime, "a"), changed(before.mtime, now.mtime, "m"));
-        Ok([a, m, changed(before.ctime, now.ctime, "c")].concat())
-    }
-
-    #[track_caller]
-    fn expect(&self, name: &str, wanted: &str) -> Outcome {
-        self.expect_as(name, name, wanted)
-    }
-
-    /// Of what has another name by now.
-    #[track_caller]
-    fn expect_as(&self, old: &str, name: &str, wanted: &str) -> Outcome {
-        let got = self.changed(old, self.t.stat(name)?)?;
-        if got == wanted { Ok(()) } else { Err(Failure::new(format!("{name}: changed {got:?}, not {wanted:?}"))) }
-    }
-}
 
 fn create_sets_all(t: &Tree<'_>) -> Outcome {
     t.create("old", 0o644)?;
@@ -259,7 +195,6 @@ fn truncate_changes_the_content(t: &Tree<'_>) -> Outcome {
     Ok(())
 }
 
-/// On Linux a call by path that changes no size changes no time, but that is left to the file system.
 fn truncate_to_the_same_size_by_path(t: &Tree<'_>) -> Outcome {
     t.file("f", 0o644, b"abc")?;
     let before = Before::of(t, &["f"])?;
@@ -416,119 +351,4 @@ fn failed_calls_change_nothing(t: &Tree<'_>) -> Outcome {
         before.expect(name, "")?;
     }
     Ok(())
-}
-
-fn utimes_sets_both(t: &Tree<'_>) -> Outcome {
-    super::one_of_each(t)?;
-    for name in ["file", "dir", "link", "fifo", "socket"] {
-        t.utimes(name, at(5000), at(6000))?;
-        let stat = t.stat(name)?;
-        same((SetTime::At(stat.atime), SetTime::At(stat.mtime)), (at(5000), at(6000)))?;
-    }
-    Ok(())
-}
-
-fn utimes_sets_one(t: &Tree<'_>) -> Outcome {
-    let file = t.create("f", 0o644)?;
-    let before = Before::of(t, &["f"])?;
-    t.utimes("f", at(5000), SetTime::Omit)?;
-    before.expect("f", "ac")?;
-    same(SetTime::At(file.stat()?.atime), at(5000))?;
-    let before = Before::of(t, &["f"])?;
-    file.utimes(SetTime::Omit, at(6000))?;
-    before.expect("f", "mc")?;
-    same(SetTime::At(file.stat()?.mtime), at(6000))
-}
-
-fn utimes_of_now(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    t.utimes("f", at(PAST), at(PAST))?;
-    let both = t.utimes("f", SetTime::Now, SetTime::Now)?;
-    same((both.atime, both.mtime), (both.ctime, both.ctime))?;
-    let one = t.utimes("f", at(5), SetTime::Now)?;
-    same((SetTime::At(one.atime), one.mtime), (at(5), one.ctime))
-}
-
-fn utimes_changes_ctime(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    let before = Before::of(t, &["f"])?;
-    t.utimes("f", at(PAST), at(PAST))?;
-    before.expect("f", "c")
-}
-
-fn utimes_of_nothing_changes_nothing(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    let before = Before::of(t, &["f"])?;
-    t.utimes("f", SetTime::Omit, SetTime::Omit)?;
-    before.expect("f", "")
-}
-
-fn utimes_of_symlinks(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    t.symlink("l", "f")?;
-    t.utimes("f", at(1000), at(1000))?;
-    t.utimes("l", at(2000), at(2000))?;
-    let (link, file) = (t.stat("l")?, t.stat("f")?);
-    same((SetTime::At(link.mtime), SetTime::At(file.mtime)), (at(2000), at(1000)))
-}
-
-fn utimes_before_1970(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    t.utimes("f", at(-5000), at(-1))?;
-    let stat = t.stat("f")?;
-    same((SetTime::At(stat.atime), SetTime::At(stat.mtime)), (at(-5000), at(-1)))
-}
-
-fn utimes_beyond_2038(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    // To 2446: ext4 goes no further.
-    for sec in [1 << 31, 1 << 32, 15_032_385_534] {
-        same(SetTime::At(t.utimes("f", SetTime::Omit, at(sec))?.mtime), at(sec))?;
-    }
-    Ok(())
-}
-
-fn utimes_refuses_bad_nanoseconds(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    let bad = SetTime::At(Timestamp { sec: 1, nsec: 1_000_000_000 });
-    fails(t.utimes("f", bad, SetTime::Omit), Errno::INVAL)?;
-    fails(t.utimes("f", SetTime::Omit, bad), Errno::INVAL)
-}
-
-fn times_are_kept_to_the_nanosecond(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    for nsec in [0, 1, 999_999_999] {
-        let time = Timestamp { sec: 77, nsec };
-        same(t.utimes("f", SetTime::At(time), SetTime::At(time))?.mtime, time)?;
-    }
-    Ok(())
-}
-
-fn owners_set_times(t: &Tree<'_>) -> Outcome {
-    let ann = t.user(ANN);
-    ann.create("f", 0)?;
-    ann.utimes("f", at(5), at(6))?;
-    ann.utimes("f", SetTime::Now, SetTime::Now)?;
-    Ok(())
-}
-
-fn writers_set_now(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o666)?;
-    t.user(ANN).utimes("f", SetTime::Now, SetTime::Now)?;
-    Ok(())
-}
-
-fn readers_set_nothing(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    let ann = t.user(ANN);
-    fails(ann.utimes("f", SetTime::Now, SetTime::Now), Errno::ACCESS)?;
-    fails(ann.utimes("f", at(5), at(6)), Errno::PERM)
-}
-
-fn writers_do_not_set_given_times(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o666)?;
-    let ann = t.user(ANN);
-    fails(ann.utimes("f", at(5), at(6)), Errno::PERM)?;
-    fails(ann.utimes("f", SetTime::Now, at(6)), Errno::PERM)?;
-    fails(ann.utimes("f", SetTime::Now, SetTime::Omit), Errno::PERM)
 }
