@@ -89,3 +89,45 @@ impl Error {
         .raw_os_error()
     }
 }
+
+impl From<Error> for rustix::io::Errno {
+    /// By [`Error::errno`].
+    fn from(error: Error) -> Self {
+        Self::from_raw_os_error(error.errno())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn each_kind_has_its_number() {
+        let s = String::new;
+        let table = [
+            (Error::Busy(s(), s()), Errno::BUSY),
+            (Error::NotAStore(s()), Errno::NODEV),
+            (Error::AlreadyAStore(s()), Errno::EXIST),
+            (Error::NotFound(s()), Errno::NOENT),
+            (Error::Exists(s()), Errno::EXIST),
+            (Error::Invalid(s()), Errno::INVAL),
+            (Error::NoSpace(s()), Errno::NOSPC),
+            (Error::Unsupported(s()), Errno::OPNOTSUPP),
+            (Error::corrupt("", ""), Errno::UCLEAN),
+            (Error::Conflict { path: s(), change: s() }, Errno::STALE),
+            (Error::Poisoned(s()), Errno::IO),
+            (Error::Media(MediaError::new("write", "", Errno::DQUOT)), Errno::DQUOT),
+        ];
+        for (error, errno) in table {
+            // A kind that is added is to be added above.
+            match &error {
+                Error::Busy(..) | Error::NotAStore(_) | Error::AlreadyAStore(_) | Error::NotFound(_) => {}
+                Error::Exists(_) | Error::Invalid(_) | Error::NoSpace(_) | Error::Unsupported(_) => {}
+                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Poisoned(_) | Error::Media(_) => {}
+            }
+            let text = format!("{error:?}");
+            assert_eq!(Errno::from(error), errno, "{text}");
+        }
+    }
+}

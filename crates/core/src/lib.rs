@@ -31,6 +31,7 @@
 //! | [`hostdir`] | the store: files, groups, checkpoint, recovery |
 //! | [`index`] | where the latest committed bytes of a file are |
 //! | [`log`] | where groups survive |
+//! | [`vfs`] | the trait by which interfaces speak to a store or a volume, and paths above it |
 //! | `sync` | the only door to threads, locks and atomics |
 //!
 //! Below them stands the crate `wholly-media`. `docs/architecture.md` tells how they work together, `docs/format.md` what stands on media.
@@ -48,6 +49,7 @@ mod open;
 pub mod site;
 #[doc(hidden)]
 pub mod sync;
+pub mod vfs;
 
 pub use error::{Error, Result};
 #[doc(hidden)]

@@ -1,0 +1,261 @@
+//! Renaming.
+
+use wholly::vfs::{Errno, RenameFlags};
+
+use crate::check::{Failure, Outcome, fails, same};
+use crate::suite::table;
+use crate::tree::Tree;
+
+table!("rename";
+    moves_a_file, moves_a_directory_with_all_in_it, replaces_a_file, replaces_an_empty_directory, of_nothing,
+    into_no_directory, to_itself_does_nothing, of_two_names_of_one_file_does_nothing, refuses_full_directories,
+    refuses_a_directory_into_itself, refuses_a_directory_onto_what_it_is_in, changes_the_parent,
+    noreplace_moves, noreplace_refuses_what_is_there, noreplace_refuses_itself, exchange_swaps,
+    exchange_needs_both, exchange_with_itself, exchange_refuses_ancestors, exchange_changes_the_parents,
+    exchange_of_two_names_of_one_file, flags_that_contradict, unknown_flags, keeps_links_as_they_are, in_one_directory_many_times,
+);
+
+/// Nothing else has changed by a call that failed.
+#[track_caller]
+fn refused(t: &Tree<'_>, old: &str, new: &str, flags: RenameFlags, errno: Errno) -> Outcome {
+    let before = (t.stat(old), t.stat(new));
+    fails(t.rename_with(old, new, flags), errno)
+        .map_err(|failure| Failure::new(format!("{old} to {new}: {failure}")))?;
+    same((t.stat(old), t.stat(new)), before)
+}
+
+const NONE: RenameFlags = RenameFlags::empty();
+
+fn moves_a_file(t: &Tree<'_>) -> Outcome {
+    let file = t.file("f", 0o640, b"abc")?;
+    t.mkdir("d", 0o755)?;
+    t.rename("f", "g")?;
+    fails(t.stat("f"), Errno::NOENT)?;
+    t.rename("g", "d/h")?;
+    fails(t.stat("g"), Errno::NOENT)?;
+    same((t.stat("d/h")?.ino, t.content("d/h")?), (file.ino, b"abc".to_vec()))
+}
+
+fn moves_a_directory_with_all_in_it(t: &Tree<'_>) -> Outcome {
+    for name in ["a", "a/b", "a/b/c", "d"] {
+        t.mkdir(name, 0o755)?;
+    }
+    t.file("a/b/c/f", 0o644, b"abc")?;
+    let deep = t.find("a/b/c")?;
+    t.rename("a/b", "d/e")?;
+    fails(t.stat("a/b"), Errno::NOENT)?;
+    same(t.content("d/e/c/f")?, b"abc".to_vec())?;
+    same(Tree { at: deep.ino(), ..t.clone() }.content("f")?, b"abc".to_vec())
+}
+
+fn replaces_a_file(t: &Tree<'_>) -> Outcome {
+    t.file("f", 0o644, b"new")?;
+    t.file("g", 0o644, b"old")?;
+    t.rename("f", "g")?;
+    same(t.content("g")?, b"new".to_vec())?;
+    same(t.names(".")?.len(), 1)
+}
+
+fn replaces_an_empty_directory(t: &Tree<'_>) -> Outcome {
+    for name in ["a", "a/b", "c"] {
+        t.mkdir(name, 0o755)?;
+    }
+    t.rename("a", "c")?;
+    fails(t.stat("a"), Errno::NOENT)?;
+    same(t.names("c")?.len(), 1)
+}
+
+fn of_nothing(t: &Tree<'_>) -> Outcome {
+    t.create("f", 0o644)?;
+    refused(t, "x", "y", NONE, Errno::NOENT)?;
+    refused(t, "x", "f", NONE, Errno::NOENT)?;
+    refused(t, "x", "f", RenameFlags::NOREPLACE, Errno::NOENT)?;
+    refused(t, "x/y", "z", NONE, Errno::NOENT)
+}
+
+fn into_no_directory(t: &Tree<'_>) -> Outcome {
+    t.create("f", 0o644)?;
+    t.create("g", 0o644)?;
+    refused(t, "f", "g/h", NONE, Errno::NOTDIR)?;
+    refused(t, "f", "x/h", NONE, Errno::NOENT)?;
+    refused(t, "f/x", "h", NONE, Errno::NOTDIR)
+}
+
+fn to_itself_does_nothing(t: &Tree<'_>) -> Outcome {
+    t.file("f", 0o644, b"abc")?;
+    t.mkdir("d", 0o755)?;
+    t.rename("f", "f")?;
+    t.rename("d", "d")?;
+    t.rename("d/../f", "./f")?;
+    same(t.content("f")?, b"abc".to_vec())?;
+    same(t.names(".")?.len(), 2)
+}
+
+fn of_two_names_of_one_file_does_nothing(t: &Tree<'_>) -> Outcome {
+    t.create("f", 0o644)?;
+    t.link("f", "g")?;
+    t.rename("f", "g")?;
+    same((t.stat("f")?.nlink, t.names(".")?.len()), (2, 2))
+}
+
+fn refuses_full_directories(t: &Tree<'_>) -> Outcome {
+    for name in ["a", "b", "c", "b/d"] {
+        t.mkdir(name, 0o755)?;
+    }
+    t.create("c/f", 0o644)?;
+    refused(t, "a", "b", NONE, Errno::NOTEMPTY)?;
+    refused(t, "a", "c", NONE, Errno::NOTEMPTY)?;
+    refused(t, "b", "c", NONE, Errno::NOTEMPTY)
+}
+
+fn refuses_a_directory_into_itself(t: &Tree<'_>) -> Outcome {
+    for name in ["a", "a/b", "a/b/c"] {
+        t.mkdir(name, 0o755)?;
+    }
+    for new in ["a/x", "a/b/x", "a/b/c/x", "a/b", "a/b/c"] {
+        refused(t, "a", new, NONE, Errno::INVAL)?;
+    }
+    refused(t, "a/b", "a/b/x", NONE, Errno::INVAL)?;
+    refused(t, "a", "a/x", RenameFlags::NOREPLACE, Errno::INVAL)
+}
+
+fn refuses_a_directory_onto_what_it_is_in(t: &Tree<'_>) -> Outcome {
+    for name in ["a", "a/b", "a/b/c"] {
+        t.mkdir(name, 0o755)?;
+    }
+    t.create("a/b/f", 0o644)?;
+    for old in ["a/b", "a/b/c", "a/b/f"] {
+        refused(t, old, "a", NONE, Errno::NOTEMPTY)?;
+    }
+    refused(t, "a/b/f", "a/b", NONE, Errno::NOTEMPTY)
+}
+
+fn changes_the_parent(t: &Tree<'_>) -> Outcome {
+    for name in ["a", "a/b", "c"] {
+        t.mkdir(name, 0o755)?;
+    }
+    t.rename("a/b", "c/b")?;
+    same(t.stat("c/b/..")?.ino, t.stat("c")?.ino)?;
+    let listed = t.with_dir("c/b", |dir| t.read_open_dir(dir, 0, usize::MAX))?;
+    let parent = listed.into_iter().find(|name| name.name == b"..").map(|name| name.ino);
+    same(parent, Some(t.stat("c")?.ino))
+}
+
+fn noreplace_moves(t: &Tree<'_>) -> Outcome {
+    t.file("f", 0o644, b"abc")?;
+    t.mkdir("d", 0o755)?;
+    t.rename_with("f", "d/g", RenameFlags::NOREPLACE)?;
+    t.rename_with("d", "e", RenameFlags::NOREPLACE)?;
+    same(t.content("e/g")?, b"abc".to_vec())
+}
+
+fn noreplace_refuses_what_is_there(t: &Tree<'_>) -> Outcome {
+    super::one_of_each(t)?;
+    t.file("f", 0o644, b"abc")?;
+    t.mkdir("d", 0o755)?;
+    for new in ["file", "dir", "link", "fifo", "socket"] {
+        refused(t, "f", new, RenameFlags::NOREPLACE, Errno::EXIST)?;
+        refused(t, "d", new, RenameFlags::NOREPLACE, Errno::EXIST)?;
+    }
+    Ok(())
+}
+
+fn noreplace_refuses_itself(t: &Tree<'_>) -> Outcome {
+    t.create("f", 0o644)?;
+    t.link("f", "g")?;
+    refused(t, "f", "f", RenameFlags::NOREPLACE, Errno::EXIST)?;
+    refused(t, "f", "g", RenameFlags::NOREPLACE, Errno::EXIST)
+}
+
+fn exchange_swaps(t: &Tree<'_>) -> Outcome {
+    super::one_of_each(t)?;
+    t.create("dir/x", 0o644)?;
+    let names = ["file", "dir", "link", "fifo", "socket"];
+    for one in names {
+        for other in names {
+            let (first, second) = (t.stat(one)?.ino, t.stat(other)?.ino);
+            t.rename_with(one, other, RenameFlags::EXCHANGE)?;
+            same((t.stat(one)?.ino, t.stat(other)?.ino), (second, first))?;
+            t.rename_with(other, one, RenameFlags::EXCHANGE)?;
+        }
+    }
+    same(t.names(".")?.len(), 5)?;
+    same(t.names("dir")?.len(), 1)
+}
+
+fn exchange_needs_both(t: &Tree<'_>) -> Outcome {
+    t.create("f", 0o644)?;
+    refused(t, "f", "x", RenameFlags::EXCHANGE, Errno::NOENT)?;
+    refused(t, "x", "f", RenameFlags::EXCHANGE, Errno::NOENT)
+}
+
+fn exchange_with_itself(t: &Tree<'_>) -> Outcome {
+    t.file("f", 0o644, b"abc")?;
+    t.rename_with("f", "f", RenameFlags::EXCHANGE)?;
+    same(t.content("f")?, b"abc".to_vec())
+}
+
+fn exchange_refuses_ancestors(t: &Tree<'_>) -> Outcome {
+    for name in ["a", "a/b", "a/b/c"] {
+        t.mkdir(name, 0o755)?;
+    }
+    t.create("a/b/f", 0o644)?;
+    for below in ["a/b", "a/b/c", "a/b/f"] {
+        refused(t, "a", below, RenameFlags::EXCHANGE, Errno::INVAL)?;
+        refused(t, below, "a", RenameFlags::EXCHANGE, Errno::INVAL)?;
+    }
+    Ok(())
+}
+
+fn exchange_changes_the_parents(t: &Tree<'_>) -> Outcome {
+    for name in ["a", "b", "a/x", "b/y", "a/x/in-x"] {
+        t.mkdir(name, 0o755)?;
+    }
+    t.rename_with("a/x", "b/y", RenameFlags::EXCHANGE)?;
+    same(t.stat("b/y/..")?.ino, t.stat("b")?.ino)?;
+    same(t.stat("a/x/..")?.ino, t.stat("a")?.ino)?;
+    same((t.names("b/y")?.len(), t.names("a/x")?.len()), (1, 0))
+}
+
+fn exchange_of_two_names_of_one_file(t: &Tree<'_>) -> Outcome {
+    t.create("f", 0o644)?;
+    t.link("f", "g")?;
+    t.rename_with("f", "g", RenameFlags::EXCHANGE)?;
+    same(t.names(".")?.len(), 2)
+}
+
+fn flags_that_contradict(t: &Tree<'_>) -> Outcome {
+    t.create("f", 0o644)?;
+    t.create("g", 0o644)?;
+    let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+    refused(t, "f", "g", both, Errno::INVAL)?;
+    refused(t, "f", "x", both, Errno::INVAL)?;
+    // Said by the file system, too.
+    fails(t.vfs.rename(&t.ctx, t.at, b"f", t.at, b"g", both), Errno::INVAL)
+}
+
+fn unknown_flags(t: &Tree<'_>) -> Outcome {
+    t.create("f", 0o644)?;
+    refused(t, "f", "g", RenameFlags::from_bits_retain(1 << 20), Errno::INVAL)
+}
+
+fn keeps_links_as_they_are(t: &Tree<'_>) -> Outcome {
+    t.file("f", 0o644, b"abc")?;
+    t.symlink("l", "f")?;
+    t.rename("l", "m")?;
+    same((t.readlink("m")?, t.content("f")?), (b"f".to_vec(), b"abc".to_vec()))?;
+    t.create("g", 0o644)?;
+    t.rename("g", "m")?;
+    same(t.content("f")?, b"abc".to_vec())
+}
+
+fn in_one_directory_many_times(t: &Tree<'_>) -> Outcome {
+    let file = t.file("0", 0o644, b"abc")?;
+    for number in 0..300 {
+        // Names of changing lengths move within the directory's blocks.
+        let name = |number: usize| format!("{number}{}", "x".repeat(number * 7 % 200));
+        t.rename(if number == 0 { "0".into() } else { name(number) }, name(number + 1))?;
+    }
+    let names = t.names(".")?;
+    same((names.len(), names[0].ino), (1, file.ino))
+}
