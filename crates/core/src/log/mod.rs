@@ -99,6 +99,7 @@ pub struct Geometry {
 
 /// What the log, or one lane, did since it was opened.
 #[derive(Default, Debug)]
+#[repr(align(128))]
 pub struct Counters {
     /// Bytes written to the log.
     pub bytes: AtomicU64,
