@@ -290,12 +290,11 @@ pub trait HostFile: Send + Sync {
 /// Asks the processor to fetch what `target` refers to into its caches, without waiting for it.
 #[inline(always)]
 pub fn prefetch<T>(target: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program can see and cannot fault; the reference is valid all the same.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(target).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = target;
+    pmem::prefetch(std::ptr::from_ref(target).cast());
+}
+
+/// As [`prefetch`], for who is going to change it: another core that has it gives it up.
+#[inline(always)]
+pub fn prefetch_to_change<T>(target: &T) {
+    pmem::prefetch_to_write(std::ptr::from_ref(target).cast());
 }

@@ -124,6 +124,7 @@ impl Published {
     pub fn prepare<'f>(&self, file: &'f File, written: Written, stock: &mut Stock, prepared: &mut Prepared<'f>) -> u64 {
         // See invariant 5 of the index: a checkpoint that marks it from now on waits for the commit.
         if file.visited.load(Ordering::Acquire) != 0 {
+            self.ask_for(file, written);
             return 0;
         }
         let mut done = 0;
@@ -140,6 +141,18 @@ impl Published {
             done += u64::from(version.length);
         }
         done
+    }
+
+    /// Asks the processor for the first slots that a write is going to change, and for their newest versions: a checkpoint has them on another
+    /// core.
+    #[inline]
+    fn ask_for(&self, file: &File, written: Written) {
+        const MOST: usize = 4;
+        for (block, _) in versions(written).take(MOST) {
+            if let Some(slot) = file.index.get(block) {
+                slot.prefetch_to_push(&self.arena);
+            }
+        }
     }
 
     /// Publishes what was prepared.

@@ -57,6 +57,13 @@ impl Slot {
         wholly_media::prefetch(&self.newest);
     }
 
+    /// Asks the processor for the slot, to change it, and for the newest version of the moment.
+    #[inline]
+    pub fn prefetch_to_push(&self, arena: &VersionArena) {
+        wholly_media::prefetch_to_change(&self.newest);
+        self.prefetch_newest(arena);
+    }
+
     /// Asks the processor for the newest version of the moment.
     #[inline]
     pub fn prefetch_newest(&self, arena: &VersionArena) {

@@ -40,6 +40,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::Instructions;
+pub(crate) use store::{prefetch, prefetch_to_write};
 
 /// How a file is opened as a [`PmemRegion`].
 #[derive(Clone, Debug)]

@@ -9,7 +9,10 @@ pub(super) fn fence() {
 }
 
 /// Nothing.
-pub(super) fn prefetch(_: *const u8) {}
+pub(crate) fn prefetch(_: *const u8) {}
+
+/// Nothing.
+pub(crate) fn prefetch_to_write(_: *const u8) {}
 
 /// Nothing.
 pub(super) fn prefetch_far(_: *const u8) {}

@@ -46,7 +46,7 @@ pub(super) fn fence() {
 
 /// Asks the processor to fetch the line at `address`, which need not be mapped.
 #[inline(always)]
-pub(super) fn prefetch(address: *const u8) {
+pub(crate) fn prefetch(address: *const u8) {
     // SAFETY: a prefetch never faults, whatever the address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
 }
@@ -59,9 +59,9 @@ pub(super) fn prefetch_far(address: *const u8) {
     unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
 }
 
-/// Asks the processor to fetch the line at `address` for a store.
+/// Asks the processor to fetch the line at `address`, which need not be mapped, for a store.
 #[inline(always)]
-fn prefetch_to_write(address: *mut u8) {
+pub(crate) fn prefetch_to_write(address: *const u8) {
     // SAFETY: a prefetch never faults, whatever the address; processors without the instruction take it for a no-op.
     unsafe { asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) }
 }
