@@ -13,7 +13,9 @@
 //! What is there after a crash is the state after a prefix of some order of the operations that had begun, such that
 //!
 //! 1. all that had returned are in the prefix (under policies that let calls survive later: all that had returned when a sync
-//!    began that has returned; and then operations on different files may go in any order under `per-sync`);
+//!    began that has returned; and then operations on different files may go in any order under `per-sync`). Under those policies
+//!    calls survive by epochs: the prefix, of each file or of all, is what something that ends epochs found, which are all calls that had
+//!    returned when it began, and none that began when it had returned;
 //! 2. each operation got what it would have got in that order: the offset of an append, what a group saw of the files that it owned;
 //! 3. each look that had returned saw operations of the prefix, applied in their order: all that had returned when it began, none that
 //!    began after it, and all that an earlier look at the block saw.
@@ -77,6 +79,17 @@ pub struct Synced {
     pub file: usize,
 }
 
+/// What may end epochs: a sync, a checkpoint, the last close of a file or of the store.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// When it began.
+    pub begin: u64,
+    /// When it had returned; `u64::MAX` if it never did.
+    pub end: u64,
+    /// Of which file; `None`: of all.
+    pub file: Option<usize>,
+}
+
 /// All that was done.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -86,6 +99,8 @@ pub struct History {
     pub looks: Vec<Look>,
     /// In no order.
     pub syncs: Vec<Synced>,
+    /// In no order.
+    pub endings: Vec<Ending>,
 }
 
 impl Operation {
@@ -129,7 +144,8 @@ impl History {
         let mut looks: Vec<&Look> = looks.collect();
         looks.sort_by_key(|look| look.begin);
         let mut search = Search {
-            per_file: policy == Policy::PerSync,
+            policy,
+            endings: self.endings.iter().filter(|ending| ending.begin <= time).collect(),
             must: begun.iter().map(|operation| survives(operation)).collect(),
             begun,
             looks,
@@ -146,7 +162,9 @@ impl History {
         let operations = self.operations.iter().flat_map(|operation| [operation.begin, operation.end]);
         let looks = self.looks.iter().map(|look| look.end);
         let syncs = self.syncs.iter().map(|sync| sync.end);
-        let mut times: Vec<u64> = operations.chain(looks).chain(syncs).filter(|time| *time != u64::MAX).collect();
+        let endings = self.endings.iter().map(|ending| ending.begin);
+        let mut times: Vec<u64> =
+            operations.chain(looks).chain(syncs).chain(endings).filter(|time| *time != u64::MAX).collect();
         times.sort_unstable();
         times.dedup();
         times
@@ -154,7 +172,9 @@ impl History {
 }
 
 struct Search<'h> {
-    per_file: bool,
+    policy: Policy,
+    /// Those that had begun.
+    endings: Vec<&'h Ending>,
     begun: Vec<&'h Operation>,
     must: Vec<bool>,
     looks: Vec<&'h Look>,
@@ -167,7 +187,7 @@ struct Search<'h> {
 impl Search<'_> {
     fn go_on(&mut self) {
         let missing = (0..self.begun.len()).any(|i| self.must[i] && !self.order.contains(&i));
-        if !missing && self.looks_fit() {
+        if !missing && self.epochs_fit() && self.looks_fit() {
             let state = self.states.last().expect("the initial one");
             if !self.found.iter().any(|found| **found == *state) {
                 self.found.push(Arc::new(state.clone()));
@@ -191,8 +211,39 @@ impl Search<'_> {
     /// Whether `first`, which is not in the order yet, had returned when `next` began.
     fn precedes(&self, first: usize, next: usize) -> bool {
         let (first_op, next_op) = (self.begun[first], self.begun[next]);
-        let related = !self.per_file || first_op.changes.iter().any(|(op, _)| next_op.touches(op.file()));
+        let related =
+            self.policy != Policy::PerSync || first_op.changes.iter().any(|(op, _)| next_op.touches(op.file()));
         first != next && first_op.end <= next_op.begin && related && !self.order.contains(&first)
+    }
+
+    /// Whether the order ends where epochs may have ended.
+    fn epochs_fit(&self) -> bool {
+        match self.policy {
+            Policy::PerOp => true,
+            Policy::Shared { .. } => self.is_what_an_ending_found(|_| true, |_| true),
+            Policy::PerSync => (0..self.states[0].0.len()).all(|file| {
+                self.is_what_an_ending_found(
+                    |operation| operation.touches(file),
+                    |ending| ending.file.is_none_or(|of| of == file),
+                )
+            }),
+        }
+    }
+
+    /// Of some operations: whether one of some endings may have found those of the order, and no others. None at all need no ending.
+    fn is_what_an_ending_found(
+        &self,
+        operations: impl Fn(&Operation) -> bool,
+        endings: impl Fn(&Ending) -> bool,
+    ) -> bool {
+        let of = |i: &usize| operations(self.begun[*i]);
+        let (inside, outside): (Vec<usize>, Vec<usize>) =
+            (0..self.begun.len()).filter(of).partition(|i| self.order.contains(i));
+        inside.is_empty()
+            || self.endings.iter().filter(|ending| endings(ending)).any(|ending| {
+                inside.iter().all(|i| self.begun[*i].begin <= ending.end)
+                    && outside.iter().all(|i| self.begun[*i].end > ending.begin)
+            })
     }
 
     /// Whether there is a set of operations for each look that it saw, as the oracle asks.

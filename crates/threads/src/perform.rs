@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wholly_crash::{NAMES, Op, Setting, State};
 use wholly_media::sim::{Mark, SimConfig, Trace, World};
 
-use crate::history::{History, Look, Operation, Seen, Synced};
+use crate::history::{Ending, History, Look, Operation, Seen, Synced};
 use crate::program::{Act, Program};
 use crate::sync::thread;
 use crate::{Error, File, Group, Store, Writer};
@@ -131,11 +131,18 @@ impl Stage {
         let threads: Vec<_> = actors
             .into_iter()
             .zip(self.program.threads.clone())
-            .map(|(mut actor, acts)| thread::spawn(move || actor.act_all(&acts)))
+            .map(|(mut actor, acts)| {
+                thread::spawn(move || {
+                    actor.act_all(&acts);
+                    actor.leave();
+                })
+            })
             .collect();
         for thread in threads {
             thread.join().map_err(|_| "a thread panicked".to_string())?;
         }
+        // Files are closed again when they were looked at, and the store is.
+        self.ends_epochs(self.world.now(), None);
         let served = self.served(&store)?;
         if self.program.close {
             store.close().map_err(failed("close"))?;
@@ -175,6 +182,13 @@ impl Stage {
         self.world.now()
     }
 
+    /// Notes something that may end epochs. Returns its place.
+    fn ends_epochs(&self, begin: u64, file: Option<usize>) -> usize {
+        let endings = &mut self.notes().history.endings;
+        endings.push(Ending { begin, end: u64::MAX, file });
+        endings.len() - 1
+    }
+
     /// Notes an operation that begins. It counts as not returned until [`returned`](Self::returned).
     fn note(&self, label: &str, changes: Vec<(Op, Vec<u8>)>, own: Vec<Seen>) -> (u64, usize) {
         let (op, begin) = self.begin(label.into());
@@ -203,6 +217,15 @@ fn is_in_the_way(error: &Error) -> bool {
 }
 
 impl Actor {
+    /// Gives up its files: whoever is the last to do so closes them.
+    fn leave(self) {
+        let Actor { stage, files, .. } = self;
+        let ending = stage.ends_epochs(stage.world.now(), None);
+        drop(files);
+        let end = stage.world.now();
+        stage.notes().history.endings[ending].end = end;
+    }
+
     fn act_all(&mut self, acts: &[Act]) {
         for act in acts {
             if let Err(failure) = self.act(act) {
@@ -242,15 +265,19 @@ impl Actor {
             Act::Sync(file) => {
                 let stage = self.stage.clone();
                 let (op, begin) = stage.begin("sync".into());
+                let ending = stage.ends_epochs(begin, Some(*file));
                 self.files[file].sync().map_err(|error| error.to_string())?;
                 let end = stage.end(op);
+                stage.notes().history.endings[ending].end = end;
                 stage.notes().history.syncs.push(Synced { begin, end, file: *file });
                 Ok(())
             }
             Act::Checkpoint => {
-                let (op, _) = self.stage.begin("checkpoint".into());
+                let (op, begin) = self.stage.begin("checkpoint".into());
+                let ending = self.stage.ends_epochs(begin, None);
                 self.store.checkpoint().map_err(|error| error.to_string())?;
-                self.stage.end(op);
+                let end = self.stage.end(op);
+                self.stage.notes().history.endings[ending].end = end;
                 Ok(())
             }
         }
