@@ -30,9 +30,9 @@ pub enum FindingKind {
     Payload,
     /// A file changed, or vanished, while the log held updates of it: the store opens, and takes nothing home.
     Home,
-    /// The store's folder can be read by more people than its owner, or not by the owner. [`tidy`](crate::tidy) corrects it.
+    /// The store's folder can be read by more people than its owner, or not by the owner. `tidy` corrects it.
     Mode,
-    /// A store that was half made or half removed here has left it. [`tidy`](crate::tidy) removes it.
+    /// A store that was half made or half removed here has left it. `tidy` removes it.
     Leftover,
     /// Something in the store's folder that no store puts there.
     Stranger,
@@ -84,7 +84,7 @@ impl Report {
     }
 }
 
-/// Checks the log in the file `log`, and the home files that it names in `host`, for [`check`](crate::check). Nobody may write to the log
+/// Checks the log in the file `log`, and the home files that it names in `host`, as part of a check of the store. Nobody may write to the log
 /// meanwhile.
 ///
 /// # Errors
@@ -143,7 +143,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
 ///
 /// # Errors
 /// Of the medium.
-pub(crate) fn slots_of(log: &Arc<dyn HostFile>) -> Result<[Result<Superblock, SuperblockFault>; 2]> {
+pub fn slots_of(log: &Arc<dyn HostFile>) -> Result<[Result<Superblock, SuperblockFault>; 2]> {
     read_slots(&ReadOnly::new(log.clone(), SEGMENTS_START, LINE as u32))
 }
 

@@ -51,7 +51,8 @@ mod running;
 mod table;
 mod writer;
 
-pub(crate) use check::slots_of;
+#[doc(hidden)]
+pub use check::slots_of;
 pub use check::{Finding, FindingKind, Report, check_on};
 pub use checkpoint::CheckpointReport;
 #[doc(hidden)]
