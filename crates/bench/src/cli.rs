@@ -148,7 +148,7 @@ impl Options {
         if !self.systems.is_empty() {
             systems.retain(|s| s.name() == self.base || self.systems.iter().any(|name| name == s.name()));
         }
-        let mut progress = Progress::default();
+        let mut progress = Progress { quiet: self.json, shown: false };
         if self.suite == "open" {
             let mut report = harness::empty_report(&plan);
             opening::run(&plan, &self.systems, &mut report, &mut |line| progress.show(line))?;
@@ -192,16 +192,16 @@ fn emulation(name: &str) -> Result<Emulation> {
     }
 }
 
-/// One line on a terminal that is written over and over; nothing elsewhere.
-#[derive(Default)]
+/// One line on a terminal that is written over and over; nothing elsewhere, or beside JSON.
 struct Progress {
+    quiet: bool,
     shown: bool,
 }
 
 impl Progress {
     fn show(&mut self, line: &str) {
         let mut err = std::io::stderr();
-        if err.is_terminal() {
+        if !self.quiet && err.is_terminal() {
             let _ = write!(err, "\r\x1b[K{line}");
             let _ = err.flush();
             self.shown = true;

@@ -19,10 +19,12 @@ Examples:
   wholly init ~/accounts         make the directory a store
   wholly stat ~/accounts         what is in it, and who uses it; changes nothing
   wholly recover ~/accounts      after a crash: take everything committed home
+  wholly check ~/accounts        what is wrong with it, if anything
+  wholly deinit ~/accounts       make it an ordinary directory again
 
 Exit codes (as fsck(8)):
    0  done, nothing wrong           8  not done: no store, in use, no space, ...
-   1  a crash was cleaned up       16  the command line makes no sense
+   1  something was put right      16  the command line makes no sense
    4  damage or a conflict is left
 
 `wholly VERB --help` says more about each verb.";
@@ -55,6 +57,12 @@ pub enum Verb {
     /// Recover a store after a crash and take everything committed home
     #[command(after_help = RECOVER_EXAMPLES)]
     Recover(RecoverArgs),
+    /// Find out what is wrong with a store; changes nothing
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// Take everything home and make the directory an ordinary one again
+    #[command(after_help = DEINIT_EXAMPLES)]
+    Deinit(DeinitArgs),
     /// Explore every state that a crash may leave of small programs, on simulated media
     #[command(after_help = CRASH_EXAMPLES)]
     Crash(CrashArgs),
@@ -166,6 +174,47 @@ Examples:
 /// `wholly recover`.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
+    /// The store
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+}
+
+const CHECK_EXAMPLES: &str = "\
+It reads the whole log as recovery does and verifies every payload in it, looks at the files that it has updates of, and at the folder .wholly.
+It keeps nobody out; a store that a program has open is not judged. --repair only puts right what costs nothing that anybody could want: the \
+folder's mode, and what half-made stores have left. A crash is no damage: what it leaves in the log is the next open's to recover.
+
+Exit code, a sum: 0: nothing is wrong; 1: something was put right; 4: something is wrong; 8: it could not be checked; 16: usage.
+
+Examples:
+  wholly check /srv/data
+  wholly check --repair /srv/data
+  wholly check --json /srv/data | jq '.findings[].place'";
+
+/// `wholly check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// The store
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+    /// Put right what is safe to put right: the folder's mode and leftovers in it
+    #[arg(long)]
+    pub repair: bool,
+}
+
+const DEINIT_EXAMPLES: &str = "\
+Everything committed is taken to the files, then .wholly is removed. Where something cannot go home, because another program changed the file or the \
+log is damaged, nothing is removed. A crash meanwhile leaves the store, or none; the files are whole in both cases.
+
+Exit code 0: it is an ordinary directory; 4: damage or a conflict keeps the store there; 8: in use, or no store.
+
+Examples:
+  wholly deinit /srv/data
+  wholly deinit --json /srv/data | jq .home_bytes";
+
+/// `wholly deinit`.
+#[derive(Args, Debug)]
+pub struct DeinitArgs {
     /// The store
     #[arg(default_value = ".")]
     pub dir: PathBuf,

@@ -140,6 +140,7 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
             let outcome = explore_into(&seen, &[one], &limits);
             explored.jobs.push(job(workload, world, &outcome));
             all.merge(outcome);
+            bar.set_message(format!("explored; {} states", seen.distinct()));
             bar.inc(1);
         }
     }

@@ -13,6 +13,8 @@ pub enum Exit {
     Repaired = 1,
     /// Something is wrong and was left as it is: damage, a conflict, a violation.
     Damaged = 4,
+    /// Of what was wrong, some was put right.
+    RepairedInPart = 5,
     /// It could not be done: no such store, in use, no space, no permission.
     Failed = 8,
     /// The command line makes no sense.

@@ -15,7 +15,9 @@
 
 mod args;
 mod bench;
+mod check;
 mod crash;
+mod deinit;
 mod dump;
 mod error;
 mod html;
@@ -58,6 +60,8 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Stat(args) => stat::run(&args, ui),
         Verb::Dump(args) => dump::run(&args, ui),
         Verb::Recover(args) => recover::run(&args, ui),
+        Verb::Check(args) => check::run(&args, ui),
+        Verb::Deinit(args) => deinit::run(&args, ui),
         Verb::Crash(args) => crash::run(&args, ui),
         Verb::Bench(args) => bench::run(args, ui),
         Verb::Completions(args) => papers::completions(&args),

@@ -5,7 +5,7 @@ use crate::error::{Exit, Failure};
 use crate::output::{Ui, count, name, size};
 use crate::survey;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wholly::{Options, RecoveryReport, Store};
 use wholly_media::host::HostOptions;
@@ -39,12 +39,7 @@ struct Conflict {
 pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
     let failed = |error| Failure::of_store("recover", &args.dir, error);
     let start = Instant::now();
-    let medium = survey::medium_of(&args.dir, "recover")?;
-    let spinner = ui.spinner("reading the log");
-    let options = Options { background: false, ..Options::default() };
-    let store = Store::open_with(&args.dir, options, HostOptions { medium, ..HostOptions::default() });
-    spinner.finish_and_clear();
-    let store = store.map_err(failed)?;
+    let store = open("recover", &args.dir, ui)?;
     let RecoveryReport { scan, files, recreated, conflicts } = store.recovery().clone();
     let mut recovered = Recovered {
         dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
@@ -75,8 +70,18 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
     })
 }
 
+/// Opens the store in `dir` for `verb`, which recovers it.
+pub fn open(verb: &str, dir: &Path, ui: &Ui) -> Result<Store, Failure> {
+    let medium = survey::medium_of(dir, verb)?;
+    let spinner = ui.spinner("reading the log");
+    let options = Options { background: false, ..Options::default() };
+    let store = Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() });
+    spinner.finish_and_clear();
+    store.map_err(|error| Failure::of_store(verb, dir, error))
+}
+
 /// Checkpoints, with a bar over the blocks that are not home.
-fn take_home(store: &Store, ui: &Ui) -> wholly::Result<()> {
+pub fn take_home(store: &Store, ui: &Ui) -> wholly::Result<()> {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
     let all = store.stat().pending_blocks;
     let bar = ui.bar("taking blocks home", all);

@@ -7,9 +7,10 @@ use crate::args::StatArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Ui, count, size};
 use crate::support::{self, Support};
-use crate::survey::Survey;
+use crate::survey::{PendingFile, Survey};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 use wholly_media::HostFs;
 use wholly_media::host::{HostDir, HostOptions};
 
@@ -22,6 +23,10 @@ struct Stat {
     emulated: bool,
     /// Whether a process has the store open.
     in_use: bool,
+    /// When the store was made, in seconds since 1970, where the file system knows.
+    made: Option<i64>,
+    /// When somebody last opened it.
+    last_opened: Option<i64>,
     /// That process, as it knows itself.
     owner_pid: Option<u32>,
     volume_id: Option<String>,
@@ -48,6 +53,8 @@ struct Pending {
     files: u64,
     blocks: u64,
     bytes: u64,
+    /// The files that wait for them.
+    paths: Vec<PendingFile>,
 }
 
 /// Shows a store.
@@ -58,6 +65,9 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
     let (segments, segments_in_use) = (survey.segments.len() as u64, survey.segments_in_use());
     let host = HostDir::open(&args.dir, HostOptions::default())
         .map_err(|error| Failure::of_media(format!("stat {}", args.dir.display()), error))?;
+    let time = |path: &[u8], of: fn(&wholly_media::Stat) -> i64| {
+        host.stat(path).ok().map(|stat| of(&stat) / 1_000_000_000).filter(|&seconds| seconds > 0)
+    };
     let stat = Stat {
         dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
         file_system: survey.file_system.to_string(),
@@ -65,6 +75,10 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
         medium: survey.medium.clone(),
         emulated: survey.emulated,
         in_use: survey.owner.is_some(),
+        made: time(b".wholly/log", |stat| stat.btime_ns),
+        // Each owner writes its number there.
+        last_opened: time(b".wholly/lock", |stat| stat.mtime_ns)
+            .filter(|_| superblock.is_some_and(|s| s.incarnation > 0)),
         owner_pid: survey.owner.and_then(|owner| owner.pid),
         volume_id: superblock.map(|s| s.volume_id.iter().map(|byte| format!("{byte:02x}")).collect()),
         incarnation: superblock.map(|s| s.incarnation),
@@ -75,11 +89,32 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
             segments_in_use,
             segments_free: segments - segments_in_use,
         },
-        pending: Pending { groups: pending.groups, files: pending.files, blocks: pending.blocks, bytes: pending.bytes },
+        pending: Pending {
+            groups: pending.groups,
+            files: pending.files,
+            blocks: pending.blocks,
+            bytes: pending.bytes,
+            paths: pending.paths,
+        },
         faults: survey.faults.clone(),
     };
     ui.emit("stat", &stat, text)?;
     Ok(if stat.faults.is_empty() { Exit::Done } else { Exit::Damaged })
+}
+
+/// Files that are named to people; `--json` names all.
+const SHOWN: usize = 10;
+
+/// How long ago a time was, in seconds since 1970.
+fn ago(time: i64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+    let seconds = (now - time).max(0) as u64;
+    match seconds {
+        0..60 => "less than a minute ago".into(),
+        60..3600 => format!("{} ago", count(seconds / 60, "minute")),
+        3600..86400 => format!("{} ago", count(seconds / 3600, "hour")),
+        _ => format!("{} ago", count(seconds / 86400, "day")),
+    }
 }
 
 fn text(stat: &Stat) -> String {
@@ -97,8 +132,12 @@ fn text(stat: &Stat) -> String {
         (true, None) => "a process; what follows is of this moment".into(),
     };
     text += &format!("  in use by    {user}\n");
+    if let Some(made) = stat.made {
+        text += &format!("  made         {}\n", ago(made));
+    }
     if let Some(incarnation) = stat.incarnation {
-        text += &format!("  opened       {}\n", count(incarnation, "time"));
+        let last = stat.last_opened.map_or(String::new(), |time| format!(", last {}", ago(time)));
+        text += &format!("  opened       {}{last}\n", count(incarnation, "time"));
     }
     let log = &stat.log;
     text += &format!(
@@ -125,6 +164,12 @@ fn text(stat: &Stat) -> String {
             }
         ),
     };
+    for file in pending.paths.iter().take(SHOWN) {
+        text += &format!("               {}: {} in {}\n", file.path, size(file.bytes), count(file.blocks, "block"));
+    }
+    if pending.paths.len() > SHOWN {
+        text += &format!("               and {} more\n", pending.paths.len() - SHOWN);
+    }
     for fault in &stat.faults {
         text += &format!("  damaged      {fault}\n");
     }

@@ -10,6 +10,7 @@ use crate::error::Failure;
 use crate::output::name;
 pub use medium::medium_of;
 use region::ReadOnly;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
@@ -107,6 +108,19 @@ pub struct Pending {
     /// Files that they change.
     pub files: u64,
     /// Blocks of 4 KiB that they touch.
+    pub blocks: u64,
+    /// Bytes that they write.
+    pub bytes: u64,
+    /// The files by their paths, safe to print.
+    pub paths: Vec<PendingFile>,
+}
+
+/// What of a file is not home yet.
+#[derive(Serialize)]
+pub struct PendingFile {
+    /// Its path below the store's directory.
+    pub path: String,
+    /// Blocks of 4 KiB that groups touch.
     pub blocks: u64,
     /// Bytes that they write.
     pub bytes: u64,
@@ -237,8 +251,7 @@ impl Survey {
     /// What is not home yet.
     pub fn pending(&self) -> Pending {
         let mut groups = BTreeSet::new();
-        let mut files: BTreeMap<&[u8], BTreeSet<u64>> = BTreeMap::new();
-        let mut bytes = 0;
+        let mut files: BTreeMap<&[u8], (BTreeSet<u64>, u64)> = BTreeMap::new();
         for seen in self.seen().filter(|seen| seen.fate == Fate::Pending) {
             groups.insert(seen.record.view().group());
             for entry in
@@ -246,16 +259,27 @@ impl Survey {
             {
                 // A file has another number after each open: it is the path that counts.
                 let path = self.paths.get(&entry.file).map_or(&b""[..], Vec::as_slice);
-                let blocks = files.entry(path).or_default();
+                let (blocks, bytes) = files.entry(path).or_default();
                 if entry.kind == EntryKind::Write && entry.length > 0 {
-                    bytes += u64::from(entry.length);
+                    *bytes += u64::from(entry.length);
                     let last = entry.offset + u64::from(entry.length) - 1;
                     blocks.extend(entry.offset / BLOCK..=last / BLOCK);
                 }
             }
         }
-        let blocks = files.values().map(|blocks| blocks.len() as u64).sum();
-        Pending { groups: groups.len() as u64, files: files.len() as u64, blocks, bytes }
+        let file = |(path, (blocks, bytes)): (&[u8], (BTreeSet<u64>, u64))| PendingFile {
+            path: name(path),
+            blocks: blocks.len() as u64,
+            bytes,
+        };
+        let paths: Vec<PendingFile> = files.into_iter().map(file).collect();
+        Pending {
+            groups: groups.len() as u64,
+            files: paths.len() as u64,
+            blocks: paths.iter().map(|file| file.blocks).sum(),
+            bytes: paths.iter().map(|file| file.bytes).sum(),
+            paths,
+        }
     }
 
     /// How many segments hold something that is still needed.

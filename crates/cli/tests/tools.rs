@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Place, wholly};
+use std::process::Command;
 
 #[test]
 fn crash_explores_and_counts() {
@@ -67,7 +68,7 @@ fn bench_says_which_program_is_missing() {
     let place = Place::on_disk();
     let copy = place.dir.join("wholly");
     std::fs::copy(env!("CARGO_BIN_EXE_wholly"), &copy).unwrap();
-    let output = std::process::Command::new(&copy).args(["bench", "--peers", "groups"]).output().unwrap();
+    let output = Command::new(&copy).args(["bench", "--peers", "groups"]).output().unwrap();
     assert_eq!(output.status.code(), Some(127));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("wholly-bench-peers is not in") && error.contains("build it with"), "{error}");
@@ -80,12 +81,48 @@ fn packagers_get_completions_and_pages() {
         let script = wholly(&["completions", shell]);
         script.exits(0);
         assert!(script.out.contains("recover"), "{shell}");
+        let file = place.dir.join(shell);
+        std::fs::write(&file, &script.out).unwrap();
+        // A shell that is not there has nobody to complete for.
+        if let Ok(parsed) = Command::new(shell).arg("-n").arg(&file).output() {
+            assert!(parsed.status.success(), "{shell}: {}", String::from_utf8_lossy(&parsed.stderr));
+        }
     }
+    let load = format!("source {} && complete -p wholly", place.dir.join("bash").display());
+    let loaded = Command::new("bash").args(["--norc", "-c", &load]).output().unwrap();
+    assert!(String::from_utf8_lossy(&loaded.stdout).starts_with("complete "), "{loaded:?}");
     let dir = place.dir.join("man");
     std::fs::create_dir(&dir).unwrap();
     wholly(&["man", dir.to_str().unwrap()]).exits(0);
     assert!(std::fs::read_to_string(dir.join("wholly-init.1")).unwrap().contains("dry\\-run"));
     assert!(!dir.join("wholly-man.1").exists(), "hidden verbs have no page");
+}
+
+/// Every verb that people see has a page, with an example, that groff has nothing to say against.
+#[test]
+fn pages_render_without_warnings() {
+    let place = Place::on_disk();
+    wholly(&["man", place.dir.to_str().unwrap()]).exits(0);
+    let mut pages = 0;
+    for page in std::fs::read_dir(&place.dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if page.extension().is_none_or(|extension| extension != "1") {
+            continue;
+        }
+        pages += 1;
+        assert!(std::fs::read_to_string(&page).unwrap().contains("Examples:"), "{}", page.display());
+        let Ok(rendered) = Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8"]).arg(&page).output() else {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "there is no groff");
+            eprintln!("skipped: there is no groff");
+            return;
+        };
+        assert!(
+            rendered.status.success() && rendered.stderr.is_empty(),
+            "{}: {}",
+            page.display(),
+            String::from_utf8_lossy(&rendered.stderr)
+        );
+    }
+    assert_eq!(pages, 9, "one for the command, and one for each verb");
 }
 
 #[test]

@@ -54,11 +54,18 @@ fn stat_shows_what_is_not_home_and_changes_nothing() {
             assert_eq!(stat["pending"]["files"], 2);
             assert_eq!(stat["pending"]["bytes"], 3 * 200);
             assert_eq!(stat["pending"]["blocks"], 2);
+            assert_eq!(
+                (&stat["pending"]["paths"][1]["path"], &stat["pending"]["paths"][1]["bytes"]),
+                (&"b".into(), &300.into())
+            );
+            assert!(stat["last_opened"].as_i64() >= stat["made"].as_i64());
             assert_eq!(stat["log"]["segments_in_use"], 1);
         }
         let text = place.run(&["stat"]);
         text.exits(0);
         assert!(text.out.contains("3 committed groups: 600 B in 2 blocks of 2 files"), "{}", text.out);
+        assert!(text.out.contains("opened       1 time, last less than a minute ago"), "{}", text.out);
+        assert!(text.out.contains(" a: 300 B in 1 block\n"), "{}", text.out);
     }
 }
 
@@ -202,7 +209,7 @@ fn a_busy_store_is_not_called_damaged() {
 #[test]
 fn what_is_no_store_is_called_that() {
     for place in places() {
-        for verb in ["stat", "dump", "recover"] {
+        for verb in ["stat", "dump", "recover", "check", "deinit"] {
             let run = place.run(&[verb]);
             run.exits(8);
             assert!(run.err.contains("there is no store in this directory; `wholly init"), "{}", run.err);

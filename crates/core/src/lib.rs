@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod check;
 mod error;
 pub mod hostdir;
 #[doc(hidden)]
@@ -51,7 +52,11 @@ pub mod site;
 pub mod sync;
 pub mod vfs;
 
+pub use check::{check, tidy};
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity};
-pub use hostdir::{CheckpointReport, File, Group, Options, Policy, RecoveryReport, Store, StoreStat, Writer};
+pub use hostdir::{
+    CheckpointReport, File, Finding, FindingKind, Group, Options, Policy, RecoveryReport, Report, Store, StoreStat,
+    Writer,
+};

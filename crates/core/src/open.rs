@@ -11,7 +11,7 @@ use crate::hostdir::{Options, Ownership, Store};
 use crate::site;
 
 /// The log's file in the store's folder.
-const LOG: &str = "log";
+pub(crate) const LOG: &str = "log";
 
 impl Store {
     /// Makes the directory `dir` a store: creates `.wholly` in it. On return that survives a crash; after a crash before it, there is none.
@@ -107,9 +107,14 @@ impl Ownership for Owned {
         let home = self.home.inherit().map_err(|error| home_error(error, &self.dir))?;
         Self::open(home, &self.dir, self.options.clone())
     }
+
+    fn remove(self: Box<Self>) -> Result<()> {
+        let Owned { home, dir, .. } = *self;
+        home.remove().map_err(|error| home_error(error, &dir))
+    }
 }
 
-fn home_error(error: HomeError, dir: &Path) -> Error {
+pub(crate) fn home_error(error: HomeError, dir: &Path) -> Error {
     match error {
         HomeError::Busy(busy) => Error::Busy(
             dir.display().to_string(),

@@ -99,6 +99,8 @@ fn run(medium: &str, dir: PathBuf, kills: u64) {
         }
         child.kill().unwrap();
         child.wait().unwrap();
+        let report = wholly::check(&dir).unwrap();
+        assert!(report.is_sound(), "kill {kill}: {:#?}", report.findings);
         let store = open(&dir, medium);
         let round = round_of(&store);
         // The child may have committed more than its pipe told us before it died, but never less.

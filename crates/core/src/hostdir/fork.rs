@@ -29,6 +29,12 @@ pub trait Ownership: Send + Sync {
     /// # Errors
     /// [`Error::Busy`] naming who came first; those of opening a store.
     fn take_over(&self) -> Result<Store>;
+
+    /// Removes what makes the directory a store. On return its absence survives a crash, and nobody owns it.
+    ///
+    /// # Errors
+    /// Of the medium: then it is there, or not.
+    fn remove(self: Box<Self>) -> Result<()>;
 }
 
 /// What a store knows of its owner.
@@ -155,6 +161,11 @@ impl StoreInner {
             taken
         });
         taken.unwrap_or_else(|| Err(busy(0)))
+    }
+
+    /// Takes what keeps other processes out; the store is of no use then.
+    pub fn take_ownership(&self) -> Option<Box<dyn Ownership>> {
+        self.forked.with_kept(|kept| kept.ownership.take()).flatten()
     }
 
     /// In a child: the last handle of the store is gone, and with it the child's part of it.

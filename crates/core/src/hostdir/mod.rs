@@ -32,12 +32,14 @@
 //!
 //! `running` and `aborted` are [`Group`]'s, `committed` is the log's, `checkpointed` the checkpoint's.
 
+mod check;
 mod checkpoint;
 mod dirty;
 mod file;
 mod fork;
 mod group;
 mod handle;
+mod homes;
 mod identity;
 mod implicit;
 mod lanes;
@@ -49,6 +51,9 @@ mod running;
 mod table;
 mod writer;
 
+#[doc(hidden)]
+pub use check::slots_of;
+pub use check::{Finding, FindingKind, Report, check_on};
 pub use checkpoint::CheckpointReport;
 #[doc(hidden)]
 pub use fork::Ownership;
@@ -263,14 +268,33 @@ impl Store {
             drop(self);
             return heir.close();
         }
+        self.used(|inner| inner.empty_log())
+    }
+
+    /// Takes everything home and removes the folder `.wholly`: the directory is an ordinary one again. On return that survives a crash; a
+    /// crash before leaves a store that opens, or none, and in either case all files are current.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while other handles of the store, or of its files, are there; those of [`checkpoint`](Self::checkpoint): then the store
+    /// stays, with all that is not home.
+    pub fn remove(self) -> Result<()> {
+        if self.inner.forked.is_inherited() {
+            let heir = self.inner.heir()?;
+            drop(self);
+            return heir.remove();
+        }
         self.used(|inner| {
             inner.checkpointer.stop();
-            inner.sync_all()?;
-            inner.checkpoint()?;
-            inner.leave_lanes();
-            inner.log.release_below(inner.log.tail())?;
-            inner.log.shrink()
-        })
+            // Nobody may commit between the checkpoint and the end: there is nobody else who could.
+            if Arc::strong_count(inner) > 1 {
+                return Err(Error::Busy("the store".into(), "this process has handles of it".into()));
+            }
+            inner.empty_log()
+        })?;
+        match self.inner.take_ownership() {
+            Some(ownership) => ownership.remove(),
+            None => Ok(()),
+        }
     }
 
     /// Runs a call on the store as this process has it.
@@ -433,6 +457,16 @@ impl StoreInner {
             self.memory.read(position, buf);
             Ok(())
         }
+    }
+
+    /// Takes everything home for the last time.
+    fn empty_log(&self) -> Result<()> {
+        self.checkpointer.stop();
+        self.sync_all()?;
+        self.checkpoint()?;
+        self.leave_lanes();
+        self.log.release_below(self.log.tail())?;
+        self.log.shrink()
     }
 
     fn leave_lanes(&self) {

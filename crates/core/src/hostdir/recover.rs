@@ -14,6 +14,7 @@ use super::checkpoint::Checkpointer;
 use super::dirty::DirtyBlock;
 use super::file::File;
 use super::fork::{Forked, Ownership};
+use super::homes::Homes;
 use super::identity::{Baseline, Identity};
 use super::lanes::Seats;
 use super::memory::Memory;
@@ -25,9 +26,8 @@ use crate::index::BLOCK;
 use crate::log::batch::BatchLane;
 use crate::log::checksum::payload_checksum;
 use crate::log::first_of;
-use crate::log::layout::{Entry, EntryKind, LINE};
+use crate::log::layout::{Entry, EntryKind, LINE, Superblock};
 use crate::log::scan::{self, CommittedGroup, Record, RecordView, ScanReport};
-use crate::site;
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 
 /// What an open found and did.
@@ -61,9 +61,10 @@ struct Found {
     last: Option<Baseline>,
 }
 
-struct Replay<'a> {
+/// Rebuilds the index from the groups in the log.
+pub(super) struct Replay<'a> {
     region: Arc<dyn Region>,
-    host: Arc<dyn HostFs>,
+    homes: &'a dyn Homes,
     /// Groups from here on were identified while no checkpoint was at work.
     checkpointing: u64,
     /// Groups below are home.
@@ -123,42 +124,18 @@ pub(super) fn open(
     crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
     let index = Published::new();
-    let mut replay = Replay {
-        region: region.clone(),
-        host: host.clone(),
-        checkpointing: before.checkpointing,
-        tail: before.tail,
-        files: FileTable::default(),
-        index: &index,
-        found: KnownFiles::default(),
-        conflicts: HashMap::new(),
-        numbers: Numbers::default(),
-        dirty: Vec::new(),
-    };
+    let mut replay = Replay::new(region.clone(), &host, &index, &before);
     let (log, scan) = scan::open(region, options.geometry()?, &mut replay, &|writes| index.arena.prepare(writes))?;
     index.dirty.append(&mut replay.dirty);
-    replay.numbers.give_back(&index.arena);
+    std::mem::take(&mut replay.numbers).give_back(&index.arena);
 
     let checkpointer = Checkpointer::new();
     for found in &replay.found.files {
-        let name = found.file.path.clone();
-        if !found.confirmed && !found.unnamed {
-            replay.conflicts.entry(found.file.id).or_insert((name, "another file has taken its name".into()));
-        }
-        // What a group created is durable at home only once that group is: until then a crash may take its times back.
-        let last = found.last.filter(|_| found.created.is_none());
-        if let Some(change) = last.and_then(|last| last.difference(&found.now)) {
-            replay.conflicts.entry(found.file.id).or_insert((found.file.path.clone(), change));
-        }
         if let Some(sequence) = found.created {
             checkpointer.recover_created(found.file.clone(), sequence, !found.unnamed);
         }
     }
-    let conflicts: Vec<(String, String)> = replay
-        .conflicts
-        .values()
-        .map(|(path, change)| (String::from_utf8_lossy(path).into_owned(), change.clone()))
-        .collect();
+    let conflicts = replay.conflicts();
     if let Some((path, change)) = conflicts.first() {
         checkpointer.block(Error::Conflict { path: path.clone(), change: change.clone() });
     }
@@ -240,7 +217,45 @@ fn written(record: &RecordView<'_>, entry: &Entry, sequence: u64) -> Written {
     }
 }
 
-impl Replay<'_> {
+impl<'a> Replay<'a> {
+    pub fn new(region: Arc<dyn Region>, homes: &'a dyn Homes, index: &'a Published, superblock: &Superblock) -> Self {
+        Replay {
+            region,
+            homes,
+            checkpointing: superblock.checkpointing,
+            tail: superblock.tail,
+            files: FileTable::default(),
+            index,
+            found: KnownFiles::default(),
+            conflicts: HashMap::new(),
+            numbers: Numbers::default(),
+            dirty: Vec::new(),
+        }
+    }
+
+    /// Which files bystanders have changed, and how, once all groups were given.
+    pub fn conflicts(&mut self) -> Vec<(String, String)> {
+        for found in &self.found.files {
+            if !found.confirmed && !found.unnamed {
+                let change = || (found.file.path.clone(), "another file has taken its name".into());
+                self.conflicts.entry(found.file.id).or_insert_with(change);
+            }
+            // What a group created is durable at home only once that group is: until then a crash may take its times back.
+            let last = found.last.filter(|_| found.created.is_none());
+            if let Some(change) = last.and_then(|last| last.difference(&found.now)) {
+                self.conflicts.entry(found.file.id).or_insert((found.file.path.clone(), change));
+            }
+        }
+        let named = |(path, change): &(Vec<u8>, String)| (String::from_utf8_lossy(path).into_owned(), change.clone());
+        self.conflicts.values().map(named).collect()
+    }
+
+    /// The path of the file that has this number in the log, if some group has told.
+    pub fn path(&self, id: u64) -> Option<String> {
+        let conflict = || self.conflicts.get(&id).map(|(path, _)| String::from_utf8_lossy(path).into_owned());
+        self.found.get(id).map(|found| found.file.name()).or_else(conflict)
+    }
+
     /// Asks the processor for the slot of the first block of a write, or for its newest version. Where there are more blocks, the others
     /// are a small part of what the write took.
     #[inline(always)]
@@ -370,19 +385,11 @@ impl Replay<'_> {
             return Ok(());
         }
         let path = identity.path.clone();
-        let mut opened = self.host.open(&path, true);
-        // The store's own file may forbid it: a group may create one that nobody may write to, and goes on writing to it.
-        let mut forced = false;
-        if opened.as_ref().is_err_and(|error| error.errno == Errno::ACCESS)
-            && let Ok(home) = self.host.open_own(&path)
-        {
-            (opened, forced) = (Ok(home), true);
-        }
-        let (home, unnamed) = match opened {
-            Ok(home) => (home, false),
+        let (home, forced, unnamed) = match self.homes.open(&path) {
+            Ok((home, forced)) => (home, forced, false),
             Err(error) if error.errno == Errno::NOENT && created => {
-                match self.host.create_unnamed(site::RECOVER_CREATE, parent(&path), identity.mode) {
-                    Ok(home) => (home, true),
+                match self.homes.make_again(parent(&path), identity.mode) {
+                    Ok(home) => (home, false, true),
                     Err(error) => return self.conflict(id, path, format!("it cannot be made again: {error}")),
                 }
             }

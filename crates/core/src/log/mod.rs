@@ -530,6 +530,28 @@ pub(crate) fn write_superblock(region: &dyn Region, at: wholly_media::Site, supe
     Ok(())
 }
 
+/// What stands in the two superblock slots.
+///
+/// # Errors
+/// Of the medium.
+pub fn read_slots(region: &dyn Region) -> Result<[Result<Superblock, SuperblockFault>; 2]> {
+    let read = |slot: u64| -> Result<_> {
+        let mut bytes = [0u8; 128];
+        region.read_uncached(slot * SUPERBLOCK_SLOT, &mut bytes)?;
+        // One that stands in the other's slot was misdirected.
+        Ok(match Superblock::checked(&RawSuperblock::read_from_bytes(&bytes).expect("128 bytes")) {
+            Ok(superblock) if superblock.generation % 2 != slot => Err(SuperblockFault::Geometry),
+            checked => checked,
+        })
+    };
+    Ok([read(0)?, read(1)?])
+}
+
+/// Which of two slots counts.
+pub fn in_force(slots: &[Result<Superblock, SuperblockFault>; 2]) -> Option<&Superblock> {
+    slots.iter().flatten().max_by_key(|superblock| superblock.generation)
+}
+
 /// Reads the superblock in force: the valid slot with the higher generation.
 ///
 /// # Errors
@@ -539,23 +561,9 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     if region.len() < SEGMENTS_START {
         return Err(Error::corrupt("superblock", format!("the log is only {} bytes long", region.len())));
     }
-    let mut found: Option<Superblock> = None;
-    let mut faults = Vec::new();
-    for slot in 0..2 {
-        let mut bytes = [0u8; 128];
-        region.read_uncached(slot * SUPERBLOCK_SLOT, &mut bytes)?;
-        let raw = RawSuperblock::read_from_bytes(&bytes).expect("128 bytes");
-        match Superblock::checked(&raw) {
-            Ok(superblock) if superblock.generation % 2 != slot => faults.push(SuperblockFault::Geometry),
-            Ok(superblock) => {
-                if found.as_ref().is_none_or(|best| best.generation < superblock.generation) {
-                    found = Some(superblock);
-                }
-            }
-            Err(fault) => faults.push(fault),
-        }
-    }
-    if let Some(superblock) = found {
+    let slots = read_slots(region)?;
+    let faults: Vec<_> = slots.iter().filter_map(|slot| slot.as_ref().err().copied()).collect();
+    if let Some(superblock) = in_force(&slots).cloned() {
         if superblock.block < region.guarantees().block {
             return Err(Error::unsupported(format!(
                 "the log was made for persistent memory, and this is {}: open it as persistent memory",

@@ -57,6 +57,14 @@ pub trait Replay {
     fn soon(&mut self, entries: &[Entry], very: bool) {
         let _ = (entries, very);
     }
+
+    /// The log is corrupt. Recovery ends with that; who only looks returns `Ok`, and is told of whatever else there is.
+    ///
+    /// # Errors
+    /// End the recovery.
+    fn refuse(&mut self, error: Error) -> Result<()> {
+        Err(error)
+    }
 }
 
 /// How a segment ends.
@@ -117,7 +125,7 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
     let mut cursors: Vec<_> = (0..source.chains.len()).map(Cursor::new).collect();
     let mut heap = BinaryHeap::new();
     for cursor in &mut cursors {
-        let next = cursor.next(source, &mut parts, &mut ends)?;
+        let next = cursor.next(source, &mut parts, &mut ends, to)?;
         heap.extend(next.map(|sequence| Reverse((sequence, cursor.lane))));
     }
     while let Some(Reverse((mut sequence, lane))) = heap.pop() {
@@ -127,19 +135,19 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
         loop {
             let commit = cursor.records.get(cursor.at).expect("the cursor stands at a commit record");
             if sequence <= last {
-                return Err(Error::corrupt(
+                to.refuse(Error::corrupt(
                     format!("log, byte {}", commit.position),
                     format!("group {sequence:#x} stands behind group {last:#x} of its lane"),
-                ));
+                ))?;
             }
             last = sequence;
             let own = parts.of(&commit);
             if sequence >= tail {
                 if own.len() != usize::from(commit.head.part) {
-                    return Err(Error::corrupt(
+                    to.refuse(Error::corrupt(
                         format!("log, byte {}", commit.position),
                         format!("a group was committed in {} parts and {} are left", commit.head.part, own.len()),
-                    ));
+                    ))?;
                 }
                 for part in &own {
                     let last = owners.entry(source.segment_start(part.position)).or_insert(0);
@@ -157,7 +165,7 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
                 to.group(&CommittedGroup { sequence, parts: &own, commit })?;
             }
             cursor.at += 1;
-            match cursor.next(source, &mut parts, &mut ends)? {
+            match cursor.next(source, &mut parts, &mut ends, to)? {
                 Some(next) if next < turn => sequence = next,
                 Some(next) => {
                     heap.push(Reverse((next, lane)));
@@ -214,15 +222,27 @@ impl Cursor {
 
     /// Goes to the next commit record, from the current place on, and returns its sequence; parts on the way are put aside.
     #[inline(always)]
-    fn next(&mut self, source: &Source<'_>, parts: &mut Parts, ends: &mut [Vec<End>]) -> Result<Option<u64>> {
+    fn next(
+        &mut self,
+        source: &Source<'_>,
+        parts: &mut Parts,
+        ends: &mut [Vec<End>],
+        to: &mut impl Replay,
+    ) -> Result<Option<u64>> {
         match self.records.get(self.at) {
             Some(record) if record.head.kind == RecordKind::Commit => Ok(Some(record.head.sequence)),
-            _ => self.next_further(source, parts, ends),
+            _ => self.next_further(source, parts, ends, to),
         }
     }
 
     #[cold]
-    fn next_further(&mut self, source: &Source<'_>, parts: &mut Parts, ends: &mut [Vec<End>]) -> Result<Option<u64>> {
+    fn next_further(
+        &mut self,
+        source: &Source<'_>,
+        parts: &mut Parts,
+        ends: &mut [Vec<End>],
+        to: &mut impl Replay,
+    ) -> Result<Option<u64>> {
         loop {
             while let Some(record) = self.records.get(self.at) {
                 match record.head.kind {
@@ -251,7 +271,14 @@ impl Cursor {
                 return Ok(None);
             }
             let done = std::mem::take(&mut self.records);
-            self.records = source.take(self.lane, self.next_place, done)?;
+            self.records = match source.take(self.lane, self.next_place, done) {
+                Ok(records) => records,
+                Err(error) => {
+                    to.refuse(error)?;
+                    // What stands before the fault.
+                    source.records(self.lane, self.next_place, Records::default()).unwrap_or_default()
+                }
+            };
             self.place = Some(self.next_place);
             (self.next_place, self.at) = (self.next_place + 1, 0);
         }
@@ -390,9 +417,19 @@ impl Source<'_> {
         }
     }
 
+    fn records(&self, lane: usize, place: usize, mut records: Records) -> Result<Records> {
+        let found = &self.chains[lane][place];
+        records.read(&mut self.reader(found), found.seed, found.records_start, found.limit)?;
+        Ok(records)
+    }
+
+    fn reader(&self, found: &Found) -> SegmentReader<'_> {
+        SegmentReader::new(self.region, found.start, self.superblock.segment_bytes)
+    }
+
     fn read(&self, lane: usize, place: usize, mut records: Records) -> Result<Records> {
         let found = &self.chains[lane][place];
-        let mut reader = SegmentReader::new(self.region, found.start, self.superblock.segment_bytes);
+        let mut reader = self.reader(found);
         records.read(&mut reader, found.seed, found.records_start, found.limit)?;
         self.check_beyond(found, &mut reader, records.end())?;
         if place + 1 == self.chains[lane].len() {

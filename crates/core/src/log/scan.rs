@@ -91,7 +91,7 @@ struct Scanner<'a> {
 
 impl Scanner<'_> {
     /// The chains of segments, each in the order in which it was filled; and the segments whose header does not prove itself.
-    fn lanes(&self) -> Result<(Lanes, Vec<Headless>)> {
+    fn lanes(&self, to: &mut impl Replay) -> Result<(Lanes, Vec<Headless>)> {
         let seed = volume_seed(&self.superblock.volume_id);
         let mut lanes = Lanes::new();
         let mut headless = Vec::new();
@@ -105,22 +105,23 @@ impl Scanner<'_> {
                 continue;
             };
             if header.incarnation > self.superblock.incarnation {
-                return Err(Error::corrupt(
+                to.refuse(Error::corrupt(
                     format!("log, byte {start}"),
                     format!(
                         "a segment of incarnation {} in incarnation {}",
                         header.incarnation, self.superblock.incarnation
                     ),
-                ));
+                ))?;
+                continue;
             }
             if header.generation > self.superblock.generation {
-                return Err(Error::corrupt(
+                to.refuse(Error::corrupt(
                     "superblock",
                     format!(
                         "generation {} is gone, which the segment at byte {start} names: {} is the latest there is",
                         header.generation, self.superblock.generation
                     ),
-                ));
+                ))?;
             }
             lanes.entry(header.lane).or_default().push(Found {
                 index,
@@ -134,7 +135,7 @@ impl Scanner<'_> {
         for chain in lanes.values_mut() {
             chain.sort_by_key(|found| (found.header.incarnation, found.header.sequence));
         }
-        self.check_headless(&headless, &lanes)?;
+        self.check_headless(&headless, &lanes, to)?;
         Ok((lanes, headless))
     }
 
@@ -144,7 +145,7 @@ impl Scanner<'_> {
     /// Each segment is read once at most. Those that are free are taken from the first on. So of those that nobody has ever come to, one is
     /// looked at behind the last that was used; and of those that an earlier life left behind, the first, and the first behind the last that is
     /// in use.
-    fn check_headless(&self, headless: &[Headless], lanes: &Lanes) -> Result<()> {
+    fn check_headless(&self, headless: &[Headless], lanes: &Lanes, to: &mut impl Replay) -> Result<()> {
         let all = || lanes.values().flatten();
         let used = all().map(|found| found.index).max();
         let in_use = all().filter(|found| found.header.incarnation == self.superblock.incarnation);
@@ -152,7 +153,7 @@ impl Scanner<'_> {
         let mut behind = true;
         for segment in headless {
             if !segment.blank || Some(segment.index) < used || behind {
-                let empty = self.check_no_batches(segment.start)?;
+                let empty = self.check_no_batches(segment.start, to)?;
                 behind &= !(empty && segment.blank && Some(segment.index) > used);
             }
         }
@@ -160,12 +161,12 @@ impl Scanner<'_> {
         free.sort_unstable_by_key(|found| found.index);
         let before = free.partition_point(|found| Some(found.index) < in_use);
         let next = [0, before].into_iter().collect::<BTreeSet<_>>();
-        next.iter().filter_map(|i| free.get(*i)).try_for_each(|found| self.check_no_batches(found.start).map(drop))
+        next.iter().filter_map(|i| free.get(*i)).try_for_each(|found| self.check_no_batches(found.start, to).map(drop))
     }
 
     /// Refuses a segment in which a batch stands that is not the first, of a life or lap that its header does not tell of. Returns whether there is
     /// nothing at all behind its header.
-    fn check_no_batches(&self, start: u64) -> Result<bool> {
+    fn check_no_batches(&self, start: u64, to: &mut impl Replay) -> Result<bool> {
         let mut reader = SegmentReader::new(self.region, start, self.superblock.segment_bytes);
         let block = u64::from(self.superblock.block);
         let mut empty = true;
@@ -176,10 +177,11 @@ impl Scanner<'_> {
                 line == [0; LINE as usize]
             };
             if position > start + block && is_committed(&mut reader, self.superblock, None, position)? {
-                return Err(Error::corrupt(
+                to.refuse(Error::corrupt(
                     format!("log, byte {start}"),
                     format!("not the header of the committed groups that follow it up to byte {position}"),
-                ));
+                ))?;
+                return Ok(false);
             }
         }
         Ok(empty)
@@ -212,7 +214,13 @@ impl Scanner<'_> {
     }
 
     /// What earlier lives left must be what the last open found, but for what went home since. Returns it, with what the last life added.
-    fn check_kept(&self, chains: &[Vec<Found>], ends: &[Vec<End>], headless: &[Headless]) -> Result<Vec<KeptSegment>> {
+    fn check_kept(
+        &self,
+        chains: &[Vec<Found>],
+        ends: &[Vec<End>],
+        headless: &[Headless],
+        to: &mut impl Replay,
+    ) -> Result<Vec<KeptSegment>> {
         let mut all = Vec::new();
         let mut earlier = Kept::default();
         let mut suspects: Vec<u64> =
@@ -237,13 +245,14 @@ impl Scanner<'_> {
         let places: Vec<String> = suspects.iter().take(8).map(u64::to_string).collect();
         let place =
             if places.is_empty() { "log".into() } else { format!("log, at one of bytes {}", places.join(", ")) };
-        Err(Error::corrupt(
+        to.refuse(Error::corrupt(
             place,
             format!(
                 "{} segments of earlier lives hold groups that are not home; {} did at the last open, or they ended elsewhere",
                 earlier.segments, self.superblock.kept.segments
             ),
-        ))
+        ))?;
+        Ok(all)
     }
 
     /// Where a commit record of the last incarnation may stand that lacks words of its first line: its group was in flight, so that it is
@@ -272,7 +281,7 @@ pub(super) fn is_committed(
 }
 
 /// Invariant 8: refuses a gap before what is known to have been durable.
-fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End]) -> Result<()> {
+fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End], to: &mut impl Replay) -> Result<()> {
     // The life of the last commit met on the way back: what the headers before it in its lane tell was durable when it was made.
     let mut committed = None;
     for (after, end) in chain.iter().zip(ends).rev() {
@@ -289,17 +298,18 @@ fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End]) -> Result<
             found.header.incarnation == after.header.incarnation && found.header.sequence == previous.sequence
         });
         let Some((before, end)) = before else {
-            return Err(Error::corrupt(
+            to.refuse(Error::corrupt(
                 format!("log, before byte {}", after.start),
                 format!("segment {} of its lane is missing, and its groups are not home", previous.sequence),
-            ));
+            ))?;
+            continue;
         };
         let told = before.start + u64::from(previous.end);
         if end.end < told {
-            return Err(Error::corrupt(
+            to.refuse(Error::corrupt(
                 format!("log, byte {}", end.end),
                 format!("no valid record, although records follow up to byte {told}"),
-            ));
+            ))?;
         }
     }
     Ok(())
@@ -323,7 +333,7 @@ pub fn open(
     }
     let mut report = ScanReport::default();
     let scanner = Scanner { region: &*region, superblock: &superblock };
-    let (lanes, headless) = scanner.lanes()?;
+    let (lanes, headless) = scanner.lanes(to)?;
     let mut chains: Vec<Vec<Found>> = lanes.into_values().collect();
     let mut torn_ends = Vec::with_capacity(chains.len());
     let mut torn = BTreeSet::new();
@@ -340,14 +350,14 @@ pub fn open(
     let replayed = replay(&*region, &superblock, &chains, to, coming)?;
     report.groups = replayed.groups;
     for (chain, ends) in chains.iter().zip(&replayed.ends) {
-        check_gaps(&superblock, chain, ends)?;
+        check_gaps(&superblock, chain, ends, to)?;
     }
-    let kept = scanner.check_kept(&chains, &replayed.ends, &headless)?;
+    let kept = scanner.check_kept(&chains, &replayed.ends, &headless, to)?;
     if superblock.committed >= superblock.tail && !replayed.named {
-        return Err(Error::corrupt(
+        to.refuse(Error::corrupt(
             "log",
             format!("group {:#x} had committed before a checkpoint began, and is missing", superblock.committed),
-        ));
+        ))?;
     }
 
     // From here on there is nothing to refuse any more.

@@ -17,10 +17,10 @@ use std::sync::Arc;
 pub const HOME: &str = ".wholly";
 
 /// The folder for files that have no name of their own yet, below [`HOME`].
-pub(super) const STAGED: &str = "staged";
+pub const STAGED: &str = "staged";
 
-/// What folders are called that are being made or unmade. They are nobody's; whoever makes the next one removes them.
-const UNFINISHED: &str = ".wholly.unfinished-";
+/// How the names of folders begin that are being made or unmade. They are nobody's; whoever makes the next one removes them.
+pub const UNFINISHED: &str = ".wholly.unfinished-";
 
 /// How deep the folder's own directories nest at most; what is deeper was not made by a store and is not removed.
 const DEPTH: u32 = 128;
@@ -235,12 +235,28 @@ impl StoreHome {
         empty_tree(folder.as_fd(), DEPTH).or_fail("empty", || in_home(STAGED))
     }
 
+    /// Gives the folder its mode, and removes what earlier owners, and makings and unmakings that were interrupted, have left. On return that
+    /// survives a crash.
+    ///
+    /// # Errors
+    /// Those of `fchmod`, `getdents`, `unlinkat` and `fsync`.
+    pub fn tidy(&self) -> Result<()> {
+        rustix::fs::fchmod(&self.folder, Mode::RWXU).or_fail("fchmod", || HOME)?;
+        self.clear_staged()?;
+        rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)?;
+        clear_unfinished(&self.dir)?;
+        rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)
+    }
+
     /// Removes the folder and all that is in it. On return its absence survives a crash; the ownership is given up.
     ///
     /// # Errors
     /// Those of `renameat2` and `fsync`: then the folder may be there or not. What is left under an unfinished name because it
     /// could not be deleted is no error: it is removed when a store is made here again.
     pub fn remove(self) -> Result<(), HomeError> {
+        // Until the rename there is a whole store, after it there is none. The rename is durable before anything in the folder goes: were the
+        // log's unlink to survive a crash and the rename not, there would be a store that cannot be opened. The lock goes last, so that
+        // what an interruption leaves is known to be nobody's and is removed by whoever makes a store here, or tidies one.
         let name = sys::random_name(UNFINISHED)?;
         rename_new(self.dir.as_fd(), HOME, &name).or_fail("rename", || HOME)?;
         rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)?;

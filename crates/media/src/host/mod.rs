@@ -25,5 +25,5 @@ mod tests;
 pub use claim::{Claim, Refused, Use};
 pub use dir::{HostDir, HostMedium, HostOptions};
 pub use file::OrdinaryFile;
-pub use home::{HOME, HomeError, StoreHome};
+pub use home::{HOME, HomeError, STAGED, StoreHome, UNFINISHED};
 pub use owner::{Busy, OwnerLock};

@@ -1,0 +1,134 @@
+//! `wholly check`: what is wrong with a store, where, and what to do about it.
+
+use crate::args::CheckArgs;
+use crate::error::{Exit, Failure};
+use crate::output::{Ui, count, name, size};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Instant;
+use wholly::{FindingKind, Report};
+
+#[derive(Serialize)]
+struct Checked {
+    dir: PathBuf,
+    /// Whether nothing is wrong now.
+    sound: bool,
+    /// Committed groups that are not home.
+    groups: u64,
+    /// Bytes that they write, all of which were verified.
+    payload_bytes: u64,
+    findings: Vec<Finding>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    kind: &'static str,
+    place: String,
+    what: String,
+    /// What to do about it; null for what was put right.
+    advice: Option<&'static str>,
+    /// Whether something is wrong: traces of a crash are not.
+    fault: bool,
+    /// Whether it was put right.
+    repaired: bool,
+}
+
+/// Checks a store.
+pub fn run(args: &CheckArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let failed = |error| Failure::of_store("check", &args.dir, error);
+    let start = Instant::now();
+    let look = || {
+        let spinner = ui.spinner("reading the log");
+        let report = wholly::check(&args.dir);
+        spinner.finish_and_clear();
+        report.map_err(failed)
+    };
+    let mut report = look()?;
+    let mut repaired = Vec::new();
+    let can_repair = |f: &wholly::Finding| matches!(f.kind, FindingKind::Mode | FindingKind::Leftover);
+    if args.repair && report.findings.iter().any(can_repair) {
+        wholly::tidy(&args.dir).map_err(failed)?;
+        let after = look()?;
+        repaired = report.findings;
+        repaired.retain(|finding| !after.findings.contains(finding));
+        report = after;
+    }
+    let Report { groups, payload_bytes, .. } = report;
+    let mut checked = Checked {
+        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
+        sound: report.is_sound(),
+        groups,
+        payload_bytes,
+        findings: report.findings.iter().map(|f| finding(f, false)).collect(),
+        seconds: start.elapsed().as_secs_f64(),
+    };
+    checked.findings.extend(repaired.iter().map(|f| finding(f, true)));
+    ui.emit("check", &checked, text)?;
+    Ok(match (checked.sound, repaired.is_empty()) {
+        (true, true) => Exit::Done,
+        (true, false) => Exit::Repaired,
+        (false, true) => Exit::Damaged,
+        (false, false) => Exit::RepairedInPart,
+    })
+}
+
+fn finding(found: &wholly::Finding, repaired: bool) -> Finding {
+    let (kind, advice) = match found.kind {
+        FindingKind::Superblock => (
+            "superblock",
+            "where the other copy holds, `wholly recover` writes this one anew; where none does, keep a copy of .wholly",
+        ),
+        FindingKind::Log => {
+            ("log", "the store does not open: keep a copy of .wholly, `wholly dump` shows what can still be read")
+        }
+        FindingKind::Payload => {
+            ("payload", "these bytes are lost, and stay behind in the log: write them again, or keep a copy of .wholly")
+        }
+        FindingKind::Home => (
+            "home",
+            "neither version is lost: the store's is in its log, see `wholly dump`; put the file back as it was, with its times",
+        ),
+        FindingKind::Mode => ("mode", "`wholly check --repair` corrects it; who could read the log meanwhile may have"),
+        FindingKind::Leftover => ("leftover", "nobody needs it: `wholly check --repair` removes it"),
+        FindingKind::Stranger => ("stranger", "move it elsewhere: `wholly deinit` removes all that is in the folder"),
+        FindingKind::Missing => (
+            "missing",
+            "get it from a backup of the whole directory; where only `lock` is gone, make it: an empty file",
+        ),
+        FindingKind::Torn => ("torn", "nothing: a crash leaves that, and the next open removes it"),
+        _ => ("other", "keep a copy of .wholly"),
+    };
+    Finding {
+        kind,
+        place: name(found.place.as_bytes()),
+        what: name(found.what.as_bytes()),
+        advice: (!repaired).then_some(advice),
+        fault: found.is_fault(),
+        repaired,
+    }
+}
+
+fn text(checked: &Checked) -> String {
+    let mut text = String::new();
+    for finding in &checked.findings {
+        text += &format!(
+            "{}: {}: {}; {}\n",
+            finding.kind,
+            finding.place,
+            finding.what,
+            finding.advice.unwrap_or("repaired")
+        );
+    }
+    let faults = checked.findings.iter().filter(|finding| finding.fault && !finding.repaired).count() as u64;
+    let verdict = if checked.sound { "nothing is wrong".into() } else { format!("{} wrong", count(faults, "thing")) };
+    let waiting = match checked.groups {
+        0 => "the log is empty".into(),
+        groups => format!(
+            "{} of {} not home yet, each byte verified",
+            count(groups, "committed group"),
+            size(checked.payload_bytes)
+        ),
+    };
+    text + &format!("{}: {verdict}; {waiting}\n", checked.dir.display())
+}

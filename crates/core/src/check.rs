@@ -1,0 +1,113 @@
+//! Checking stores in real directories, and tidying their folders.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, STAGED, StoreHome, UNFINISHED};
+use wholly_media::{HostFs, HostNames};
+
+use crate::error::{Error, Result};
+use crate::hostdir::{Finding, FindingKind, Report, check_on, slots_of};
+use crate::open::{LOG, home_error};
+
+/// What the store's folder has.
+const KNOWN: [&str; 3] = [LOG, "lock", STAGED];
+
+/// Finds what is wrong with the store in `dir`, and changes nothing.
+///
+/// It reads the whole log as recovery would, verifies every payload of groups that are not home, and looks at the files that these changed; and
+/// it looks at the folder itself. Where the log cannot be read on, what stands behind that place of its lane is not judged.
+///
+/// # Errors
+/// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has the store open, or that had it open meanwhile: its log can only be judged
+/// while nobody writes to it. [`Error::Unsupported`] for what a newer program wrote; [`Error::Media`]. Damage is no error, but a finding.
+///
+/// # Example
+/// ```
+/// # fn main() -> wholly::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("wholly-doc-check-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir).unwrap();
+/// wholly::Store::init(&dir, &wholly::Options::default())?;
+/// let report = wholly::check(&dir)?;
+/// assert!(report.is_sound());
+/// for finding in &report.findings {
+///     println!("{}: {}", finding.place, finding.what);
+/// }
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+pub fn check(dir: impl AsRef<Path>) -> Result<Report> {
+    let dir = dir.as_ref();
+    let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
+    let mut findings = look_at_folder(&host, dir)?;
+    if findings.iter().any(|finding| finding.kind == FindingKind::Missing) {
+        return Ok(Report { findings, ..Report::default() });
+    }
+    refuse_busy(&host, dir)?;
+    let log = host.open(format!("{HOME}/{LOG}").as_bytes(), false)?;
+    let before = slots_of(&log)?;
+    let mut report = check_on(log.clone(), host.clone())?;
+    // Who opened the store meanwhile has raised its incarnation.
+    refuse_busy(&host, dir)?;
+    if slots_of(&log)? != before {
+        return Err(Error::Busy(dir.display().to_string(), "another process had it open meanwhile".into()));
+    }
+    report.findings.append(&mut findings);
+    Ok(report)
+}
+
+/// Gives the folder of the store in `dir` its mode, and removes what was left by stores that were half made or half removed there, and of
+/// files that never got a name. On return that survives. The log and all files stay as they are.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Busy`] naming the process that has the store open; [`Error::Media`].
+pub fn tidy(dir: impl AsRef<Path>) -> Result<()> {
+    let dir = dir.as_ref();
+    let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
+    let home = StoreHome::open(&host).map_err(|error| home_error(error, dir))?;
+    Ok(home.tidy()?)
+}
+
+fn refuse_busy(host: &HostDir, dir: &Path) -> Result<()> {
+    match StoreHome::holder(host)? {
+        Some(busy) => Err(home_error(HomeError::Busy(busy), dir)),
+        None => Ok(()),
+    }
+}
+
+/// What does not belong in the folder, what it lacks, and who may look into it.
+fn look_at_folder(host: &HostDir, dir: &Path) -> Result<Vec<Finding>> {
+    let mode = match host.stat(HOME.as_bytes()) {
+        Ok(stat) => stat.mode & 0o7777,
+        Err(error) if error.errno == Errno::NOENT => return Err(Error::NotAStore(dir.display().to_string())),
+        Err(error) => return Err(error.into()),
+    };
+    let mut findings = Vec::new();
+    if mode != 0o700 {
+        findings.push(Finding::new(FindingKind::Mode, HOME, format!("its mode is {mode:04o} instead of 0700")));
+    }
+    let entries = host.read_dir(HOME.as_bytes())?;
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name.as_bytes());
+    for name in [LOG, "lock"].into_iter().filter(|name| !has(name)) {
+        findings.push(Finding::new(FindingKind::Missing, format!("{HOME}/{name}"), "it is gone"));
+    }
+    for entry in entries.iter().filter(|entry| !KNOWN.iter().any(|known| known.as_bytes() == entry.name)) {
+        let place = format!("{HOME}/{}", String::from_utf8_lossy(&entry.name));
+        findings.push(Finding::new(FindingKind::Stranger, place, "no store put it there"));
+    }
+    if has(STAGED) {
+        let staged = host.read_dir(format!("{HOME}/{STAGED}").as_bytes())?;
+        if !staged.is_empty() {
+            let what = format!("{} files that never got a name", staged.len());
+            findings.push(Finding::new(FindingKind::Torn, format!("{HOME}/{STAGED}"), what));
+        }
+    }
+    let leftover = |name: &[u8]| name.starts_with(UNFINISHED.as_bytes());
+    for entry in host.read_dir(b"")?.iter().filter(|entry| leftover(&entry.name)) {
+        let what = "the folder of a store that was half made or half removed";
+        findings.push(Finding::new(FindingKind::Leftover, String::from_utf8_lossy(&entry.name), what));
+    }
+    Ok(findings)
+}

@@ -1,0 +1,283 @@
+//! Finding what is wrong with a store, without changing a byte of it.
+//!
+//! It is recovery that looks: the log is scanned and its groups are replayed as at an open, but from a region that drops what is written to
+//! it, with home files that are only looked at. What recovery would refuse is noted, and the scan goes on with what is left; payloads, which
+//! an open leaves to their first read, are all verified.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use wholly_media::{Guarantees, HostFile, HostFs, Kind, PersistenceDomain, Region, Site};
+
+use super::homes::Looking;
+use super::published::Published;
+use super::recover::Replay;
+use crate::error::{Error, Result};
+use crate::log::layout::{Entry, LINE, SEGMENTS_START, Superblock, SuperblockFault};
+use crate::log::scan::{self, CommittedGroup, RecordView, SegmentReader};
+use crate::log::verify::holds;
+use crate::log::{Geometry, in_force, read_slots};
+
+/// What a finding is about; it tells what can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// A copy of the superblock does not hold. While the other one does, the store opens, and writes this one anew.
+    Superblock,
+    /// Segments, records or groups do not fit together: the store does not open.
+    Log,
+    /// The payload of a committed group does not match its checksum: the store opens, and refuses to read those bytes.
+    Payload,
+    /// A file changed, or vanished, while the log held updates of it: the store opens, and takes nothing home.
+    Home,
+    /// The store's folder can be read by more people than its owner, or not by the owner. `tidy` corrects it.
+    Mode,
+    /// A store that was half made or half removed here has left it. `tidy` removes it.
+    Leftover,
+    /// Something in the store's folder that no store puts there.
+    Stranger,
+    /// The store's folder lacks something without which nobody can open it.
+    Missing,
+    /// What a crash leaves of groups whose commit had not returned. It is no fault: the next open removes it.
+    Torn,
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is about.
+    pub kind: FindingKind,
+    /// Where: a place in the log, or a path below the store's directory.
+    pub place: String,
+    /// What does not fit.
+    pub what: String,
+}
+
+impl Finding {
+    pub(crate) fn new(kind: FindingKind, place: impl Into<String>, what: impl Into<String>) -> Self {
+        Finding { kind, place: place.into(), what: what.into() }
+    }
+
+    /// Whether something is wrong. Traces of a crash are not.
+    pub fn is_fault(&self) -> bool {
+        self.kind != FindingKind::Torn
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// In the order in which an open would come to it.
+    pub findings: Vec<Finding>,
+    /// Segments that were used.
+    pub segments: u32,
+    /// Committed groups that are not home.
+    pub groups: u64,
+    /// Bytes of payload of them, all of which were verified.
+    pub payload_bytes: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        !self.findings.iter().any(Finding::is_fault)
+    }
+}
+
+/// Checks the log in the file `log`, and the home files that it names in `host`, as part of a check of the store. Nobody may write to the log
+/// meanwhile.
+///
+/// # Errors
+/// [`Error::Unsupported`] for what a newer program wrote; of the medium. Damage is no error, but a finding.
+pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report> {
+    let mut report = Report::default();
+    let len = log.stat()?.size;
+    if len < SEGMENTS_START {
+        let what = format!("the log is only {len} bytes long");
+        report.findings.push(Finding::new(FindingKind::Superblock, "superblock", what));
+        return Ok(report);
+    }
+    let slots = slots_of(&log)?;
+    let superblock = in_force(&slots).cloned();
+    for (slot, fault) in slots.iter().enumerate().filter_map(|(slot, checked)| Some((slot, checked.as_ref().err()?))) {
+        report.findings.extend(slot_finding(slot, *fault, superblock.as_ref())?);
+    }
+    let Some(superblock) = superblock else { return Ok(report) };
+    let made = SEGMENTS_START + u64::from(superblock.min_segments) * superblock.segment_bytes;
+    if len < made {
+        let what = format!("it was cut off: it has {len} bytes and was made with {made}");
+        report.findings.push(Finding::new(FindingKind::Log, "log", what));
+    }
+
+    let region: Arc<dyn Region> = Arc::new(ReadOnly::new(log, len, superblock.block));
+    let homes = Looking::at(host);
+    let index = Published::new();
+    let geometry = Geometry {
+        segment_bytes: superblock.segment_bytes,
+        min_segments: superblock.min_segments,
+        max_segments: superblock.min_segments,
+    };
+    let mut judge = Judge {
+        replay: Replay::new(region.clone(), &homes, &index, &superblock),
+        reader: SegmentReader::new(&*region, SEGMENTS_START, superblock.segment_bytes),
+        start: SEGMENTS_START,
+        region: &*region,
+        superblock: &superblock,
+        scratch: Vec::new(),
+        places: HashSet::new(),
+        report: &mut report,
+    };
+    let (_, scan) = scan::open(region.clone(), geometry, &mut judge, &|_| ())?;
+    for (path, change) in judge.replay.conflicts() {
+        judge.note(Finding::new(FindingKind::Home, path, change));
+    }
+    (report.segments, report.groups) = (scan.segments, scan.groups);
+    if scan.rejected > 0 {
+        let what = format!("{} whose payload is not there: their commit had not returned", scan.rejected);
+        report.findings.push(Finding::new(FindingKind::Torn, "log, last records", what));
+    }
+    Ok(report)
+}
+
+/// What stands in the two superblock slots of the file `log`.
+///
+/// # Errors
+/// Of the medium.
+pub fn slots_of(log: &Arc<dyn HostFile>) -> Result<[Result<Superblock, SuperblockFault>; 2]> {
+    read_slots(&ReadOnly::new(log.clone(), SEGMENTS_START, LINE as u32))
+}
+
+fn slot_finding(slot: usize, fault: SuperblockFault, in_force: Option<&Superblock>) -> Result<Option<Finding>> {
+    let what = match (fault, in_force) {
+        // The first superblock has the second slot; the first one is written by the first open.
+        (SuperblockFault::Foreign, Some(superblock)) if superblock.generation == 1 => return Ok(None),
+        (SuperblockFault::Version(version), None) => {
+            return Err(Error::unsupported(format!("log format {version}, which this program does not know")));
+        }
+        (SuperblockFault::Features(bits), None) => {
+            return Err(Error::unsupported(format!("log features {bits:#x}, which this program does not know")));
+        }
+        (SuperblockFault::Foreign, _) => "it is gone",
+        (SuperblockFault::Checksum, _) => "its checksum does not fit",
+        _ => "it cannot be what was written there last",
+    };
+    Ok(Some(Finding::new(FindingKind::Superblock, format!("superblock {slot}, byte {}", slot * 4096), what)))
+}
+
+/// Is given what recovery is given, and goes on where that would refuse.
+struct Judge<'a> {
+    replay: Replay<'a>,
+    region: &'a dyn Region,
+    superblock: &'a Superblock,
+    /// Of the segment that was read last, which starts here.
+    reader: SegmentReader<'a>,
+    start: u64,
+    scratch: Vec<u8>,
+    /// What follows from a fault is often found at the same place again.
+    places: HashSet<String>,
+    report: &'a mut Report,
+}
+
+impl Judge<'_> {
+    fn note(&mut self, finding: Finding) {
+        if self.places.insert(finding.place.clone()) {
+            self.report.findings.push(finding);
+        }
+    }
+
+    fn verify(&mut self, record: &RecordView<'_>, sequence: u64) -> Result<()> {
+        let bytes = self.superblock.segment_bytes;
+        let start = SEGMENTS_START + (record.position - SEGMENTS_START) / bytes * bytes;
+        if start != self.start {
+            (self.reader, self.start) = (SegmentReader::new(self.region, start, bytes), start);
+        }
+        for entry in record.entries {
+            self.report.payload_bytes += u64::from(entry.length);
+            if !holds(&mut self.reader, record.segment_seed, record.position, entry, &mut self.scratch)? {
+                let at = record.position + u64::from(entry.line) * LINE;
+                let what = format!("{} of group {sequence:#x} do not match their checksum", self.bytes_of(entry));
+                self.note(Finding::new(FindingKind::Payload, format!("log, byte {at}"), what));
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes_of(&self, entry: &Entry) -> String {
+        let file = self.replay.path(entry.file).unwrap_or_else(|| format!("file {:#x}", entry.file));
+        format!("{} bytes for byte {} of {file}", entry.length, entry.offset)
+    }
+}
+
+impl scan::Replay for Judge<'_> {
+    fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()> {
+        if let Err(error) = self.replay.group(group) {
+            self.refuse(error)?;
+        }
+        for part in group.parts {
+            self.verify(&part.view(), group.sequence)?;
+        }
+        self.verify(&group.commit, group.sequence)
+    }
+
+    fn refuse(&mut self, error: Error) -> Result<()> {
+        let Error::Corrupt { place, fault } = error else { return Err(error) };
+        self.note(Finding::new(FindingKind::Log, place, fault));
+        Ok(())
+    }
+}
+
+/// A log that drops what recovery writes: it reads nothing of that back.
+struct ReadOnly {
+    file: Arc<dyn HostFile>,
+    len: u64,
+    guarantees: Guarantees,
+}
+
+impl ReadOnly {
+    /// Taken for what the log was made for, whatever it is on: where records are aligned to lines, that is persistent memory.
+    fn new(file: Arc<dyn HostFile>, len: u64, block: u32) -> Self {
+        let pmem = u64::from(block) == LINE;
+        let guarantees = Guarantees {
+            kind: if pmem { Kind::Pmem } else { Kind::Disk },
+            atomic_unit: if pmem { 8 } else { 512 },
+            block: if pmem { 1 } else { block },
+            domain: if pmem { PersistenceDomain::MemoryController } else { PersistenceDomain::Device },
+            emulated: true,
+            description: "a log that is only looked at".into(),
+        };
+        ReadOnly { file, len, guarantees }
+    }
+}
+
+impl Region for ReadOnly {
+    fn guarantees(&self) -> &Guarantees {
+        &self.guarantees
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Zeros stand for what is gone since the check began.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+        let read = self.file.read_at(offset, buf)?;
+        buf[read..].fill(0);
+        Ok(())
+    }
+
+    fn write(&self, _site: Site, _offset: u64, _data: &[u8]) -> wholly_media::Result<()> {
+        Ok(())
+    }
+
+    fn fence(&self, _site: Site) -> wholly_media::Result<()> {
+        Ok(())
+    }
+
+    fn write_through(&self, _site: Site, _offset: u64, _data: &[u8]) -> wholly_media::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, _site: Site, _len: u64) -> wholly_media::Result<()> {
+        Ok(())
+    }
+}
