@@ -4,12 +4,19 @@
 
 CARGO ?= cargo
 ARGS ?=
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+DESTDIR ?=
+PROFILE ?= release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long crash fuzz bench fmt lint clean
+.PHONY: help install demo test test-long crash fuzz bench fmt lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+
+install: ## install the C library, its header and the command (PREFIX, LIBDIR, DESTDIR)
+	@CARGO="$(CARGO)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" scripts/install $(ARGS)
 
 demo: ## kill a program in the middle of its updates, and see that none is left half-done
 	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- $(ARGS)
