@@ -4,16 +4,20 @@
 
 CARGO ?= cargo
 ARGS ?=
-
 # Where things are installed; DESTDIR stands before it while a package is built.
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
+PROFILE ?= release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long crash fuzz bench fmt lint install-cli clean
+.PHONY: help demo test test-long crash fuzz bench fmt lint install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+
+install: ## install the C library with its header, and the command with manual pages and completions; ARGS=library|command for one
+	@CARGO="$(CARGO)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" scripts/install $(ARGS)
 
 demo: ## kill a program in the middle of its updates, and see that none is left half-done
 	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- $(ARGS)
@@ -43,18 +47,6 @@ fmt: ## format the sources
 lint: ## what CI asks of the sources
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-
-install-cli: SHARE = $(DESTDIR)$(PREFIX)/share
-install-cli: BUILT = $(or $(CARGO_TARGET_DIR),target)/release/wholly
-install-cli: ## install the command, its manual pages and completions below PREFIX
-	$(CARGO) build --release --package wholly-cli
-	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
-		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
-	install -m 755 $(BUILT) $(DESTDIR)$(PREFIX)/bin/wholly
-	$(BUILT) man $(SHARE)/man/man1
-	$(BUILT) completions bash > $(SHARE)/bash-completion/completions/wholly
-	$(BUILT) completions zsh > $(SHARE)/zsh/site-functions/_wholly
-	$(BUILT) completions fish > $(SHARE)/fish/vendor_completions.d/wholly.fish
 
 clean: ## remove what was built
 	$(CARGO) clean

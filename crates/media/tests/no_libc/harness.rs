@@ -27,7 +27,8 @@ pub fn run(package: &str, example: &str, scratch: &str) {
     assert!(text.contains("watched: no file call through libc"), "the program did not look:\n{text}");
 }
 
-fn build_interposer(scratch: &Path) -> PathBuf {
+/// Compiles the interposer into a directory.
+pub fn build_interposer(scratch: &Path) -> PathBuf {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../media/tests/no_libc/interposer.c");
     let library = scratch.join("interposer.so");
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());

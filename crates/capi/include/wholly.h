@@ -1,0 +1,621 @@
+/*
+ * Wholly: file updates that happen wholly or not at all, even when the process is killed or the power fails half-way.
+ *
+ * Open an ordinary directory as a store, update any number of its files in one group, commit: after a crash the group is there, or none of
+ * it is. Compile and link with `pkg-config --cflags --libs wholly`.
+ *
+ * Results. Functions return 0, or a count where they say so, and on failure a negative errno; wholly_error_text() then says in words
+ * what went wrong. A new handle goes to the place that the last argument points to, which holds NULL after a failure.
+ *
+ *   -EBUSY       somebody else uses it now: wait, or end the other group. Nothing was changed.
+ *   -ENODEV      there is no store here: wholly_store_init makes one.
+ *   -EEXIST      there is a store, or a file, of that name already.
+ *   -ENOENT      the name does not exist.
+ *   -EINVAL      the call makes no sense as it was made: an argument is NULL or out of range, a size is not set, a group has ended.
+ *   -ENOSPC      no space for it; the group can still be aborted, and nothing committed is lost.
+ *   -EOPNOTSUPP  the store, or the program, is of a newer version than the library, or the file system cannot carry a store.
+ *   -EUCLEAN     media are damaged at the place that the text names. What is intact is still served.
+ *   -ESTALE      another program changed a file while the log held updates of it. Neither version is overwritten.
+ *   -EIO         an earlier write-back failed: close the store and open it again, which recovers it.
+ *   others       what the file system refused, by its own number (-EACCES, -EROFS, -EXDEV, ...).
+ *
+ * A mistake in the library that it notices itself (in Rust's words, a panic) is -EIO too, and the text says so. From then on every call on
+ * that store fails with -EIO, and calls that close something free the handle and leave the rest alone; the store stays with this
+ * process until it ends. The next one to open it recovers it, as after a crash.
+ *
+ * Handles. NULL for a handle is -EINVAL. A handle that was closed or whose group has ended is not used again, by any thread: that is the
+ * one thing that the library cannot tell. Stores and files may be used by any number of threads at once, and also while one of them waits.
+ * A group, and a writer with its group, is used by one thread at a time. Handles may be closed in any order.
+ *
+ * Threads and signals. Functions may be called from any thread, and not from a signal handler.
+ *
+ * fork. Parent or child keeps a store, whichever makes a call on it or on its files first; the calls of the other fail with -EBUSY. A child
+ * that comes first finds what was committed, and goes on with the handles of stores, files and writers that it has from its parent. Groups
+ * that were running stay the parent's. A child that only closes files and writers, and drops stores, disturbs nobody.
+ */
+
+#ifndef WHOLLY_H
+#define WHOLLY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Policy: each call outside of groups is a group of its own, and survives when it returns.
+ */
+#define WHOLLY_POLICY_PER_OP 0
+
+/**
+ * Policy: the calls on a file between two syncs are one group, committed by wholly_file_sync, by the last close of the file, or when a
+ * group takes the file. After a crash the file is as at its last sync.
+ */
+#define WHOLLY_POLICY_PER_SYNC 1
+
+/**
+ * Policy: all calls outside of groups are one group, committed by any sync, by closing the store, when a group takes one of its
+ * files, and after shared_interval_ms.
+ */
+#define WHOLLY_POLICY_SHARED 2
+
+/**
+ * Medium: persistent memory where files can be mapped from it (DAX) and, emulated, on tmpfs; else a disk.
+ */
+#define WHOLLY_MEDIUM_AUTO 0
+
+/**
+ * Medium: persistent memory; emulated where it is none.
+ */
+#define WHOLLY_MEDIUM_PMEM 1
+
+/**
+ * Medium: a disk.
+ */
+#define WHOLLY_MEDIUM_DISK 2
+
+/**
+ * The version of this header: WHOLLY_VERSION_MAJOR.WHOLLY_VERSION_MINOR.WHOLLY_VERSION_PATCH.
+ */
+#define WHOLLY_VERSION_MAJOR 0
+
+/**
+ * See WHOLLY_VERSION_MAJOR.
+ */
+#define WHOLLY_VERSION_MINOR 1
+
+/**
+ * See WHOLLY_VERSION_MAJOR.
+ */
+#define WHOLLY_VERSION_PATCH 0
+
+/**
+ * An open regular file of a store. Threads may share this handle and call with it at once. The calls of wholly_file_* are outside of
+ * groups: which of them survive together the store's policy says. In a group, use wholly_group_* with it.
+ */
+typedef struct wholly_file wholly_file;
+
+/**
+ * A group: updates of any number of files that survive a crash wholly or not at all. Nobody else sees them before it is committed; calls
+ * on the group itself do. The files that it changes are its own until it ends.
+ *
+ * One thread at a time calls with a group; which thread that is may change.
+ */
+typedef struct wholly_group wholly_group;
+
+/**
+ * An open store. One process has it; its threads may share this handle and call with it at once.
+ */
+typedef struct wholly_store wholly_store;
+
+/**
+ * A place to begin one group after the other from. One thread at a time calls with a writer and its group; which thread that is may change.
+ */
+typedef struct wholly_writer wholly_writer;
+
+/**
+ * How a store is made and opened. Set all of it to zero, then its size, then what is to differ: zero stands for the default.
+ * Later versions add fields at the end.
+ */
+typedef struct wholly_options {
+    /**
+     * sizeof(wholly_options).
+     */
+    size_t size;
+    /**
+     * Which calls outside of groups survive together: WHOLLY_POLICY_*.
+     */
+    uint32_t policy;
+    /**
+     * What the directory is taken for: WHOLLY_MEDIUM_*. The same for making and for opening.
+     */
+    uint32_t medium;
+    /**
+     * Milliseconds after which WHOLLY_POLICY_SHARED commits. It has no default.
+     */
+    uint64_t shared_interval_ms;
+    /**
+     * Bytes of a segment of the log, when the store is made: a power of two from 4 KiB to 2 MiB. 1 MiB.
+     */
+    uint64_t segment_bytes;
+    /**
+     * Bytes of log that the store is made with and keeps. 2 MiB.
+     */
+    uint64_t log_min_bytes;
+    /**
+     * Bytes up to which the log grows before groups wait for a checkpoint; one group may need more, and gets it. 64 MiB.
+     */
+    uint64_t log_max_bytes;
+    /**
+     * Bytes of a group that are gathered in memory before it goes to the log early. 512 KiB.
+     */
+    uint64_t gather_bytes;
+    /**
+     * Bytes of address space for the log on persistent memory, beyond which it cannot grow.
+     */
+    uint64_t reserve_bytes;
+    /**
+     * Threads that take a large amount home together. 2.
+     */
+    uint32_t checkpoint_threads;
+    /**
+     * Not zero: no thread takes committed data home in the background. That then happens when the log is full, by
+     * wholly_store_checkpoint and by wholly_store_close.
+     */
+    uint32_t no_background;
+    /**
+     * Not zero: the machine keeps its caches at a power failure (eADR), so that nothing need be flushed from them to persistent memory.
+     */
+    uint32_t caches_persist;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+} wholly_options;
+
+/**
+ * What a checkpoint did. Set its size before it is filled in.
+ */
+typedef struct wholly_checkpoint_report {
+    /**
+     * sizeof(wholly_checkpoint_report).
+     */
+    size_t size;
+    /**
+     * Files that were touched.
+     */
+    uint64_t files;
+    /**
+     * Blocks that were taken home.
+     */
+    uint64_t blocks;
+    /**
+     * Bytes written home.
+     */
+    uint64_t bytes;
+    /**
+     * Segments of the log that became free.
+     */
+    uint64_t segments_freed;
+} wholly_checkpoint_report;
+
+/**
+ * What a store is doing. Set its size before it is filled in. All is zero in a child of fork that cannot have the store.
+ */
+typedef struct wholly_stat {
+    /**
+     * sizeof(wholly_stat).
+     */
+    size_t size;
+    /**
+     * How often the store was opened.
+     */
+    uint64_t incarnation;
+    /**
+     * Bytes of a segment of the log.
+     */
+    uint64_t segment_bytes;
+    /**
+     * Segments of the log.
+     */
+    uint64_t segments;
+    /**
+     * How many of them are free.
+     */
+    uint64_t free_segments;
+    /**
+     * Blocks of 4 KiB whose latest bytes are not home.
+     */
+    uint64_t pending_blocks;
+    /**
+     * Files that are open or have pending blocks.
+     */
+    uint64_t open_files;
+    /**
+     * Bytes of memory of the index.
+     */
+    uint64_t index_bytes;
+    /**
+     * Versions in the index, spare ones included.
+     */
+    uint64_t versions;
+    /**
+     * Bytes written to the log since the open.
+     */
+    uint64_t log_bytes_written;
+    /**
+     * Bytes written to the files since the open.
+     */
+    uint64_t home_bytes_written;
+    /**
+     * Fences since the open.
+     */
+    uint64_t fences;
+    /**
+     * Synchronous writes and syncs since the open.
+     */
+    uint64_t syncs;
+    /**
+     * 1 where the medium only stands in for persistent memory: what survives the process does not survive a power failure. Else 0.
+     */
+    uint64_t emulated;
+    /**
+     * What the log is on, in words.
+     */
+    char medium[128];
+} wholly_stat;
+
+/**
+ * What opening the store found and did. Set its size before it is filled in.
+ */
+typedef struct wholly_recovery {
+    /**
+     * sizeof(wholly_recovery).
+     */
+    size_t size;
+    /**
+     * Segments of the log that were in use.
+     */
+    uint64_t segments;
+    /**
+     * Committed groups that were not home.
+     */
+    uint64_t groups;
+    /**
+     * Records that were torn by the crash: groups whose commit had not returned. They are gone.
+     */
+    uint64_t rejected;
+    /**
+     * Files that have updates in the log.
+     */
+    uint64_t files;
+    /**
+     * Files that were made again.
+     */
+    uint64_t recreated;
+    /**
+     * Files that another program changed while the log held updates of them: see wholly_store_conflict. Nothing goes home.
+     */
+    uint64_t conflicts;
+} wholly_recovery;
+
+/**
+ * A file that another program changed. Set its size before it is filled in.
+ */
+typedef struct wholly_conflict {
+    /**
+     * sizeof(wholly_conflict).
+     */
+    size_t size;
+    /**
+     * The file, below the store's directory.
+     */
+    char path[4096];
+    /**
+     * What differs, in words.
+     */
+    char change[256];
+} wholly_conflict;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * What went wrong in the last call of this thread that failed, in words: it names files, places and the process that is in the way.
+ * Empty where none has failed. Calls that succeed leave it as it is.
+ *
+ * The text is the library's, and stays until the next call of this thread fails or the thread ends.
+ */
+const char *wholly_error_text(void);
+
+/**
+ * Closes a file. Groups that use it go on with it. The last close of a file commits its calls under WHOLLY_POLICY_PER_SYNC; to know whether
+ * that succeeded, call wholly_file_sync first.
+ */
+int wholly_file_close(struct wholly_file *file);
+
+/**
+ * Reads up to length bytes at offset, as everybody sees them. Returns how many: fewer only at the end of the file.
+ *
+ * Errors: -EUCLEAN where the bytes have rotted in the log; of the file system.
+ */
+int64_t wholly_file_read(const struct wholly_file *file, uint64_t offset, void *buffer, size_t length);
+
+/**
+ * Writes length bytes at offset, wholly or not at all. The file grows where that lies beyond its end; a gap reads as zeros. Under
+ * WHOLLY_POLICY_PER_OP it survives when this returns.
+ *
+ * Errors: -EBUSY where a group has the file; -ENOSPC; -EIO where the medium failed.
+ */
+int wholly_file_write(const struct wholly_file *file,
+                      uint64_t offset,
+                      const void *data,
+                      size_t length);
+
+/**
+ * Writes length bytes at the end of the file, wholly or not at all. Returns the offset at which they stand. Under
+ * WHOLLY_POLICY_PER_OP they survive when this returns.
+ *
+ * Errors: those of wholly_file_write.
+ */
+int64_t wholly_file_append(const struct wholly_file *file, const void *data, size_t length);
+
+/**
+ * Makes the file length bytes long. What lay beyond is gone; new bytes are zero. Under WHOLLY_POLICY_PER_OP that survives when this returns.
+ *
+ * Errors: those of wholly_file_write.
+ */
+int wholly_file_set_len(const struct wholly_file *file,
+                        uint64_t length);
+
+/**
+ * Returns the size of the file in bytes, as everybody sees it.
+ */
+int64_t wholly_file_len(const struct wholly_file *file);
+
+/**
+ * Makes the calls on this file so far survive: they do when this returns. Under WHOLLY_POLICY_PER_OP they did before.
+ *
+ * Errors: -EIO where the medium failed.
+ */
+int wholly_file_sync(const struct wholly_file *file);
+
+/**
+ * Returns the file's path below the store's directory, as it was opened. The text is the handle's, and stays until it is closed. NULL where
+ * file is NULL.
+ */
+const char *wholly_file_path(const struct wholly_file *file);
+
+/**
+ * Returns the group's number, which no other group of the store ever has; 0 where group is NULL or the store could not be had.
+ */
+uint64_t wholly_group_id(const struct wholly_group *group);
+
+/**
+ * Opens an existing regular file, as this group sees the directory. Close it by wholly_file_close, before or after the end of the group.
+ *
+ * Errors: those of wholly_store_open_file.
+ */
+int wholly_group_open_file(struct wholly_group *group,
+                           const char *path,
+                           struct wholly_file **file);
+
+/**
+ * Creates a regular file with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.
+ *
+ * Errors: -EEXIST; -EBUSY where another group has taken the name; -ENOENT where its directory does not exist; -EINVAL and -EXDEV for paths as
+ * in wholly_store_open_file.
+ */
+int wholly_group_create(struct wholly_group *group,
+                        const char *path,
+                        uint32_t mode,
+                        struct wholly_file **file);
+
+/**
+ * Makes the file the group's own now rather than at its first change. Groups of several files commit faster if all are added before
+ * the first write.
+ *
+ * Errors: -EBUSY where another group changes the file; -EINVAL for a file of another store.
+ */
+int wholly_group_add(struct wholly_group *group,
+                     const struct wholly_file *file);
+
+/**
+ * Writes length bytes at offset. The file grows where that lies beyond its end; a gap reads as zeros. Nothing of it survives before
+ * the group is committed.
+ *
+ * Errors: -EBUSY where another group changes the file; -EINVAL for a file of another store; -ENOSPC, after which the group can still be
+ * aborted.
+ */
+int wholly_group_write(struct wholly_group *group,
+                       const struct wholly_file *file,
+                       uint64_t offset,
+                       const void *data,
+                       size_t length);
+
+/**
+ * Writes length bytes at the end of the file, as the group sees it. Returns the offset at which they stand.
+ *
+ * Errors: those of wholly_group_write.
+ */
+int64_t wholly_group_append(struct wholly_group *group,
+                            const struct wholly_file *file,
+                            const void *data,
+                            size_t length);
+
+/**
+ * Makes the file length bytes long. What lay beyond is gone; new bytes are zero.
+ *
+ * Errors: those of wholly_group_write.
+ */
+int wholly_group_set_len(struct wholly_group *group, const struct wholly_file *file, uint64_t length);
+
+/**
+ * Reads up to length bytes at offset, as the group sees the file. Returns how many: fewer only at its end.
+ *
+ * Errors: -EUCLEAN where the bytes have rotted in the log; -EINVAL for a file of another store; of the file system.
+ */
+int64_t wholly_group_read(struct wholly_group *group,
+                          const struct wholly_file *file,
+                          uint64_t offset,
+                          void *buffer,
+                          size_t length);
+
+/**
+ * Returns the size of the file in bytes, as the group sees it.
+ */
+int64_t wholly_group_len(struct wholly_group *group, const struct wholly_file *file);
+
+/**
+ * Makes the group survive power loss: it does when this returns 0, and from then on everybody sees it. The group ends and its handle is
+ * freed, also on failure.
+ *
+ * Errors: -EIO where the medium failed: nobody knows whether the group survives until the store is opened again. After any other error the
+ * group is aborted.
+ */
+int wholly_group_commit(struct wholly_group *group);
+
+/**
+ * Makes the group atomic, and ordered before later groups on the same files; a later wholly_group_commit or sync makes it durable. On every
+ * medium that Wholly has today this is wholly_group_commit. The group ends and its handle is freed, also on failure.
+ *
+ * Errors: those of wholly_group_commit.
+ */
+int wholly_group_commit_atomic(struct wholly_group *group);
+
+/**
+ * Undoes the group, in memory and on the medium. The group ends and its handle is freed.
+ */
+int wholly_group_abort(struct wholly_group *group);
+
+/**
+ * Makes the directory a store: creates .wholly in it. Files in it stay as they are. On return that survives a crash; after a
+ * crash before it, there is none. options may be NULL.
+ *
+ * Errors: -EEXIST where it is one already; -ENOENT, -ENOTDIR, -ENOSPC and others of the file system.
+ */
+int wholly_store_init(const char *dir,
+                      const struct wholly_options *options);
+
+/**
+ * Opens the store in a directory, recovers it and owns it. What was committed before any crash is served when this returns.
+ * options may be NULL; segment_bytes and log_min_bytes are those that the store was made with.
+ *
+ * Errors: -ENODEV where there is no store; -EBUSY where a process has it open; -EUCLEAN where it is damaged; -EOPNOTSUPP where a newer
+ * version made it.
+ */
+int wholly_store_open(const char *dir,
+                      const struct wholly_options *options,
+                      struct wholly_store **store);
+
+/**
+ * Takes everything home and gives the store up: on return the log is empty, and other programs see all that was committed. The handle is
+ * freed, also on failure. Handles of files, groups and writers keep the store to this process until they are closed.
+ *
+ * Errors: those of wholly_store_checkpoint. The log then keeps what is not home, and the next open goes on.
+ */
+int wholly_store_close(struct wholly_store *store);
+
+/**
+ * Gives the store up as it is. What is committed and not home stays in the log, for the next open. The handle is freed.
+ */
+int wholly_store_drop(struct wholly_store *store);
+
+/**
+ * Takes everything that is committed home. On return it survives without the log, and other programs see it. report may be NULL.
+ *
+ * Errors: -ESTALE where another program changed a file of which the log holds updates: nothing is overwritten, the log keeps the store's
+ * version; of the file system. The log then keeps what is not home.
+ */
+int wholly_store_checkpoint(const struct wholly_store *store,
+                            struct wholly_checkpoint_report *report);
+
+/**
+ * Makes all calls outside of groups so far survive: they do when this returns.
+ *
+ * Errors: -EIO where the medium failed.
+ */
+int wholly_store_sync(const struct wholly_store *store);
+
+/**
+ * Tells what the store is doing.
+ */
+int wholly_store_stat(const struct wholly_store *store, struct wholly_stat *stat);
+
+/**
+ * Tells what opening the store found and did.
+ */
+int wholly_store_recovery(const struct wholly_store *store, struct wholly_recovery *recovery);
+
+/**
+ * Tells about one of the conflicts that opening the store found; index counts from 0.
+ *
+ * Errors: -EINVAL beyond the last one.
+ */
+int wholly_store_conflict(const struct wholly_store *store, uint64_t index, struct wholly_conflict *conflict);
+
+/**
+ * Opens an existing regular file, for calls outside of groups and for groups to use. The path is relative to the store's directory.
+ *
+ * Errors: -ENOENT; -EISDIR for a directory; -EINVAL for what else is no regular file, for an absolute path, .. and .wholly; -EXDEV for a
+ * path that leads out of the directory; of the file system.
+ */
+int wholly_store_open_file(const struct wholly_store *store,
+                           const char *path,
+                           struct wholly_file **file);
+
+/**
+ * Creates a regular file with the permission bits mode, whatever the umask, in a group of its own: it survives when this returns.
+ *
+ * Errors: those of wholly_group_create.
+ */
+int wholly_store_create_file(const struct wholly_store *store,
+                             const char *path,
+                             uint32_t mode,
+                             struct wholly_file **file);
+
+/**
+ * Begins a group: updates of any number of files that survive a crash wholly or not at all. Groups do not nest; any number of them may
+ * run at once, on different files. End it by wholly_group_commit, wholly_group_commit_atomic or wholly_group_abort.
+ *
+ * In a child of fork that cannot have the store this succeeds, and each call on the group fails with -EBUSY.
+ */
+int wholly_store_begin(const struct wholly_store *store,
+                       struct wholly_group **group);
+
+/**
+ * Makes a writer: a place for one thread to begin one group after the other from, faster than by wholly_store_begin, since what a group
+ * works with stays with the writer. For a thread that commits many small groups. A writer keeps the store open, as a file does.
+ */
+int wholly_store_writer(const struct wholly_store *store,
+                        struct wholly_writer **writer);
+
+/**
+ * The version of the library that the program runs with, such as "0.1.0". The text is the library's, and stays.
+ */
+const char *wholly_version(void);
+
+/**
+ * The version of the library that the program runs with, as a number: major * 1000000 + minor * 1000 + patch.
+ */
+uint32_t wholly_version_number(void);
+
+/**
+ * Begins a group of the writer, as wholly_store_begin does. Its handle is the writer's: it is not used after the group's end.
+ *
+ * Errors: -EBUSY where the writer's last group has not ended.
+ */
+int wholly_writer_begin(struct wholly_writer *writer,
+                        struct wholly_group **group);
+
+/**
+ * Closes a writer. A group of it that has not ended is aborted.
+ */
+int wholly_writer_close(struct wholly_writer *writer);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* WHOLLY_H */
+
+/* Made by cbindgen from the sources of wholly-capi; do not edit. */

@@ -1,0 +1,128 @@
+//! Open files, and calls on them outside of groups.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+
+use wholly::File;
+
+use crate::answer::{Health, answer, done};
+use crate::arguments::{bytes, bytes_mut, owned, shared};
+
+/// An open regular file of a store. Threads may share this handle and call with it at once. The calls of wholly_file_* are outside of
+/// groups: which of them survive together the store's policy says. In a group, use wholly_group_* with it.
+pub struct wholly_file {
+    pub(crate) file: File,
+    health: Health,
+    path: CString,
+}
+
+impl wholly_file {
+    pub(crate) fn new(file: File, health: &Health) -> *mut wholly_file {
+        // A store's paths hold no zero.
+        let path = CString::new(file.path()).unwrap_or_default();
+        Box::into_raw(Box::new(wholly_file { file, health: health.clone(), path }))
+    }
+}
+
+/// Closes a file. Groups that use it go on with it. The last close of a file commits its calls under WHOLLY_POLICY_PER_SYNC; to know whether
+/// that succeeded, call wholly_file_sync first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_close(file: *mut wholly_file) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: a handle that is not used any more.
+        let wholly_file { file, health, .. } = *unsafe { owned(file, "file") }?;
+        health.spend(file, |file| {
+            drop(file);
+            Ok(())
+        })
+    })
+}
+
+/// Reads up to length bytes at offset, as everybody sees them. Returns how many: fewer only at the end of the file.
+///
+/// Errors: -EUCLEAN where the bytes have rotted in the log; of the file system.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_read(
+    file: *const wholly_file,
+    offset: u64,
+    buffer: *mut c_void,
+    length: usize,
+) -> i64 {
+    answer(|| {
+        // SAFETY: the caller's part of the contract: an open handle, and room for `length` bytes.
+        let (handle, room) = unsafe { (shared(file, "file")?, bytes_mut(buffer, length)?) };
+        handle.health.run(|| Ok(handle.file.read_at(offset, room)? as u64))
+    })
+}
+
+/// Writes length bytes at offset, wholly or not at all. The file grows where that lies beyond its end; a gap reads as zeros. Under
+/// WHOLLY_POLICY_PER_OP it survives when this returns.
+///
+/// Errors: -EBUSY where a group has the file; -ENOSPC; -EIO where the medium failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_write(
+    file: *const wholly_file,
+    offset: u64,
+    data: *const c_void,
+    length: usize,
+) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: an open handle, and `length` bytes.
+        let (handle, data) = unsafe { (shared(file, "file")?, bytes(data, length)?) };
+        handle.health.run(|| handle.file.write_at(offset, data))
+    })
+}
+
+/// Writes length bytes at the end of the file, wholly or not at all. Returns the offset at which they stand. Under
+/// WHOLLY_POLICY_PER_OP they survive when this returns.
+///
+/// Errors: those of wholly_file_write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_append(file: *const wholly_file, data: *const c_void, length: usize) -> i64 {
+    answer(|| {
+        // SAFETY: the caller's part of the contract: an open handle, and `length` bytes.
+        let (handle, data) = unsafe { (shared(file, "file")?, bytes(data, length)?) };
+        handle.health.run(|| handle.file.append(data))
+    })
+}
+
+/// Makes the file length bytes long. What lay beyond is gone; new bytes are zero. Under WHOLLY_POLICY_PER_OP that survives when this returns.
+///
+/// Errors: those of wholly_file_write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_set_len(file: *const wholly_file, length: u64) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: an open handle.
+        let handle = unsafe { shared(file, "file") }?;
+        handle.health.run(|| handle.file.set_len(length))
+    })
+}
+
+/// Returns the size of the file in bytes, as everybody sees it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_len(file: *const wholly_file) -> i64 {
+    answer(|| {
+        // SAFETY: the caller's part of the contract: an open handle.
+        let handle = unsafe { shared(file, "file") }?;
+        handle.health.run(|| Ok(handle.file.len()))
+    })
+}
+
+/// Makes the calls on this file so far survive: they do when this returns. Under WHOLLY_POLICY_PER_OP they did before.
+///
+/// Errors: -EIO where the medium failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_sync(file: *const wholly_file) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: an open handle.
+        let handle = unsafe { shared(file, "file") }?;
+        handle.health.run(|| handle.file.sync())
+    })
+}
+
+/// Returns the file's path below the store's directory, as it was opened. The text is the handle's, and stays until it is closed. NULL where
+/// file is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_path(file: *const wholly_file) -> *const c_char {
+    // SAFETY: the caller's part of the contract: an open handle.
+    unsafe { shared(file, "file") }.map_or(std::ptr::null(), |handle| handle.path.as_ptr())
+}

@@ -1,0 +1,236 @@
+//! Groups, those of writers too.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use wholly::{Error, Group, Result};
+
+use crate::answer::{Health, answer, done};
+use crate::arguments::{bytes, bytes_mut, exclusive, owned, place, shared};
+use crate::file::wholly_file;
+
+/// A group: updates of any number of files that survive a crash wholly or not at all. Nobody else sees them before it is committed; calls
+/// on the group itself do. The files that it changes are its own until it ends.
+///
+/// One thread at a time calls with a group; which thread that is may change.
+pub struct wholly_group {
+    /// `None` in a writer, between two groups.
+    pub(crate) group: Option<Group<'static>>,
+    pub(crate) health: Health,
+    /// Whether the handle is part of a writer, and freed with that.
+    of_writer: bool,
+}
+
+impl wholly_group {
+    pub(crate) fn alone(group: Group<'static>, health: &Health) -> *mut wholly_group {
+        Box::into_raw(Box::new(wholly_group { group: Some(group), health: health.clone(), of_writer: false }))
+    }
+
+    /// Of a writer, before its first group.
+    pub(crate) fn of_writer(health: &Health) -> wholly_group {
+        wholly_group { group: None, health: health.clone(), of_writer: true }
+    }
+
+    /// Runs a call on the group.
+    #[inline]
+    fn call<T>(&mut self, call: impl FnOnce(&mut Group<'static>) -> Result<T>) -> Result<T> {
+        let group = self.group.as_mut().ok_or_else(ended)?;
+        self.health.run(|| call(group))
+    }
+
+    /// Ends the group, if one runs.
+    pub(crate) fn end(&mut self, how: impl FnOnce(Group<'static>) -> Result<()>) -> Result<()> {
+        let group = self.group.take().ok_or_else(ended)?;
+        self.health.spend(group, how)
+    }
+}
+
+#[cold]
+fn ended() -> Error {
+    Error::Invalid("the writer's group has ended".into())
+}
+
+/// Ends a group, and its handle where that is its own.
+///
+/// # Safety
+/// Unless it is null, `group` is of a group that has not ended, of which nobody else uses the handle.
+unsafe fn end(group: *mut wholly_group, how: impl FnOnce(Group<'static>) -> Result<()>) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { exclusive(group, "group") }?;
+    if handle.of_writer {
+        return handle.end(how);
+    }
+    // SAFETY: the caller's promise. Only `alone` makes such handles, in a box, and `handle` is not used any more.
+    unsafe { owned(group, "group") }?.end(how)
+}
+
+/// Returns the group's number, which no other group of the store ever has; 0 where group is NULL or the store could not be had.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_id(group: *const wholly_group) -> u64 {
+    // SAFETY: the caller's part of the contract: a group that runs.
+    unsafe { shared(group, "group") }.ok().and_then(|handle| handle.group.as_ref()).map_or(0, Group::id)
+}
+
+/// Opens an existing regular file, as this group sees the directory. Close it by wholly_file_close, before or after the end of the group.
+///
+/// Errors: those of wholly_store_open_file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_open_file(
+    group: *mut wholly_group,
+    path: *const c_char,
+    file: *mut *mut wholly_file,
+) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the handle, a text.
+        let (place, handle, path) =
+            unsafe { (place(file)?, exclusive(group, "group")?, crate::arguments::path(path)?) };
+        *place = wholly_file::new(handle.call(|group| group.open_file(path))?, &handle.health);
+        Ok(())
+    })
+}
+
+/// Creates a regular file with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.
+///
+/// Errors: -EEXIST; -EBUSY where another group has taken the name; -ENOENT where its directory does not exist; -EINVAL and -EXDEV for paths as
+/// in wholly_store_open_file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_create(
+    group: *mut wholly_group,
+    path: *const c_char,
+    mode: u32,
+    file: *mut *mut wholly_file,
+) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the handle, a text.
+        let (place, handle, path) =
+            unsafe { (place(file)?, exclusive(group, "group")?, crate::arguments::path(path)?) };
+        *place = wholly_file::new(handle.call(|group| group.create(path, mode))?, &handle.health);
+        Ok(())
+    })
+}
+
+/// Makes the file the group's own now rather than at its first change. Groups of several files commit faster if all are added before
+/// the first write.
+///
+/// Errors: -EBUSY where another group changes the file; -EINVAL for a file of another store.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_add(group: *mut wholly_group, file: *const wholly_file) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread.
+        let (handle, file) = unsafe { (exclusive(group, "group")?, shared(file, "file")?) };
+        handle.call(|group| group.add(&file.file))
+    })
+}
+
+/// Writes length bytes at offset. The file grows where that lies beyond its end; a gap reads as zeros. Nothing of it survives before
+/// the group is committed.
+///
+/// Errors: -EBUSY where another group changes the file; -EINVAL for a file of another store; -ENOSPC, after which the group can still be
+/// aborted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_write(
+    group: *mut wholly_group,
+    file: *const wholly_file,
+    offset: u64,
+    data: *const c_void,
+    length: usize,
+) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread, and `length` bytes.
+        let (handle, file, data) = unsafe { (exclusive(group, "group")?, shared(file, "file")?, bytes(data, length)?) };
+        handle.call(|group| group.write_at(&file.file, offset, data))
+    })
+}
+
+/// Writes length bytes at the end of the file, as the group sees it. Returns the offset at which they stand.
+///
+/// Errors: those of wholly_group_write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_append(
+    group: *mut wholly_group,
+    file: *const wholly_file,
+    data: *const c_void,
+    length: usize,
+) -> i64 {
+    answer(|| {
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread, and `length` bytes.
+        let (handle, file, data) = unsafe { (exclusive(group, "group")?, shared(file, "file")?, bytes(data, length)?) };
+        handle.call(|group| group.append(&file.file, data))
+    })
+}
+
+/// Makes the file length bytes long. What lay beyond is gone; new bytes are zero.
+///
+/// Errors: those of wholly_group_write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_set_len(
+    group: *mut wholly_group,
+    file: *const wholly_file,
+    length: u64,
+) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread.
+        let (handle, file) = unsafe { (exclusive(group, "group")?, shared(file, "file")?) };
+        handle.call(|group| group.set_len(&file.file, length))
+    })
+}
+
+/// Reads up to length bytes at offset, as the group sees the file. Returns how many: fewer only at its end.
+///
+/// Errors: -EUCLEAN where the bytes have rotted in the log; -EINVAL for a file of another store; of the file system.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_read(
+    group: *mut wholly_group,
+    file: *const wholly_file,
+    offset: u64,
+    buffer: *mut c_void,
+    length: usize,
+) -> i64 {
+    answer(|| {
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread, and room for `length` bytes.
+        let (handle, file, room) =
+            unsafe { (exclusive(group, "group")?, shared(file, "file")?, bytes_mut(buffer, length)?) };
+        handle.call(|group| Ok(group.read_at(&file.file, offset, room)? as u64))
+    })
+}
+
+/// Returns the size of the file in bytes, as the group sees it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_len(group: *mut wholly_group, file: *const wholly_file) -> i64 {
+    answer(|| {
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread.
+        let (handle, file) = unsafe { (exclusive(group, "group")?, shared(file, "file")?) };
+        handle.call(|group| Ok(group.len(&file.file)))
+    })
+}
+
+/// Makes the group survive power loss: it does when this returns 0, and from then on everybody sees it. The group ends and its handle is
+/// freed, also on failure.
+///
+/// Errors: -EIO where the medium failed: nobody knows whether the group survives until the store is opened again. After any other error the
+/// group is aborted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_commit(group: *mut wholly_group) -> c_int {
+    // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
+    done(|| unsafe { end(group, Group::commit) })
+}
+
+/// Makes the group atomic, and ordered before later groups on the same files; a later wholly_group_commit or sync makes it durable. On every
+/// medium that Wholly has today this is wholly_group_commit. The group ends and its handle is freed, also on failure.
+///
+/// Errors: those of wholly_group_commit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_commit_atomic(group: *mut wholly_group) -> c_int {
+    // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
+    done(|| unsafe { end(group, Group::commit_atomic) })
+}
+
+/// Undoes the group, in memory and on the medium. The group ends and its handle is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_abort(group: *mut wholly_group) -> c_int {
+    let abort = |group: Group<'static>| {
+        group.abort();
+        Ok(())
+    };
+    // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
+    done(|| unsafe { end(group, abort) })
+}

@@ -1,0 +1,112 @@
+//! How a store is made and opened.
+
+use std::time::Duration;
+
+use wholly::{Error, Options, Policy, Result};
+use wholly_media::host::{HostMedium, HostOptions};
+
+use crate::sized::{self, Sized};
+
+/// Policy: each call outside of groups is a group of its own, and survives when it returns.
+pub const WHOLLY_POLICY_PER_OP: u32 = 0;
+/// Policy: the calls on a file between two syncs are one group, committed by wholly_file_sync, by the last close of the file, or when a
+/// group takes the file. After a crash the file is as at its last sync.
+pub const WHOLLY_POLICY_PER_SYNC: u32 = 1;
+/// Policy: all calls outside of groups are one group, committed by any sync, by closing the store, when a group takes one of its
+/// files, and after shared_interval_ms.
+pub const WHOLLY_POLICY_SHARED: u32 = 2;
+
+/// Medium: persistent memory where files can be mapped from it (DAX) and, emulated, on tmpfs; else a disk.
+pub const WHOLLY_MEDIUM_AUTO: u32 = 0;
+/// Medium: persistent memory; emulated where it is none.
+pub const WHOLLY_MEDIUM_PMEM: u32 = 1;
+/// Medium: a disk.
+pub const WHOLLY_MEDIUM_DISK: u32 = 2;
+
+/// How a store is made and opened. Set all of it to zero, then its size, then what is to differ: zero stands for the default.
+/// Later versions add fields at the end.
+#[repr(C)]
+pub struct wholly_options {
+    /// sizeof(wholly_options).
+    pub size: usize,
+    /// Which calls outside of groups survive together: WHOLLY_POLICY_*.
+    pub policy: u32,
+    /// What the directory is taken for: WHOLLY_MEDIUM_*. The same for making and for opening.
+    pub medium: u32,
+    /// Milliseconds after which WHOLLY_POLICY_SHARED commits. It has no default.
+    pub shared_interval_ms: u64,
+    /// Bytes of a segment of the log, when the store is made: a power of two from 4 KiB to 2 MiB. 1 MiB.
+    pub segment_bytes: u64,
+    /// Bytes of log that the store is made with and keeps. 2 MiB.
+    pub log_min_bytes: u64,
+    /// Bytes up to which the log grows before groups wait for a checkpoint; one group may need more, and gets it. 64 MiB.
+    pub log_max_bytes: u64,
+    /// Bytes of a group that are gathered in memory before it goes to the log early. 512 KiB.
+    pub gather_bytes: u64,
+    /// Bytes of address space for the log on persistent memory, beyond which it cannot grow.
+    pub reserve_bytes: u64,
+    /// Threads that take a large amount home together. 2.
+    pub checkpoint_threads: u32,
+    /// Not zero: no thread takes committed data home in the background. That then happens when the log is full, by
+    /// wholly_store_checkpoint and by wholly_store_close.
+    pub no_background: u32,
+    /// Not zero: the machine keeps its caches at a power failure (eADR), so that nothing need be flushed from them to persistent memory.
+    pub caches_persist: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+// SAFETY: integers, each at a multiple of its size without a gap, and four words of four bytes at the end.
+unsafe impl Sized for wholly_options {
+    const FIRST: usize = 80;
+    const NAME: &str = "options";
+}
+
+const _: () = assert!(size_of::<wholly_options>() == 80);
+
+/// The options that a program gave, or those by default where it gave none.
+///
+/// # Safety
+/// Unless it is null, `options` points to as many bytes as its size says.
+pub unsafe fn of(options: *const wholly_options) -> Result<(Options, HostOptions)> {
+    if options.is_null() {
+        return Ok(Default::default());
+    }
+    // SAFETY: the caller's promise; null was refused.
+    unsafe { sized::check(options) }?;
+    // SAFETY: as above.
+    parse(&unsafe { sized::read(options) }?)
+}
+
+fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
+    let refuse = |what: &str| Err(Error::Invalid(format!("options: {what}")));
+    let policy = match given.policy {
+        WHOLLY_POLICY_PER_OP => Policy::PerOp,
+        WHOLLY_POLICY_PER_SYNC => Policy::PerSync,
+        WHOLLY_POLICY_SHARED if given.shared_interval_ms == 0 => return refuse("the shared policy takes an interval"),
+        WHOLLY_POLICY_SHARED => Policy::Shared { interval: Duration::from_millis(given.shared_interval_ms) },
+        _ => return refuse("no such policy"),
+    };
+    let medium = match given.medium {
+        WHOLLY_MEDIUM_AUTO => HostMedium::Auto,
+        WHOLLY_MEDIUM_PMEM => HostMedium::Pmem,
+        WHOLLY_MEDIUM_DISK => HostMedium::Disk,
+        _ => return refuse("no such medium"),
+    };
+    if given.reserved != 0 {
+        return refuse("what is reserved is not zero");
+    }
+    let (default, host) = (Options::default(), HostOptions::default());
+    let or = |given: u64, default: u64| if given == 0 { default } else { given };
+    let options = Options {
+        policy,
+        segment_bytes: or(given.segment_bytes, default.segment_bytes),
+        log_min_bytes: or(given.log_min_bytes, default.log_min_bytes),
+        log_max_bytes: or(given.log_max_bytes, default.log_max_bytes),
+        background: given.no_background == 0,
+        checkpoint_threads: or(given.checkpoint_threads.into(), default.checkpoint_threads as u64) as usize,
+        gather_bytes: or(given.gather_bytes, default.gather_bytes),
+    };
+    let reserve = or(given.reserve_bytes, host.reserve);
+    Ok((options, HostOptions { medium, caches_persist: given.caches_persist != 0, reserve, ..host }))
+}

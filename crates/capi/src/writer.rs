@@ -1,0 +1,66 @@
+//! Writers: a writer and the handle of its group are one allocation, so that a group takes none.
+
+use std::ffi::c_int;
+
+use wholly::{Error, Group, Writer};
+
+use crate::answer::{Health, done};
+use crate::arguments::{owned, place, shared};
+use crate::group::wholly_group;
+
+/// A place to begin one group after the other from. One thread at a time calls with a writer and its group; which thread that is may change.
+pub struct wholly_writer {
+    group: wholly_group,
+    /// From a box, because the running group borrows it, and a handle that holds both cannot be borrowed meanwhile.
+    writer: *mut Writer,
+}
+
+impl wholly_writer {
+    pub(crate) fn new(writer: Writer, health: &Health) -> *mut wholly_writer {
+        let writer = Box::into_raw(Box::new(writer));
+        Box::into_raw(Box::new(wholly_writer { group: wholly_group::of_writer(health), writer }))
+    }
+}
+
+/// Begins a group of the writer, as wholly_store_begin does. Its handle is the writer's: it is not used after the group's end.
+///
+/// Errors: -EBUSY where the writer's last group has not ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_writer_begin(writer: *mut wholly_writer, group: *mut *mut wholly_group) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: a place for a handle.
+        let place = unsafe { place(group) }?;
+        // SAFETY: the caller's part of the contract: an open handle, used by no other thread. The reference ends here.
+        let from = unsafe { shared(writer, "writer") }?.writer;
+        // SAFETY: as above; a field's place. No other reference to the group lives: its calls have returned.
+        let handle = unsafe { &mut (*writer).group };
+        if handle.group.is_some() {
+            return Err(Error::Busy("the writer".into(), "its last group has not ended".into()));
+        }
+        // SAFETY: the box lives until `wholly_writer_close`, which ends the group first; and no group borrows it now.
+        let from: &'static mut Writer = unsafe { &mut *from };
+        handle.group = Some(handle.health.run(|| Ok::<Group<'static>, Error>(from.begin()))?);
+        *place = handle;
+        Ok(())
+    })
+}
+
+/// Closes a writer. A group of it that has not ended is aborted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_writer_close(writer: *mut wholly_writer) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: a handle that is not used any more, nor that of its group.
+        let wholly_writer { mut group, writer } = *unsafe { owned(writer, "writer") }?;
+        if group.group.is_some() {
+            group.end(|running| {
+                running.abort();
+                Ok(())
+            })?;
+        }
+        group.health.run(|| {
+            // SAFETY: `new` made it from a box, and the group that borrowed it has ended.
+            drop(unsafe { Box::from_raw(writer) });
+            Ok(())
+        })
+    })
+}

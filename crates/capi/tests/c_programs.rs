@@ -1,0 +1,116 @@
+//! C and C++ programs against the installed library: what `make install` copies is found by pkg-config, compiled with and run.
+
+mod installed;
+#[path = "../../media/tests/no_libc/harness.rs"]
+#[allow(dead_code, reason = "it also runs programs in Rust")]
+mod no_libc;
+
+use installed::{Installed, Language, Place};
+
+const PROGRAMS: [&str; 6] = ["files", "groups", "errors", "threads", "killed", "forked"];
+
+fn each_program(language: Language, flags: &[&str]) {
+    let Some(installed) = Installed::get() else { return };
+    for name in PROGRAMS {
+        let program = installed.compile(&format!("tests/c/{name}.c"), language, flags);
+        for place in Place::on_media(name) {
+            installed.run(&program, &place);
+        }
+    }
+}
+
+#[test]
+fn programs_in_c() {
+    each_program(Language::C, &[]);
+}
+
+#[test]
+fn programs_in_cpp() {
+    each_program(Language::Cpp, &[]);
+}
+
+/// The library itself is not instrumented: what is found is what programs and library do to each other, and handles that leak.
+#[test]
+fn programs_under_sanitizers() {
+    const FLAGS: [&str; 3] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"];
+    let Some(installed) = Installed::get() else { return };
+    if installed.can_compile(&FLAGS) {
+        each_program(Language::C, &FLAGS);
+    } else {
+        installed::skip("the compiler has no sanitizers");
+    }
+}
+
+#[test]
+fn the_example_moves_money() {
+    let Some(installed) = Installed::get() else { return };
+    let program = installed.compile("examples/transfer.c", Language::C, &[]);
+    for place in Place::on_media("transfer") {
+        std::fs::write(place.join("alice"), "balance 100\n").unwrap();
+        std::fs::write(place.join("bob"), "balance 100\n").unwrap();
+        installed.run(&program, &place);
+        let content = |name| std::fs::read_to_string(place.join(name)).unwrap();
+        assert_eq!([content("alice"), content("bob")], ["balance  70\n", "balance 130\n"]);
+        assert_eq!(content("receipt"), "alice gave bob 30\n");
+        // The second time there is a receipt already, and so nothing happens at all.
+        std::fs::write(place.join("alice"), "balance 100\n").unwrap();
+        let said = installed.fails(&program, &place);
+        assert!(said.contains("file exists: receipt"), "{said}");
+        assert_eq!(content("alice"), "balance 100\n");
+    }
+}
+
+#[test]
+fn the_readmes_example_compiles() {
+    let Some(installed) = Installed::get() else { return };
+    let readme = include_str!("../../../README.md");
+    let example = readme.split("```c\n").nth(1).expect("README has C").split("```").next().expect("it ends");
+    let source = installed.scratch("readme.c");
+    std::fs::write(&source, example).unwrap();
+    installed.compile(source.to_str().unwrap(), Language::C, &[]);
+}
+
+#[test]
+fn the_static_library_links() {
+    let Some(installed) = Installed::get() else { return };
+    let program = installed.compile_static("tests/c/groups.c");
+    for place in Place::on_media("static") {
+        installed.run(&program, &place);
+    }
+}
+
+/// Programs see `wholly_*` and nothing else, and ask for the interface by its number.
+#[test]
+fn what_the_library_exports() {
+    let Some(installed) = Installed::get() else { return };
+    let library = installed.library();
+    let symbols = installed.output("nm", &["-D", "--defined-only", "--format=posix", &library]);
+    let mut exported: Vec<_> = symbols.lines().filter_map(|line| line.split(' ').next()).collect();
+    exported.sort();
+    let header = include_str!("../include/wholly.h");
+    let declares = |line: &str| Some(line[..line.find('(')?].rsplit([' ', '*']).next()?.to_owned());
+    let code = header.lines().filter(|line| !line.starts_with(" *") && !line.starts_with(' '));
+    let mut declared: Vec<_> = code.filter_map(declares).filter(|name| name.starts_with("wholly_")).collect();
+    declared.sort();
+    assert_eq!(exported, declared);
+
+    let dynamic = installed.output("readelf", &["-d", &library]);
+    assert!(dynamic.contains("Library soname: [libwholly.so.0]"), "{dynamic}");
+    let program = installed.compile("tests/c/files.c", Language::C, &[]);
+    let dynamic = installed.output("readelf", &["-d", program.to_str().unwrap()]);
+    assert!(dynamic.contains("Shared library: [libwholly.so.0]"), "{dynamic}");
+}
+
+/// Since the preload library, which replaces libc's file functions, is made of the same.
+#[test]
+fn it_makes_no_file_call_through_libc() {
+    let Some(installed) = Installed::get() else { return };
+    let interposer = no_libc::build_interposer(&installed.scratch("."));
+    let program = installed.compile("tests/c/watched.c", Language::C, &[]);
+    for place in Place::on_media("watched") {
+        let said = installed.run_with(&program, &place, |command| {
+            command.env("LD_PRELOAD", &interposer);
+        });
+        assert!(said.contains("watched: no file call through libc"), "the program did not look:\n{said}");
+    }
+}
