@@ -6,7 +6,8 @@ use std::path::Path;
 
 use wholly::{Error, Result};
 
-fn check<T>(pointer: *const T, name: &str) -> Result<()> {
+/// Refuses what no pointer to a `T` can be.
+pub fn check<T>(pointer: *const T, name: &str) -> Result<()> {
     let why = match (pointer.is_null(), pointer.is_aligned()) {
         (true, _) => "is NULL",
         (_, false) => "is no such pointer",

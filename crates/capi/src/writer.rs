@@ -2,10 +2,10 @@
 
 use std::ffi::c_int;
 
-use wholly::{Error, Group, Writer};
+use wholly::{Error, Writer};
 
 use crate::answer::{Health, done};
-use crate::arguments::{owned, place, shared};
+use crate::arguments::{check, owned, place};
 use crate::group::wholly_group;
 
 /// A place to begin one group after the other from. One thread at a time calls with a writer and its group; which thread that is may change.
@@ -30,16 +30,18 @@ pub unsafe extern "C" fn wholly_writer_begin(writer: *mut wholly_writer, group: 
     done(|| {
         // SAFETY: the caller's part of the contract: a place for a handle.
         let place = unsafe { place(group) }?;
-        // SAFETY: the caller's part of the contract: an open handle, used by no other thread. The reference ends here.
-        let from = unsafe { shared(writer, "writer") }?.writer;
-        // SAFETY: as above; a field's place. No other reference to the group lives: its calls have returned.
-        let handle = unsafe { &mut (*writer).group };
-        if handle.group.is_some() {
+        check(writer, "writer")?;
+        // No reference to all of the writer: one would end the right of a group's handle, which is a part of it, to be used.
+        // SAFETY: the caller's part of the contract: an open handle, used by no other thread.
+        let (handle, from) = unsafe { (&raw mut (*writer).group, (*writer).writer) };
+        // SAFETY: as above. Nobody else refers to the group: its calls have returned.
+        let group = unsafe { &mut *handle };
+        if group.group.is_some() {
             return Err(Error::Busy("the writer".into(), "its last group has not ended".into()));
         }
         // SAFETY: the box lives until `wholly_writer_close`, which ends the group first; and no group borrows it now.
         let from: &'static mut Writer = unsafe { &mut *from };
-        handle.group = Some(handle.health.run(|| Ok::<Group<'static>, Error>(from.begin()))?);
+        group.group = Some(group.health.run(|| Ok(from.begin()))?);
         *place = handle;
         Ok(())
     })
