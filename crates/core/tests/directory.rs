@@ -158,6 +158,36 @@ fn a_bystanders_change_is_not_overwritten() {
     });
 }
 
+/// What a store has refused to overwrite it refuses after it was opened again, too.
+#[test]
+fn a_bystanders_change_is_not_overwritten_by_who_comes_later() {
+    on_media("later-bystander", |dir, medium| {
+        std::fs::write(dir.join("a"), "original").unwrap();
+        std::fs::write(dir.join("b"), "original").unwrap();
+        init(dir, medium).unwrap();
+        let store = open(dir, medium).unwrap();
+        let (a, b) = (store.open_file("a").unwrap(), store.open_file("b").unwrap());
+        // Once home and back: the log tells of a pass.
+        a.write_at(0, b"0").unwrap();
+        store.checkpoint().unwrap();
+        let mut group = store.begin();
+        group.write_at(&a, 0, b"ours").unwrap();
+        group.write_at(&b, 0, b"ours").unwrap();
+        group.commit().unwrap();
+        std::fs::write(dir.join("b"), "theirs, and longer").unwrap();
+        assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })));
+        drop((a, b));
+        assert!(matches!(store.close(), Err(Error::Conflict { .. })));
+        for _ in 0..2 {
+            let store = open(dir, medium).unwrap();
+            assert_eq!(store.recovery().conflicts.len(), 1, "{:?}", store.recovery());
+            assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })));
+            assert!(matches!(store.close(), Err(Error::Conflict { .. })));
+            assert_eq!(std::fs::read(dir.join("b")).unwrap(), b"theirs, and longer");
+        }
+    });
+}
+
 /// A pass announces the newest target and takes the oldest updates home, so most of what the log holds was identified before it: it is the
 /// last identification of a file that tells whether a bystander was there, not the first.
 #[test]
@@ -173,7 +203,7 @@ fn a_bystanders_change_between_a_pass_and_a_crash_is_found_by_recovery() {
         spoiled.write_at(0, b"ours").unwrap();
         f.write_at(0, b"1").unwrap();
         std::fs::write(dir.join("spoiled"), "theirs").unwrap();
-        assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })), "the pass has begun, and nothing is home");
+        assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })), "nothing is home");
         f.write_at(1, b"2").unwrap();
         drop((spoiled, f, store));
         std::fs::write(dir.join("f"), "theirs, too").unwrap();

@@ -182,6 +182,18 @@ impl File {
         }
     }
 
+    /// Looks whether a bystander has changed the home file, which stays a conflict then. Returns how it lies.
+    pub fn look_for_bystanders(&self, state: &mut HomeState) -> Result<Baseline> {
+        let now = Baseline::of(&self.home.stat()?);
+        if state.conflict.is_none() {
+            state.conflict = state.baseline.and_then(|baseline| baseline.difference(&now));
+        }
+        match &state.conflict {
+            None => Ok(now),
+            Some(change) => Err(Error::Conflict { path: self.name(), change: change.clone() }),
+        }
+    }
+
     /// Whether nothing of it waits to be taken home.
     pub fn is_clean(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0

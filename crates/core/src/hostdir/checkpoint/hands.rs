@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wholly_media::Region;
 
 use super::{CheckpointReport, StoreInner};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hostdir::MEMORY;
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::File;
@@ -323,18 +323,10 @@ impl Run {
 /// Invariant 7 of the store. Returns how the file lies.
 fn check_bystanders(file: &File) -> Result<Baseline> {
     let mut state = file.home_state.lock().unwrap();
-    let now = Baseline::of(&file.home.stat()?);
-    if state.conflict.is_none() {
-        state.conflict = state.baseline.and_then(|baseline| baseline.difference(&now));
-    }
-    match &state.conflict {
-        None => {
-            // From here on it is us who change it.
-            state.baseline = None;
-            Ok(now)
-        }
-        Some(change) => Err(Error::Conflict { path: file.name(), change: change.clone() }),
-    }
+    let now = file.look_for_bystanders(&mut state)?;
+    // From here on it is us who change it.
+    state.baseline = None;
+    Ok(now)
 }
 
 impl Home<'_> {

@@ -43,7 +43,8 @@ impl<'a> Pass<'a> {
         let store = self.store;
         lot.blocks.sort_unstable();
         lot.blocks.dedup();
-        let begun = store.log.begin_checkpoint(announced).map_err(|error| store.poison(&error));
+        let looked = self.look_for_bystanders(&lot.blocks);
+        let begun = looked.and_then(|()| store.log.begin_checkpoint(announced).map_err(|error| store.poison(&error)));
         let result = begun.and_then(|()| self.take_home(&lot.blocks, &mut lot.created));
         // Also after a failure: what went home is in the index no more, so that no later pass would know to make it durable.
         let durable = self.make_durable(&lot.created);
@@ -70,6 +71,15 @@ impl<'a> Pass<'a> {
         store.index.arena.give_back(&mut hands.freed);
         store.checkpointer.home_bytes.fetch_add(hands.report.bytes, Ordering::Relaxed);
         hands.report
+    }
+
+    /// Ends the pass before the superblock tells of it where a bystander has changed a file of the lot: recovery believes what the log says of files as
+    /// long as no pass may have changed them, and so finds the bystander too.
+    fn look_for_bystanders(&self, blocks: &[DirtyBlock]) -> Result<()> {
+        blocks
+            .chunk_by(|a, b| a.file() == b.file())
+            .filter_map(|blocks| self.store.files.get(blocks[0].file()))
+            .try_for_each(|file| file.look_for_bystanders(&mut file.home_state.lock().unwrap()).map(drop))
     }
 
     fn take_home(&mut self, blocks: &[DirtyBlock], created: &mut [Created]) -> Result<()> {
