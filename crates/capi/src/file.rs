@@ -23,8 +23,8 @@ impl wholly_file {
     }
 }
 
-/// Closes a file. Groups that use it go on with it. The last close of a file commits its calls under WHOLLY_POLICY_PER_SYNC; to know whether
-/// that succeeded, call wholly_file_sync first.
+/// Closes a file. Groups that use it go on with it. The last close of a file commits its calls under WHOLLY_POLICY_PER_SYNC; to know
+/// whether that succeeded, call wholly_file_sync first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_file_close(file: *mut wholly_file) -> c_int {
     done(|| {
@@ -85,7 +85,8 @@ pub unsafe extern "C" fn wholly_file_append(file: *const wholly_file, data: *con
     })
 }
 
-/// Makes the file length bytes long. What lay beyond is gone; new bytes are zero. Under WHOLLY_POLICY_PER_OP that survives when this returns.
+/// Makes the file length bytes long. What lay beyond is gone; new bytes are zero. Under WHOLLY_POLICY_PER_OP that survives when this
+/// returns.
 ///
 /// Errors: those of wholly_file_write.
 #[unsafe(no_mangle)]
@@ -119,8 +120,8 @@ pub unsafe extern "C" fn wholly_file_sync(file: *const wholly_file) -> c_int {
     })
 }
 
-/// Returns the file's path below the store's directory, as it was opened. The text is the handle's, and stays until it is closed. NULL where
-/// file is NULL.
+/// Returns the file's path below the store's directory, as it was opened. The text is the handle's, and stays until it is closed. NULL
+/// where file is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_file_path(file: *const wholly_file) -> *const c_char {
     // SAFETY: the caller's part of the contract: an open handle.

@@ -90,8 +90,8 @@ pub unsafe extern "C" fn wholly_group_open_file(
 
 /// Creates a regular file with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.
 ///
-/// Errors: -EEXIST; -EBUSY where another group has taken the name; -ENOENT where its directory does not exist; -EINVAL and -EXDEV for paths as
-/// in wholly_store_open_file.
+/// Errors: -EEXIST; -EBUSY where another group has taken the name; -ENOENT where its directory does not exist; -EINVAL and -EXDEV for paths
+/// as in wholly_store_open_file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_create(
     group: *mut wholly_group,
@@ -214,8 +214,8 @@ pub unsafe extern "C" fn wholly_group_commit(group: *mut wholly_group) -> c_int 
     done(|| unsafe { end(group, Group::commit) })
 }
 
-/// Makes the group atomic, and ordered before later groups on the same files; a later wholly_group_commit or sync makes it durable. On every
-/// medium that Wholly has today this is wholly_group_commit. The group ends and its handle is freed, also on failure.
+/// Makes the group atomic, and ordered before later groups on the same files; a later wholly_group_commit or sync makes it durable. On
+/// every medium that Wholly has today this is wholly_group_commit. The group ends and its handle is freed, also on failure.
 ///
 /// Errors: those of wholly_group_commit.
 #[unsafe(no_mangle)]

@@ -8,7 +8,8 @@ use crate::answer::{Health, done};
 use crate::arguments::{check, owned, place};
 use crate::group::wholly_group;
 
-/// A place to begin one group after the other from. One thread at a time calls with a writer and its group; which thread that is may change.
+/// A place to begin one group after the other from. One thread at a time calls with a writer and its group; which thread that is may
+/// change.
 pub struct wholly_writer {
     group: wholly_group,
     /// From a box, because the running group borrows it, and a handle that holds both cannot be borrowed meanwhile.

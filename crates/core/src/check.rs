@@ -16,12 +16,13 @@ const KNOWN: [&str; 3] = [LOG, "lock", STAGED];
 
 /// Finds what is wrong with the store in `dir`, and changes nothing.
 ///
-/// It reads the whole log as recovery would, verifies every payload of groups that are not home, and looks at the files that these changed; and
-/// it looks at the folder itself. Where the log cannot be read on, what stands behind that place of its lane is not judged.
+/// It reads the whole log as recovery would, verifies every payload of groups that are not home, and looks at the files that these changed;
+/// and it looks at the folder itself. Where the log cannot be read on, what stands behind that place of its lane is not judged.
 ///
 /// # Errors
-/// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has the store open, or that had it open meanwhile: its log can only be judged
-/// while nobody writes to it. [`Error::Unsupported`] for what a newer program wrote; [`Error::Media`]. Damage is no error, but a finding.
+/// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has the store open, or that had it open meanwhile: its log can only be
+/// judged while nobody writes to it. [`Error::Unsupported`] for what a newer program wrote; [`Error::Media`]. Damage is no error, but a
+/// finding.
 ///
 /// # Example
 /// ```

@@ -103,14 +103,14 @@ impl Anatomy {
         if names.is_empty() { "nothing that counts".into() } else { names.join(" + ") }
     }
 
-    /// Whether groups can be lost with these ranges without anybody seeing it, named by how many came behind each: if so many stand at the ends of
-    /// lanes in the last life with everything hit from there on. Before that something is left that tells of what was there.
+    /// Whether groups can be lost with these ranges without anybody seeing it, named by how many came behind each: if so many stand at the
+    /// ends of lanes in the last life with everything hit from there on. Before that something is left that tells of what was there.
     pub(crate) fn excuses(&self, ranges: &[Range<u64>], groups: &BTreeSet<usize>) -> bool {
         let hit: Vec<u64> = self.hit(ranges).filter_map(|part| part.commit).collect();
         let end = |lane: &Vec<u64>| lane.iter().rev().take_while(|commit| hit.contains(commit)).count();
         let ends: usize = self.commits.values().map(end).sum();
-        // One lane has one end (a group that made an empty file whose name is home already does not show that it is gone). Of several lanes it is not
-        // known which groups are whose.
+        // One lane has one end (a group that made an empty file whose name is home already does not show that it is gone). Of several lanes
+        // it is not known which groups are whose.
         groups.len() <= ends && (self.commits.len() > 1 || groups.iter().all(|group| *group < ends))
     }
 }

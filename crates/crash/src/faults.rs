@@ -1,10 +1,10 @@
 //! What media do beyond a crash: rot, read errors, misdirected writes, lost flushes. Whatever it is, a store must not serve what never was,
 //! and must not panic: it reports the place, or is not affected.
 //!
-//! One thing cannot be told from a crash. Behind the last commit of a lane in the last life may stand anything: what an earlier lap left, or what was
-//! torn. So where the end of a lane was destroyed, *all of it* from some commit on, the log is that of another history, in which that commit was never
-//! made. Whoever loses groups without a word must have been hit like that, must lose them wholly, and no group that another one builds on: see
-//! [`Anatomy::excuses`]. It is the only exception.
+//! One thing cannot be told from a crash. Behind the last commit of a lane in the last life may stand anything: what an earlier lap left,
+//! or what was torn. So where the end of a lane was destroyed, *all of it* from some commit on, the log is that of another history, in
+//! which that commit was never made. Whoever loses groups without a word must have been hit like that, must lose them wholly, and no group
+//! that another one builds on: see [`Anatomy::excuses`]. It is the only exception.
 //! Home files are ordinary files: rot in them is the host's.
 
 use std::collections::BTreeSet;
@@ -282,8 +282,8 @@ fn judge(workload: &Workload, setting: &Setting, image: &Image, states: &[Promis
     .unwrap_or_else(|panic| Err(format!("panic: {panic}")))
 }
 
-/// The fewest groups that must be gone for files to be as in one of the states that `contents` gives for each: by how many came behind them. None if
-/// no groups are wholly gone, with all that change the same files later, and the others wholly there.
+/// The fewest groups that must be gone for files to be as in one of the states that `contents` gives for each: by how many came behind
+/// them. None if no groups are wholly gone, with all that change the same files later, and the others wholly there.
 fn lost(states: &[Promise], contents: &[Vec<usize>]) -> Option<BTreeSet<usize>> {
     let touches = |group: usize, file: usize| states[group].0[file] != states[group + 1].0[file];
     // Each file has lost the groups that touched it later than this state.

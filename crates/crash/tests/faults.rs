@@ -14,8 +14,8 @@ fn tried(setting: &str) -> FaultOutcome {
     all
 }
 
-/// Whatever rots, cannot be read or goes astray in the log, and whatever flush is lost: nothing is served that never was, and nothing is gone without
-/// a word that something behind it tells of.
+/// Whatever rots, cannot be read or goes astray in the log, and whatever flush is lost: nothing is served that never was, and nothing is
+/// gone without a word that something behind it tells of.
 fn nothing_is_lost_without_a_word(setting: &str) {
     let all = tried(setting);
     let violations = all.violations.iter().map(ToString::to_string);

@@ -267,7 +267,8 @@ pub trait HostFile: Send + Sync {
     /// `EINVAL` for an empty range; `EOPNOTSUPP` where the file system cannot.
     fn fallocate(&self, site: Site, how: Fallocate, offset: u64, len: u64) -> Result<()>;
 
-    /// Allocates the blocks of a range, which may be empty, without changing size or content, so that stores into a mapping of it cannot fail.
+    /// Allocates the blocks of a range, which may be empty, without changing size or content, so that stores into a mapping of it cannot
+    /// fail.
     fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()> {
         if len == 0 { Ok(()) } else { self.fallocate(site, Fallocate::Keep, offset, len) }
     }

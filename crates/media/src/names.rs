@@ -47,8 +47,8 @@ pub struct FileHandle {
 
 /// The calls on names and attributes. Paths are those of [`HostFs`](crate::HostFs).
 ///
-/// A symbolic link at the end of a path is meant itself, never what it leads to. Each call changes one name, or two at once (renames); what a crash
-/// keeps of that before [`sync_dir`](crate::HostFs::sync_dir) or [`sync_all`](crate::HostFs::sync_all) is the host's to choose
+/// A symbolic link at the end of a path is meant itself, never what it leads to. Each call changes one name, or two at once (renames); what
+/// a crash keeps of that before [`sync_dir`](crate::HostFs::sync_dir) or [`sync_all`](crate::HostFs::sync_all) is the host's to choose
 /// (`docs/crash-model.md`). Attributes of a file also survive by its own [`sync`](HostFile::sync).
 ///
 /// New objects have exactly the permission bits that are asked for: neither the umask nor a default ACL takes any. They are made
@@ -66,7 +66,8 @@ pub trait HostNames: Send + Sync {
     /// `EEXIST` where the name is taken.
     fn mkdir(&self, site: Site, path: &[u8], mode: u32) -> Result<()>;
 
-    /// Makes a FIFO, a socket, a device or an empty regular file: `mode` has type and permission bits, `rdev` the device's number as in `st_rdev`.
+    /// Makes a FIFO, a socket, a device or an empty regular file: `mode` has type and permission bits, `rdev` the device's number as in
+    /// `st_rdev`.
     ///
     /// # Errors
     /// `EEXIST` where the name is taken; `EPERM` for devices, without the capability.

@@ -1,7 +1,7 @@
 //! Random calls on two file systems that must do the same.
 //!
-//! A sequence of calls is made on both; each call must say the same, and the trees that are left must be the same: names, types, modes, sizes,
-//! contents, links, extended attributes. Times are not compared: clocks differ. Calls choose from few names, so that they meet.
+//! A sequence of calls is made on both; each call must say the same, and the trees that are left must be the same: names, types, modes,
+//! sizes, contents, links, extended attributes. Times are not compared: clocks differ. Calls choose from few names, so that they meet.
 
 mod ops;
 mod tree;
@@ -31,8 +31,8 @@ impl std::fmt::Debug for Permitted {
     }
 }
 
-/// Empties both file systems, makes the calls on both, and compares. A difference that is permitted ends the sequence: from there on the two
-/// may go apart.
+/// Empties both file systems, makes the calls on both, and compares. A difference that is permitted ends the sequence: from there on the
+/// two may go apart.
 ///
 /// # Errors
 /// What differs, in words.

@@ -1,8 +1,8 @@
 //! Finding what is wrong with a store, without changing a byte of it.
 //!
 //! It is recovery that looks: the log is scanned and its groups are replayed as at an open, but from a region that drops what is written to
-//! it, with home files that are only looked at. What recovery would refuse is noted, and the scan goes on with what is left; payloads, which
-//! an open leaves to their first read, are all verified.
+//! it, with home files that are only looked at. What recovery would refuse is noted, and the scan goes on with what is left; payloads,
+//! which an open leaves to their first read, are all verified.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -84,8 +84,8 @@ impl Report {
     }
 }
 
-/// Checks the log in the file `log`, and the home files that it names in `host`, as part of a check of the store. Nobody may write to the log
-/// meanwhile.
+/// Checks the log in the file `log`, and the home files that it names in `host`, as part of a check of the store. Nobody may write to the
+/// log meanwhile.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for what a newer program wrote; of the medium. Damage is no error, but a finding.

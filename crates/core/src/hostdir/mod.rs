@@ -244,8 +244,8 @@ impl Store {
         self.used(|inner| inner.sync_all())
     }
 
-    /// Takes everything that is committed home. On return it survives without the log, and other programs see it; where the log had grown, its
-    /// free end is given back.
+    /// Takes everything that is committed home. On return it survives without the log, and other programs see it; where the log had grown,
+    /// its free end is given back.
     ///
     /// # Errors
     /// [`Error::Conflict`] where a bystander changed a file; of the host file system. The log then keeps what is not home.
@@ -275,8 +275,8 @@ impl Store {
     /// crash before leaves a store that opens, or none, and in either case all files are current.
     ///
     /// # Errors
-    /// [`Error::Busy`] while other handles of the store, or of its files, are there; those of [`checkpoint`](Self::checkpoint): then the store
-    /// stays, with all that is not home.
+    /// [`Error::Busy`] while other handles of the store, or of its files, are there; those of [`checkpoint`](Self::checkpoint): then the
+    /// store stays, with all that is not home.
     pub fn remove(self) -> Result<()> {
         if self.inner.forked.is_inherited() {
             let heir = self.inner.heir()?;

@@ -143,8 +143,8 @@ impl Published {
         done
     }
 
-    /// Asks the processor for the first slots that a write is going to change, and for their newest versions: a checkpoint has them on another
-    /// core.
+    /// Asks the processor for the first slots that a write is going to change, and for their newest versions: a checkpoint has them on
+    /// another core.
     #[inline]
     fn ask_for(&self, file: &File, written: Written) {
         const MOST: usize = 4;

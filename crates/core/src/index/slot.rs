@@ -71,8 +71,9 @@ impl Slot {
     }
 
     /// What [`Claim::push`] does for a committed version, by a caller who knows that nobody else changes the list now: it owns the file,
-    /// and no checkpoint visits it (invariant 5). Readers come and go. Where the newest version is wholly covered it is unlinked and put into
-    /// `garbage`, because a reader may be looking at it. Says whether the list was empty, and whether it is to be [thinned](Claim::thin).
+    /// and no checkpoint visits it (invariant 5). Readers come and go. Where the newest version is wholly covered it is unlinked and put
+    /// into `garbage`, because a reader may be looking at it. Says whether the list was empty, and whether it is to be
+    /// [thinned](Claim::thin).
     #[inline]
     pub fn push_alone(
         &self,
@@ -99,13 +100,13 @@ impl Slot {
         self.newest.store(number, Ordering::Release);
     }
 
-    /// What [`Claim::push`] does while nobody else can reach the index and versions come in the order of their stamps: at recovery. Returns whether
-    /// the list was empty.
+    /// What [`Claim::push`] does while nobody else can reach the index and versions come in the order of their stamps: at recovery. Returns
+    /// whether the list was empty.
     ///
-    /// An older version is not in the cache, and looking at millions of them is most of what an open would do. So one that the new version may
-    /// cover is only looked at if the new one is a whole block, or the older is [recent](RECENT): bytes that are written over and over still
-    /// leave one version, and the list of a block gets at most one in so many of all versions more than it needs. Lists are thinned at
-    /// the same price.
+    /// An older version is not in the cache, and looking at millions of them is most of what an open would do. So one that the new version
+    /// may cover is only looked at if the new one is a whole block, or the older is [recent](RECENT): bytes that are written over and over
+    /// still leave one version, and the list of a block gets at most one in so many of all versions more than it needs. Lists are thinned
+    /// at the same price.
     #[inline]
     pub fn push_recovered(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
         debug_assert_eq!(self.state.load(Ordering::Relaxed), 0, "nobody reads or claims it");
@@ -203,8 +204,8 @@ pub struct Pushed {
 /// A version that was unlinked while a reader may still have been looking at it.
 #[derive(Clone, Copy, Debug)]
 pub struct Garbage {
-    /// The stamp of the version that covers it. Once its block was [visited](super#invariants) by a checkpoint with a higher target, nobody looks
-    /// at it any more.
+    /// The stamp of the version that covers it. Once its block was [visited](super#invariants) by a checkpoint with a higher target, nobody
+    /// looks at it any more.
     pub stamp: u64,
     /// The version's number.
     pub number: u32,

@@ -141,8 +141,8 @@ impl Lane {
         Ok(position)
     }
 
-    /// Makes the open group survive: it does when this returns. It is in flight with `sequence`; `after` is as in [`Head::after`]. `meanwhile` is done between the last
-    /// store and the fence, which waits for memory.
+    /// Makes the open group survive: it does when this returns. It is in flight with `sequence`; `after` is as in [`Head::after`].
+    /// `meanwhile` is done between the last store and the fence, which waits for memory.
     #[inline]
     pub fn commit(&mut self, log: &Log, sequence: u64, after: u64, meanwhile: impl FnOnce()) -> Result<()> {
         self.own_stores(log)?;

@@ -70,8 +70,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Adds a segment with the seed `segment_seed`: `last` is the highest sequence of a group in it, the records up to its last commit end at byte
-    /// `end` of the log, 0 if there is none.
+    /// Adds a segment with the seed `segment_seed`: `last` is the highest sequence of a group in it, the records up to its last commit end
+    /// at byte `end` of the log, 0 if there is none.
     pub fn add(&mut self, segment_seed: u64, start: u64, last: u64, end: u64) {
         let words = [start, last, end].map(u64::to_le_bytes);
         self.segments += 1;

@@ -183,8 +183,8 @@ pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Re
     Ok(head.map(|head| Record { position, head, entries, segment_seed: seed }))
 }
 
-/// The head at `position`, the line that it stands in, and the seed under which they and the entries behind them would be a record: a checksum tells
-/// it. `None` if the head is not `wanted`.
+/// The head at `position`, the line that it stands in, and the seed under which they and the entries behind them would be a record: a
+/// checksum tells it. `None` if the head is not `wanted`.
 fn claimed_record(
     reader: &mut SegmentReader<'_>,
     position: u64,
@@ -208,8 +208,8 @@ pub(super) fn claimed_place(reader: &mut SegmentReader<'_>, segment_seed: u64, p
     Ok(place.filter(|place| place.is_multiple_of(LINE) && (reader.start..reader.segment_end()).contains(place)))
 }
 
-/// Whether the bytes at `position` are a `wanted` record, of the segment with the seed `known` or of whichever: where the seeds of its head and of its
-/// first entry tell of the same segment, that is no chance.
+/// Whether the bytes at `position` are a `wanted` record, of the segment with the seed `known` or of whichever: where the seeds of its head
+/// and of its first entry tell of the same segment, that is no chance.
 pub(super) fn is_record(
     reader: &mut SegmentReader<'_>,
     known: Option<u64>,

@@ -438,8 +438,8 @@ impl Source<'_> {
         Ok(records)
     }
 
-    /// On a disk nothing but a write that went astray puts a record of a segment, in this lap of it, elsewhere than where it belongs: behind the end of
-    /// a lane there is what an earlier lap left, or a batch that was torn in its place.
+    /// On a disk nothing but a write that went astray puts a record of a segment, in this lap of it, elsewhere than where it belongs:
+    /// behind the end of a lane there is what an earlier lap left, or a batch that was torn in its place.
     fn check_strays(&self, found: &Found, reader: &mut SegmentReader<'_>, end: u64) -> Result<()> {
         // Other lanes hold parts, and payload of groups that were aborted, at any line.
         let batches = !self.region.guarantees().is_pmem() && found.is_batches(self.superblock);

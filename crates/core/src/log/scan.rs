@@ -1,9 +1,9 @@
 //! Reading a log after a crash: what is there, what of it can be torn, and in which order it was committed.
 //!
-//! Recovery runs [`open`]: it reads the headers of all segments and verifies what invariant 2 says can be torn. Then each segment is read once: its
-//! records are checked for gaps, and the committed groups given in commit order to whoever rebuilds the index. Only when nothing is left to be
-//! refused is anything written, so that a corrupt log stays as it is and can be looked at: what was rejected is wiped, what was accepted is stored
-//! again and made durable, the incarnation raised.
+//! Recovery runs [`open`]: it reads the headers of all segments and verifies what invariant 2 says can be torn. Then each segment is read
+//! once: its records are checked for gaps, and the committed groups given in commit order to whoever rebuilds the index. Only when nothing
+//! is left to be refused is anything written, so that a corrupt log stays as it is and can be looked at: what was rejected is wiped, what
+//! was accepted is stored again and made durable, the incarnation raised.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -143,8 +143,8 @@ impl Scanner<'_> {
     /// follows. If one does, the header has rotted, or was never written.
     ///
     /// Each segment is read once at most. Those that are free are taken from the first on. So of those that nobody has ever come to, one is
-    /// looked at behind the last that was used; and of those that an earlier life left behind, the first, and the first behind the last that is
-    /// in use.
+    /// looked at behind the last that was used; and of those that an earlier life left behind, the first, and the first behind the last
+    /// that is in use.
     fn check_headless(&self, headless: &[Headless], lanes: &Lanes, to: &mut impl Replay) -> Result<()> {
         let all = || lanes.values().flatten();
         let used = all().map(|found| found.index).max();
@@ -164,8 +164,8 @@ impl Scanner<'_> {
         next.iter().filter_map(|i| free.get(*i)).try_for_each(|found| self.check_no_batches(found.start, to).map(drop))
     }
 
-    /// Refuses a segment in which a batch stands that is not the first, of a life or lap that its header does not tell of. Returns whether there is
-    /// nothing at all behind its header.
+    /// Refuses a segment in which a batch stands that is not the first, of a life or lap that its header does not tell of. Returns whether
+    /// there is nothing at all behind its header.
     fn check_no_batches(&self, start: u64, to: &mut impl Replay) -> Result<bool> {
         let mut reader = SegmentReader::new(self.region, start, self.superblock.segment_bytes);
         let block = u64::from(self.superblock.block);
@@ -315,9 +315,9 @@ fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End], to: &mut i
     Ok(())
 }
 
-/// Opens the log in `region`: see the head of this module. `to` gets the committed groups that are not home yet, in commit order. When it does,
-/// what was accepted may not be durable yet: it may build nothing from them but what is volatile, or vanishes with the process. Where another thread helps, `coming` is called in it with the number of
-/// operations that were read and not yet given.
+/// Opens the log in `region`: see the head of this module. `to` gets the committed groups that are not home yet, in commit order. When it
+/// does, what was accepted may not be durable yet: it may build nothing from them but what is volatile, or vanishes with the process. Where
+/// another thread helps, `coming` is called in it with the number of operations that were read and not yet given.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Unsupported`], [`Error::Corrupt`] naming the place; or what `to` returns.

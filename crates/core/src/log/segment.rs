@@ -25,8 +25,8 @@ pub enum SegmentState {
     Sealed = 2,
 }
 
-/// What is known of one segment. All of it is volatile and rebuilt by recovery. Each group changes that of its own segment, which is often the
-/// neighbour of another lane's: they share no line, nor two lines that are fetched together.
+/// What is known of one segment. All of it is volatile and rebuilt by recovery. Each group changes that of its own segment, which is often
+/// the neighbour of another lane's: they share no line, nor two lines that are fetched together.
 #[repr(align(128))]
 pub struct Segment {
     state: AtomicU8,

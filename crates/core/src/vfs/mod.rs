@@ -27,8 +27,8 @@
 //! | policy `per-sync` | on return, with the pending data of the files that it names | on return of `fsync`, `fdatasync`, `sync`, the last `release` |
 //! | policy `shared` | on return of the next `fsync`, `fdatasync`, `fsyncdir`, `sync`, or by the timer | likewise |
 //!
-//! The kernel's locks, `flock` and those of `fcntl`, are no part of the trait: a mount leaves them to the kernel, the other interfaces to the
-//! files that they stand for.
+//! The kernel's locks, `flock` and those of `fcntl`, are no part of the trait: a mount leaves them to the kernel, the other interfaces to
+//! the files that they stand for.
 //!
 //! | file | idea |
 //! |---|---|
@@ -54,14 +54,17 @@ pub type Result<T> = std::result::Result<T, Errno>;
 ///
 /// Names are single: without `/` and NUL; `.` and `..` are for [`lookup`](Self::lookup) only. Errors that hold for many calls stand in the
 /// module's head and in these words: *searches* a directory is `ENOTDIR` where it is none and `EACCES` where the context may not search it;
-/// *changes* a directory is that, and `EACCES` where the context may not write to it, `ENAMETOOLONG` for a name of more than 255 bytes, `EROFS`.
+/// *changes* a directory is that, and `EACCES` where the context may not write to it, `ENAMETOOLONG` for a name of more than 255 bytes,
+/// `EROFS`.
 ///
 /// # References
 ///
 /// Every [`Attr`] that `lookup`, `mknod`, `mkdir`, `symlink`, `link`, `create` and `tmpfile` give is one reference to its inode, which
-/// [`forget`](Self::forget) gives back. An inode without a name lives, with its content, until nobody refers to it and no handle is open on it.
+/// [`forget`](Self::forget) gives back. An inode without a name lives, with its content, until nobody refers to it and no handle is open on
+/// it.
 pub trait Vfs: Send + Sync {
-    /// What `name` names in the directory `dir`; `.` is the directory, `..` the one it is in, and the root's `..` is the root. One reference.
+    /// What `name` names in the directory `dir`; `.` is the directory, `..` the one it is in, and the root's `..` is the root. One
+    /// reference.
     ///
     /// # Errors
     /// Searches `dir`; `ENOENT`; `ENAMETOOLONG`.
@@ -79,9 +82,9 @@ pub trait Vfs: Send + Sync {
     /// Changes attributes, all that are given or none, and gives the new ones: `chmod`, `chown`, `truncate`, `utimensat`. A size is a data
     /// operation, all else a name operation. A size that a `handle` open for writing comes with needs no permission (`ftruncate`).
     ///
-    /// What is set changes `ctime`, a size `mtime` too, even where it is the same. Who is not the superuser loses: set-group-id on a mode where
-    /// he is not in the file's group of users; set-user-id, and set-group-id of what is executable for the group, on a change of owner (everybody
-    /// does, of regular files) or size.
+    /// What is set changes `ctime`, a size `mtime` too, even where it is the same. Who is not the superuser loses: set-group-id on a mode
+    /// where he is not in the file's group of users; set-user-id, and set-group-id of what is executable for the group, on a change of
+    /// owner (everybody does, of regular files) or size.
     ///
     /// # Errors
     /// `EPERM` for a mode or a given time where the context does not own the inode, and for an owner that it may not give; `EACCES` for a
@@ -103,7 +106,8 @@ pub trait Vfs: Send + Sync {
     fn readlink(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>>;
 
     /// Makes a regular file, FIFO, socket or device without opening it: a name operation, one reference. New inodes belong to the context's
-    /// user, and to its group of users or, in a directory with set-group-id, to the directory's; they get `mode` without what the umask has.
+    /// user, and to its group of users or, in a directory with set-group-id, to the directory's; they get `mode` without what the umask
+    /// has.
     ///
     /// # Errors
     /// Changes `dir`; `EEXIST`; `ENOENT` where `dir` has been removed; `EPERM` for a directory, and for a device where the context is not
@@ -141,13 +145,13 @@ pub trait Vfs: Send + Sync {
     /// Changes `dir`; `ENOENT`; `ENOTDIR`; `ENOTEMPTY`; `EPERM` as [`unlink`](Self::unlink).
     fn rmdir(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()>;
 
-    /// Gives what `name` names in `from` the name `new_name` in `to` instead, which whatever had it loses; with `EXCHANGE` that gets the old
-    /// name. A name operation: at no time is either name missing. Does nothing where both are names of one inode.
+    /// Gives what `name` names in `from` the name `new_name` in `to` instead, which whatever had it loses; with `EXCHANGE` that gets the
+    /// old name. A name operation: at no time is either name missing. Does nothing where both are names of one inode.
     ///
     /// # Errors
     /// Changes both directories; `ENOENT`; `EEXIST` with `NOREPLACE` where the name is taken; `EISDIR` for what is no directory onto one,
-    /// `ENOTDIR` the other way round; `ENOTEMPTY`; `EINVAL` for a directory into itself or what is in it, and for `NOREPLACE` with `EXCHANGE`;
-    /// `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) onto what it is in; `EPERM` as [`unlink`](Self::unlink), for either name;
+    /// `ENOTDIR` the other way round; `ENOTEMPTY`; `EINVAL` for a directory into itself or what is in it, and for `NOREPLACE` with
+    /// `EXCHANGE`; `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) onto what it is in; `EPERM` as [`unlink`](Self::unlink), for either name;
     /// `EACCES` for a directory that changes its parent and that the context may not write to; `EMLINK`.
     fn rename(&self, ctx: &Context, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags)
     -> Result<()>;
@@ -164,12 +168,12 @@ pub trait Vfs: Send + Sync {
     /// where it makes one; one reference.
     ///
     /// # Errors
-    /// Those of [`mknod`](Self::mknod), `EEXIST` only with `EXCL`; where the name is taken those of [`open`](Self::open): a symbolic link is
-    /// not followed.
+    /// Those of [`mknod`](Self::mknod), `EEXIST` only with `EXCL`; where the name is taken those of [`open`](Self::open): a symbolic link
+    /// is not followed.
     fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)>;
 
-    /// Makes a regular file without a name and opens it: one reference. It gets a name by [`link`](Self::link), unless `flags` has `EXCL`, and is
-    /// a name operation then; without, it goes with its last handle and reference.
+    /// Makes a regular file without a name and opens it: one reference. It gets a name by [`link`](Self::link), unless `flags` has `EXCL`,
+    /// and is a name operation then; without, it goes with its last handle and reference.
     ///
     /// # Errors
     /// Changes `dir`; `EINVAL` for a handle that cannot write.
@@ -181,18 +185,18 @@ pub trait Vfs: Send + Sync {
     /// `EBADF` where the handle is not open for reading; `EINVAL` where the range leaves 2^63 bytes.
     fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Writes `data` at `offset`, or at the end of the file where the handle was opened with `APPEND`: a data operation. Gives how many bytes
-    /// were written: fewer only at the largest size of a file, or where space ends. With `DSYNC` or `SYNC`, as if followed by a sync.
+    /// Writes `data` at `offset`, or at the end of the file where the handle was opened with `APPEND`: a data operation. Gives how many
+    /// bytes were written: fewer only at the largest size of a file, or where space ends. With `DSYNC` or `SYNC`, as if followed by a sync.
     ///
-    /// Changes `mtime` and `ctime`; set-user-id, and set-group-id of what is executable for the group, go unless the context is the superuser.
-    /// Nothing happens where `data` is empty.
+    /// Changes `mtime` and `ctime`; set-user-id, and set-group-id of what is executable for the group, go unless the context is the
+    /// superuser. Nothing happens where `data` is empty.
     ///
     /// # Errors
     /// `EBADF` where the handle is not open for writing; `EFBIG`; `EINVAL` where the range leaves 2^63 bytes.
     fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
 
-    /// Writes `data` at the end of the file, whatever the handle was opened with: nobody else's bytes come between the end and these. Gives the
-    /// offset at which they stand, and how many were written. Else as [`write`](Self::write).
+    /// Writes `data` at the end of the file, whatever the handle was opened with: nobody else's bytes come between the end and these. Gives
+    /// the offset at which they stand, and how many were written. Else as [`write`](Self::write).
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
@@ -282,8 +286,8 @@ pub trait Vfs: Send + Sync {
     /// (ACLs) and `security.*` the owner or the superuser.
     ///
     /// # Errors
-    /// `EEXIST` with `CREATE`, `ENODATA` with `REPLACE`; `ERANGE` for an empty name or one of more than 255 bytes; `E2BIG` for a value of more
-    /// than 65536; `EOPNOTSUPP` for another namespace; `EPERM` for `user.*` of what is neither regular file nor directory, and of a
+    /// `EEXIST` with `CREATE`, `ENODATA` with `REPLACE`; `ERANGE` for an empty name or one of more than 255 bytes; `E2BIG` for a value of
+    /// more than 65536; `EOPNOTSUPP` for another namespace; `EPERM` for `user.*` of what is neither regular file nor directory, and of a
     /// sticky directory that somebody else owns; `EACCES`.
     fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()>;
 

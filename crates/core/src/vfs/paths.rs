@@ -11,8 +11,8 @@ use super::{Attr, Context, Errno, FileType, Handle, Ino, Mode, OFlags, RenameFla
 ///
 /// # Errors
 ///
-/// All calls: `ENOENT` for an empty path and a part that is missing, `ENOTDIR`, `EACCES`, `ENAMETOOLONG`, `ELOOP`, `EINVAL` for a NUL; else those
-/// of the calls of [`Vfs`] by the same names, and what is said here. What is durable on return is said there too.
+/// All calls: `ENOENT` for an empty path and a part that is missing, `ENOTDIR`, `EACCES`, `ENAMETOOLONG`, `ELOOP`, `EINVAL` for a NUL; else
+/// those of the calls of [`Vfs`] by the same names, and what is said here. What is durable on return is said there too.
 #[derive(Debug)]
 pub struct Paths<'v, V: Vfs + ?Sized>(pub &'v V);
 

@@ -235,8 +235,8 @@ impl StoreHome {
         empty_tree(folder.as_fd(), DEPTH).or_fail("empty", || in_home(STAGED))
     }
 
-    /// Gives the folder its mode, and removes what earlier owners, and makings and unmakings that were interrupted, have left. On return that
-    /// survives a crash.
+    /// Gives the folder its mode, and removes what earlier owners, and makings and unmakings that were interrupted, have left. On return
+    /// that survives a crash.
     ///
     /// # Errors
     /// Those of `fchmod`, `getdents`, `unlinkat` and `fsync`.
@@ -254,8 +254,8 @@ impl StoreHome {
     /// Those of `renameat2` and `fsync`: then the folder may be there or not. What is left under an unfinished name because it
     /// could not be deleted is no error: it is removed when a store is made here again.
     pub fn remove(self) -> Result<(), HomeError> {
-        // Until the rename there is a whole store, after it there is none. The rename is durable before anything in the folder goes: were the
-        // log's unlink to survive a crash and the rename not, there would be a store that cannot be opened. The lock goes last, so that
+        // Until the rename there is a whole store, after it there is none. The rename is durable before anything in the folder goes: were
+        // the log's unlink to survive a crash and the rename not, there would be a store that cannot be opened. The lock goes last, so that
         // what an interruption leaves is known to be nobody's and is removed by whoever makes a store here, or tidies one.
         let name = sys::random_name(UNFINISHED)?;
         rename_new(self.dir.as_fd(), HOME, &name).or_fail("rename", || HOME)?;

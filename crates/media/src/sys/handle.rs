@@ -21,8 +21,8 @@ pub(crate) fn file_handle(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<FileH
     const AT_EMPTY_PATH: usize = 0x1000;
     let mut raw = RawHandle { len: MOST as u32, kind: 0, bytes: [0; MOST] };
     let mut mount = 0i32;
-    // SAFETY: the empty path ends in its zero byte; the kernel writes at most `len` bytes behind a handle's head and one `int`, both of which
-    // live until the call returns and are borrowed by nobody else.
+    // SAFETY: the empty path ends in its zero byte; the kernel writes at most `len` bytes behind a handle's head and one `int`, both of
+    // which live until the call returns and are borrowed by nobody else.
     let result = unsafe {
         name_to_handle_at(
             fd.as_raw_fd(),

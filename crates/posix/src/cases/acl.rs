@@ -1,4 +1,5 @@
-//! POSIX ACLs, as Linux keeps them: the attributes `system.posix_acl_access` and `system.posix_acl_default` (acl(5), linux/posix_acl_xattr.h).
+//! POSIX ACLs, as Linux keeps them: the attributes `system.posix_acl_access` and `system.posix_acl_default` (acl(5),
+//! linux/posix_acl_xattr.h).
 
 use wholly::vfs::{Access, Errno, FileType, OFlags};
 

@@ -1,8 +1,8 @@
 //! Looking at times before an operation and after it.
 //!
-//! Clocks of file systems tick slowly, and a verdict must not depend on how fast anything is. So access and content times are set to the past
-//! before, and a change counts where they have left it. `ctime` cannot be set; [`Before`] lets a tick pass on another file, however long it
-//! takes, and then what changes is later, strictly.
+//! Clocks of file systems tick slowly, and a verdict must not depend on how fast anything is. So access and content times are set to the
+//! past before, and a change counts where they have left it. `ctime` cannot be set; [`Before`] lets a tick pass on another file, however
+//! long it takes, and then what changes is later, strictly.
 
 use wholly::vfs::{Attr, Errno, SetAttr, SetTime, Timestamp};
 

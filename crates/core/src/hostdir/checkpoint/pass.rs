@@ -73,8 +73,8 @@ impl<'a> Pass<'a> {
         hands.report
     }
 
-    /// Ends the pass before the superblock tells of it where a bystander has changed a file of the lot: recovery believes what the log says of files as
-    /// long as no pass may have changed them, and so finds the bystander too.
+    /// Ends the pass before the superblock tells of it where a bystander has changed a file of the lot: recovery believes what the log says
+    /// of files as long as no pass may have changed them, and so finds the bystander too.
     fn look_for_bystanders(&self, blocks: &[DirtyBlock]) -> Result<()> {
         blocks
             .chunk_by(|a, b| a.file() == b.file())

@@ -1,5 +1,5 @@
-//! Random calls on names, attributes and content, on a real directory and on the simulated one, compared step by step; and what must hold of
-//! every image of such a history.
+//! Random calls on names, attributes and content, on a real directory and on the simulated one, compared step by step; and what must hold
+//! of every image of such a history.
 
 use super::super::hash::Random;
 use super::*;
