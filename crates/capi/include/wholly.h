@@ -107,7 +107,8 @@ typedef struct wholly_group wholly_group;
 typedef struct wholly_store wholly_store;
 
 /**
- * A place to begin one group after the other from. One thread at a time calls with a writer and its group; which thread that is may change.
+ * A place to begin one group after the other from. One thread at a time calls with a writer and its group; which thread that is may
+ * change.
  */
 typedef struct wholly_writer wholly_writer;
 
@@ -328,8 +329,8 @@ extern "C" {
 const char *wholly_error_text(void);
 
 /**
- * Closes a file. Groups that use it go on with it. The last close of a file commits its calls under WHOLLY_POLICY_PER_SYNC; to know whether
- * that succeeded, call wholly_file_sync first.
+ * Closes a file. Groups that use it go on with it. The last close of a file commits its calls under WHOLLY_POLICY_PER_SYNC; to know
+ * whether that succeeded, call wholly_file_sync first.
  */
 int wholly_file_close(struct wholly_file *file);
 
@@ -360,7 +361,8 @@ int wholly_file_write(const struct wholly_file *file,
 int64_t wholly_file_append(const struct wholly_file *file, const void *data, size_t length);
 
 /**
- * Makes the file length bytes long. What lay beyond is gone; new bytes are zero. Under WHOLLY_POLICY_PER_OP that survives when this returns.
+ * Makes the file length bytes long. What lay beyond is gone; new bytes are zero. Under WHOLLY_POLICY_PER_OP that survives when this
+ * returns.
  *
  * Errors: those of wholly_file_write.
  */
@@ -380,8 +382,8 @@ int64_t wholly_file_len(const struct wholly_file *file);
 int wholly_file_sync(const struct wholly_file *file);
 
 /**
- * Returns the file's path below the store's directory, as it was opened. The text is the handle's, and stays until it is closed. NULL where
- * file is NULL.
+ * Returns the file's path below the store's directory, as it was opened. The text is the handle's, and stays until it is closed. NULL
+ * where file is NULL.
  */
 const char *wholly_file_path(const struct wholly_file *file);
 
@@ -402,8 +404,8 @@ int wholly_group_open_file(struct wholly_group *group,
 /**
  * Creates a regular file with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.
  *
- * Errors: -EEXIST; -EBUSY where another group has taken the name; -ENOENT where its directory does not exist; -EINVAL and -EXDEV for paths as
- * in wholly_store_open_file.
+ * Errors: -EEXIST; -EBUSY where another group has taken the name; -ENOENT where its directory does not exist; -EINVAL and -EXDEV for paths
+ * as in wholly_store_open_file.
  */
 int wholly_group_create(struct wholly_group *group,
                         const char *path,
@@ -475,8 +477,8 @@ int64_t wholly_group_len(struct wholly_group *group, const struct wholly_file *f
 int wholly_group_commit(struct wholly_group *group);
 
 /**
- * Makes the group atomic, and ordered before later groups on the same files; a later wholly_group_commit or sync makes it durable. On every
- * medium that Wholly has today this is wholly_group_commit. The group ends and its handle is freed, also on failure.
+ * Makes the group atomic, and ordered before later groups on the same files; a later wholly_group_commit or sync makes it durable. On
+ * every medium that Wholly has today this is wholly_group_commit. The group ends and its handle is freed, also on failure.
  *
  * Errors: those of wholly_group_commit.
  */
