@@ -150,6 +150,7 @@ impl Lane {
             self.fence(log, site::LANE_PARTS_FENCE)?;
         }
         self.write_record(log, sequence, after, RecordKind::Commit)?;
+        // Told of a group that may fail yet: a bound that is too high keeps the segment longer, and after a failed fence nothing goes on.
         let segment = log.segment(self.segment.expect("a group that commits has a segment"));
         segment.note_sequence_alone(sequence);
         segment.set_end(self.at);
@@ -171,9 +172,9 @@ impl Lane {
         Ok(self.parts.len() as u16)
     }
 
-    /// The record that was committed counts from now on, and the lane is free for the next group. The group has been published.
+    /// The lane is free for the next group. The one before was committed, and has been published.
     #[inline]
-    pub fn finish(&mut self, sequence: u64, log: &Log) {
+    pub fn finish(&mut self, log: &Log, sequence: u64) {
         if !self.parts.is_empty() {
             self.retire(log, sequence);
         }

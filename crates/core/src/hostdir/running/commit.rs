@@ -105,7 +105,7 @@ impl Running {
         }
         store.index.link(&prepared, stock);
         publish(store, seat, self.sharing, sequence, &[], first);
-        seat.lane.finish(sequence, &store.log);
+        seat.lane.finish(&store.log, sequence);
         in_flight.leave(slot);
         self.end();
         Ok(true)
