@@ -24,6 +24,9 @@ pub enum Error {
     /// The name exists.
     #[error("file exists: {0}")]
     Exists(String),
+    /// What the path names, or who asks, forbids the call: the number is the one that the system call of the same name gives.
+    #[error("{0}: {1}")]
+    Refused(String, rustix::io::Errno),
     /// The call makes no sense as it was made: change it.
     #[error("invalid call: {0}")]
     Invalid(String),
@@ -78,6 +81,7 @@ impl Error {
             Error::NotAStore(_) => Errno::NODEV,
             Error::AlreadyAStore(_) | Error::Exists(_) => Errno::EXIST,
             Error::NotFound(_) => Errno::NOENT,
+            Error::Refused(_, errno) => *errno,
             Error::Invalid(_) => Errno::INVAL,
             Error::NoSpace(_) => Errno::NOSPC,
             Error::Unsupported(_) => Errno::OPNOTSUPP,
@@ -111,6 +115,7 @@ mod tests {
             (Error::AlreadyAStore(s()), Errno::EXIST),
             (Error::NotFound(s()), Errno::NOENT),
             (Error::Exists(s()), Errno::EXIST),
+            (Error::Refused(s(), Errno::NOTEMPTY), Errno::NOTEMPTY),
             (Error::Invalid(s()), Errno::INVAL),
             (Error::NoSpace(s()), Errno::NOSPC),
             (Error::Unsupported(s()), Errno::OPNOTSUPP),
@@ -123,7 +128,11 @@ mod tests {
             // A kind that is added is to be added above.
             match &error {
                 Error::Busy(..) | Error::NotAStore(_) | Error::AlreadyAStore(_) | Error::NotFound(_) => {}
-                Error::Exists(_) | Error::Invalid(_) | Error::NoSpace(_) | Error::Unsupported(_) => {}
+                Error::Exists(_)
+                | Error::Refused(..)
+                | Error::Invalid(_)
+                | Error::NoSpace(_)
+                | Error::Unsupported(_) => {}
                 Error::Corrupt { .. } | Error::Conflict { .. } | Error::Poisoned(_) | Error::Media(_) => {}
             }
             let text = format!("{error:?}");

@@ -60,3 +60,4 @@ pub use hostdir::{
     CheckpointReport, File, Finding, FindingKind, Group, Options, Policy, RecoveryReport, Report, Store, StoreStat,
     Writer,
 };
+pub use wholly_media::{DirEntry, Rename, Stat};

@@ -1,5 +1,7 @@
 //! Groups: what is written together survives together.
 
+mod names;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -32,6 +32,7 @@
 //!
 //! `running` and `aborted` are [`Group`]'s, `committed` is the log's, `checkpointed` the checkpoint's.
 
+mod calls;
 mod check;
 mod checkpoint;
 mod dirty;

@@ -2,6 +2,7 @@
 //! is every implicit one.
 
 mod commit;
+mod names;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -102,6 +102,18 @@ impl FileTable {
 /// # Errors
 /// [`Error::Invalid`] for an empty or absolute path, for `..` and for the store's own folder.
 pub(crate) fn store_path(path: &Path) -> Result<Vec<u8>> {
+    let parts = store_path_or_root(path)?;
+    if parts.is_empty() {
+        return Err(Error::invalid(format!("path {path:?}: it names the store's directory itself")));
+    }
+    Ok(parts)
+}
+
+/// As [`store_path`], but the store's directory has the empty path.
+///
+/// # Errors
+/// Those of [`store_path`].
+pub(crate) fn store_path_or_root(path: &Path) -> Result<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
     let refuse = |why: &str| Err(Error::invalid(format!("path {path:?}: {why}")));
     let mut parts = Vec::new();
@@ -116,10 +128,7 @@ pub(crate) fn store_path(path: &Path) -> Result<Vec<u8>> {
     if path.is_absolute() {
         return refuse("paths are relative to the store's directory");
     }
-    if parts.is_empty() {
-        return refuse("it names the store's directory itself");
-    }
-    if parts[0] == OWN_FOLDER {
+    if parts.first() == Some(&OWN_FOLDER) {
         return refuse("the folder .wholly belongs to the store");
     }
     Ok(parts.join(&b'/'))

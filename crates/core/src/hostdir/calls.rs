@@ -1,0 +1,100 @@
+//! Calls on names outside of explicit groups: each is a group of its own, under every policy, and survives when it returns. What is pending
+//! of files that it names is committed before it.
+
+use std::path::Path;
+
+use wholly_media::{DirEntry, Rename, Stat};
+
+use super::{Group, Store};
+use crate::error::Result;
+
+/// Names, each call a group of its own: see [`Group`] for what they do.
+impl Store {
+    /// Runs a call in a group of its own.
+    fn alone<T>(&self, call: impl FnOnce(&mut Group<'_>) -> Result<T>) -> Result<T> {
+        let mut group = self.begin();
+        let value = call(&mut group)?;
+        group.commit()?;
+        Ok(value)
+    }
+
+    /// See [`Group::mkdir`]. The directory survives when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::mkdir`] and [`Group::commit`].
+    pub fn mkdir(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        self.alone(|group| group.mkdir(path, mode))
+    }
+
+    /// See [`Group::mknod`]. The new name survives when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::mknod`] and [`Group::commit`].
+    pub fn mknod(&self, path: impl AsRef<Path>, mode: u32, rdev: u64) -> Result<()> {
+        self.alone(|group| group.mknod(path, mode, rdev))
+    }
+
+    /// See [`Group::symlink`]. The link survives when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::symlink`] and [`Group::commit`].
+    pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+        self.alone(|group| group.symlink(target, path))
+    }
+
+    /// See [`Group::link`]. The new name survives when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::link`] and [`Group::commit`].
+    pub fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.alone(|group| group.link(from, to))
+    }
+
+    /// See [`Group::unlink`]. The name does not come back after a crash when this has returned.
+    ///
+    /// # Errors
+    /// Those of [`Group::unlink`] and [`Group::commit`].
+    pub fn unlink(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.alone(|group| group.unlink(path))
+    }
+
+    /// See [`Group::rmdir`]. The name does not come back after a crash when this has returned.
+    ///
+    /// # Errors
+    /// Those of [`Group::rmdir`] and [`Group::commit`].
+    pub fn rmdir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.alone(|group| group.rmdir(path))
+    }
+
+    /// See [`Group::rename`]. All of it survives when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::rename`] and [`Group::commit`].
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, how: Rename) -> Result<()> {
+        self.alone(|group| group.rename(from, to, how))
+    }
+
+    /// See [`Group::metadata`].
+    ///
+    /// # Errors
+    /// Those of [`Group::metadata`].
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Stat> {
+        self.begin().metadata(path)
+    }
+
+    /// See [`Group::read_link`].
+    ///
+    /// # Errors
+    /// Those of [`Group::read_link`].
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.begin().read_link(path)
+    }
+
+    /// See [`Group::read_dir`].
+    ///
+    /// # Errors
+    /// Those of [`Group::read_dir`].
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
+        self.begin().read_dir(path)
+    }
+}

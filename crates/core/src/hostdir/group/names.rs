@@ -1,0 +1,108 @@
+//! A group's calls on names and attributes.
+
+use std::path::Path;
+
+use wholly_media::{DirEntry, Rename, Stat};
+
+use super::Group;
+use crate::error::Result;
+use crate::hostdir::table::{store_path, store_path_or_root};
+
+/// Names. Paths are relative to the store's directory; all but the last part of one may be symbolic links, which are followed as long as
+/// they stay inside of it. Nobody else sees what these calls do before the group commits, and then everybody sees all of it at once. What
+/// of the directory a call touches is the group's until it ends: other groups get [`Error::Busy`](crate::Error::Busy). Errors that are
+/// those of the system call of the same name come as [`Error::Refused`](crate::Error::Refused), but for those that have a kind of their
+/// own.
+impl Group<'_> {
+    /// Makes a directory with the permission bits `mode`, whatever the umask.
+    ///
+    /// # Errors
+    /// Those of `mkdir`.
+    pub fn mkdir(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        let path = store_path(path.as_ref())?;
+        self.call(|running| running.mkdir(&path, mode))
+    }
+
+    /// Makes a FIFO, a socket or a device, as the type bits of `mode` say, with its permission bits, whatever the umask.
+    ///
+    /// # Errors
+    /// Those of `mknod`.
+    pub fn mknod(&mut self, path: impl AsRef<Path>, mode: u32, rdev: u64) -> Result<()> {
+        let path = store_path(path.as_ref())?;
+        self.call(|running| running.mknod(&path, mode, rdev))
+    }
+
+    /// Makes a symbolic link to `target`, which need not be there.
+    ///
+    /// # Errors
+    /// Those of `symlink`.
+    pub fn symlink(&mut self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let path = store_path(path.as_ref())?;
+        let target = target.as_ref().as_os_str().as_bytes();
+        self.call(|running| running.symlink(target, &path))
+    }
+
+    /// Gives what `from` names one more name.
+    ///
+    /// # Errors
+    /// Those of `link`.
+    pub fn link(&mut self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from, to) = (store_path(from.as_ref())?, store_path(to.as_ref())?);
+        self.call(|running| running.link(&from, &to))
+    }
+
+    /// Takes a name away from what is no directory. With its last name a file is gone once nobody has it open.
+    ///
+    /// # Errors
+    /// Those of `unlink`.
+    pub fn unlink(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = store_path(path.as_ref())?;
+        self.call(|running| running.unlink(&path))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Those of `rmdir`.
+    pub fn rmdir(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = store_path(path.as_ref())?;
+        self.call(|running| running.rmdir(&path))
+    }
+
+    /// Gives what `from` names the name `to` instead, as `how` says.
+    ///
+    /// # Errors
+    /// Those of `renameat2`.
+    pub fn rename(&mut self, from: impl AsRef<Path>, to: impl AsRef<Path>, how: Rename) -> Result<()> {
+        let (from, to) = (store_path(from.as_ref())?, store_path(to.as_ref())?);
+        self.call(|running| running.rename(&from, &to, how))
+    }
+
+    /// What is known of what `path` names; a symbolic link at its end is not followed.
+    ///
+    /// # Errors
+    /// Those of `lstat`.
+    pub fn metadata(&mut self, path: impl AsRef<Path>) -> Result<Stat> {
+        let path = store_path(path.as_ref())?;
+        self.call(|running| running.metadata(&path))
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// Those of `readlink`.
+    pub fn read_link(&mut self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let path = store_path(path.as_ref())?;
+        self.call(|running| running.read_link(&path))
+    }
+
+    /// The names in a directory, without `.` and `..`, in no order. The store's directory itself is `.`.
+    ///
+    /// # Errors
+    /// Those of `open` and `getdents`.
+    pub fn read_dir(&mut self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
+        let path = store_path_or_root(path.as_ref())?;
+        self.call(|running| running.read_dir(&path))
+    }
+}
