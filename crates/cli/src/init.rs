@@ -3,19 +3,22 @@
 use crate::args::{InitArgs, Medium};
 use crate::error::{Exit, Failure};
 use crate::output::{Ui, size};
-use crate::support::{self, Level, Support};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use wholly::{Options, Store};
 use wholly_media::HostFs;
-use wholly_media::host::{HostDir, HostOptions, StoreHome};
+use wholly_media::host::{HostDir, HostOptions, Level, StoreHome, Support};
 
 #[derive(Serialize)]
 struct Made {
     dir: PathBuf,
     made: bool,
     file_system: String,
-    support: Support,
+    /// `supported`, `degraded` or `refused`.
+    support: String,
+    /// What is less than promised, or what it is refused for.
+    reasons: Vec<&'static str>,
     medium: String,
     emulated: bool,
     log_bytes: u64,
@@ -27,33 +30,33 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let what = || format!("init {}", args.dir.display());
     let host_options = HostOptions { medium: args.medium.into(), ..HostOptions::default() };
     let host = HostDir::open(&args.dir, host_options.clone()).map_err(|error| opening(&args.dir, error))?;
-    let support = support::of(host.file_system(), host.guarantees());
+    let host = Arc::new(host);
     let options = options(args).map_err(|why| Failure::new(what(), why).exit(Exit::Usage))?;
+    if StoreHome::exists(&host).map_err(|error| Failure::of_media(what(), error))? {
+        return Err(Failure::of_store("init", &args.dir, wholly::Error::AlreadyAStore(String::new())));
+    }
+    let support = Support::probe(&host).map_err(|error| Failure::of_media(what(), error))?;
     if !args.dry_run {
         if support.level == Level::Refused {
-            return Err(Failure::new(
-                what(),
-                format!("{} is refused: {}", host.file_system(), support.notes.join("; ")),
-            )
-            .advice("make the store on a local file system such as ext4 or xfs"));
+            let why = format!("{} is {support}", support.file_system);
+            return Err(Failure::new(what(), why).advice(Support::advice()));
         }
         Store::init_with(&args.dir, &options, host_options)
             .map_err(|error| Failure::of_store("init", &args.dir, error))?;
-    } else if StoreHome::exists(&host).map_err(|error| Failure::of_media(what(), error))? {
-        return Err(Failure::of_store("init", &args.dir, wholly::Error::AlreadyAStore(String::new())));
     }
     let segments = options.log_min_bytes.div_ceil(options.segment_bytes).max(2);
     let made = Made {
         dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
         made: !args.dry_run,
-        file_system: host.file_system().to_string(),
-        support,
+        file_system: support.file_system,
+        support: support.level.to_string(),
+        reasons: support.reasons,
         medium: host.guarantees().description.clone(),
         emulated: host.guarantees().emulated,
         log_bytes: segments * options.segment_bytes,
         segment_bytes: options.segment_bytes,
     };
-    ui.emit("init", &made, |made| text(made, args.medium))?;
+    ui.emit("init", &made, |made| text(made, support.level, args.medium))?;
     Ok(Exit::Done)
 }
 
@@ -82,7 +85,7 @@ fn options(args: &InitArgs) -> Result<Options, String> {
     Ok(options)
 }
 
-fn text(made: &Made, asked: Medium) -> String {
+fn text(made: &Made, level: Level, asked: Medium) -> String {
     let dir = made.dir.display();
     let emulated = match (made.emulated, made.medium.contains("emulated")) {
         (true, false) => " (emulated)",
@@ -90,20 +93,25 @@ fn text(made: &Made, asked: Medium) -> String {
     };
     let forced = if asked == Medium::Auto { "" } else { ", as you asked" };
     let facts = format!(
-        "  file system  {}: {}\n  medium       {}{emulated}{forced}\n",
-        made.file_system,
-        made.support.line(),
+        "{}  medium       {}{emulated}{forced}\n",
+        verdict(&made.file_system, &made.support, &made.reasons),
         made.medium
     );
     if !made.made {
-        return format!(
-            "{dir} can {}become a store\n{facts}",
-            if made.support.level == Level::Refused { "not " } else { "" }
-        );
+        return format!("{dir} can{} become a store\n{facts}", if level == Level::Refused { "not" } else { "" });
     }
     format!(
         "{dir} is a store now\n{facts}  log          {} in .wholly, {} a segment\n",
         size(made.log_bytes),
         size(made.segment_bytes)
     )
+}
+
+/// What a file system is called, and whether it can carry a store: a line, and one more for each reason.
+pub fn verdict(file_system: &str, support: &str, reasons: &[&str]) -> String {
+    let mut text = format!("  file system  {file_system}: {support}\n");
+    for reason in reasons {
+        text += &format!("               {reason}\n");
+    }
+    text
 }

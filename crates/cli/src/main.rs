@@ -6,7 +6,6 @@
 //! | `error` | what went wrong, for people, and the exit codes |
 //! | `output` | results as text or JSON, sizes, progress |
 //! | `survey` | a store's log, read without owning or changing anything |
-//! | `support` | which file systems can carry a store |
 //! | `html` | a replayed crash as a page |
 //! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
 
@@ -26,7 +25,6 @@ mod output;
 mod papers;
 mod recover;
 mod stat;
-mod support;
 mod survey;
 
 use args::{Cli, Verb};

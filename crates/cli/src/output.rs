@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// Version of all JSON that the command prints but that of `bench`, which has its own. Raised when a field changes its meaning or goes.
-pub const OUTPUT_VERSION: u32 = 1;
+pub const OUTPUT_VERSION: u32 = 2;
 
 /// How this run speaks to its user.
 pub struct Ui {

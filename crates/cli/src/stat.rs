@@ -5,20 +5,22 @@
 
 use crate::args::StatArgs;
 use crate::error::{Exit, Failure};
+use crate::init::verdict;
 use crate::output::{Ui, count, size};
-use crate::support::{self, Support};
-use crate::survey::{PendingFile, Survey};
+use crate::survey::{PendingFile, Survey, medium_of};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wholly_media::HostFs;
-use wholly_media::host::{HostDir, HostOptions};
+use wholly_media::host::{HostDir, HostOptions, Support};
 
 #[derive(Serialize)]
 struct Stat {
     dir: PathBuf,
     file_system: String,
-    support: Support,
+    /// `supported`, `degraded` or `refused`, as far as that can be told without a change.
+    support: String,
+    reasons: Vec<&'static str>,
     medium: String,
     emulated: bool,
     /// Whether a process has the store open.
@@ -63,15 +65,18 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
     let superblock = survey.superblock();
     let pending = survey.pending();
     let (segments, segments_in_use) = (survey.segments.len() as u64, survey.segments_in_use());
-    let host = HostDir::open(&args.dir, HostOptions::default())
+    let options = HostOptions { medium: medium_of(&args.dir, "stat")?, ..HostOptions::default() };
+    let host = HostDir::open(&args.dir, options)
         .map_err(|error| Failure::of_media(format!("stat {}", args.dir.display()), error))?;
     let time = |path: &[u8], of: fn(&wholly_media::Stat) -> i64| {
         host.stat(path).ok().map(|stat| of(&stat) / 1_000_000_000).filter(|&seconds| seconds > 0)
     };
+    let Support { file_system, level, reasons } = Support::look(&host);
     let stat = Stat {
         dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
-        file_system: survey.file_system.to_string(),
-        support: support::of(survey.file_system, host.guarantees()),
+        file_system,
+        support: level.to_string(),
+        reasons,
         medium: survey.medium.clone(),
         emulated: survey.emulated,
         in_use: survey.owner.is_some(),
@@ -120,10 +125,9 @@ fn ago(time: i64) -> String {
 fn text(stat: &Stat) -> String {
     let emulated = if stat.emulated && !stat.medium.contains("emulated") { " (emulated)" } else { "" };
     let mut text = format!(
-        "{}\n  file system  {}: {}\n  medium       {}{emulated}\n",
+        "{}\n{}  medium       {}{emulated}\n",
         stat.dir.display(),
-        stat.file_system,
-        stat.support.line(),
+        verdict(&stat.file_system, &stat.support, &stat.reasons),
         stat.medium
     );
     let user = match (stat.in_use, stat.owner_pid) {

@@ -23,7 +23,7 @@ use wholly::log::layout::{
 use wholly::log::scan::{Record, SegmentReader, record_at};
 use wholly::log::{segments_in, volume_seed};
 use wholly_media::host::{Busy, HostDir, HostOptions, StoreHome};
-use wholly_media::{FileSystem, HostFs, Region};
+use wholly_media::{HostFs, Region};
 use zerocopy::FromBytes;
 
 /// Where the log is, below the store's directory.
@@ -31,8 +31,6 @@ const LOG: &[u8] = b".wholly/log";
 
 /// All that can be seen of a store from outside.
 pub struct Survey {
-    /// The kind of file system.
-    pub file_system: FileSystem,
     /// What the directory is on, in words.
     pub medium: String,
     /// Whether that stands in for something else.
@@ -158,7 +156,6 @@ impl Survey {
         let generation = |slot: usize| slots[slot].as_ref().ok().map(|superblock| superblock.generation);
         let in_force = (0..2).filter(|&slot| generation(slot).is_some()).max_by_key(|&slot| generation(slot));
         let mut survey = Survey {
-            file_system: host.file_system(),
             medium: host.guarantees().description.clone(),
             emulated: host.guarantees().emulated,
             owner,

@@ -17,8 +17,15 @@ fn init_says_what_the_file_system_offers() {
         assert_eq!(made["made"], true);
         assert_eq!(made["log_bytes"], 256 << 10);
         assert_eq!(made["emulated"], place.emulated);
-        assert!(["supported", "degraded"].contains(&made["support"]["level"].as_str().unwrap()));
+        let support = made["support"].as_str().unwrap();
+        assert!(["supported", "degraded"].contains(&support));
+        assert_eq!(made["reasons"].as_array().unwrap().is_empty(), support == "supported", "{made}");
         assert!(place.dir.join(".wholly").exists());
+        let stat = place.run(&["--json", "stat"]).json();
+        assert_eq!(stat["file_system"], made["file_system"]);
+        // Nothing is tried by a verb that only reads.
+        let reasons = made["reasons"].as_array().unwrap();
+        assert!(stat["reasons"].as_array().unwrap().iter().all(|reason| reasons.contains(reason)), "{stat}");
 
         let again = place.run(&["init"]);
         again.exits(8);
@@ -129,7 +136,7 @@ fn recover_takes_everything_home() {
         let run = place.run(&["recover", "--json"]);
         run.exits(1);
         let report: Value = serde_json::from_str(&run.out).unwrap();
-        assert_eq!(report["output_version"], 1);
+        assert_eq!(report["output_version"], 2);
         assert_eq!(report["groups"], 5);
         assert_eq!(report["files"], 2);
         assert!(report["conflicts"].as_array().unwrap().is_empty());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, StoreHome};
+use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, Level, StoreHome, Support};
 
 use crate::error::{Error, Result};
 use crate::hostdir::{Options, Ownership, Store};
@@ -18,7 +18,8 @@ impl Store {
     /// Files in the directory stay as they are.
     ///
     /// # Errors
-    /// [`Error::AlreadyAStore`]; of the file system, `ENOSPC` among them.
+    /// [`Error::AlreadyAStore`]; [`Error::Unsupported`] where the file system cannot carry a store ([`Support`] says why, and what is less
+    /// than promised where it can); of the file system, `ENOSPC` among them.
     pub fn init(dir: impl AsRef<Path>, options: &Options) -> Result<()> {
         Self::init_with(dir, options, HostOptions::default())
     }
@@ -30,6 +31,15 @@ impl Store {
     pub fn init_with(dir: impl AsRef<Path>, options: &Options, host: HostOptions) -> Result<()> {
         let dir = dir.as_ref();
         let host = Arc::new(HostDir::open(dir, host)?);
+        if StoreHome::exists(&host)? {
+            return Err(Error::AlreadyAStore(dir.display().to_string()));
+        }
+        let support = Support::probe(&host)?;
+        if support.level == Level::Refused {
+            let Support { file_system, reasons, .. } = &support;
+            let why = format!("a store on {file_system}: {}; {}", reasons.join("; "), Support::advice());
+            return Err(Error::unsupported(why));
+        }
         let mut volume_id = [0u8; 16];
         rustix::rand::getrandom(&mut volume_id[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| wholly_media::Error::new("getrandom", "volume id", errno))?;

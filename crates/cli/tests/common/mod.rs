@@ -26,7 +26,7 @@ impl Run {
         self.exits(0);
         assert_eq!(self.out.lines().count(), 1, "{}", self.out);
         let value: serde_json::Value = serde_json::from_str(&self.out).expect("JSON");
-        assert_eq!(value["output_version"], 1);
+        assert_eq!(value["output_version"], 2);
         value
     }
 }

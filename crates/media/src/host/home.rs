@@ -147,6 +147,20 @@ impl StoreHome {
         Ok(home)
     }
 
+    /// Runs `work` on an empty folder under an unfinished name, and removes that with all that is in it. `None` where the file system has
+    /// no locks, by which such a folder is owned.
+    pub(super) fn with_scratch<T>(dir: &Arc<HostDir>, work: impl FnOnce(&StoreHome) -> Result<T>) -> Result<Option<T>> {
+        let (home, name) = match Self::create_unfinished(dir) {
+            Ok(made) => made,
+            Err(HomeError::Media(error)) if error.operation == "lock" => return Ok(None),
+            Err(HomeError::Media(error)) => return Err(error),
+            Err(HomeError::Busy(_)) => return Err(Error::new("create", UNFINISHED, Errno::BUSY)),
+        };
+        let done = work(&home);
+        let removed = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH).or_fail("remove", || name);
+        done.and_then(|value| removed.map(|()| Some(value)))
+    }
+
     /// An empty folder under an unfinished name, locked.
     fn create_unfinished(dir: &Arc<HostDir>) -> Result<(StoreHome, String), HomeError> {
         // Somebody who clears unfinished folders may take this one between two of the calls below.
@@ -162,7 +176,10 @@ impl StoreHome {
             rustix::fs::fchmod(&folder, Mode::RWXU).or_fail("fchmod", || name.as_str())?;
             match OwnerLock::take(folder.as_fd(), true) {
                 Err(error) if error.errno == Errno::NOENT => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    let _ = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH);
+                    return Err(error.into());
+                }
                 Ok(Err(_)) => {}
                 Ok(Ok(lock)) => return Ok((StoreHome { dir: dir.clone(), folder, lock }, name)),
             }

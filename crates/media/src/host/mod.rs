@@ -9,6 +9,7 @@
 //! | `home.rs` | [`StoreHome`]: the folder `.wholly`, its regions and its making and unmaking |
 //! | `owner.rs` | [`OwnerLock`]: one process owns a store |
 //! | `claim.rs` | [`Claim`]: which one goes on with it after `fork` |
+//! | `support/` | [`Support`]: whether the file system can carry a store |
 
 mod claim;
 mod dir;
@@ -19,6 +20,7 @@ mod names;
 mod names_tests;
 mod owner;
 mod resolve;
+mod support;
 #[cfg(test)]
 mod tests;
 
@@ -27,3 +29,4 @@ pub use dir::{HostDir, HostMedium, HostOptions};
 pub use file::OrdinaryFile;
 pub use home::{HOME, HomeError, STAGED, StoreHome, UNFINISHED};
 pub use owner::{Busy, OwnerLock};
+pub use support::{Level, Support};

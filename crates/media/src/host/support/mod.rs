@@ -1,0 +1,261 @@
+//! Which file systems can carry a store, and what a store is like there.
+//!
+//! What can be tried is tried ([`probe`]); what no call tells is known by the file system's name: what it does at a power failure, and who else
+//! can reach its files. `docs/host-file-systems.md` has the table for people.
+
+mod mount;
+mod probe;
+
+use super::{HostDir, StoreHome};
+use crate::sys::FileSystem;
+use crate::{HostFs, Result};
+use mount::Mount;
+use probe::Capabilities;
+use std::fmt;
+use std::sync::Arc;
+
+/// Whether a file system can carry a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// All that is promised holds.
+    Supported,
+    /// It works, and something is less than promised: the reasons say what.
+    Degraded,
+    /// A group could be lost or torn, or the store damaged, without anybody being told.
+    Refused,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Supported => "supported",
+            Level::Degraded => "degraded",
+            Level::Refused => "refused",
+        })
+    }
+}
+
+/// The verdict on a directory's file system.
+///
+/// # Example
+/// ```
+/// use std::sync::Arc;
+/// use wholly_media::host::{HostDir, HostOptions, Level, Support};
+/// # let path = std::env::temp_dir().join(format!("wholly-doc-support-{}", std::process::id()));
+/// # std::fs::create_dir(&path).unwrap();
+/// let dir = Arc::new(HostDir::open(&path, HostOptions::default())?);
+/// let support = Support::probe(&dir)?;
+/// println!("{}: {support}", support.file_system); // ext4: supported
+/// assert_ne!(support.level, Level::Refused);
+/// # drop(dir); std::fs::remove_dir(&path).unwrap();
+/// # Ok::<(), wholly_media::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Support {
+    /// The file system as `mount(8)` calls it, where the kernel tells; else its kind.
+    pub file_system: String,
+    /// Whether it can carry a store.
+    pub level: Level,
+    /// What is less than promised, or what it is refused for: phrases, the worst first.
+    pub reasons: Vec<&'static str>,
+}
+
+/// All that the verdict depends on.
+#[derive(Clone, Debug)]
+struct Facts {
+    file_system: FileSystem,
+    mount: Option<Mount>,
+    /// Of an ext2, ext3 or ext4.
+    journal: Option<bool>,
+    /// Mapped files that are not memory of any kind.
+    maps_page_cache: bool,
+    /// `None` where nothing was tried.
+    capabilities: Option<Capabilities>,
+}
+
+impl Support {
+    /// Tries out what a store needs, in a folder of its own that is gone again when this returns; after a crash, whoever makes a store
+    /// there removes it.
+    ///
+    /// # Errors
+    /// Those of making files: `EROFS`, `EACCES`, `ENOSPC`. What the file system lacks is no error.
+    pub fn probe(dir: &Arc<HostDir>) -> Result<Support> {
+        let capabilities = match StoreHome::with_scratch(dir, probe::capabilities)? {
+            Some(capabilities) => capabilities,
+            None => Capabilities { locks: false, ..Capabilities::ALL },
+        };
+        Ok(Facts { capabilities: Some(capabilities), ..Facts::of(dir) }.judge())
+    }
+
+    /// What can be told without a change: by the file system's name and how it is mounted.
+    pub fn look(dir: &HostDir) -> Support {
+        Facts::of(dir).judge()
+    }
+
+    /// What to do where it is refused.
+    pub fn advice() -> &'static str {
+        "make the store on a local file system such as ext4, xfs or btrfs"
+    }
+}
+
+/// `supported`, or `degraded: why; and why`.
+impl fmt::Display for Support {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.level.fmt(f)?;
+        match self.reasons.is_empty() {
+            true => Ok(()),
+            false => write!(f, ": {}", self.reasons.join("; ")),
+        }
+    }
+}
+
+impl Facts {
+    fn of(dir: &HostDir) -> Facts {
+        let (file_system, guarantees) = (dir.file_system(), dir.guarantees());
+        Facts {
+            file_system,
+            mount: Mount::of(dir.as_fd()),
+            journal: (file_system == FileSystem::Ext4).then(|| mount::has_journal(dir.as_fd())).flatten(),
+            maps_page_cache: guarantees.is_pmem() && guarantees.emulated && !file_system.is_memory(),
+            capabilities: None,
+        }
+    }
+
+    fn judge(&self) -> Support {
+        let mut reasons: Vec<(Level, &'static str)> = Vec::new();
+        reasons.extend(self.of_name());
+        reasons.extend(self.of_mount());
+        if self.maps_page_cache {
+            reasons.push((
+                Level::Degraded,
+                "files of this file system are mapped as if they were persistent memory: nothing of a store survives a power failure",
+            ));
+        }
+        reasons.extend(self.capabilities.iter().flat_map(of_capabilities));
+        // What only degrades is of no interest where there can be no store.
+        let level = reasons.iter().map(|&(level, _)| level).max().unwrap_or(Level::Supported);
+        reasons.retain(|&(of, _)| of == level);
+        Support {
+            file_system: match &self.mount {
+                Some(mount) => mount.kind.clone(),
+                None => self.file_system.to_string(),
+            },
+            level,
+            reasons: reasons.into_iter().map(|(_, reason)| reason).collect(),
+        }
+    }
+
+    /// What is known of a kind of file system, and cannot be tried.
+    fn of_name(&self) -> Option<(Level, &'static str)> {
+        use FileSystem as Fs;
+        let kind = self.mount.as_ref().map_or("", |mount| mount.kind.as_str());
+        if NETWORK.contains(&kind) || matches!(self.file_system, Fs::Nfs | Fs::Smb) {
+            return Some((
+                Level::Refused,
+                "it is shared over a network: a program that the server takes for gone loses the store to another machine, \
+                 goes on writing, and both damage it",
+            ));
+        }
+        match self.file_system {
+            Fs::Fat | Fs::ExFat => {
+                return Some((
+                    Level::Refused,
+                    "its files have no numbers that outlive the mount, so that recovery cannot know them again; it has no second names \
+                     (hard links) and no journal",
+                ));
+            }
+            Fs::Hugetlbfs => return Some((Level::Refused, "its files cannot be written to by system calls")),
+            _ => {}
+        }
+        if self.journal == Some(false) || UNJOURNALED.contains(&kind) || self.file_system == Fs::Ntfs {
+            return Some((
+                Level::Degraded,
+                "it has no journal: programs that are killed are survived, but a power failure may leave names and whole files torn or lost",
+            ));
+        }
+        let reason = match self.file_system {
+            Fs::Ext4 | Fs::Xfs | Fs::Btrfs => return None,
+            Fs::Tmpfs | Fs::Ramfs => {
+                "the files are in memory: they outlive programs, and nothing survives a reboot or a power failure"
+            }
+            Fs::Overlay => {
+                "a file of a lower layer is copied at its first use by the store, under another inode: a power failure right after that may be \
+                 taken for another program's change of it"
+            }
+            Fs::Fuse if kind == "virtiofs" => "what survives a power failure is up to the host",
+            Fs::Fuse => {
+                "a program serves it, which syncs may not reach: programs that are killed are survived, what a power failure leaves is up to \
+                 that one"
+            }
+            Fs::Plan9 => "what survives a power failure is up to the server",
+            Fs::F2fs | Fs::Bcachefs | Fs::Zfs => "it was never tested at power failures",
+            _ => "it is not known to Wholly, and was never tested at power failures",
+        };
+        Some((Level::Degraded, reason))
+    }
+
+    /// What a mount's options take away.
+    fn of_mount(&self) -> Vec<(Level, &'static str)> {
+        let mut reasons = Vec::new();
+        let Some(mount) = &self.mount else { return reasons };
+        if ["nobarrier", "barrier=0"].into_iter().any(|option| mount.has(option)) {
+            reasons.push((
+                Level::Degraded,
+                "it is mounted without barriers: what the disk has in its cache at a power failure is lost, committed or not",
+            ));
+        }
+        if self.file_system == FileSystem::Overlay && mount.has("volatile") {
+            reasons.push((
+                Level::Degraded,
+                "it is mounted volatile: programs that are killed are survived, a power failure may leave anything",
+            ));
+        }
+        reasons
+    }
+}
+
+/// Served by other machines, beside those with a number of their own.
+const NETWORK: [&str; 6] = ["ceph", "afs", "fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.glusterfs"];
+
+/// Without a journal, beside those with a number of their own: a rename is two changes that nothing holds together.
+const UNJOURNALED: [&str; 8] = ["ext2", "ntfs3", "hfs", "hfsplus", "udf", "minix", "ufs", "affs"];
+
+fn of_capabilities(found: &Capabilities) -> impl Iterator<Item = (Level, &'static str)> {
+    use Level::{Degraded, Refused};
+    let table = [
+        (found.locks, Refused, "its files cannot be locked: nothing keeps a second program from opening the store"),
+        (found.syncs, Refused, "it does not sync files or directories: nothing tells what survives a power failure"),
+        (found.new_files, Refused, "a file cannot be filled before it has its name: new files would appear half made"),
+        (
+            found.hard_links,
+            Refused,
+            "a file cannot have a second name with one number for both (hard links): nothing would hold it while its names change",
+        ),
+        (
+            found.no_replace,
+            Degraded,
+            "renames cannot refuse to replace: what another program puts at a name in the moment when a group takes it may be lost",
+        ),
+        (
+            found.birth_time,
+            Degraded,
+            "it keeps no time of birth: a file is known by its number alone, and another that was given the same number may be taken for it",
+        ),
+        (
+            found.fine_times,
+            Degraded,
+            "its times are whole seconds: of another program's writes to files that wait in the log only those are found that change the size \
+             or the second",
+        ),
+        (
+            found.case_matters,
+            Degraded,
+            "names that differ in case only are one name: two groups that create them conflict",
+        ),
+        (found.permissions, Degraded, "it does not keep permissions: others may be able to read the log"),
+    ];
+    table.into_iter().filter(|&(has, ..)| !has).map(|(_, level, reason)| (level, reason))
+}
+
+#[cfg(test)]
+mod tests;
