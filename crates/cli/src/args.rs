@@ -97,7 +97,7 @@ pub struct InitArgs {
     /// What the directory is taken for
     #[arg(long, value_enum, default_value_t = Medium::Auto)]
     pub medium: Medium,
-    /// Only say what the file system offers; make nothing
+    /// Only say what the file system offers; leave nothing
     #[arg(long)]
     pub dry_run: bool,
 }

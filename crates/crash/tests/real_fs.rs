@@ -1,4 +1,4 @@
-//! The store on real ext4 and XFS, and a power failure beneath them: is what the model says of host file systems true of them?
+//! The store on real ext4, XFS and btrfs, and a power failure beneath them: is what the model says of host file systems true of them?
 //!
 //! A loop device stands on a recording file. A program commits groups on the file system there and tells when each commit begins and has
 //! returned. From the record images are made: what was flushed, and a subset of what was not. Each is mounted, so that the file system
@@ -224,10 +224,9 @@ fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
     let image = scratch.join("made");
     std::fs::File::create(&image).and_then(|file| file.set_len(DISK_BYTES)).expect("a file");
     let path = image.to_string_lossy().into_owned();
-    let arguments: &[&str] = if kind == "xfs" {
-        &["-q", "-f", &path]
-    } else {
-        &["-q", "-F", "-J", "size=4", "-E", "lazy_itable_init=0", &path]
+    let arguments: &[&str] = match kind {
+        "xfs" | "btrfs" => &["-q", "-f", &path],
+        _ => &["-q", "-F", "-J", "size=4", "-E", "lazy_itable_init=0", &path],
     };
     run(&format!("mkfs.{kind}"), arguments).expect("it is made");
     let disks = Arc::new(Disks::default());
@@ -320,7 +319,10 @@ fn missing() -> Option<String> {
             return Some(format!("{device}: {error}"));
         }
     }
-    ["mkfs.ext4", "mkfs.xfs"].into_iter().find(|program| run(program, &["-V"]).is_err()).map(|it| format!("no {it}"))
+    ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"]
+        .into_iter()
+        .find(|program| run(program, &["-V"]).is_err())
+        .map(|it| format!("no {it}"))
 }
 
 #[test]
@@ -358,7 +360,7 @@ fn real_file_systems_recover_as_the_model_says() {
     let images = if std::env::var_os("WHOLLY_LONG").is_some() { 2000 } else { 48 };
     let scratch = std::env::temp_dir().join(format!("wholly-real-fs-{}", std::process::id()));
     std::fs::create_dir(&scratch).expect("mkdir");
-    let failed: Vec<&str> = ["ext4", "xfs"]
+    let failed: Vec<&str> = ["ext4", "xfs", "btrfs"]
         .into_iter()
         .filter(|kind| {
             let scratch = scratch.join(kind);

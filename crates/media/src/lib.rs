@@ -189,7 +189,7 @@ impl Stat {
 ///
 /// Paths are relative to the directory, their parts separated by `/`, without a leading `/`; the empty path is the
 /// directory itself. They are resolved beneath the directory: a `..` or a symbolic link that would leave it, or another
-/// file system mounted below it, is refused with `EXDEV`; nothing can be raced out of it.
+/// file system mounted below it, is refused with `EXDEV`; so is a file of another subvolume or snapshot. Nothing can be raced out of it.
 ///
 /// Nothing survives a crash until [`HostFile::sync`], [`sync_dir`](Self::sync_dir) or [`sync_all`](Self::sync_all) returned.
 pub trait HostFs: HostNames {

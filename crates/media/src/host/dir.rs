@@ -97,6 +97,8 @@ pub struct HostDir {
     fs_id: [u8; 16],
     pmem: Option<Arc<Pmem>>,
     guarantees: Guarantees,
+    /// The device number of the directory, where directories below it may be other volumes of the same mount.
+    volume: Option<u64>,
     /// Whether the file system once refused a file without a name; it will again.
     no_unnamed: AtomicBool,
 }
@@ -121,6 +123,9 @@ impl HostDir {
             HostMedium::Auto => file_system.is_memory() || has_dax(root.as_fd()),
         };
         let guarantees = guarantees(root.as_fd(), file_system, pmem, &options);
+        let has_volumes = matches!(file_system, FileSystem::Btrfs | FileSystem::Bcachefs);
+        let volume = has_volumes.then(|| rustix::fs::fstat(&root)).transpose().or_fail("fstat", || show(name))?;
+        let volume = volume.map(|stat| stat.st_dev);
         let pmem = pmem.then(|| {
             let map = PmemOptions {
                 reserve: options.reserve,
@@ -129,7 +134,7 @@ impl HostDir {
             };
             Arc::new(Pmem { options: map, emulator: options.emulator })
         });
-        Ok(HostDir { root, file_system, fs_id, pmem, guarantees, no_unnamed: AtomicBool::new(false) })
+        Ok(HostDir { root, file_system, fs_id, pmem, guarantees, volume, no_unnamed: AtomicBool::new(false) })
     }
 
     /// The kind of file system that it lies on.
@@ -164,6 +169,15 @@ impl HostDir {
         self.pmem.as_ref()
     }
 
+    /// Refuses what lies in a subvolume or snapshot below the directory: its inode numbers and times of birth are those of other files here.
+    pub(super) fn refuse_other_volume(&self, fd: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
+        let Some(volume) = self.volume else { return Ok(()) };
+        match rustix::fs::fstat(fd).or_fail("fstat", || show(path))?.st_dev == volume {
+            true => Ok(()),
+            false => Err(Error::new("open", show(path), Errno::XDEV)),
+        }
+    }
+
     /// A file without a name, or `None` where the file system has none.
     fn open_unnamed(&self, parent: &[u8]) -> Result<Option<OwnedFd>> {
         if self.no_unnamed.load(Ordering::Relaxed) {
@@ -171,7 +185,7 @@ impl HostDir {
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR;
         match open_beneath(self.root.as_fd(), parent, flags) {
-            Ok(fd) => Ok(Some(fd)),
+            Ok(fd) => self.refuse_other_volume(fd.as_fd(), parent).map(|()| Some(fd)),
             // Kernels and file systems without it take the call for an open of the directory for writing.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 self.no_unnamed.store(true, Ordering::Relaxed);
@@ -228,6 +242,7 @@ impl HostFs for HostDir {
         if !stat.is_file() {
             return Err(not_a_file(path, stat.mode));
         }
+        self.refuse_other_volume(fd.as_fd(), path)?;
         Ok(Arc::new(OrdinaryFile::new(fd, path, write, self.pmem.clone(), None)))
     }
 
@@ -237,6 +252,7 @@ impl HostFs for HostDir {
         if !found.is_file() {
             return Err(not_a_file(path, found.mode));
         }
+        self.refuse_other_volume(place.as_fd(), path)?;
         // What the descriptor is open on, whatever its name is by now.
         let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
         let set_mode = |mode: u32| {

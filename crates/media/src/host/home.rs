@@ -157,8 +157,25 @@ impl StoreHome {
             Err(HomeError::Busy(_)) => return Err(Error::new("create", UNFINISHED, Errno::BUSY)),
         };
         let done = work(&home);
-        let removed = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH).or_fail("remove", || name);
+        let removed = home.discard(&name).or_fail("remove", || name);
         done.and_then(|value| removed.map(|()| Some(value)))
+    }
+
+    /// Removes the folder, which has this unfinished name, and all that is in it.
+    fn discard(self, name: &str) -> rustix::io::Result<()> {
+        let StoreHome { dir, folder, lock } = self;
+        match remove_tree(dir.as_fd(), name.as_bytes(), DEPTH) {
+            // What is removed while it is open keeps a name on some file systems (FUSE): the lock's goes when that is closed.
+            Err(Errno::NOTEMPTY) => {
+                drop((folder, lock));
+                match remove_tree(dir.as_fd(), name.as_bytes(), DEPTH) {
+                    // Somebody else who clears such folders was faster.
+                    Err(Errno::NOENT) => Ok(()),
+                    removed => removed,
+                }
+            }
+            removed => removed,
+        }
     }
 
     /// An empty folder under an unfinished name, locked.
@@ -277,7 +294,7 @@ impl StoreHome {
         let name = sys::random_name(UNFINISHED)?;
         rename_new(self.dir.as_fd(), HOME, &name).or_fail("rename", || HOME)?;
         rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)?;
-        let _ = remove_tree(self.dir.as_fd(), name.as_bytes(), DEPTH);
+        let _ = self.discard(&name);
         Ok(())
     }
 

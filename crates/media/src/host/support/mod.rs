@@ -75,16 +75,21 @@ struct Facts {
 
 impl Support {
     /// Tries out what a store needs, in a folder of its own that is gone again when this returns; after a crash, whoever makes a store
-    /// there removes it.
+    /// there removes it. Nothing is tried where the name is enough for a refusal.
     ///
     /// # Errors
     /// Those of making files: `EROFS`, `EACCES`, `ENOSPC`. What the file system lacks is no error.
     pub fn probe(dir: &Arc<HostDir>) -> Result<Support> {
+        let facts = Facts::of(dir);
+        let by_name = facts.judge();
+        if by_name.level == Level::Refused {
+            return Ok(by_name);
+        }
         let capabilities = match StoreHome::with_scratch(dir, probe::capabilities)? {
             Some(capabilities) => capabilities,
             None => Capabilities { locks: false, ..Capabilities::ALL },
         };
-        Ok(Facts { capabilities: Some(capabilities), ..Facts::of(dir) }.judge())
+        Ok(Facts { capabilities: Some(capabilities), ..facts }.judge())
     }
 
     /// What can be told without a change: by the file system's name and how it is mounted.
@@ -204,7 +209,9 @@ impl Facts {
                 "it is mounted without barriers: what the disk has in its cache at a power failure is lost, committed or not",
             ));
         }
-        if self.file_system == FileSystem::Overlay && mount.has("volatile") {
+        // The second is what newer kernels call it.
+        if self.file_system == FileSystem::Overlay && ["volatile", "fsync=volatile"].into_iter().any(|it| mount.has(it))
+        {
             reasons.push((
                 Level::Degraded,
                 "it is mounted volatile: programs that are killed are survived, a power failure may leave anything",

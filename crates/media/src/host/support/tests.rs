@@ -32,6 +32,7 @@ fn each_file_system_has_its_verdict() {
         (Fs::Hugetlbfs, "hugetlbfs", "rw", Refused, "cannot be written"),
         (Fs::Overlay, "overlay", "rw,lowerdir=/l", Degraded, "lower layer"),
         (Fs::Overlay, "overlay", "rw,lowerdir=/l,volatile", Degraded, "volatile"),
+        (Fs::Overlay, "overlay", "rw,lowerdir=/l,fsync=volatile", Degraded, "volatile"),
         (Fs::Nfs, "nfs4", "rw,vers=4.2", Refused, "over a network"),
         (Fs::Nfs, "", "", Refused, "over a network"),
         (Fs::Smb, "cifs", "rw", Refused, "over a network"),

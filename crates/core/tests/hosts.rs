@@ -1,0 +1,305 @@
+//! Stores on each file system that can be mounted here: what `Store::init` says of it, and that it holds. A program that commits groups is
+//! killed there, the file system is unmounted and mounted again where that leaves something of it, and the store recovers: inode numbers and
+//! times of birth are the same, or the files would not be known again. Killing is not a power failure: those are `real_fs.rs`'s of the crash
+//! explorer.
+//!
+//! Needs root. All mounts, and the programs that serve them, are in namespaces of their own and go with them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use wholly::{Error, Options, Store};
+use wholly_media::host::{HostDir, HostOptions, Level, Support};
+
+/// A file system, and what is said of it.
+struct Host {
+    name: &'static str,
+    /// Made by this, run in a directory with the sparse file `image`.
+    make: &'static str,
+    /// Mounted at `at` there by this.
+    mount: &'static str,
+    /// The directory that the first files are put into; where it is not `at`, before that is mounted.
+    files: &'static str,
+    /// Whether it is there after it was unmounted.
+    lasts: bool,
+    level: Level,
+    /// What is said beside that.
+    says: &'static [&'static str],
+}
+
+const HOST: Host = Host {
+    name: "",
+    make: "true",
+    mount: "mount -o loop image at",
+    files: "at",
+    lasts: true,
+    level: Level::Degraded,
+    says: &[],
+};
+
+const HOSTS: [Host; 12] = [
+    Host { name: "ext4", make: "mkfs.ext4 -q -F image", level: Level::Supported, ..HOST },
+    Host { name: "ext4-without-journal", make: "mkfs.ext4 -q -F -O ^has_journal image", says: &["no journal"], ..HOST },
+    Host { name: "ext2", make: "mkfs.ext2 -q -F image", says: &["no journal"], ..HOST },
+    Host {
+        name: "ext3-with-small-inodes",
+        make: "mkfs.ext3 -q -F -I 128 image",
+        says: &["no time of birth", "whole seconds"],
+        ..HOST
+    },
+    Host {
+        name: "ext4-without-barriers",
+        make: "mkfs.ext4 -q -F image",
+        mount: "mount -o loop,nobarrier image at",
+        says: &["without barriers"],
+        ..HOST
+    },
+    Host { name: "xfs", make: "mkfs.xfs -q image", level: Level::Supported, ..HOST },
+    Host { name: "btrfs", make: "mkfs.btrfs -q image", level: Level::Supported, ..HOST },
+    Host { name: "tmpfs", mount: "mount -t tmpfs none at", lasts: false, says: &["survives a reboot"], ..HOST },
+    Host {
+        name: "overlay",
+        make: "mkdir lower upper work",
+        mount: "mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work none at",
+        files: "lower",
+        says: &["lower layer"],
+        ..HOST
+    },
+    Host {
+        name: "overlay-volatile",
+        make: "mkdir lower upper work",
+        mount: "mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work,volatile none at",
+        files: "lower",
+        // The kernel does not mount it again before somebody says that all is well.
+        lasts: false,
+        says: &["lower layer", "volatile"],
+        ..HOST
+    },
+    Host {
+        name: "fuse",
+        make: "mkdir below",
+        mount: "bindfs below at",
+        says: &["a program serves it", "time of birth", "refuse to replace"],
+        ..HOST
+    },
+    Host {
+        name: "hugetlbfs",
+        mount: "mount -t hugetlbfs none at",
+        files: "below",
+        level: Level::Refused,
+        says: &["cannot be written", "make the store on a local file system"],
+        ..HOST
+    },
+];
+
+/// What this program is to do, where it was started by itself.
+const ROLE: &str = "WHOLLY_HOSTS_ROLE";
+const SCRATCH: &str = "WHOLLY_HOSTS_SCRATCH";
+
+const FILES: [&str; 2] = ["a", "dir/b"];
+const BYTES: usize = 20_000;
+const KILLS: u64 = 3;
+
+fn options() -> Options {
+    Options { segment_bytes: 32 << 10, log_min_bytes: 128 << 10, log_max_bytes: 256 << 10, ..Options::default() }
+}
+
+fn open(dir: &Path) -> Store {
+    Store::open_with(dir, options(), HostOptions::default()).expect("the store opens")
+}
+
+/// Bytes that tell their round.
+fn content(round: u64) -> Vec<u8> {
+    round.to_le_bytes().repeat(BYTES / 8)
+}
+
+/// The round that all files hold, each wholly.
+fn round_of(read: impl Fn(&str) -> Vec<u8>) -> u64 {
+    let round = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    let rounds = FILES.map(|name| {
+        let bytes = read(name);
+        assert!(bytes == content(round(&bytes)), "{name} is torn");
+        round(&bytes)
+    });
+    assert_eq!(rounds[0], rounds[1], "a group is torn");
+    rounds[0]
+}
+
+fn round_in(store: &Store) -> u64 {
+    round_of(|name| {
+        let mut bytes = vec![0; BYTES];
+        assert_eq!(store.open_file(name).expect("open").read_at(0, &mut bytes).expect("read"), BYTES);
+        bytes
+    })
+}
+
+/// Commits groups, each of which writes both files and makes a third, until it is killed.
+fn commit(dir: &Path) {
+    let store = open(dir);
+    let files = FILES.map(|name| store.open_file(name).expect("open"));
+    for round in round_in(&store) + 1.. {
+        let mut group = store.begin();
+        for file in &files {
+            group.write_at(file, 0, &content(round)).expect("write");
+        }
+        let new = group.create(&format!("dir/{round}"), 0o640).expect("create");
+        group.append(&new, &content(round)).expect("append");
+        group.commit().expect("commit");
+        println!("\ncommitted {round}");
+        std::io::stdout().flush().expect("somebody listens");
+    }
+}
+
+/// Runs a program of ours until it has said so often that it committed, kills it, and returns the last round that it told of.
+fn kill_after(groups: usize) -> u64 {
+    let mut child = this_program().env(ROLE, "commit").stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+    let rounds = lines.filter_map(|line| line.strip_prefix("committed ").map(|round| round.parse().expect("a number")));
+    let last = rounds.take(groups).last().expect("it commits");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    last
+}
+
+fn run(scratch: &Path, command: &str) {
+    let done = Command::new("sh").args(["-ec", command]).current_dir(scratch).stdin(Stdio::null()).status();
+    assert!(done.expect("a shell").success(), "{command}");
+}
+
+/// What `Store::init` says of the directory.
+fn init(host: &Host, at: &Path) {
+    let dir = Arc::new(HostDir::open(at, HostOptions::default()).expect("open"));
+    let names = || std::fs::read_dir(at).expect("list").count();
+    let before = names();
+    let support = Support::probe(&dir).expect("probe");
+    assert_eq!(names(), before, "what was tried is gone");
+    assert_eq!(support.level, host.level, "{support}");
+    let mut said = support.to_string();
+    match (Store::init(at, &options()), host.level) {
+        (Err(Error::Unsupported(why)), Level::Refused) => {
+            assert_eq!(names(), before);
+            said = why;
+        }
+        (made, _) => made.expect("a store is made"),
+    }
+    for words in host.says {
+        assert!(said.contains(words), "{said}");
+    }
+    println!("{}: {}: {said}", host.name, support.file_system);
+}
+
+/// In namespaces of its own.
+fn on(host: &Host, scratch: &Path) {
+    let at = scratch.join("at");
+    let first_files = || {
+        for name in FILES {
+            let path = scratch.join(host.files).join(name);
+            std::fs::create_dir_all(path.parent().expect("it has one")).expect("mkdir");
+            std::fs::write(path, content(0)).expect("write");
+        }
+    };
+    run(scratch, &format!("mkdir at; truncate -s 320M image; {}", host.make));
+    if host.files != "at" {
+        first_files();
+    }
+    run(scratch, host.mount);
+    if host.files == "at" {
+        first_files();
+    }
+    init(host, &at);
+    if host.level == Level::Refused {
+        return;
+    }
+    let mut last = 0;
+    for kill in 0..KILLS {
+        let told = kill_after(20 + 7 * kill as usize);
+        if host.lasts {
+            run(scratch, &format!("umount at; {}", host.mount));
+        }
+        let report = wholly::check(&at).expect("it can be checked");
+        assert!(report.is_sound(), "{}: {:#?}", host.name, report.findings);
+        let store = open(&at);
+        let round = round_in(&store);
+        assert!(round >= told && told > last, "{}: {round} is there, {told} was committed", host.name);
+        if kill % 2 == 0 {
+            store.close().expect("all goes home");
+            let home = |name: &str| std::fs::read(at.join(name)).expect("read");
+            assert_eq!(round_of(home), round);
+            for made in last + 1..=round {
+                assert_eq!(home(&format!("dir/{made}")), content(made), "{}", host.name);
+            }
+        }
+        last = round;
+    }
+    if host.name == "btrfs" {
+        refuses_other_volumes(scratch, &at);
+    }
+    open(&at).remove().expect("it becomes an ordinary directory");
+    assert!(!at.join(".wholly").exists());
+}
+
+/// A file in a snapshot has the inode number and the time of birth of the one that it was taken of: a store must not take it for that.
+fn refuses_other_volumes(scratch: &Path, at: &Path) {
+    run(scratch, "btrfs -q subvolume snapshot at at/snapshot");
+    let store = open(at);
+    let a = store.open_file("a").expect("open");
+    let exdev = |error: Error| assert_eq!(error.errno(), 18, "{error}");
+    exdev(store.open_file("snapshot/a").map(drop).expect_err("another volume's"));
+    let mut group = store.begin();
+    group.write_at(&a, 0, &[1]).expect("write");
+    exdev(group.create("snapshot/new", 0o600).map(drop).expect_err("another volume's"));
+    group.abort();
+    store.close().expect("close");
+}
+
+fn this_program() -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a program"));
+    command.args(["--exact", "stores_hold_on_each_file_system", "--nocapture"]);
+    command
+}
+
+/// What is missing of what a host needs.
+fn missing(host: &Host) -> Option<String> {
+    let there = |program: &str| Command::new("which").arg(program).output().is_ok_and(|found| found.status.success());
+    if !Command::new("unshare").args(["--mount", "true"]).output().is_ok_and(|done| done.status.success()) {
+        return Some("mounting needs root".into());
+    }
+    let programs = [host.make, host.mount].map(|command| command.split(' ').next().expect("a word"));
+    programs.into_iter().find(|program| !there(program)).map(|program| format!("{program} is not there"))
+}
+
+#[test]
+fn stores_hold_on_each_file_system() {
+    if let Ok(role) = std::env::var(ROLE) {
+        let scratch = PathBuf::from(std::env::var_os(SCRATCH).expect("set with the role"));
+        return match HOSTS.iter().find(|host| host.name == role) {
+            Some(host) => on(host, &scratch),
+            None => commit(&scratch.join("at")),
+        };
+    }
+    let mut failed = Vec::new();
+    for host in &HOSTS {
+        if let Some(what) = missing(host) {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{}: {what}", host.name);
+            println!("skipped: {}: {what}", host.name);
+            continue;
+        }
+        let scratch = std::env::temp_dir().join(format!("wholly-hosts-{}-{}", host.name, std::process::id()));
+        std::fs::create_dir(&scratch).expect("mkdir");
+        let here = this_program();
+        let status = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+            .arg(here.get_program())
+            .args(here.get_args())
+            .env(ROLE, host.name)
+            .env(SCRATCH, &scratch)
+            .status();
+        if !status.expect("unshare").success() {
+            failed.push(host.name);
+        }
+        std::fs::remove_dir_all(&scratch).expect("nothing is mounted here any more");
+    }
+    assert!(failed.is_empty(), "see above: {failed:?}");
+}
