@@ -144,7 +144,7 @@ fn commit(dir: &Path) {
         for file in &files {
             group.write_at(file, 0, &content(round)).expect("write");
         }
-        let new = group.create(&format!("dir/{round}"), 0o640).expect("create");
+        let new = group.create(format!("dir/{round}"), 0o640).expect("create");
         group.append(&new, &content(round)).expect("append");
         group.commit().expect("commit");
         println!("\ncommitted {round}");
