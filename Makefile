@@ -16,7 +16,7 @@ PROFILE ?= release
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-install: ## install the C library with its header, and the command with manual pages and completions; ARGS=library|command for one
+install: ## install the C library with its header, and the command with manual pages, completions and systemd unit; ARGS=library|command for one
 	@CARGO="$(CARGO)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" scripts/install $(ARGS)
 
 demo: ## kill a program in the middle of its updates, and see that none is left half-done

@@ -78,7 +78,8 @@ pub enum Verb {
 }
 
 const INIT_EXAMPLES: &str = "\
-It creates the folder .wholly in DIR and touches nothing else: files stay where and what they are.
+It creates the folder .wholly in DIR and touches nothing else: files stay where and what they are. The store is remembered for \
+`wholly recover --all`: in /var/lib/wholly/stores by the superuser, else in ~/.local/state/wholly/stores, or where WHOLLY_REGISTRY says.
 
 Examples:
   wholly init                      the current directory
@@ -100,6 +101,9 @@ pub struct InitArgs {
     /// Only say what the file system offers; leave nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Do not remember the store for `wholly recover --all`
+    #[arg(long)]
+    pub no_register: bool,
 }
 
 /// What a directory is taken for.
@@ -165,18 +169,29 @@ const RECOVER_EXAMPLES: &str = "\
 Opening a store recovers it anyway: this verb is for when the files are needed by programs that do not know of the store.
 On return the log is empty and all files are current.
 
-Exit code 0: there was nothing to do; 1: something was recovered; 4: damage or a conflict is left.
+--all recovers each store that the calling user has registered, by `wholly init` or --register. One that is not there, or not mounted, is skipped; \
+one in use is left to its program. WHOLLY_REGISTRY names another registry: a directory with a file for each store.
+
+Exit code, a sum: 0: there was nothing to do; 1: something was recovered; 4: damage or a conflict is left; 8: a store could not be opened.
 
 Examples:
   wholly recover /srv/data
+  wholly recover --all                    as a system does when it starts
+  wholly recover --register /mnt/data     recover a store that was moved here, and remember the place
   wholly recover --json /srv/data | jq .conflicts";
 
 /// `wholly recover`.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", conflicts_with = "all")]
     pub dir: PathBuf,
+    /// All registered stores
+    #[arg(long)]
+    pub all: bool,
+    /// Also remember the store for --all: one that was moved, or made by a program
+    #[arg(long, conflicts_with = "all")]
+    pub register: bool,
 }
 
 const CHECK_EXAMPLES: &str = "\

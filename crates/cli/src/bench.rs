@@ -16,7 +16,7 @@ pub fn run(args: BenchArgs, ui: &Ui) -> Result<Exit, Failure> {
     let asked_for = |arguments: &[String], flag: &str| arguments.iter().any(|argument| argument == flag);
     if arguments.first().is_some_and(|suite| suite == "help") || asked_for(&arguments, "--help") {
         print(cli::USAGE.replace("usage: bench", "usage: wholly bench [--peers]").as_bytes())?;
-        return Ok(Exit::Done);
+        return Ok(Exit::DONE);
     }
     let peers = args.peers || asked_for(&arguments, "--peers");
     arguments.retain(|argument| argument != "--peers");
@@ -24,7 +24,7 @@ pub fn run(args: BenchArgs, ui: &Ui) -> Result<Exit, Failure> {
         arguments.push("--json".into());
     }
     let unclear =
-        |error| Failure::new("bench", error).advice("`wholly bench help` lists what there is").exit(Exit::Usage);
+        |error| Failure::new("bench", error).advice("`wholly bench help` lists what there is").exit(Exit::USAGE);
     cli::Options::parse(arguments.iter().cloned()).and_then(|options| options.plan()).map_err(unclear)?;
     if peers {
         return Err(run_peers(&arguments));
@@ -33,7 +33,7 @@ pub fn run(args: BenchArgs, ui: &Ui) -> Result<Exit, Failure> {
     // Mounts die with the process in a namespace of its own; that needs root, as the mounts themselves do.
     place::isolate(&[]).map_err(failed)?;
     cli::main(arguments, systems::all()).map_err(failed)?;
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }
 
 /// Becomes the program that links the peers. Returns only if that fails.
@@ -48,7 +48,7 @@ fn run_peers(arguments: &[String]) -> Failure {
         let directory = program.parent().unwrap_or(&program).display();
         return Failure::new("bench --peers", format!("the program {PEERS} is not in {directory}"))
             .advice(format!("build it with `cargo build --release -p {PEERS}`, or leave --peers out"))
-            .exit(Exit::NotThere);
+            .exit(Exit::NOT_THERE);
     }
-    Failure::new(format!("run {}", program.display()), error).exit(Exit::CannotRun)
+    Failure::new(format!("run {}", program.display()), error).exit(Exit::CANNOT_RUN)
 }

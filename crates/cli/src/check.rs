@@ -66,10 +66,10 @@ pub fn run(args: &CheckArgs, ui: &Ui) -> Result<Exit, Failure> {
     checked.findings.extend(repaired.iter().map(|f| finding(f, true)));
     ui.emit("check", &checked, text)?;
     Ok(match (checked.sound, repaired.is_empty()) {
-        (true, true) => Exit::Done,
-        (true, false) => Exit::Repaired,
-        (false, true) => Exit::Damaged,
-        (false, false) => Exit::RepairedInPart,
+        (true, true) => Exit::DONE,
+        (true, false) => Exit::REPAIRED,
+        (false, true) => Exit::DAMAGED,
+        (false, false) => Exit::REPAIRED | Exit::DAMAGED,
     })
 }
 

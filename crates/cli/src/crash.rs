@@ -93,7 +93,7 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
             lines(&listed.worlds)
         )
     })?;
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }
 
 fn workloads(args: &CrashArgs) -> Result<Vec<Workload>, Failure> {
@@ -115,7 +115,7 @@ fn workloads(args: &CrashArgs) -> Result<Vec<Workload>, Failure> {
 fn unknown(what: &str, name: &str) -> Failure {
     Failure::new("crash", format!("there is no {what} {name:?}"))
         .advice("`wholly crash --list` lists what there is")
-        .exit(Exit::Usage)
+        .exit(Exit::USAGE)
 }
 
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
@@ -151,7 +151,7 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     explored.violations = all.violations.iter().map(violation).collect();
     explored.seconds = start.elapsed().as_secs_f64();
     ui.emit("crash", &explored, |explored| text(explored, &all))?;
-    Ok(if explored.violations.is_empty() { Exit::Done } else { Exit::Damaged })
+    Ok(if explored.violations.is_empty() { Exit::DONE } else { Exit::DAMAGED })
 }
 
 fn job(workload: &Workload, world: &Setting, outcome: &Outcome) -> Job {
@@ -203,7 +203,7 @@ fn text(explored: &Explored, all: &Outcome) -> String {
 
 fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure> {
     let rebuilt = replay(state).map_err(|error| {
-        Failure::new("crash --replay", error).advice("give the state as a violation names it").exit(Exit::Usage)
+        Failure::new("crash --replay", error).advice("give the state as a violation names it").exit(Exit::USAGE)
     })?;
     if let Some(file) = &args.html {
         std::fs::write(file, html::page(&rebuilt))
@@ -223,7 +223,7 @@ fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure>
         Some(file) => format!("{}: {}\n", file.display(), verdict(&rebuilt)),
         None => format!("{rebuilt}\n"),
     })?;
-    Ok(if rebuilt.violation.is_some() { Exit::Damaged } else { Exit::Done })
+    Ok(if rebuilt.violation.is_some() { Exit::DAMAGED } else { Exit::DONE })
 }
 
 /// What a replayed state turned out to be.

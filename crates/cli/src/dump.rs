@@ -88,7 +88,7 @@ pub fn run(args: &DumpArgs, ui: &Ui) -> Result<Exit, Failure> {
     let survey = Survey::of(&args.dir, "dump")?;
     let dump = collect(args, &survey)?;
     ui.emit("dump", &dump, text)?;
-    Ok(if dump.faults.is_empty() { Exit::Done } else { Exit::Damaged })
+    Ok(if dump.faults.is_empty() { Exit::DONE } else { Exit::DAMAGED })
 }
 
 fn collect(args: &DumpArgs, survey: &Survey) -> Result<Dump, Failure> {
@@ -98,7 +98,7 @@ fn collect(args: &DumpArgs, survey: &Survey) -> Result<Dump, Failure> {
     {
         let last = survey.segments.len().saturating_sub(1);
         let why = format!("there is no segment {index}; they are numbered 0 to {last}");
-        return Err(Failure::new(format!("dump {}", args.dir.display()), why).exit(Exit::Usage));
+        return Err(Failure::new(format!("dump {}", args.dir.display()), why).exit(Exit::USAGE));
     }
     let wanted = |segment: &&Segment| match args.segment {
         Some(index) => segment.index == index,

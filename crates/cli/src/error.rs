@@ -1,33 +1,43 @@
 //! What went wrong, told to a person as `what: why; what to do`, and told to a script by the exit code.
 
 use std::fmt;
+use std::ops::BitOr;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// How the command ends. The numbers are those of fsck(8), so that scripts which know that need to learn nothing.
+/// How the command ends. The numbers are those of fsck(8), so that scripts which know that need to learn nothing; where several hold, their
+/// bits are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub struct Exit(u8);
+
+impl Exit {
     /// Done, and nothing was wrong.
-    Done = 0,
+    pub const DONE: Exit = Exit(0);
     /// A crash had left something behind, and it was put right.
-    Repaired = 1,
+    pub const REPAIRED: Exit = Exit(1);
     /// Something is wrong and was left as it is: damage, a conflict, a violation.
-    Damaged = 4,
-    /// Of what was wrong, some was put right.
-    RepairedInPart = 5,
+    pub const DAMAGED: Exit = Exit(4);
     /// It could not be done: no such store, in use, no space, no permission.
-    Failed = 8,
+    pub const FAILED: Exit = Exit(8);
     /// The command line makes no sense.
-    Usage = 16,
+    pub const USAGE: Exit = Exit(16);
     /// env(1): the program that was to be run is there and cannot be run.
-    CannotRun = 126,
+    pub const CANNOT_RUN: Exit = Exit(126);
     /// env(1): there is no such program.
-    NotThere = 127,
+    pub const NOT_THERE: Exit = Exit(127);
+}
+
+impl BitOr for Exit {
+    type Output = Exit;
+
+    fn bitor(self, other: Exit) -> Exit {
+        Exit(self.0 | other.0)
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit as u8)
+        ExitCode::from(exit.0)
     }
 }
 
@@ -44,7 +54,7 @@ pub struct Failure {
 impl Failure {
     /// `what` could not be done, and `why`.
     pub fn new(what: impl Into<String>, why: impl ToString) -> Failure {
-        Failure { what: what.into(), why: why.to_string(), what_to_do: None, exit: Exit::Failed }
+        Failure { what: what.into(), why: why.to_string(), what_to_do: None, exit: Exit::FAILED }
     }
 
     /// What the person can do about it.
@@ -53,7 +63,7 @@ impl Failure {
         self
     }
 
-    /// Another exit code than [`Exit::Failed`].
+    /// Another exit code than [`Exit::FAILED`].
     pub fn exit(mut self, exit: Exit) -> Failure {
         self.exit = exit;
         self
@@ -72,14 +82,14 @@ impl Failure {
                 .advice("nothing was changed; `wholly stat` tells about it"),
             Error::Corrupt { place, fault } => Failure::new(what, format!("the store is damaged at {place}: {fault}"))
                 .advice("nothing was changed; keep a copy of .wholly, `wholly dump` shows what can still be read")
-                .exit(Exit::Damaged),
+                .exit(Exit::DAMAGED),
             Error::Unsupported(why) => Failure::new(what, format!("not supported: {why}")),
             Error::NoSpace(why) => Failure::new(what, format!("no space left for {why}"))
                 .advice("free some; what was committed is safe in the log"),
             Error::Conflict { path, change } => {
                 Failure::new(what, format!("{path} was changed by another program: {change}"))
                     .advice("neither version was touched: the store's is in its log, see `wholly dump`")
-                    .exit(Exit::Damaged)
+                    .exit(Exit::DAMAGED)
             }
             Error::Media(error) => Failure::of_media(what, error),
             other => Failure::new(what, other),
@@ -99,6 +109,14 @@ impl Failure {
         Failure::new(what, error).advice(advice)
     }
 
+    /// Why, and what to do, without what could not be done.
+    pub fn why(&self) -> String {
+        match &self.what_to_do {
+            Some(what_to_do) => format!("{}; {what_to_do}", self.why),
+            None => self.why.clone(),
+        }
+    }
+
     /// There is no store.
     pub fn not_a_store(what: impl Into<String>) -> Failure {
         Failure::new(what, "there is no store in this directory").advice("`wholly init DIR` makes one")
@@ -107,10 +125,6 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.why)?;
-        match &self.what_to_do {
-            Some(what_to_do) => write!(f, "; {what_to_do}"),
-            None => Ok(()),
-        }
+        write!(f, "{}: {}", self.what, self.why())
     }
 }

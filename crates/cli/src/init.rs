@@ -3,6 +3,8 @@
 use crate::args::{InitArgs, Medium};
 use crate::error::{Exit, Failure};
 use crate::output::{Ui, size};
+use crate::registry::Registry;
+use crate::survey;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +25,8 @@ struct Made {
     emulated: bool,
     log_bytes: u64,
     segment_bytes: u64,
+    /// Whether `wholly recover --all` knows of it.
+    registered: bool,
 }
 
 /// Makes a store.
@@ -31,7 +35,7 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let host_options = HostOptions { medium: args.medium.into(), ..HostOptions::default() };
     let host = HostDir::open(&args.dir, host_options.clone()).map_err(|error| opening(&args.dir, error))?;
     let host = Arc::new(host);
-    let options = options(args).map_err(|why| Failure::new(what(), why).exit(Exit::Usage))?;
+    let options = options(args).map_err(|why| Failure::new(what(), why).exit(Exit::USAGE))?;
     if StoreHome::exists(&host).map_err(|error| Failure::of_media(what(), error))? {
         return Err(Failure::of_store("init", &args.dir, wholly::Error::AlreadyAStore(String::new())));
     }
@@ -44,6 +48,13 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
         Store::init_with(&args.dir, &options, host_options)
             .map_err(|error| Failure::of_store("init", &args.dir, error))?;
     }
+    // The store is made, and as good as any: that nobody remembers it is said, and no failure.
+    let registered = !args.dry_run
+        && !args.no_register
+        && register("init", &args.dir).unwrap_or_else(|failure| {
+            eprintln!("wholly: {failure}");
+            false
+        });
     let segments = options.log_min_bytes.div_ceil(options.segment_bytes).max(2);
     let made = Made {
         dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
@@ -55,9 +66,23 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
         emulated: host.guarantees().emulated,
         log_bytes: segments * options.segment_bytes,
         segment_bytes: options.segment_bytes,
+        registered,
     };
     ui.emit("init", &made, |made| text(made, support.level, args.medium))?;
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
+}
+
+/// Remembers the store for `wholly recover --all`; returns whether there is a registry to do that.
+pub fn register(verb: &str, dir: &Path) -> Result<bool, Failure> {
+    let Some(registry) = Registry::of_user() else { return Ok(false) };
+    let failed = |why: String| {
+        let what = format!("{verb} {}", dir.display());
+        Failure::new(what, format!("`wholly recover --all` does not know of it: {why}"))
+    };
+    let place = dir.canonicalize().map_err(|error| failed(error.to_string()))?;
+    let id = survey::volume_id_of(dir, verb)?.ok_or_else(|| failed("no superblock is valid".into()))?;
+    registry.add(&id, &place).map_err(|error| failed(format!("{}: {error}", registry.dir().display())))?;
+    Ok(true)
 }
 
 fn opening(dir: &Path, error: wholly_media::Error) -> Failure {

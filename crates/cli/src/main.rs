@@ -6,6 +6,7 @@
 //! | `error` | what went wrong, for people, and the exit codes |
 //! | `output` | results as text or JSON, sizes, progress |
 //! | `survey` | a store's log, read without owning or changing anything |
+//! | `registry` | which stores there are |
 //! | `html` | a replayed crash as a page |
 //! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
 
@@ -24,6 +25,7 @@ mod init;
 mod output;
 mod papers;
 mod recover;
+mod registry;
 mod stat;
 mod survey;
 
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
         Err(answer) => {
             // What was asked for (`--help`) goes to stdout, what was mistyped to stderr. A closed pipe is no failure.
             let _ = answer.print();
-            return if answer.use_stderr() { Exit::Usage } else { Exit::Done }.into();
+            return if answer.use_stderr() { Exit::USAGE } else { Exit::DONE }.into();
         }
     };
     let ui = Ui::new(cli.json);

@@ -66,7 +66,7 @@ pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| Failure::new("stdout", error).exit(Exit::Failed)),
+        written => written.map_err(|error| Failure::new("stdout", error).exit(Exit::FAILED)),
     }
 }
 

@@ -10,7 +10,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "wholly", &mut script);
     print(&script)?;
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }
 
 /// Writes `wholly.1` and a page for each verb.
@@ -18,5 +18,5 @@ pub fn man(args: &ManArgs) -> Result<Exit, Failure> {
     let what = || format!("man {}", args.dir.display());
     clap_mangen::generate_to(Cli::command(), &args.dir)
         .map_err(|error| Failure::new(what(), error).advice("the directory must exist"))?;
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }

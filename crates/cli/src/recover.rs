@@ -1,18 +1,21 @@
 //! `wholly recover`: what an open does after a crash, told, and everything taken home.
 
+mod all;
+
 use crate::args::RecoverArgs;
 use crate::error::{Exit, Failure};
+use crate::init::register;
 use crate::output::{Ui, count, name, size};
 use crate::survey;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use wholly::{Options, RecoveryReport, Store};
-use wholly_media::host::HostOptions;
+use wholly_media::host::{HostMedium, HostOptions};
 
 #[derive(Serialize)]
 struct Recovered {
-    dir: PathBuf,
+    dir: String,
     medium: String,
     emulated: bool,
     /// Committed groups that were not home.
@@ -35,14 +38,26 @@ struct Conflict {
     change: String,
 }
 
-/// Recovers a store.
+/// Recovers a store, or all that are registered.
 pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let failed = |error| Failure::of_store("recover", &args.dir, error);
+    if args.all {
+        return all::run(ui);
+    }
     let start = Instant::now();
-    let store = open("recover", &args.dir, ui)?;
+    let recovered = recover(open("recover", &args.dir, ui)?, &args.dir, start, ui)?;
+    ui.emit("recover", &recovered, text)?;
+    if args.register && !register("recover", &args.dir)? {
+        return Err(all::no_registry(format!("recover {}", args.dir.display())));
+    }
+    Ok(recovered.exit())
+}
+
+/// Takes everything home of a store in `dir` that was just opened, and closes it.
+fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovered, Failure> {
+    let failed = |error| Failure::of_store("recover", dir, error);
     let RecoveryReport { scan, files, recreated, conflicts } = store.recovery().clone();
     let mut recovered = Recovered {
-        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
+        dir: dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf()).to_string_lossy().into_owned(),
         medium: store.stat().medium,
         emulated: store.stat().emulated,
         groups: scan.groups,
@@ -62,22 +77,31 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
         store.close().map_err(failed)?;
     }
     recovered.seconds = start.elapsed().as_secs_f64();
-    ui.emit("recover", &recovered, text)?;
-    Ok(match (recovered.conflicts.is_empty(), recovered.groups + u64::from(recovered.rejected_records)) {
-        (false, _) => Exit::Damaged,
-        (true, 0) => Exit::Done,
-        (true, _) => Exit::Repaired,
-    })
+    Ok(recovered)
+}
+
+impl Recovered {
+    fn exit(&self) -> Exit {
+        match (self.conflicts.is_empty(), self.groups + u64::from(self.rejected_records)) {
+            (false, _) => Exit::DAMAGED,
+            (true, 0) => Exit::DONE,
+            (true, _) => Exit::REPAIRED,
+        }
+    }
 }
 
 /// Opens the store in `dir` for `verb`, which recovers it.
 pub fn open(verb: &str, dir: &Path, ui: &Ui) -> Result<Store, Failure> {
     let medium = survey::medium_of(dir, verb)?;
+    open_on(medium, dir, ui).map_err(|error| Failure::of_store(verb, dir, error))
+}
+
+fn open_on(medium: HostMedium, dir: &Path, ui: &Ui) -> wholly::Result<Store> {
     let spinner = ui.spinner("reading the log");
     let options = Options { background: false, ..Options::default() };
     let store = Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() });
     spinner.finish_and_clear();
-    store.map_err(|error| Failure::of_store(verb, dir, error))
+    store
 }
 
 /// Checkpoints, with a bar over the blocks that are not home.
@@ -98,7 +122,7 @@ pub fn take_home(store: &Store, ui: &Ui) -> wholly::Result<()> {
 }
 
 fn text(recovered: &Recovered) -> String {
-    let dir = recovered.dir.display();
+    let dir = name(recovered.dir.as_bytes());
     let mut text = match (recovered.groups, recovered.rejected_records) {
         (0, 0) => format!("{dir}: nothing to recover, everything was home\n"),
         (groups, torn) => format!(

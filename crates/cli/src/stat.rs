@@ -7,7 +7,7 @@ use crate::args::StatArgs;
 use crate::error::{Exit, Failure};
 use crate::init::verdict;
 use crate::output::{Ui, count, size};
-use crate::survey::{PendingFile, Survey, medium_of};
+use crate::survey::{PendingFile, Survey, medium_of, volume_id};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -85,7 +85,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
         last_opened: time(b".wholly/lock", |stat| stat.mtime_ns)
             .filter(|_| superblock.is_some_and(|s| s.incarnation > 0)),
         owner_pid: survey.owner.and_then(|owner| owner.pid),
-        volume_id: superblock.map(|s| s.volume_id.iter().map(|byte| format!("{byte:02x}")).collect()),
+        volume_id: superblock.map(volume_id),
         incarnation: superblock.map(|s| s.incarnation),
         log: Log {
             bytes: survey.log_bytes,
@@ -104,7 +104,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
         faults: survey.faults.clone(),
     };
     ui.emit("stat", &stat, text)?;
-    Ok(if stat.faults.is_empty() { Exit::Done } else { Exit::Damaged })
+    Ok(if stat.faults.is_empty() { Exit::DONE } else { Exit::DAMAGED })
 }
 
 /// Files that are named to people; `--json` names all.

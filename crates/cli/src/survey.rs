@@ -8,7 +8,7 @@ mod region;
 
 use crate::error::Failure;
 use crate::output::name;
-pub use medium::medium_of;
+pub use medium::{medium_of, volume_id, volume_id_of};
 use region::ReadOnly;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -50,7 +50,7 @@ fn bench_runs_a_suite_without_root() {
     let place = Place::on_memory();
     let arguments = ["bench", "groups", "--json", "--tiny", "--case", "one_64", "--medium"];
     let dir = place.dir.to_str().unwrap();
-    let report = wholly(&[&arguments[..], &[&format!("pmem {dir}"), "--pmem", dir]].concat()).json();
+    let report = wholly(&[&arguments[..], &[&format!("pmem {dir}"), "--pmem", dir]].concat()).json_of_version(1);
     let rows = report["rows"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["system"] == "store" && row["case"] == "one_64"), "{report}");
     assert_eq!(report["machine"]["media"][0]["emulated"], true);

@@ -70,6 +70,9 @@ impl Installed {
             let command = installed.root.join("opt/wholly/bin/wholly");
             let version = installed.output(command.to_str().expect("UTF-8"), &["--version"]);
             assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+            let unit = installed.root.join("opt/wholly/lib/systemd/system/wholly-recover.service");
+            let unit = std::fs::read_to_string(unit).expect("the systemd unit");
+            assert!(unit.contains(&format!("ExecStart={PREFIX}/bin/wholly recover --all")), "{unit}");
         }
         Some(installed)
     }

@@ -1,15 +1,34 @@
-//! What a store was made for.
+//! What a store was made for, and which one it is.
 
 use super::{LOG, ReadOnly, slot};
 use crate::error::Failure;
 use std::path::Path;
-use wholly::log::layout::LINE;
+use wholly::log::layout::{LINE, Superblock};
 use wholly_media::HostFs;
 use wholly_media::host::{HostDir, HostMedium, HostOptions};
 
 /// Whether the store in `dir` was made for persistent memory or for a disk: its superblock tells how records are aligned. What
 /// the directory would be taken for by itself, where no superblock is valid.
 pub fn medium_of(dir: &Path, verb: &str) -> Result<HostMedium, Failure> {
+    Ok(match superblock(dir, verb)? {
+        None => HostMedium::Auto,
+        Some(superblock) if u64::from(superblock.block) == LINE => HostMedium::Pmem,
+        Some(_) => HostMedium::Disk,
+    })
+}
+
+/// The volume id of the store in `dir`, as it is told everywhere; `None` where no superblock is valid.
+pub fn volume_id_of(dir: &Path, verb: &str) -> Result<Option<String>, Failure> {
+    Ok(superblock(dir, verb)?.map(|superblock| volume_id(&superblock)))
+}
+
+/// The volume id in hexadecimal digits.
+pub fn volume_id(superblock: &Superblock) -> String {
+    superblock.volume_id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The superblock in force.
+fn superblock(dir: &Path, verb: &str) -> Result<Option<Superblock>, Failure> {
     let what = || format!("{verb} {}", dir.display());
     let failed = |error| Failure::of_media(what(), error);
     let host = HostDir::open(dir, HostOptions::default()).map_err(failed)?;
@@ -18,10 +37,5 @@ pub fn medium_of(dir: &Path, verb: &str) -> Result<HostMedium, Failure> {
         _ => failed(error),
     })?;
     let region = ReadOnly::new(file).map_err(failed)?;
-    let valid = [slot(&region, 0), slot(&region, 1)].into_iter().flatten().flatten().max_by_key(|s| s.generation);
-    Ok(match valid {
-        None => HostMedium::Auto,
-        Some(superblock) if u64::from(superblock.block) == LINE => HostMedium::Pmem,
-        Some(_) => HostMedium::Disk,
-    })
+    Ok([slot(&region, 0), slot(&region, 1)].into_iter().flatten().flatten().max_by_key(|s| s.generation))
 }

@@ -23,17 +23,28 @@ impl Run {
 
     /// The one JSON object that it printed, after it succeeded.
     pub fn json(&self) -> serde_json::Value {
+        self.json_of_version(2)
+    }
+
+    /// The same of a verb that counts its versions by itself.
+    pub fn json_of_version(&self, version: u32) -> serde_json::Value {
         self.exits(0);
         assert_eq!(self.out.lines().count(), 1, "{}", self.out);
         let value: serde_json::Value = serde_json::from_str(&self.out).expect("JSON");
-        assert_eq!(value["output_version"], 2);
+        assert_eq!(value["output_version"], version);
         value
     }
 }
 
-/// Runs the binary.
+/// Runs the binary, with no registry of stores.
 pub fn wholly(arguments: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_wholly")).args(arguments).output().expect("run the binary");
+    wholly_with("", arguments)
+}
+
+/// Runs the binary with the registry in `registry`.
+pub fn wholly_with(registry: &str, arguments: &[&str]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
+    let output = command.args(arguments).env("WHOLLY_REGISTRY", registry).output().expect("run the binary");
     Run {
         arguments: arguments.join(" "),
         code: output.status.code(),
