@@ -107,9 +107,11 @@ fn is_volume_id(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+
     #[test]
     fn each_user_has_one() {
-        let table: [(bool, &[(&str, &str)], Option<&str>); 7] = [
+        let table: [(bool, Variables<'_>, Option<&str>); 7] = [
             (true, &[("HOME", "/root"), ("XDG_STATE_HOME", "/s")], Some("/var/lib/wholly/stores")),
             (false, &[("HOME", "/h")], Some("/h/.local/state/wholly/stores")),
             (false, &[("HOME", "/h"), ("XDG_STATE_HOME", "/s")], Some("/s/wholly/stores")),
