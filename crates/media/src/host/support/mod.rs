@@ -19,9 +19,9 @@ use std::sync::Arc;
 pub enum Level {
     /// All that is promised holds.
     Supported,
-    /// It works, and something is less than promised: the reasons say what.
+    /// Programs that are killed are survived, and something is less than promised: the reasons say what.
     Degraded,
-    /// A group could be lost or torn, or the store damaged, without anybody being told.
+    /// It would not survive a killed program, a new mount or a second program, or not work at all.
     Refused,
 }
 
