@@ -1,13 +1,16 @@
 //! `wholly dump`: the log, record by record, read from outside.
 
+mod operands;
+
 use crate::args::DumpArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Ui, size};
-use crate::survey::{Fate, Seen, Segment, Survey, number};
+use crate::survey::{Fate, Seen, Segment, Survey, Told, number};
+use operands::Operands;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
-use wholly::log::layout::{EntryKind, RecordKind, Superblock, SuperblockFault};
+use wholly::log::layout::{Entry, EntryKind, RecordKind, Superblock, SuperblockFault};
 
 #[derive(Serialize)]
 struct Dump {
@@ -79,8 +82,10 @@ struct DumpedEntry {
     path: Option<String>,
     offset: u64,
     length: u32,
-    /// `good`, `bad`, or null where there is no payload.
+    /// `good`, `bad`, `impossible`, or null where there is no payload.
     payload: Option<&'static str>,
+    /// What it asks for beyond that.
+    operands: Option<Operands>,
 }
 
 /// Prints a log.
@@ -155,9 +160,8 @@ fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
         fault: checked.as_ref().err().map(|fault| match fault {
             SuperblockFault::Foreign => "never written, or not ours".to_string(),
             SuperblockFault::Checksum => "the checksum does not fit: torn, or rotten".into(),
-            SuperblockFault::Version(version) => format!("format {version}, which this program does not know"),
-            SuperblockFault::Features(bits) => format!("features {bits:#x}, which this program does not know"),
             SuperblockFault::Geometry => "checksummed and yet impossible".into(),
+            SuperblockFault::Version(_) | SuperblockFault::Features(_) => fault.unsupported().unwrap_or_default(),
         }),
         generation: field(|s| s.generation),
         incarnation: field(|s| s.incarnation),
@@ -172,20 +176,8 @@ fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
 
 fn record(survey: &Survey, seen: &Seen) -> DumpedRecord {
     let head = &seen.record.head;
-    let entries = seen.record.entries.iter().zip(&seen.payloads).map(|(entry, holds)| DumpedEntry {
-        kind: match entry.kind {
-            EntryKind::Write => "write",
-            EntryKind::Truncate => "truncate",
-            EntryKind::Identify => "identify",
-            EntryKind::Parts => "parts",
-            EntryKind::Create => "create",
-        },
-        file: entry.file,
-        path: survey.path(entry.file),
-        offset: entry.offset,
-        length: entry.length,
-        payload: holds.map(|holds| if holds { "good" } else { "bad" }),
-    });
+    let entries = seen.record.entries.iter().zip(&seen.payloads).zip(&seen.told);
+    let entries = entries.map(|((entry, holds), told)| entry_of(survey, entry, *holds, told.as_deref()));
     DumpedRecord {
         position: seen.record.position,
         bytes: seen.record.end() - seen.record.position,
@@ -196,6 +188,34 @@ fn record(survey: &Survey, seen: &Seen) -> DumpedRecord {
         begins_batch: head.flags & wholly::log::layout::FLAG_BATCH_START != 0,
         fate: seen.fate.word(),
         entries: entries.collect(),
+    }
+}
+
+fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&Told>) -> DumpedEntry {
+    DumpedEntry {
+        kind: match entry.kind {
+            EntryKind::Write => "write",
+            EntryKind::Truncate => "truncate",
+            EntryKind::Identify => "identify",
+            EntryKind::Parts => "parts",
+            EntryKind::Clock => "clock",
+            EntryKind::Create => "create",
+            EntryKind::Name => "name",
+            EntryKind::Attributes => "attributes",
+            EntryKind::Xattr => "xattr",
+        },
+        file: entry.file,
+        path: survey.path(entry, told),
+        offset: entry.offset,
+        length: entry.length,
+        payload: match (holds, told) {
+            (Some(true), Some(Told::Impossible)) => Some("impossible"),
+            (holds, _) => holds.map(|holds| if holds { "good" } else { "bad" }),
+        },
+        operands: match entry.kind {
+            EntryKind::Clock => Some(Operands::Clock { time_ns: entry.offset }),
+            _ => told.and_then(Operands::of),
+        },
     }
 }
 
@@ -271,18 +291,36 @@ fn write_segment(out: &mut String, segment: &DumpedSegment) -> std::fmt::Result 
             size(record.bytes)
         )?;
         for entry in &record.entries {
-            let file = entry.path.clone().unwrap_or_else(|| format!("file {}", number(entry.file)));
-            let what = match entry.kind {
-                "write" => format!("{} B at {}", entry.length, entry.offset),
-                "truncate" => format!("to {} B", entry.offset),
-                _ => format!("as file {}", number(entry.file)),
-            };
-            let payload = if entry.payload == Some("bad") { "  PAYLOAD DOES NOT MATCH ITS CHECKSUM" } else { "" };
-            writeln!(out, "              {:<8} {file}  {what}{payload}", entry.kind)?;
+            write_entry(out, entry)?;
         }
     }
     if let Some(fault) = &segment.fault {
         writeln!(out, "  stopped: {fault}")?;
     }
     Ok(())
+}
+
+fn write_entry(out: &mut String, entry: &DumpedEntry) -> std::fmt::Result {
+    let id = number(entry.file);
+    let about = match (entry.kind, &entry.path) {
+        ("parts" | "clock", _) => String::new(),
+        ("name", None) => format!("a name in object {id}"),
+        (_, None) => format!("object {id}"),
+        (_, Some(path)) => path.clone(),
+    };
+    let what = match (entry.kind, &entry.operands) {
+        ("write", _) => format!("{} B at {}", entry.length, entry.offset),
+        ("truncate", _) => format!("to {} B", entry.offset),
+        ("parts", _) => format!("of group {}", number(entry.offset)),
+        ("identify" | "create", Some(operands)) => format!("as object {id}: {operands}"),
+        (_, Some(operands)) => operands.to_string(),
+        _ => format!("as object {id}"),
+    };
+    let payload = match entry.payload {
+        Some("bad") => "  PAYLOAD DOES NOT MATCH ITS CHECKSUM",
+        Some("impossible") => "  PAYLOAD IS IMPOSSIBLE",
+        _ => "",
+    };
+    let gap = if about.is_empty() { "" } else { "  " };
+    writeln!(out, "              {:<10} {about}{gap}{what}{payload}", entry.kind)
 }

@@ -5,16 +5,19 @@
 
 mod medium;
 mod region;
+mod told;
 
 use crate::error::Failure;
 use crate::output::name;
 pub use medium::{medium_of, volume_id, volume_id_of};
 use region::ReadOnly;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
-use wholly::Identity;
+use told::Places;
+pub use told::{Told, below};
 use wholly::log::checksum::{payload_checksum, segment_seed};
 use wholly::log::layout::{
     Entry, EntryKind, LINE, RawSegmentHeader, RawSuperblock, RecordKind, SEGMENTS_START, SUPERBLOCK_SLOT,
@@ -45,7 +48,7 @@ pub struct Survey {
     pub in_force: Option<usize>,
     /// Every segment, empty where no superblock is valid.
     pub segments: Vec<Segment>,
-    /// The paths that numbers of files stand for.
+    /// The paths of objects by their ids, the latest that the log tells.
     pub paths: HashMap<u64, Vec<u8>>,
     /// Everything that does not fit, in words.
     pub faults: Vec<String>,
@@ -75,6 +78,8 @@ pub struct Seen {
     pub fate: Fate,
     /// For each entry, whether its payload holds; none where it has no payload.
     pub payloads: Vec<Option<bool>>,
+    /// For each entry, what its payload tells where it holds.
+    pub told: Vec<Option<Box<Told>>>,
 }
 
 /// What has become of a group.
@@ -191,11 +196,31 @@ impl Survey {
         for seen in self.segments.iter_mut().flat_map(|segment| &mut segment.records) {
             seen.fate = fates.get(&seen.record.view().group()).copied().unwrap_or(Fate::Uncommitted);
         }
+        self.learn_paths();
         Ok(())
     }
 
+    /// Learns the paths in commit order: the last that is told of an object counts. Those of groups without a commit record come first.
+    fn learn_paths(&mut self) {
+        let is_commit = |seen: &Seen| seen.record.head.kind == RecordKind::Commit;
+        let commits = self.seen().filter(|seen| is_commit(seen));
+        let order: HashMap<u64, u64> =
+            commits.map(|seen| (seen.record.view().group(), seen.record.head.sequence)).collect();
+        let mut telling: Vec<&Seen> = self.seen().filter(|seen| seen.told.iter().any(Option::is_some)).collect();
+        telling.sort_by_key(|seen| {
+            (order.get(&seen.record.view().group()).copied(), is_commit(seen), seen.record.head.part)
+        });
+        let mut places = Places::default();
+        for seen in telling {
+            for (entry, told) in seen.record.entries.iter().zip(&seen.told) {
+                told.iter().for_each(|told| places.learn(entry.file, told));
+            }
+        }
+        self.paths = places.into_paths();
+    }
+
     fn read_segment(
-        &mut self,
+        &self,
         region: &ReadOnly,
         superblock: &Superblock,
         index: u32,
@@ -214,9 +239,9 @@ impl Survey {
             match record_at(&mut reader, seed, segment.end) {
                 Ok(Some(record)) => {
                     segment.end = record.end();
-                    let payloads =
-                        record.entries.iter().map(|entry| self.payload(&mut reader, &record, entry)).collect();
-                    segment.records.push(Seen { record, fate: Fate::Uncommitted, payloads });
+                    let entries = record.entries.iter();
+                    let (payloads, told) = entries.map(|entry| payload(&mut reader, &record, entry)).unzip();
+                    segment.records.push(Seen { record, fate: Fate::Uncommitted, payloads, told });
                 }
                 Ok(None) => return Ok(segment),
                 Err(error) => {
@@ -227,35 +252,22 @@ impl Survey {
         }
     }
 
-    /// Whether an entry's payload holds. Learns the path if that is what it tells.
-    fn payload(&mut self, reader: &mut SegmentReader<'_>, record: &Record, entry: &Entry) -> Option<bool> {
-        if entry.length == 0 {
-            return None;
-        }
-        let position = record.position + u64::from(entry.line) * LINE;
-        let mut payload = vec![0; entry.length as usize];
-        let holds = reader.read(position, &mut payload).is_ok()
-            && entry.payload_checksum == payload_checksum(record.segment_seed, position, &payload);
-        if holds
-            && matches!(entry.kind, EntryKind::Identify | EntryKind::Create)
-            && let Some(identity) = Identity::checked(&payload)
-        {
-            self.paths.insert(entry.file, identity.path);
-        }
-        Some(holds)
-    }
-
     /// What is not home yet.
     pub fn pending(&self) -> Pending {
         let mut groups = BTreeSet::new();
-        let mut files: BTreeMap<&[u8], (BTreeSet<u64>, u64)> = BTreeMap::new();
+        let mut files: BTreeMap<Cow<'_, [u8]>, (BTreeSet<u64>, u64)> = BTreeMap::new();
         for seen in self.seen().filter(|seen| seen.fate == Fate::Pending) {
             groups.insert(seen.record.view().group());
-            for entry in
-                seen.record.entries.iter().filter(|entry| !matches!(entry.kind, EntryKind::Identify | EntryKind::Parts))
-            {
+            for (entry, told) in seen.record.entries.iter().zip(&seen.told) {
                 // A file has another number after each open: it is the path that counts.
-                let path = self.paths.get(&entry.file).map_or(&b""[..], Vec::as_slice);
+                let path = match (entry.kind, told.as_deref()) {
+                    (EntryKind::Identify | EntryKind::Parts | EntryKind::Clock, _) => continue,
+                    (EntryKind::Name, Some(Told::Value(value))) => {
+                        self.paths.get(&entry.file).map(|directory| Cow::from(below(directory, &value.name)))
+                    }
+                    _ => self.paths.get(&entry.file).map(Cow::from),
+                };
+                let path = path.unwrap_or_default();
                 let (blocks, bytes) = files.entry(path).or_default();
                 if entry.kind == EntryKind::Write && entry.length > 0 {
                     *bytes += u64::from(entry.length);
@@ -264,8 +276,8 @@ impl Survey {
                 }
             }
         }
-        let file = |(path, (blocks, bytes)): (&[u8], (BTreeSet<u64>, u64))| PendingFile {
-            path: name(path),
+        let file = |(path, (blocks, bytes)): (Cow<'_, [u8]>, (BTreeSet<u64>, u64))| PendingFile {
+            path: name(&path),
             blocks: blocks.len() as u64,
             bytes,
         };
@@ -297,14 +309,22 @@ impl Survey {
                     faults
                         .push(format!("log, byte {at}: the payload of a committed group does not match its checksum"));
                 }
+                if seen.told.iter().flatten().any(|told| matches!(**told, Told::Impossible)) {
+                    let at = seen.record.position;
+                    faults.push(format!("log, byte {at}: the payload of a committed group is impossible"));
+                }
             }
         }
         faults
     }
 
-    /// The path of a file by its number, safe to print.
-    pub fn path(&self, file: u64) -> Option<String> {
-        self.paths.get(&file).map(|path| name(path))
+    /// The path of what an entry speaks of, safe to print: of an object, or of a name.
+    pub fn path(&self, entry: &Entry, told: Option<&Told>) -> Option<String> {
+        let path = self.paths.get(&entry.file)?;
+        Some(match told {
+            Some(Told::Value(value)) => name(&below(path, &value.name)),
+            _ => name(path),
+        })
     }
 
     fn seen(&self) -> impl Iterator<Item = &Seen> {
@@ -333,7 +353,19 @@ fn slot(region: &ReadOnly, slot: u64) -> Result<Result<Superblock, SuperblockFau
     })
 }
 
-/// A number of a group, a sequence or a file: the life in which it was given, and which it was.
+/// Whether an entry's payload holds, and what it tells.
+fn payload(reader: &mut SegmentReader<'_>, record: &Record, entry: &Entry) -> (Option<bool>, Option<Box<Told>>) {
+    if entry.length == 0 {
+        return (None, None);
+    }
+    let position = record.position + u64::from(entry.line) * LINE;
+    let mut payload = vec![0; entry.length as usize];
+    let holds = reader.read(position, &mut payload).is_ok()
+        && entry.payload_checksum == payload_checksum(record.segment_seed, position, &payload);
+    (Some(holds), if holds { Told::of(entry.kind, &payload) } else { None })
+}
+
+/// A number of a group, a sequence or an object: the life in which it was given, and which it was.
 pub fn number(id: u64) -> String {
     format!("{}.{}", id >> 40, id & ((1 << 40) - 1))
 }

@@ -21,7 +21,7 @@ const KNOWN: [&str; 3] = [LOG, "lock", STAGED];
 ///
 /// # Errors
 /// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has the store open, or that had it open meanwhile: its log can only be
-/// judged while nobody writes to it. [`Error::Unsupported`] for what a newer program wrote; [`Error::Media`]. Damage is no error, but a
+/// judged while nobody writes to it. [`Error::Unsupported`] for what another program wrote; [`Error::Media`]. Damage is no error, but a
 /// finding.
 ///
 /// # Example

@@ -33,7 +33,7 @@ pub enum Error {
     /// No space for it; the group can still be aborted, and nothing committed is lost.
     #[error("no space left for {0}")]
     NoSpace(String),
-    /// The store was written by a newer program, or stands on a file system that cannot carry it.
+    /// The store was written by a newer program or by one that is too old, or stands on a file system that cannot carry it.
     #[error("not supported: {0}")]
     Unsupported(String),
     /// Media are damaged at the place named. What is intact is still served.

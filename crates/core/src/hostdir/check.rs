@@ -88,7 +88,7 @@ impl Report {
 /// log meanwhile.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for what a newer program wrote; of the medium. Damage is no error, but a finding.
+/// [`Error::Unsupported`] for what another program wrote; of the medium. Damage is no error, but a finding.
 pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report> {
     let mut report = Report::default();
     let len = log.stat()?.size;
@@ -148,15 +148,12 @@ pub fn slots_of(log: &Arc<dyn HostFile>) -> Result<[Result<Superblock, Superbloc
 }
 
 fn slot_finding(slot: usize, fault: SuperblockFault, in_force: Option<&Superblock>) -> Result<Option<Finding>> {
+    if let (None, Some(what)) = (in_force, fault.unsupported()) {
+        return Err(Error::unsupported(what));
+    }
     let what = match (fault, in_force) {
         // The first superblock has the second slot; the first one is written by the first open.
         (SuperblockFault::Foreign, Some(superblock)) if superblock.generation == 1 => return Ok(None),
-        (SuperblockFault::Version(version), None) => {
-            return Err(Error::unsupported(format!("log format {version}, which this program does not know")));
-        }
-        (SuperblockFault::Features(bits), None) => {
-            return Err(Error::unsupported(format!("log features {bits:#x}, which this program does not know")));
-        }
         (SuperblockFault::Foreign, _) => "it is gone",
         (SuperblockFault::Checksum, _) => "its checksum does not fit",
         _ => "it cannot be what was written there last",

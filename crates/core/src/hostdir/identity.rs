@@ -1,8 +1,9 @@
 //! Payloads of `Identify` and `Create` entries: which host file a number in the log stands for.
 
-use wholly_media::Stat;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+pub use super::records::Baseline;
 
 /// Size and times are those of the file as it lay at home when it was first touched.
 const FLAG_BASELINE: u32 = 1;
@@ -21,37 +22,6 @@ struct RawIdentity {
     reserved: [u8; 12],
 }
 const _: () = assert!(size_of::<RawIdentity>() == 64);
-
-/// What a bystander's write to a file would change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Baseline {
-    /// Size at home in bytes.
-    pub size: u64,
-    /// Time of the last change of content in ns.
-    pub mtime_ns: i64,
-    /// Time of the last change of content or attributes in ns.
-    pub ctime_ns: i64,
-}
-
-impl Baseline {
-    /// The baseline of a file that looks like `stat`.
-    pub fn of(stat: &Stat) -> Self {
-        Baseline { size: stat.size, mtime_ns: stat.mtime_ns, ctime_ns: stat.ctime_ns }
-    }
-
-    /// What differs, in words.
-    pub fn difference(&self, now: &Baseline) -> Option<String> {
-        if self.size != now.size {
-            Some(format!("its size was {} and is {}", self.size, now.size))
-        } else if self.mtime_ns != now.mtime_ns {
-            Some("its time of modification differs".into())
-        } else if self.ctime_ns != now.ctime_ns {
-            Some("its time of change differs".into())
-        } else {
-            None
-        }
-    }
-}
 
 /// Which host file is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -47,6 +47,8 @@ mod lanes;
 mod memory;
 mod overlay;
 mod published;
+#[doc(hidden)]
+pub mod records;
 mod recover;
 mod running;
 mod table;

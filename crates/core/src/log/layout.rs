@@ -12,7 +12,7 @@ use super::checksum::{checksum, record_seed};
 /// Everything in the log is a whole number of lines.
 pub const LINE: u64 = 64;
 /// The version of the format that this code writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// Bytes of one superblock slot; two of them open the log.
 pub const SUPERBLOCK_SLOT: u64 = 4096;
 /// Where the segments begin.
@@ -119,6 +119,23 @@ pub enum SuperblockFault {
     Features(u32),
     /// Checksummed and yet impossible.
     Geometry,
+}
+
+impl SuperblockFault {
+    /// For what is sound but of another program: what it is, and what to do about it.
+    pub fn unsupported(&self) -> Option<String> {
+        match self {
+            SuperblockFault::Version(version) if *version < FORMAT_VERSION => Some(format!(
+                "log format {version}, which this program knows no more: it may hold updates that are not home. Take them home with the \
+                 version of wholly that wrote it (its `wholly deinit`), then make a new store"
+            )),
+            SuperblockFault::Version(version) => {
+                Some(format!("log format {version}; this program knows {FORMAT_VERSION}, a newer one is needed"))
+            }
+            SuperblockFault::Features(bits) => Some(format!("log features {bits:#x}; a newer program is needed")),
+            SuperblockFault::Foreign | SuperblockFault::Checksum | SuperblockFault::Geometry => None,
+        }
+    }
 }
 
 impl Superblock {
@@ -396,12 +413,20 @@ pub enum EntryKind {
     Write = 1,
     /// The file is `offset` bytes long from here on.
     Truncate = 2,
-    /// The payload tells which host file `file` stands for.
+    /// The payload tells which inode of the host `file` is, and its place.
     Identify = 3,
     /// In a commit record: `offset` is the id of the group, whose parts stand elsewhere.
     Parts = 4,
-    /// The payload names a regular file that the group creates.
+    /// `offset` is the time in ns since the epoch from this group's sequence on.
+    Clock = 5,
+    /// The payload is all that `file` is made with: the group creates it.
     Create = 16,
+    /// The payload tells which object a name in the directory `file` stands for from here on.
+    Name = 17,
+    /// The payload tells mode, owner and times of `file` from here on.
+    Attributes = 18,
+    /// The payload sets or removes an extended attribute of `file`.
+    Xattr = 19,
 }
 
 /// An entry as it stands on media.
@@ -419,14 +444,14 @@ pub struct RawEntry {
 const _: () = assert!(size_of::<RawEntry>() == ENTRY);
 const _: () = assert!(HEAD + ENTRY == LINE as usize);
 
-/// One operation of a group on one file.
+/// One operation of a group on one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Over the payload, under the seed of the segment and the payload's place.
     pub payload_checksum: u64,
-    /// Offset in the file in bytes, or the new size.
+    /// Offset in the file in bytes, or what the kind says.
     pub offset: u64,
-    /// The file, as an `Identify` or `Create` entry named it.
+    /// The object, as an `Identify` or `Create` entry named it; 0 where the kind speaks of none.
     pub file: u64,
     /// Bytes of payload.
     pub length: u32,
@@ -453,7 +478,11 @@ impl Entry {
             2 => EntryKind::Truncate,
             3 => EntryKind::Identify,
             4 => EntryKind::Parts,
+            5 => EntryKind::Clock,
             16 => EntryKind::Create,
+            17 => EntryKind::Name,
+            18 => EntryKind::Attributes,
+            19 => EntryKind::Xattr,
             _ => return None,
         };
         let (length, line) = (raw.length.get(), raw.line.get());
@@ -462,13 +491,21 @@ impl Entry {
             0 => line == 0,
             _ => line >= 1 && end_line <= u64::from(head.lines) - head.tail_lines(),
         };
-        // Of a commit record's parts it is the id of their group.
-        let most = if kind == EntryKind::Parts { i64::MAX as u64 } else { LARGEST_FILE };
-        let offset_fits = raw.offset.get().checked_add(u64::from(length)).is_some_and(|end| end <= most);
-        (payload_fits && offset_fits && raw.reserved == 0).then(|| Entry {
+        let (file, offset) = (raw.file.get(), raw.offset.get());
+        let operands_fit = match kind {
+            EntryKind::Write | EntryKind::Truncate => {
+                offset.checked_add(u64::from(length)).is_some_and(|end| end <= LARGEST_FILE)
+            }
+            EntryKind::Parts | EntryKind::Clock => offset <= i64::MAX as u64 && length == 0 && file == 0,
+            // What they ask for is all in the payload.
+            EntryKind::Identify | EntryKind::Create | EntryKind::Name | EntryKind::Attributes | EntryKind::Xattr => {
+                offset == 0 && length > 0 && file != 0
+            }
+        };
+        (payload_fits && operands_fit && raw.reserved == 0).then(|| Entry {
             payload_checksum: raw.payload_checksum.get(),
-            offset: raw.offset.get(),
-            file: raw.file.get(),
+            offset,
+            file,
             length,
             line,
             kind,
@@ -493,4 +530,89 @@ pub fn first_line(line: &mut [u64; LINE as usize / 8], seed: u64, head: Head, fi
 pub fn seal(seed: u64, first_line: &[u8; LINE as usize], tail: &[u8]) -> u64 {
     let head = checksum(seed, &first_line[8..]);
     if tail.is_empty() { head } else { checksum(head, tail) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn superblock() -> Superblock {
+        Superblock {
+            volume_id: [1; 16],
+            fs_id: [2; 16],
+            generation: 1,
+            incarnation: 1,
+            tail: 1 << INCARNATION_SHIFT,
+            checkpointing: 1 << INCARNATION_SHIFT,
+            segment_bytes: MIN_SEGMENT,
+            min_segments: 4,
+            kept: Kept::default(),
+            committed: 0,
+            block: LINE as u32,
+        }
+    }
+
+    #[test]
+    fn other_formats_are_refused_with_what_to_do() {
+        let mut raw = superblock().to_raw();
+        assert_eq!(Superblock::checked(&raw), Ok(superblock()));
+        for (version, advice) in [(2, "`wholly deinit`"), (FORMAT_VERSION + 1, "a newer one is needed")] {
+            raw.version = U32::new(version);
+            raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
+            let fault = Superblock::checked(&raw).unwrap_err();
+            assert_eq!(fault, SuperblockFault::Version(version));
+            let what = fault.unsupported().unwrap();
+            assert!(what.contains(&format!("log format {version}")) && what.contains(advice), "{what}");
+        }
+        assert_eq!(SuperblockFault::Checksum.unsupported(), None);
+    }
+
+    /// An entry in a record of 4 lines, as it reads back.
+    fn read_back(kind: EntryKind, file: u64, offset: u64, length: u32) -> Option<Entry> {
+        let head = Head { sequence: 2, after: 1, lines: 4, entries: 1, part: 0, kind: RecordKind::Commit, flags: 0 };
+        let line = u16::from(length > 0);
+        let entry = Entry { payload_checksum: 3, offset, file, length, line, kind };
+        let raw = RawEntry::read_from_bytes(entry.to_words().as_bytes()).unwrap();
+        let read = Entry::checked(&raw, &head);
+        assert!(read.is_none_or(|read| read == entry));
+        read
+    }
+
+    #[test]
+    fn each_kind_has_its_operands() {
+        use EntryKind::*;
+        let now = 1_700_000_000_000_000_000;
+        let last = i64::MAX as u64;
+        // Kind, file, offset, length; whether it can be.
+        let table = [
+            (Write, 7, LARGEST_FILE - 64, 64, true),
+            (Write, 7, LARGEST_FILE - 63, 64, false),
+            (Write, 7, u64::MAX, 64, false),
+            (Write, 7, 0, 192, true),
+            (Write, 7, 0, 193, false),
+            (Truncate, 7, LARGEST_FILE, 0, true),
+            (Truncate, 7, LARGEST_FILE + 1, 0, false),
+            (Parts, 0, last, 0, true),
+            (Parts, 0, last + 1, 0, false),
+            (Parts, 7, 1, 0, false),
+            (Clock, 0, now, 0, true),
+            (Clock, 0, last + 1, 0, false),
+            (Clock, 0, now, 1, false),
+            (Clock, 7, now, 0, false),
+        ];
+        for (kind, file, offset, length, fits) in table {
+            assert_eq!(read_back(kind, file, offset, length).is_some(), fits, "{kind:?} {file} {offset} {length}");
+        }
+        for kind in [Identify, Create, Name, Attributes, Xattr] {
+            assert!(read_back(kind, 7, 0, 64).is_some(), "{kind:?}");
+            assert!(read_back(kind, 7, 0, 0).is_none(), "{kind:?} without a payload");
+            assert!(read_back(kind, 7, 1, 64).is_none(), "{kind:?} with an offset");
+            assert!(read_back(kind, 0, 0, 64).is_none(), "{kind:?} of nothing");
+        }
+        let head = Head { sequence: 2, after: 1, lines: 4, entries: 1, part: 0, kind: RecordKind::Commit, flags: 0 };
+        for kind in (0..=u8::MAX).filter(|kind| !matches!(kind, 1..=5 | 16..=19)) {
+            let raw = RawEntry { kind, ..RawEntry::default() };
+            assert_eq!(Entry::checked(&raw, &head), None, "kind {kind}");
+        }
+    }
 }

@@ -555,7 +555,7 @@ pub fn in_force(slots: &[Result<Superblock, SuperblockFault>; 2]) -> Option<&Sup
 /// Reads the superblock in force: the valid slot with the higher generation.
 ///
 /// # Errors
-/// [`Error::NotAStore`] where neither slot is ours, [`Error::Unsupported`] for a newer format, [`Error::Corrupt`] where both are ours and
+/// [`Error::NotAStore`] where neither slot is ours, [`Error::Unsupported`] for another format, [`Error::Corrupt`] where both are ours and
 /// rotten.
 pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     if region.len() < SEGMENTS_START {
@@ -572,16 +572,8 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
         }
         return Ok(superblock);
     }
-    for fault in &faults {
-        match fault {
-            SuperblockFault::Version(version) => {
-                return Err(Error::unsupported(format!("log format {version}; this program knows format 1")));
-            }
-            SuperblockFault::Features(bits) => {
-                return Err(Error::unsupported(format!("log features {bits:#x}; a newer program is needed")));
-            }
-            _ => {}
-        }
+    if let Some(what) = faults.iter().find_map(SuperblockFault::unsupported) {
+        return Err(Error::unsupported(what));
     }
     if faults.iter().all(|fault| *fault == SuperblockFault::Foreign) {
         return Err(Error::NotAStore("the log has no superblock".into()));

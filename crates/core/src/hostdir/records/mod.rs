@@ -1,0 +1,91 @@
+//! The payloads of log entries that speak of objects, names and attributes. `docs/format.md` is this folder in prose.
+//!
+//! Each type here is one that has been checked: its `checked` refuses bytes that no `to_bytes` has made, and `to_bytes` asserts in debug
+//! builds that recovery would take what it makes. A payload that is written and then refused would cost the store.
+
+mod attributes;
+mod birth;
+mod identity;
+mod value;
+mod xattr;
+
+pub use attributes::{Attributes, AttributesBefore};
+pub use birth::Birth;
+pub use identity::{Baseline, Identity};
+pub use value::Value;
+pub use xattr::Xattr;
+
+use rustix::fs::FileType;
+
+/// Bytes of the longest name, of a file as of an extended attribute.
+pub const LONGEST_NAME: usize = 255;
+/// Bytes of the longest target of a symbolic link.
+pub const LONGEST_TARGET: usize = 4095;
+/// Bytes of the longest value of an extended attribute.
+pub const LONGEST_XATTR: usize = 65536;
+
+/// The bits of a mode that a call can change.
+const PERMISSIONS: u32 = 0o7777;
+/// The bits of a mode that tell the type.
+const TYPE: u32 = 0o170000;
+
+/// Whether it is the type of an object and its permissions, and nothing else.
+fn is_mode(mode: u32) -> bool {
+    FileType::from_raw_mode(mode & TYPE) != FileType::Unknown && mode & !(TYPE | PERMISSIONS) == 0
+}
+
+/// Whether it is the name of an object in its directory.
+fn is_component(name: &[u8]) -> bool {
+    is_name(name) && name != b"." && name != b".." && !name.contains(&b'/')
+}
+
+/// Whether it is a name that the host can keep.
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.len() <= LONGEST_NAME && !name.contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_single_parts_of_paths() {
+        for name in [&b"a"[..], b"...", b".a", b"\xff\n", &[b'x'; 255]] {
+            assert!(is_component(name), "{name:?}");
+        }
+        for name in [&b""[..], b".", b"..", b"/", b"a/b", b"a/", b"a\0", &[b'x'; 256]] {
+            assert!(!is_component(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn modes_have_one_of_seven_types() {
+        let types: Vec<u32> = (0..16).map(|bits| bits << 12).filter(|&bits| is_mode(bits | 0o7777)).collect();
+        assert_eq!(types, [0o010000, 0o020000, 0o040000, 0o060000, 0o100000, 0o120000, 0o140000]);
+        assert!(!is_mode(0o1100644));
+    }
+}
+
+/// What the tests of the payloads share.
+#[cfg(test)]
+mod samples {
+    use proptest::prelude::*;
+
+    /// Modes of all types.
+    pub fn mode() -> impl Strategy<Value = u32> {
+        let types = [0o010000u32, 0o020000, 0o040000, 0o060000, 0o100000, 0o120000, 0o140000];
+        (proptest::sample::select(types.to_vec()), 0u32..0o10000).prop_map(|(kind, permissions)| kind | permissions)
+    }
+
+    /// Names of objects.
+    pub fn name() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(any::<u8>(), 1..=255).prop_filter("a name", |name| super::is_component(name))
+    }
+
+    /// `bytes` with `new` from byte `at` on.
+    pub fn with(bytes: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
+        let mut changed = bytes.to_vec();
+        changed[at..at + new.len()].copy_from_slice(new);
+        changed
+    }
+}
