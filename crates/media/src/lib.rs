@@ -199,6 +199,9 @@ pub trait HostFs: HostNames {
     /// The identity of the file system: its UUID where it tells one, else its file system id.
     fn fs_id(&self) -> [u8; 16];
 
+    /// The time in ns since the epoch, as the file system would give it to a change now.
+    fn now_ns(&self) -> i64;
+
     /// Opens an existing file for reading and writing, or only for reading where `write` is not asked for.
     fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>>;
 

@@ -151,18 +151,22 @@ impl HostDir {
     /// have.
     ///
     /// # Errors
-    /// Those of `openat2(2)`.
+    /// Those of `openat2(2)`; `EXDEV` for what lies in a subvolume.
     pub fn open_fd(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
-        open_beneath(self.root.as_fd(), path, flags).or_fail("open", || show(path))
+        let fd = open_beneath(self.root.as_fd(), path, flags).or_fail("open", || show(path))?;
+        self.refuse_other_volume(fd.as_fd(), path)?;
+        Ok(fd)
     }
 
     /// Opens the directory that holds the last part of `path` and returns it with that part, a plain name: what `renameat`, `unlinkat`
     /// and their like take.
     ///
     /// # Errors
-    /// Those of `openat2(2)`; `EINVAL` for a path that ends in `/`, `.` or `..` or is empty.
+    /// Those of `openat2(2)`; `EXDEV` for a directory in a subvolume; `EINVAL` for a path that ends in `/`, `.` or `..` or is empty.
     pub fn open_parent<'p>(&self, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8])> {
-        open_parent(self.root.as_fd(), path)
+        let (fd, name) = open_parent(self.root.as_fd(), path)?;
+        self.refuse_other_volume(fd.as_fd(), path)?;
+        Ok((fd, name))
     }
 
     pub(super) fn pmem(&self) -> Option<&Arc<Pmem>> {
@@ -234,6 +238,11 @@ impl HostFs for HostDir {
         self.fs_id
     }
 
+    fn now_ns(&self) -> i64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        now.tv_sec * 1_000_000_000 + i64::from(now.tv_nsec as i32)
+    }
+
     fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
         // What is no regular file must neither block (a FIFO) nor become our terminal before it is refused.
@@ -242,7 +251,6 @@ impl HostFs for HostDir {
         if !stat.is_file() {
             return Err(not_a_file(path, stat.mode));
         }
-        self.refuse_other_volume(fd.as_fd(), path)?;
         Ok(Arc::new(OrdinaryFile::new(fd, path, write, self.pmem.clone(), None)))
     }
 
@@ -252,7 +260,6 @@ impl HostFs for HostDir {
         if !found.is_file() {
             return Err(not_a_file(path, found.mode));
         }
-        self.refuse_other_volume(place.as_fd(), path)?;
         // What the descriptor is open on, whatever its name is by now.
         let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
         let set_mode = |mode: u32| {

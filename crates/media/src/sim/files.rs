@@ -89,6 +89,11 @@ impl HostFs for SimHost {
         *b"simulated host\0\0"
     }
 
+    /// To ask does not make time pass.
+    fn now_ns(&self) -> i64 {
+        self.world.live().now_ns()
+    }
+
     fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {
         let mut live = self.world.live();
         let obj = self.resolve(&mut live, "open", path)?;

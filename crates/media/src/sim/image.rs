@@ -22,6 +22,21 @@ impl Place {
     }
 }
 
+/// A name in an image, and what has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The name, with those of the directories above.
+    pub path: Vec<u8>,
+    /// Inode number.
+    pub ino: u64,
+    /// Type and permission bits as in `st_mode`.
+    pub mode: u32,
+    /// The link count.
+    pub nlink: u32,
+    /// What a symbolic link holds.
+    pub target: Vec<u8>,
+}
+
 /// What the media of a world hold: after a power failure, or after the death of the process
 /// ([`World::kill`](super::World::kill)), when some of it is still pending. Cloning shares everything.
 #[derive(Clone)]
@@ -94,6 +109,16 @@ impl Image {
     pub fn paths(&self) -> Vec<(Vec<u8>, bool)> {
         let seen = self.seen();
         seen.paths().into_iter().map(|(path, id)| (path, seen.obj(id).kind == ObjKind::Dir)).collect()
+    }
+
+    /// Every name as the next process would see it, in order of the paths.
+    pub fn names(&self) -> Vec<Named> {
+        let seen = self.seen();
+        let named = |(path, id): (Vec<u8>, ObjId)| {
+            let obj = seen.obj(id);
+            Named { path, ino: id.into(), mode: obj.mode, nlink: obj.nlink, target: obj.target.to_vec() }
+        };
+        seen.paths().into_iter().map(named).collect()
     }
 
     /// Bit rot: turns one bit over. `bit` is below 8.

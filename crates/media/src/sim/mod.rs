@@ -77,7 +77,7 @@ pub use coverage::{Coverage, SiteCoverage};
 pub use event::{Attribute, Event, EventKind, Fate, Mark, NameChange, Trace};
 pub use explore::{Exploration, ExploreLimits, Explorer, Tally};
 pub use hash::{Hashed, Random};
-pub use image::{Image, Place};
+pub use image::{Image, Named, Place};
 pub use point::Point;
 pub use reads::ReadSet;
 pub use timeline::{Row, RowState, Timeline};

@@ -129,8 +129,12 @@ impl State {
         }
     }
 
-    /// Forgets an object that nothing names.
+    /// Forgets an object that nothing names. The names in a directory go with it, and what has others as well loses these.
     pub fn forget(&mut self, id: ObjId) {
+        let names = self.obj(id).entries.clone();
+        for (name, _) in names.iter().filter(|(_, named)| self.obj(**named).kind != ObjKind::Gone).collect::<Vec<_>>() {
+            self.set_name(id, name, None);
+        }
         self.hash = self.hash.wrapping_sub(self.objs[id as usize].hash());
         self.objs[id as usize] = Arc::new(Obj::gone(id));
     }

@@ -254,6 +254,11 @@ impl Live {
         self.clock_ns
     }
 
+    /// The time in ns that the last stamp had.
+    pub fn now_ns(&self) -> i64 {
+        self.clock_ns
+    }
+
     /// A new object without a name. It is there whatever is broken about the call: objects keep their numbers.
     pub fn create(&mut self, call: &Call, birth: Birth) -> ObjId {
         let obj = self.latest.create(&birth);

@@ -148,6 +148,24 @@ fn link_counts_are_those_of_the_names_that_survive() {
 }
 
 #[test]
+fn a_lost_directory_counts_no_links() {
+    let (world, host) = on(HostModel::Weak);
+    host.mkdir(W, b"C", 0o700).unwrap();
+    host.hard_link(W, b"bar", b"C/bar").unwrap();
+    let links = |image: &Image| {
+        let names = image.names().into_iter().filter(|named| named.path.ends_with(b"bar"));
+        names
+            .map(|named| format!("{} {}", String::from_utf8(named.path).unwrap(), named.nlink))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    assert_eq!(seen(&world, links), these(["bar 1", "C/bar 2, bar 2"]));
+    // Nor does one whose names are durable, and its own is not.
+    host.sync_dir(F, b"C").unwrap();
+    assert_eq!(seen(&world, links), these(["bar 1", "C/bar 2, bar 2"]));
+}
+
+#[test]
 fn attributes_of_an_object_survive_as_a_prefix() {
     let (world, host) = on(HostModel::Weak);
     let chosen = |image: &Image| {
