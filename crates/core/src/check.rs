@@ -12,7 +12,7 @@ use crate::hostdir::{Finding, FindingKind, Report, check_on, slots_of};
 use crate::open::{LOG, home_error};
 
 /// What the store's folder has.
-const KNOWN: [&str; 3] = [LOG, "lock", STAGED];
+const KNOWN: [&str; 5] = [LOG, "lock", STAGED, "anchor", "blank"];
 
 /// Finds what is wrong with the store in `dir`, and changes nothing.
 ///

@@ -49,12 +49,28 @@ sites! {
     RECOVER_FENCE = "recover.fence";
     /// Recovery raises the incarnation.
     RECOVER_INCARNATION = "recover.incarnation";
-    /// Recovery makes a file that a committed group created.
-    RECOVER_CREATE = "recover.create";
-    /// A file created by a group, not named yet.
-    CREATE_FILE = "create.file";
-    /// A created file gets its name.
-    CREATE_LINK = "create.link";
+    /// One of the store's own folders for objects on their way home.
+    NAMES_FOLDER = "names.folder";
+    /// The store's own folders survive before something is moved there.
+    NAMES_FOLDER_SYNC = "names.folder-sync";
+    /// A checkpoint creates an object that a group made, empty.
+    NAMES_MAKE = "names.make";
+    /// An object whose names change gets a place in between.
+    NAMES_ANCHOR = "names.anchor";
+    /// What hangs on an anchor is durable there before a name of it goes.
+    NAMES_BARRIER = "names.barrier";
+    /// An object gets its name from a place in between.
+    NAMES_PLACE = "names.place";
+    /// An object that was made before a crash gets its permission bits again.
+    NAMES_MODE = "names.mode";
+    /// An object gets one more name.
+    NAMES_LINK = "names.link";
+    /// A name ends.
+    NAMES_UNLINK = "names.unlink";
+    /// A directory ends.
+    NAMES_RMDIR = "names.rmdir";
+    /// What a crashed pass left is removed.
+    NAMES_CLEAN = "names.clean";
     /// A checkpoint is about to touch home files.
     CHECKPOINT_BEGIN = "checkpoint.begin";
     /// A home file gets a new size.
@@ -67,8 +83,6 @@ sites! {
     CHECKPOINT_FENCE = "checkpoint.fence";
     /// Home files are durable.
     CHECKPOINT_SYNC = "checkpoint.sync";
-    /// Names of created files are durable.
-    CHECKPOINT_SYNC_DIR = "checkpoint.sync-dir";
     /// The tail moves.
     CHECKPOINT_TAIL = "checkpoint.tail";
 }

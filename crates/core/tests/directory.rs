@@ -136,6 +136,7 @@ fn a_file_belongs_to_one_group_at_a_time() {
         second.commit().unwrap();
         file.read_at(0, &mut byte).unwrap();
         assert_eq!(&byte, b"2");
+        store.checkpoint().unwrap();
         assert!(dir.join("name").exists());
     });
 }

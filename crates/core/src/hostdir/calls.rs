@@ -12,7 +12,7 @@ use crate::error::Result;
 impl Store {
     /// Runs a call in a group of its own.
     fn alone<T>(&self, call: impl FnOnce(&mut Group<'_>) -> Result<T>) -> Result<T> {
-        let mut group = self.begin();
+        let mut group = self.begin_single();
         let value = call(&mut group)?;
         group.commit()?;
         Ok(value)

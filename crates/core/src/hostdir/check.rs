@@ -110,7 +110,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
     }
 
     let region: Arc<dyn Region> = Arc::new(ReadOnly::new(log, len, superblock.block));
-    let homes = Looking::at(host);
+    let homes = Looking(host);
     let index = Published::new();
     let geometry = Geometry {
         segment_bytes: superblock.segment_bytes,
@@ -128,7 +128,10 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
         report: &mut report,
     };
     let (_, scan) = scan::open(region.clone(), geometry, &mut judge, &|_| ())?;
-    for (path, change) in judge.replay.conflicts() {
+    judge.replay.settle()?;
+    let mut conflicts: Vec<_> = judge.replay.conflicts().cloned().collect();
+    conflicts.sort();
+    for (path, change) in conflicts {
         judge.note(Finding::new(FindingKind::Home, path, change));
     }
     (report.segments, report.groups) = (scan.segments, scan.groups);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use wholly_media::{HostFile, Region};
+use wholly_media::{HostFile, Region, Stat};
 
 use super::StoreInner;
-use super::identity::{Baseline, Identity};
 use super::implicit::Epoch;
 use super::published::Published;
+use super::records::Baseline;
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, FileIndex, NO_VERSION, Version, pieces};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering};
@@ -46,8 +46,10 @@ pub(crate) struct File {
     pub index: FileIndex,
     /// Home bytes from here on do not count: they read as zero.
     pub home_limit: AtomicU64,
+    /// The path that it was opened by, for messages.
     pub path: Vec<u8>,
-    pub home: Arc<dyn HostFile>,
+    /// The host file; none before somebody opens it, or while the host has not made it.
+    home: OnceLock<Arc<dyn HostFile>>,
     /// Open handles.
     pub handles: AtomicU64,
     /// The implicit group of the file under the policy `per-sync`.
@@ -69,10 +71,6 @@ pub(crate) struct HomeState {
     pub dense: bool,
     /// As a bystander must have left it.
     pub baseline: Option<Baseline>,
-    /// Permission bits.
-    pub mode: u32,
-    /// Inode number and time of birth.
-    pub inode: (u64, i64),
     /// What a bystander did; the file is not taken home any more.
     pub conflict: Option<String>,
 }
@@ -81,15 +79,16 @@ pub(crate) struct HomeState {
 const FIRST_MAPPING: u64 = 1 << 20;
 
 impl File {
-    pub fn new(id: u64, number: u32, path: Vec<u8>, home: Arc<dyn HostFile>) -> Result<Self> {
-        let stat = home.stat()?;
-        Ok(File {
+    /// A file that the host has as `stat` tells, or that it has not made yet.
+    pub fn new(id: u64, number: u32, path: Vec<u8>, stat: Option<&Stat>) -> Self {
+        let size = stat.map_or(0, |stat| stat.size);
+        File {
             id,
             number,
             path,
             index: FileIndex::default(),
-            size: AtomicU64::new(stat.size),
-            home_limit: AtomicU64::new(stat.size),
+            size: AtomicU64::new(size),
+            home_limit: AtomicU64::new(size),
             pending: AtomicU64::new(0),
             visited: AtomicU8::new(0),
             resized: AtomicU8::new(0),
@@ -99,18 +98,27 @@ impl File {
             epoch: Epoch::new(None),
             append: Mutex::new(()),
             home_state: Mutex::new(HomeState {
-                size: stat.size,
-                dense: stat.allocated >= stat.size,
-                baseline: Some(Baseline::of(&stat)),
-                mode: stat.mode & 0o7777,
-                inode: (stat.ino, stat.btime_ns),
+                size,
+                dense: stat.is_none_or(|stat| stat.allocated >= stat.size),
+                baseline: stat.map(Baseline::of),
                 conflict: None,
             }),
             owner: AtomicU64::new(0),
             mapped_reads: AtomicU32::new(0),
             mappings: [const { OnceLock::new() }; 44],
-            home,
-        })
+            home: OnceLock::new(),
+        }
+    }
+
+    /// The host file, if it is open.
+    #[inline]
+    pub fn home(&self) -> Option<&Arc<dyn HostFile>> {
+        self.home.get()
+    }
+
+    /// From now on this is the open host file.
+    pub fn attach(&self, home: Arc<dyn HostFile>) {
+        let _ = self.home.set(home);
     }
 
     /// Its path for messages.
@@ -170,28 +178,44 @@ impl File {
         Error::Busy(self.name(), format!("group {} has not ended", owner & !OWNED & 0xff_ffff_ffff))
     }
 
-    /// Which host file it is, as the log is to remember it.
-    pub fn identity(&self, checkpointing: bool) -> Identity {
-        let state = self.home_state.lock().unwrap();
-        Identity {
-            ino: state.inode.0,
-            btime_ns: state.inode.1,
-            mode: state.mode,
-            baseline: state.baseline.filter(|_| !checkpointing),
-            path: self.path.clone(),
+    /// Recovery has found the host file of what the log speaks of, and perhaps `cut`.
+    pub fn recovered_as(&self, stat: &Stat, cut: bool) {
+        let mut state = self.home_state.lock().unwrap();
+        (state.size, state.dense) = (stat.size, stat.allocated >= stat.size);
+        state.baseline = Some(Baseline::of(stat));
+        self.home_limit.fetch_min(stat.size, Ordering::AcqRel);
+        if !cut {
+            self.size.fetch_max(stat.size, Ordering::AcqRel);
         }
     }
 
+    /// How it lies at home, as the log is to remember it while no checkpoint may be changing that.
+    pub fn baseline(&self) -> Option<Baseline> {
+        self.home_state.lock().unwrap().baseline
+    }
+
     /// Looks whether a bystander has changed the home file, which stays a conflict then. Returns how it lies.
-    pub fn look_for_bystanders(&self, state: &mut HomeState) -> Result<Baseline> {
-        let now = Baseline::of(&self.home.stat()?);
+    pub fn look_for_bystanders(&self, state: &mut HomeState) -> Result<Option<Baseline>> {
+        let Some(home) = self.home() else { return Ok(None) };
+        let now = Baseline::of(&home.stat()?);
         if state.conflict.is_none() {
             state.conflict = state.baseline.and_then(|baseline| baseline.difference(&now));
         }
         match &state.conflict {
-            None => Ok(now),
+            None => Ok(Some(now)),
             Some(change) => Err(Error::Conflict { path: self.name(), change: change.clone() }),
         }
+    }
+
+    /// A pass has just changed its attributes at home: that was no bystander.
+    pub fn changed_by_pass(&self) -> Result<()> {
+        let mut state = self.home_state.lock().unwrap();
+        if state.baseline.is_some()
+            && let Some(home) = self.home()
+        {
+            state.baseline = Some(Baseline::of(&home.stat()?));
+        }
+        Ok(())
     }
 
     /// Whether nothing of it waits to be taken home.
@@ -208,12 +232,13 @@ impl File {
     /// Looks at the home file again while nothing is pending: bystanders may have changed it.
     pub fn refresh(&self) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();
-        if self.is_clean() {
-            let stat = self.home.stat()?;
+        if self.is_clean()
+            && let Some(home) = self.home()
+        {
+            let stat = home.stat()?;
             state.size = stat.size;
             state.dense = stat.allocated >= stat.size;
             state.baseline = Some(Baseline::of(&stat));
-            state.mode = stat.mode & 0o7777;
             self.size.store(stat.size, Ordering::Release);
             self.home_limit.store(stat.size, Ordering::Release);
         }
@@ -238,7 +263,8 @@ impl File {
         if let Some(mapping) = cell.get() {
             return Ok(mapping.as_ref());
         }
-        let mapping = self.home.map(FIRST_MAPPING << level)?;
+        let Some(home) = self.home() else { return Ok(None) };
+        let mapping = home.map(FIRST_MAPPING << level)?;
         Ok(cell.get_or_init(|| mapping).as_ref())
     }
 
@@ -278,7 +304,7 @@ impl File {
                 return self.read_pieces(store, block, versions, start, buf);
             }
             // Nobody can be waited for without a slot, so a checkpoint may have written home meanwhile: then there is a slot now.
-            self.read_home(block * BLOCK + u64::from(start), buf)?;
+            self.read_home(store, block * BLOCK + u64::from(start), buf)?;
             if self.index.get(block).is_none() {
                 return Ok(());
             }
@@ -296,7 +322,7 @@ impl File {
         let end = start + buf.len() as u16;
         let mut versions = versions.peekable();
         match versions.peek() {
-            None => return self.read_home(block * BLOCK + u64::from(start), buf),
+            None => return self.read_home(store, block * BLOCK + u64::from(start), buf),
             Some(newest) if newest.start <= start && end <= newest.end() => {
                 return store.read_position(newest.position + u64::from(start - newest.start), buf);
             }
@@ -306,20 +332,24 @@ impl File {
             let part = &mut buf[usize::from(piece.start - start)..usize::from(piece.end - start)];
             match piece.position {
                 Some(position) => store.read_position(position, part)?,
-                None => self.read_home(block * BLOCK + u64::from(piece.start), part)?,
+                None => self.read_home(store, block * BLOCK + u64::from(piece.start), part)?,
             }
         }
         Ok(())
     }
 
     /// Home bytes, zero from where they do not count.
-    fn read_home(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_home(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<()> {
         let limit = self.home_limit.load(Ordering::Acquire);
         let counted = limit.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (counted, beyond) = buf.split_at_mut(counted);
         beyond.fill(0);
         if counted.is_empty() {
             return Ok(());
+        }
+        if self.home().is_none() {
+            // The host has made it since it was opened.
+            store.open_home(self)?;
         }
         if let Some(mapping) = self.mapping(offset + counted.len() as u64)? {
             let entered = self.mapped_reads.fetch_add(1, Ordering::Acquire);
@@ -331,7 +361,10 @@ impl File {
                 return Ok(result?);
             }
         }
-        let read = self.home.read_at(offset, counted)?;
+        let read = match self.home() {
+            Some(home) => home.read_at(offset, counted)?,
+            None => 0,
+        };
         counted[read..].fill(0);
         Ok(())
     }

@@ -80,6 +80,11 @@ impl Group<'static> {
     pub(super) fn explicit(store: &Arc<StoreInner>) -> Self {
         Group { running: Held::Alone(Running::new(store.clone(), Sharing::Own)) }
     }
+
+    /// Of one call on names outside of explicit groups.
+    pub(super) fn single(store: &Arc<StoreInner>) -> Self {
+        Group { running: Held::Alone(Running::new(store.clone(), Sharing::Own).into_single()) }
+    }
 }
 
 /// The end of a use that failed.
@@ -129,13 +134,8 @@ impl<'w> Group<'w> {
     pub fn open_file(&mut self, path: impl AsRef<Path>) -> Result<File> {
         let path = store_path(path.as_ref())?;
         self.call(|running| {
-            running.store.check_usable()?;
-            let created = running.seat().files.iter().find(|file| file.created && file.inner.path == path);
-            let inner = match created {
-                Some(file) => file.inner.clone(),
-                None => running.store.open_path(&path)?,
-            };
-            Ok(File::of(running.store.clone(), inner))
+            let inner = running.open_file(&path)?;
+            Ok(File::of(running.store.clone(), inner, &path))
         })
     }
 
@@ -155,8 +155,8 @@ impl<'w> Group<'w> {
     pub fn create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<File> {
         let path = store_path(path.as_ref())?;
         self.call(|running| {
-            let inner = running.create(path, mode)?;
-            Ok(File::of(running.store.clone(), inner))
+            let inner = running.create(&path, mode)?;
+            Ok(File::of(running.store.clone(), inner, &path))
         })
     }
 

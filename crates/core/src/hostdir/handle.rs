@@ -8,6 +8,7 @@ use wholly_media::host::Refused;
 use super::StoreInner;
 use super::file::File as Inner;
 use super::fork::keep_for_ever;
+use super::names::{Found, Kind};
 use crate::error::{Error, Result};
 use crate::sync::Ordering;
 
@@ -18,14 +19,16 @@ use crate::sync::Ordering;
 pub struct File {
     store: Arc<StoreInner>,
     inner: Arc<Inner>,
+    /// As it was opened.
+    path: Arc<[u8]>,
     /// In a child after `fork`: the same file in the store that the child took over.
     heir: OnceLock<Box<File>>,
 }
 
 impl File {
-    pub(super) fn of(store: Arc<StoreInner>, inner: Arc<Inner>) -> Self {
+    pub(super) fn of(store: Arc<StoreInner>, inner: Arc<Inner>, path: &[u8]) -> Self {
         inner.handles.fetch_add(1, Ordering::Relaxed);
-        File { store, inner, heir: OnceLock::new() }
+        File { store, inner, path: path.into(), heir: OnceLock::new() }
     }
 
     /// The file as `store` knows it, which is the one that it was opened in, or took that over.
@@ -49,11 +52,19 @@ impl File {
             return Ok(heir);
         }
         let store = self.store.heir()?;
-        let file = store.open_file(std::path::Path::new(std::ffi::OsStr::from_bytes(&self.inner.path)))?;
-        let (then, now) = (self.inner.home.stat()?, file.inner.home.stat()?);
-        // What had no name yet at the fork was made again.
-        if then.nlink > 0 && (then.ino, then.btime_ns) != (now.ino, now.btime_ns) {
-            return Err(Error::NotFound(self.inner.name()));
+        let file = match store.inner.names.with(|state| state.file(self.inner.id)) {
+            // The log knew it at the fork, by the id that it has still.
+            Some(inner) => {
+                let found = Found { id: inner.id, kind: Kind::Regular, stat: None };
+                File::of(store.inner.clone(), store.inner.open_found(&self.path, &found)?, &self.path)
+            }
+            None => store.open_file(std::path::Path::new(std::ffi::OsStr::from_bytes(&self.path)))?,
+        };
+        if let (Some(then), Some(now)) = (self.inner.home(), file.inner.home()) {
+            let (then, now) = (then.stat()?, now.stat()?);
+            if (then.ino, then.btime_ns) != (now.ino, now.btime_ns) {
+                return Err(Error::NotFound(self.inner.name()));
+            }
         }
         Ok(self.heir.get_or_init(|| Box::new(file)))
     }
@@ -74,7 +85,7 @@ impl File {
 
     /// Its path below the store's directory, as it was opened.
     pub fn path(&self) -> &[u8] {
-        &self.inner.path
+        &self.path
     }
 
     /// The size in bytes, as everybody sees it.
@@ -160,7 +171,7 @@ impl std::fmt::Debug for File {
 impl Clone for File {
     fn clone(&self) -> Self {
         self.inner.handles.fetch_add(1, Ordering::Relaxed);
-        File { store: self.store.clone(), inner: self.inner.clone(), heir: self.heir.clone() }
+        File { store: self.store.clone(), inner: self.inner.clone(), path: self.path.clone(), heir: self.heir.clone() }
     }
 }
 

@@ -1,13 +1,9 @@
 //! How recovery comes to home files: to serve them, or only to look at them.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{Error, Fallocate, HostFile, HostFs, Region, Result, Site, Stat};
-
-use crate::site;
-use crate::sync::{AtomicU64, Ordering};
+use wholly_media::{HostFile, HostFs, Result};
 
 /// Where home files come from.
 pub(super) trait Homes {
@@ -17,11 +13,8 @@ pub(super) trait Homes {
     /// Those of [`HostFs::open`].
     fn open(&self, path: &[u8]) -> Result<(Arc<dyn HostFile>, bool)>;
 
-    /// A file without a name, in place of one that has to be made again in the directory `parent`.
-    ///
-    /// # Errors
-    /// Those of [`HostFs::create_unnamed`].
-    fn make_again(&self, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>>;
+    /// The directory, to look at.
+    fn host(&self) -> &dyn HostFs;
 }
 
 impl Homes for Arc<dyn HostFs> {
@@ -36,79 +29,20 @@ impl Homes for Arc<dyn HostFs> {
         opened.map(|home| (home, false))
     }
 
-    fn make_again(&self, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
-        self.create_unnamed(site::RECOVER_CREATE, parent, mode)
+    fn host(&self) -> &dyn HostFs {
+        &**self
     }
 }
 
 /// Home files, for looking at only.
-pub(super) struct Looking {
-    host: Arc<dyn HostFs>,
-    unmade: AtomicU64,
-}
-
-impl Looking {
-    pub fn at(host: Arc<dyn HostFs>) -> Self {
-        Looking { host, unmade: AtomicU64::new(0) }
-    }
-}
+pub(super) struct Looking(pub Arc<dyn HostFs>);
 
 impl Homes for Looking {
     fn open(&self, path: &[u8]) -> Result<(Arc<dyn HostFile>, bool)> {
-        Ok((HostFs::open(&*self.host, path, false)?, false))
+        Ok((HostFs::open(&*self.0, path, false)?, false))
     }
 
-    fn make_again(&self, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
-        const DIRECTORY: u32 = 0o040_000;
-        const REGULAR: u32 = 0o100_000;
-        if self.host.stat(parent)?.mode & 0o170_000 != DIRECTORY {
-            return Err(Error::new("create file in", String::from_utf8_lossy(parent), Errno::NOTDIR));
-        }
-        // No two are the same file, and none is one that exists.
-        let ino = u64::MAX - self.unmade.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Unmade(Stat { ino, mode: REGULAR | mode, ..Stat::default() })))
-    }
-}
-
-/// An empty file that recovery would make, and that nobody makes here.
-struct Unmade(Stat);
-
-impl Unmade {
-    fn refused<T>(&self) -> Result<T> {
-        Err(Error::new("write", "a file that is only looked at", Errno::ROFS))
-    }
-}
-
-impl HostFile for Unmade {
-    fn stat(&self) -> Result<Stat> {
-        Ok(self.0)
-    }
-
-    fn read_at(&self, _offset: u64, _buf: &mut [u8]) -> Result<usize> {
-        Ok(0)
-    }
-
-    fn write_at(&self, _site: Site, _offset: u64, _data: &[u8]) -> Result<()> {
-        self.refused()
-    }
-
-    fn set_len(&self, _site: Site, _len: u64) -> Result<()> {
-        self.refused()
-    }
-
-    fn fallocate(&self, _site: Site, _how: Fallocate, _offset: u64, _len: u64) -> Result<()> {
-        self.refused()
-    }
-
-    fn sync(&self, _site: Site) -> Result<()> {
-        self.refused()
-    }
-
-    fn map(&self, _len: u64) -> Result<Option<Arc<dyn Region>>> {
-        Ok(None)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+    fn host(&self) -> &dyn HostFs {
+        &*self.0
     }
 }

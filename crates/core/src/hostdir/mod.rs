@@ -41,10 +41,10 @@ mod fork;
 mod group;
 mod handle;
 mod homes;
-mod identity;
 mod implicit;
 mod lanes;
 mod memory;
+mod names;
 mod overlay;
 mod published;
 #[doc(hidden)]
@@ -62,14 +62,14 @@ pub use checkpoint::CheckpointReport;
 pub use fork::Ownership;
 pub use group::Group;
 pub use handle::File;
-#[doc(hidden)]
-pub use identity::{Baseline, Identity};
 pub use implicit::Policy;
 pub use memory::MEMORY;
+#[doc(hidden)]
+pub use records::{Baseline, Identity};
 pub use recover::RecoveryReport;
 pub use writer::Writer;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use wholly_media::host::Refused;
 use wholly_media::{HostFs, Region};
@@ -82,6 +82,7 @@ use checkpoint::Checkpointer;
 use fork::{Forked, keep_for_ever};
 use lanes::Seats;
 use memory::Memory;
+use names::Names;
 use published::Published;
 use table::FileTable;
 
@@ -158,7 +159,7 @@ pub(crate) struct StoreInner {
     pub seats: Seats,
     pub batch: BatchLane,
     pub checkpointer: Checkpointer,
-    pub next_file: AtomicU64,
+    pub names: Names,
     /// The implicit group of the store under the policy `shared`.
     pub shared: implicit::Epoch,
     /// Clones of the store that are left.
@@ -172,6 +173,8 @@ pub(crate) struct StoreInner {
     pub own_inodes: Vec<(u64, i64)>,
     /// What keeps other processes out, given back last.
     pub forked: Forked,
+    /// For groups of the store's own.
+    pub itself: OnceLock<Weak<StoreInner>>,
 }
 
 impl Store {
@@ -192,6 +195,7 @@ impl Store {
     ) -> Result<Store> {
         let inner = recover::open(region, host, options, ownership)?;
         let store = Store { inner: Arc::new(inner), heir: OnceLock::new() };
+        let _ = store.inner.itself.set(Arc::downgrade(&store.inner));
         store.inner.finish_recovery()?;
         if store.inner.options.background {
             checkpoint::start_worker(&store.inner);
@@ -211,6 +215,11 @@ impl Store {
         }
     }
 
+    /// Begins the group of one call on names.
+    fn begin_single(&self) -> Group<'static> {
+        self.used(|inner| Ok(Group::single(inner))).unwrap_or_else(Group::refused)
+    }
+
     /// A place to begin one group after the other from.
     pub fn writer(&self) -> Writer {
         Writer::new(self)
@@ -219,12 +228,13 @@ impl Store {
     /// Opens an existing regular file for calls outside of groups, and for groups to use.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Invalid`] for what is no regular file; a path that leaves the directory is refused with `EXDEV`.
+    /// [`Error::NotFound`], `EISDIR` for a directory, [`Error::Invalid`] for what else is no regular file; a path that leaves the store's
+    /// directory is refused with `EXDEV`.
     pub fn open_file(&self, path: impl AsRef<std::path::Path>) -> Result<File> {
         let path = table::store_path(path.as_ref())?;
         self.used(|inner| {
             inner.check_usable()?;
-            Ok(File::of(inner.clone(), inner.open_path(&path)?))
+            Ok(File::of(inner.clone(), inner.open_path(&path)?, &path))
         })
     }
 
@@ -233,7 +243,7 @@ impl Store {
     /// # Errors
     /// Those of [`Group::create`].
     pub fn create_file(&self, path: impl AsRef<std::path::Path>, mode: u32) -> Result<File> {
-        let mut group = self.begin();
+        let mut group = self.begin_single();
         let file = group.create(path, mode)?;
         group.commit()?;
         Ok(file)
@@ -467,6 +477,7 @@ impl StoreInner {
         self.checkpointer.stop();
         self.sync_all()?;
         self.checkpoint()?;
+        self.clean_folders(true)?;
         self.leave_lanes();
         self.log.release_below(self.log.tail())?;
         self.log.shrink()

@@ -1,7 +1,7 @@
 //! Opening a store: from what a crash left to a store that serves.
 //!
-//! The log is scanned and its committed groups are replayed into the index, in commit order; home files are only looked at. Files
-//! that a committed group created and that did not survive at home are made again. Data go home later, as after any commit.
+//! The log is scanned and its committed groups are replayed into index and names, in commit order; home is only looked at. What a
+//! committed group created and home does not have is virtual again. All of it goes home later, as after any commit.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,11 +15,12 @@ use super::dirty::DirtyBlock;
 use super::file::File;
 use super::fork::{Forked, Ownership};
 use super::homes::Homes;
-use super::identity::{Baseline, Identity};
 use super::lanes::Seats;
 use super::memory::Memory;
+use super::names::{FoundObject, Kind, NameReplay, Names};
 use super::published::{Numbers, Published, Written};
-use super::table::{FileTable, host_error, parent};
+use super::records::{Baseline, Birth, Identity, Value};
+use super::table::{FileTable, host_error};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
 use crate::index::BLOCK;
@@ -37,31 +38,24 @@ pub struct RecoveryReport {
     pub scan: ScanReport,
     /// Files that have updates in the log.
     pub files: u64,
-    /// Files that were made again.
-    pub recreated: u64,
+    /// Names that the log sets.
+    pub names: u64,
     /// Files that a bystander changed, and how. Their updates stay in the log, and nothing goes home.
     pub conflicts: Vec<(String, String)>,
 }
 
-/// A file that the log talks about.
+/// A regular file that the log talks about.
 struct Found {
     file: Arc<File>,
-    /// The inode that is open.
-    inode: (u64, i64),
-    /// Whether some identification in the log names that inode.
-    confirmed: bool,
-    /// Made by this recovery, and without a name yet.
-    unnamed: bool,
-    /// Created by a committed group, with this sequence.
-    created: Option<u64>,
-    /// Its permission bits forbid what it was opened for: its time of change tells nothing.
-    forced: bool,
-    /// How it lies at home, and how the last identification that tells says that it must.
-    now: Baseline,
+    /// Whether some group cut it, so that its size does not depend on home's.
+    cut: bool,
+    /// A committed group created it: a crash may take times back that the checkpoint gave it.
+    created: bool,
+    /// How the last identification that tells says that it must lie at home.
     last: Option<Baseline>,
 }
 
-/// Rebuilds the index from the groups in the log.
+/// Rebuilds index and names from the groups in the log.
 pub(super) struct Replay<'a> {
     region: Arc<dyn Region>,
     homes: &'a dyn Homes,
@@ -71,11 +65,18 @@ pub(super) struct Replay<'a> {
     tail: u64,
     files: FileTable,
     index: &'a Published,
+    names: NameReplay,
     found: KnownFiles,
-    conflicts: HashMap<u64, (Vec<u8>, String)>,
+    /// By object.
+    conflicts: HashMap<u64, (String, String)>,
     numbers: Numbers,
     dirty: Vec<DirtyBlock>,
+    /// Home files that are kept open.
+    open: usize,
 }
+
+/// Home files that recovery keeps open.
+const MOST_OPEN: usize = 256;
 
 /// The files that the log talks about, by the number that it gives them.
 #[derive(Default)]
@@ -126,27 +127,24 @@ pub(super) fn open(
     let index = Published::new();
     let mut replay = Replay::new(region.clone(), &host, &index, &before);
     let (log, scan) = scan::open(region, options.geometry()?, &mut replay, &|writes| index.arena.prepare(writes))?;
-    index.dirty.append(&mut replay.dirty);
     std::mem::take(&mut replay.numbers).give_back(&index.arena);
 
+    replay.settle()?;
+    index.dirty.append(&mut replay.dirty);
     let checkpointer = Checkpointer::new();
-    for found in &replay.found.files {
-        if let Some(sequence) = found.created {
-            checkpointer.recover_created(found.file.clone(), sequence, !found.unnamed);
-        }
-    }
-    let conflicts = replay.conflicts();
+    let mut conflicts: Vec<_> = replay.conflicts().cloned().collect();
+    conflicts.sort();
     if let Some((path, change)) = conflicts.first() {
         checkpointer.block(Error::Conflict { path: path.clone(), change: change.clone() });
     }
     let recovery = RecoveryReport {
         scan,
-        files: replay.found.files.len() as u64,
-        recreated: replay.found.files.iter().filter(|found| found.unnamed).count() as u64,
+        files: replay.found.files.iter().filter(|found| !found.file.is_clean()).count() as u64,
+        names: replay.names.state.registers.values().map(|names| names.len() as u64).sum(),
         conflicts,
     };
-    let files = replay.files;
-    let next_file = first_of(log.incarnation());
+    let Replay { files, names, .. } = replay;
+    let next_object = first_of(log.incarnation());
     let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
     let own_inodes = own.map(|stat| (stat.ino, stat.btime_ns)).collect();
     Ok(StoreInner {
@@ -159,7 +157,7 @@ pub(super) fn open(
         seats: Seats::new(),
         batch: BatchLane::new(),
         checkpointer,
-        next_file: AtomicU64::new(next_file),
+        names: Names::recovered(names.state, next_object),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),
         closes: AtomicU64::new(0),
@@ -168,6 +166,7 @@ pub(super) fn open(
         poison: Mutex::new(None),
         own_inodes,
         forked: Forked::new(ownership),
+        itself: std::sync::OnceLock::new(),
     })
 }
 
@@ -227,33 +226,83 @@ impl<'a> Replay<'a> {
             files: FileTable::default(),
             index,
             found: KnownFiles::default(),
+            names: NameReplay::new(),
             conflicts: HashMap::new(),
             numbers: Numbers::default(),
             dirty: Vec::new(),
+            open: 0,
         }
     }
 
-    /// Which files bystanders have changed, and how, once all groups were given.
-    pub fn conflicts(&mut self) -> Vec<(String, String)> {
-        for found in &self.found.files {
-            if !found.confirmed && !found.unnamed {
-                let change = || (found.file.path.clone(), "another file has taken its name".into());
-                self.conflicts.entry(found.file.id).or_insert_with(change);
-            }
-            // What a group created is durable at home only once that group is: until then a crash may take its times back.
-            let last = found.last.filter(|_| found.created.is_none());
-            if let Some(change) = last.and_then(|last| last.difference(&found.now)) {
-                self.conflicts.entry(found.file.id).or_insert((found.file.path.clone(), change));
-            }
+    /// Looks for everything that the log speaks of at home, once all groups were given.
+    pub fn settle(&mut self) -> Result<()> {
+        self.names.search(self.homes.host())?;
+        for i in 0..self.found.files.len() {
+            self.settle_file(i)?;
         }
-        let named = |(path, change): &(Vec<u8>, String)| (String::from_utf8_lossy(path).into_owned(), change.clone());
-        self.conflicts.values().map(named).collect()
+        for (id, path, change) in self.names.conflicts() {
+            self.conflicts.entry(id).or_insert((path, change));
+        }
+        Ok(())
+    }
+
+    /// Which files bystanders have changed, and how, once all is settled.
+    pub fn conflicts(&self) -> impl Iterator<Item = &(String, String)> {
+        self.conflicts.values()
+    }
+
+    /// Opens the home of a file that has something to be taken there.
+    fn settle_file(&mut self, i: usize) -> Result<()> {
+        let Found { file, cut, created, last } = &self.found.files[i];
+        let (file, cut, created, last) = (file.clone(), *cut, *created, *last);
+        let path = match self.names.found(file.id) {
+            FoundObject::At(path) => path,
+            FoundObject::Nowhere => {
+                file.home_limit.store(0, Ordering::Release);
+                return Ok(());
+            }
+            FoundObject::Lost(change) => return self.conflict(file.id, change),
+        };
+        if file.is_clean() {
+            // Only its names are of interest.
+            match self.homes.host().stat(&path) {
+                Ok(stat) => file.recovered_as(&stat, cut),
+                Err(error) => return Err(host_error(error, &path)),
+            }
+            return Ok(());
+        }
+        let (home, forced) = match self.homes.open(&path) {
+            Ok(opened) => opened,
+            Err(error) if error.errno == Errno::NOENT => return self.conflict(file.id, "it is gone".into()),
+            Err(error) if is_in_the_way(error.errno) => {
+                return self.conflict(file.id, format!("it cannot be opened for writing: {}", error.errno));
+            }
+            Err(error) => return Err(host_error(error, &path)),
+        };
+        let stat = home.stat()?;
+        let mut now = Baseline::of(&stat);
+        if let Some(last) = last.filter(|_| forced) {
+            // It has changed by being opened.
+            now.ctime_ns = last.ctime_ns;
+        }
+        // What a group created is durable at home only once that group is: until then a crash may take its times back.
+        if let Some(change) = last.filter(|_| !created).and_then(|last| last.difference(&now)) {
+            return self.conflict(file.id, change);
+        }
+        file.recovered_as(&stat, cut);
+        // A process may have only so many descriptors: the rest is opened when it is wanted.
+        if self.open < MOST_OPEN {
+            self.open += 1;
+            file.attach(home);
+        }
+        // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have synced it.
+        file.bring_home(self.index);
+        Ok(())
     }
 
     /// The path of the file that has this number in the log, if some group has told.
     pub fn path(&self, id: u64) -> Option<String> {
-        let conflict = || self.conflicts.get(&id).map(|(path, _)| String::from_utf8_lossy(path).into_owned());
-        self.found.get(id).map(|found| found.file.name()).or_else(conflict)
+        self.names.knows(id).then(|| self.names.state.path(id))
     }
 
     /// Asks the processor for the slot of the first block of a write, or for its newest version. Where there are more blocks, the others
@@ -272,17 +321,12 @@ impl<'a> Replay<'a> {
 
     /// The records of one group, the commit record last.
     fn records(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
-        let names = |entry: &Entry| matches!(entry.kind, EntryKind::Identify | EntryKind::Create);
-        if records.iter().any(|record| record.entries.iter().any(names)) {
-            self.identify_all(sequence, records)?;
-        }
-        self.check_nothing_missing(sequence, records)?;
+        let names = records.iter().any(|record| record.entries.iter().any(|entry| is_of_names(entry.kind)));
+        let values = if names { self.identify_all(sequence, records)? } else { Vec::new() };
+        self.check_nothing_missing(sequence, records, &values)?;
         for record in records {
             for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Write | EntryKind::Truncate)) {
-                let Some(found) = self.found.get(entry.file) else {
-                    if self.conflicts.contains_key(&entry.file) {
-                        continue;
-                    }
+                let Some(found) = self.found.get_mut(entry.file) else {
                     return Err(Error::corrupt(
                         format!("log, byte {}", record.position),
                         format!("file {} was never identified", entry.file),
@@ -290,10 +334,10 @@ impl<'a> Replay<'a> {
                 };
                 let file = &*found.file;
                 if entry.kind == EntryKind::Truncate {
-                    if entry.offset < file.size.load(Ordering::Acquire) {
-                        file.publish_truncate(self.index, entry.offset, &mut self.numbers.freed);
-                    }
-                    file.publish_size(self.index, |_| entry.offset);
+                    // Also where it grows by that, for all that is known: how long home is comes out later.
+                    found.cut = true;
+                    file.publish_truncate(self.index, entry.offset, &mut self.numbers.freed);
+                    file.bring_home(self.index);
                     continue;
                 }
                 let written = written(record, entry, sequence);
@@ -304,32 +348,91 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// A group identifies its files when it commits, so behind what it did to them.
+    /// What a group says of objects and names: it identifies objects when it commits, so behind what it did to them. Gives the names that
+    /// it sets.
     #[cold]
-    fn identify_all(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
-        let mut identities: Vec<(u64, Identity, bool)> = Vec::new();
+    fn identify_all(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<Vec<(u64, Value)>> {
+        let mut identities: Vec<(u64, Identity)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
+        let mut values = Vec::new();
         for record in records {
-            for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Identify | EntryKind::Create)) {
+            for entry in record.entries.iter().filter(|entry| is_of_names(entry.kind)) {
                 let position = record.position + u64::from(entry.line) * LINE;
                 let mut payload = vec![0; entry.length as usize];
                 self.region.read(position, &mut payload)?;
-                let matches = entry.payload_checksum == payload_checksum(record.segment_seed, position, &payload);
-                let identity = Identity::checked(&payload).filter(|_| matches).ok_or_else(|| {
-                    Error::corrupt(format!("log, byte {position}"), "the name of a file does not match its checksum")
-                })?;
-                let created = entry.kind == EntryKind::Create;
-                // A group that was kept from committing by a checkpoint has identified its files again: the last time counts.
-                let place = *places.entry(entry.file).or_insert(identities.len());
-                match identities.get_mut(place) {
-                    Some(known) => *known = (entry.file, identity, known.2 || created),
-                    None => identities.push((entry.file, identity, created)),
+                let foul = || {
+                    let what = "what a group says of a name does not match its checksum";
+                    Error::corrupt(format!("log, byte {position}"), what)
+                };
+                if entry.payload_checksum != payload_checksum(record.segment_seed, position, &payload) {
+                    return Err(foul());
+                }
+                match entry.kind {
+                    EntryKind::Create => {
+                        let birth = Birth::checked(&payload).ok_or_else(foul)?;
+                        let kind = Kind::of(birth.mode);
+                        self.names.create(entry.file, birth, sequence);
+                        self.add_file(entry.file, kind, true, sequence)?;
+                    }
+                    EntryKind::Name => values.push((entry.file, Value::checked(&payload).ok_or_else(foul)?)),
+                    _ => {
+                        let identity = Identity::checked(&payload).ok_or_else(foul)?;
+                        // A group that was kept from committing by a checkpoint has identified its files again: the last time counts.
+                        let place = *places.entry(entry.file).or_insert(identities.len());
+                        match identities.get_mut(place) {
+                            Some(known) => *known = (entry.file, identity),
+                            None => identities.push((entry.file, identity)),
+                        }
+                    }
                 }
             }
         }
-        for (file, identity, created) in identities {
-            self.identify(file, identity, created, sequence)?;
+        for (id, identity) in &identities {
+            self.names.identify(*id, identity, sequence);
         }
+        for (id, identity) in &identities {
+            self.identify(*id, identity, sequence)?;
+        }
+        let commit = records.last().expect("a group has a commit record");
+        for (dir, value) in &values {
+            for id in [*dir, value.before, value.after] {
+                if id != 0 && !self.names.knows(id) {
+                    let what = format!("object {id:#x} was never identified");
+                    return Err(Error::corrupt(format!("log, byte {}", commit.position), what));
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    fn identify(&mut self, id: u64, identity: &Identity, sequence: u64) -> Result<()> {
+        self.add_file(id, Kind::of(identity.mode), false, sequence)?;
+        // From then on until the crash no checkpoint has touched the file.
+        if sequence >= self.checkpointing
+            && let Some(found) = self.found.get_mut(id)
+        {
+            found.last = identity.baseline.or(found.last);
+        }
+        Ok(())
+    }
+
+    /// A regular file that groups may write to, once.
+    fn add_file(&mut self, id: u64, kind: Kind, created: bool, sequence: u64) -> Result<()> {
+        if kind != Kind::Regular {
+            return Ok(());
+        }
+        if self.found.get(id).is_none() {
+            let path = self.names.state.path(id).into_bytes();
+            let file = self.files.add(|number| File::new(id, number, path, None))?;
+            // Until home is found nothing is known of what counts of it.
+            file.home_limit.store(u64::MAX, Ordering::Release);
+            if let Some(object) = self.names.state.objects.get_mut(&id) {
+                object.file = Arc::downgrade(&file);
+            }
+            self.found.insert(id, Found { file, cut: false, created, last: None });
+        }
+        let found = self.found.get(id).expect("it was just inserted");
+        found.file.identified.store(sequence, Ordering::Release);
         Ok(())
     }
 
@@ -339,16 +442,29 @@ impl<'a> Replay<'a> {
         after >= self.tail && after > last
     }
 
-    /// Invariant 8 of the log: what a group builds on is there, or home.
-    fn check_nothing_missing(&self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
+    /// Invariant 8 of the log: what a group builds on is there, or home. Takes in the names that the group sets.
+    fn check_nothing_missing(
+        &mut self,
+        sequence: u64,
+        records: &[RecordView<'_>],
+        values: &[(u64, Value)],
+    ) -> Result<()> {
         let mut last = 0;
-        for record in records {
-            for entry in record.entries.iter().filter(|e| e.kind != EntryKind::Parts) {
-                last = match self.found.get(entry.file) {
-                    Some(found) => last.max(found.file.last_sequence.load(Ordering::Relaxed)),
-                    // A bystander's file: what the group builds on may be its.
-                    None => u64::MAX,
-                };
+        let entries = || records.iter().flat_map(|record| record.entries).filter(|entry| entry.file != 0);
+        for entry in entries() {
+            last = match self.found.get(entry.file) {
+                Some(found) => last.max(found.file.last_sequence.load(Ordering::Relaxed)),
+                None if self.names.knows(entry.file) => last.max(self.names.last(entry.file)),
+                // That it was never identified is said later.
+                None => u64::MAX,
+            };
+        }
+        for (dir, value) in values {
+            let register = self.names.state.register(*dir, &value.name);
+            last = last.max(register.map_or(0, |register| register.last()));
+            for id in [value.before, value.after] {
+                let file = self.found.get(id).map_or(0, |found| found.file.last_sequence.load(Ordering::Relaxed));
+                last = last.max(self.names.last(id)).max(file);
             }
         }
         let commit = records.last().expect("a group has a commit record");
@@ -358,79 +474,33 @@ impl<'a> Replay<'a> {
                 format!("group {sequence:#x} builds on group {:#x}, which is missing", commit.head.after),
             ));
         }
-        for record in records {
-            for entry in record.entries.iter().filter(|e| e.kind != EntryKind::Parts) {
-                if let Some(found) = self.found.get(entry.file) {
-                    found.file.last_sequence.store(sequence, Ordering::Relaxed);
-                }
-            }
+        for entry in entries() {
+            self.spoken_of(entry.file, sequence);
+        }
+        for (dir, value) in values {
+            self.names.set(*dir, value, sequence);
+            self.spoken_of(value.before, sequence);
+            self.spoken_of(value.after, sequence);
         }
         Ok(())
     }
 
-    fn identify(&mut self, id: u64, identity: Identity, created: bool, sequence: u64) -> Result<()> {
-        if self.conflicts.contains_key(&id) {
-            return Ok(());
+    fn spoken_of(&mut self, id: u64, sequence: u64) {
+        self.names.spoken_of(id, sequence);
+        if let Some(found) = self.found.get(id) {
+            found.file.last_sequence.store(sequence, Ordering::Relaxed);
         }
-        let inode = (identity.ino, identity.btime_ns);
-        // From then on until the crash no checkpoint has touched the file.
-        let baseline = identity.baseline.filter(|_| sequence >= self.checkpointing);
-        if let Some(found) = self.found.get_mut(id) {
-            found.confirmed |= found.inode == inode;
-            found.last = baseline.or(found.last);
-            if let Some(last) = found.last.filter(|_| found.forced) {
-                found.now.ctime_ns = last.ctime_ns;
-            }
-            found.file.identified.store(sequence, Ordering::Release);
-            return Ok(());
-        }
-        let path = identity.path.clone();
-        let (home, forced, unnamed) = match self.homes.open(&path) {
-            Ok((home, forced)) => (home, forced, false),
-            Err(error) if error.errno == Errno::NOENT && created => {
-                match self.homes.make_again(parent(&path), identity.mode) {
-                    Ok(home) => (home, false, true),
-                    Err(error) => return self.conflict(id, path, format!("it cannot be made again: {error}")),
-                }
-            }
-            Err(error) if error.errno == Errno::NOENT => {
-                return self.conflict(id, path, "it is gone".into());
-            }
-            Err(error) if is_in_the_way(error.errno) => {
-                return self.conflict(id, path, format!("it cannot be opened for writing: {}", error.errno));
-            }
-            Err(error) => return Err(host_error(error, &path)),
-        };
-        let stat = home.stat()?;
-        if !stat.is_file() {
-            return self.conflict(id, path, "it is no regular file any more".into());
-        }
-        if !created && (stat.ino, stat.btime_ns) != inode {
-            return self.conflict(id, path, "another file has taken its name".into());
-        }
-        let mut now = Baseline::of(&stat);
-        if forced {
-            // It has changed by being opened.
-            now.ctime_ns = baseline.map_or(now.ctime_ns, |baseline| baseline.ctime_ns);
-        }
-        if let Some(change) = baseline.and_then(|baseline| baseline.difference(&now)) {
-            return self.conflict(id, path, change);
-        }
-        let key = (stat.ino, stat.btime_ns);
-        let file = self.files.find_or_add(key, |number| File::new(id, number, path, home))?;
-        file.identified.store(sequence, Ordering::Release);
-        // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have synced it.
-        file.bring_home(self.index);
-        let confirmed = key == inode && !unnamed;
-        let created = created.then_some(sequence);
-        self.found.insert(id, Found { file, inode: key, confirmed, unnamed, created, forced, now, last: None });
-        Ok(())
     }
 
-    fn conflict(&mut self, id: u64, path: Vec<u8>, change: String) -> Result<()> {
-        self.conflicts.insert(id, (path, change));
+    fn conflict(&mut self, id: u64, change: String) -> Result<()> {
+        self.conflicts.insert(id, (self.names.state.path(id), change));
         Ok(())
     }
+}
+
+/// Whether an entry speaks of objects or names rather than of bytes.
+fn is_of_names(kind: EntryKind) -> bool {
+    matches!(kind, EntryKind::Identify | EntryKind::Create | EntryKind::Name)
 }
 
 /// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not the store.
@@ -455,22 +525,8 @@ fn is_in_the_way(errno: Errno) -> bool {
 }
 
 impl StoreInner {
-    /// Gives the files that were made again their names: first the log learns which inodes they are, so that a crash after that finds
-    /// them to be the store's own.
-    pub(super) fn finish_recovery(self: &Arc<Self>) -> Result<()> {
-        if self.recovery.recreated == 0 {
-            return Ok(());
-        }
-        let files = self.checkpointer.unlinked();
-        // A checkpoint would give them names that the log does not know yet.
-        self.checkpointer.hold(true);
-        let mut group = super::running::Running::new(self.clone(), super::running::Sharing::Own);
-        for file in &files {
-            group.identify_again(file)?;
-        }
-        group.commit()?;
-        self.checkpointer.link_all(&*self.host)?;
-        self.checkpointer.hold(false);
-        Ok(())
+    /// Removes what of the store's own folders nobody needs any more: what passes left that a crash ended.
+    pub(super) fn finish_recovery(&self) -> Result<()> {
+        if self.recovery.conflicts.is_empty() { self.clean_folders(self.recovery.scan.groups == 0) } else { Ok(()) }
     }
 }

@@ -10,18 +10,16 @@ use std::time::{Duration, Instant};
 
 use super::StoreInner;
 use super::file::{File as Inner, IMPLICIT};
-use super::identity::Identity;
 use super::implicit::Policy;
 use super::lanes::Seat;
+use super::names::Private;
 use super::overlay::{Place, PrivateWrite};
-use super::table::{host_error, parent};
 use super::writer::Recent;
 use crate::error::{Error, Result};
 use crate::index::BLOCK;
 use crate::log::batch::Gathered;
 use crate::log::lane::{AppendError, Lane};
 use crate::log::layout::{EntryKind, LARGEST_FILE};
-use crate::site;
 use crate::sync::{Backoff, Ordering};
 
 impl Drop for Running {
@@ -87,6 +85,8 @@ pub(crate) struct Running {
     in_lane: bool,
     /// Whether it holds calls outside of explicit groups.
     implicit: bool,
+    /// Whether it is one such call on names: others of its kind wait for it.
+    single: bool,
     /// When it began, where that matters.
     began: Option<Instant>,
     /// Why the group can only be aborted: a call failed half-way.
@@ -99,6 +99,8 @@ pub(crate) struct Running {
     parked: Option<Box<Seat>>,
     /// By file number, once there are many.
     by_number: Option<HashMap<u32, usize>>,
+    /// What it did to names, and which objects its records speak of, if any.
+    names: Option<Box<Private>>,
 }
 
 const MANY: usize = 8;
@@ -124,12 +126,14 @@ impl Running {
             sharing,
             in_lane: false,
             implicit: false,
+            single: false,
             began: None,
             broken: None,
             seat: None,
             recent,
             parked: None,
             by_number: None,
+            names: None,
         }
     }
 
@@ -151,7 +155,7 @@ impl Running {
             seat.lane.open(id);
         }
         (self.id, self.sequence) = (id, id);
-        (self.broken, self.by_number) = (None, None);
+        (self.broken, self.by_number, self.names) = (None, None, None);
         self.seat = Some(seat);
     }
 
@@ -159,6 +163,12 @@ impl Running {
     pub(super) fn into_implicit(mut self) -> Self {
         self.implicit = true;
         self.began = matches!(self.store.options.policy, Policy::Shared { .. }).then(Instant::now);
+        self
+    }
+
+    /// Makes it a group of one call on names.
+    pub(super) fn into_single(mut self) -> Self {
+        self.single = true;
         self
     }
 
@@ -255,44 +265,6 @@ impl Running {
             self.by_number = Some(files.iter().enumerate().map(|(i, file)| (file.inner.number, i)).collect());
         }
         i
-    }
-
-    pub(super) fn create(&mut self, path: Vec<u8>, mode: u32) -> Result<Arc<Inner>> {
-        let store = self.store.clone();
-        store.check_usable()?;
-        if mode & !0o7777 != 0 {
-            return Err(Error::invalid(format!("mode {mode:o}: it takes permission bits")));
-        }
-        store.checkpointer.claim_name(&path, self.id)?;
-        let made = self.create_claimed(&store, &path, mode);
-        let inner = made.inspect_err(|_| store.checkpointer.release_name(&path))?;
-        self.add(inner.clone(), true);
-        let identity = Identity { mode, ..inner.identity(true) };
-        let logged = self.entry(EntryKind::Create, inner.id, 0, &identity.to_bytes());
-        logged.map_err(|error| self.break_off(error))?;
-        Ok(inner)
-    }
-
-    fn create_claimed(&self, store: &StoreInner, path: &[u8], mode: u32) -> Result<Arc<Inner>> {
-        match store.host.stat(path) {
-            Ok(_) => return Err(Error::Exists(String::from_utf8_lossy(path).into_owned())),
-            Err(error) if error.errno == rustix::io::Errno::NOENT => {}
-            Err(error) => return Err(host_error(error, path)),
-        }
-        let home = store.host.create_unnamed(site::CREATE_FILE, parent(path), mode).map_err(|e| host_error(e, path))?;
-        let inner = store.add_home(path, home)?;
-        self.own(&inner)?;
-        Ok(inner)
-    }
-
-    /// Tells the log which host file a created file is now that it was made again.
-    pub(super) fn identify_again(&mut self, inner: &Arc<Inner>) -> Result<()> {
-        let i = self.join(inner)?;
-        self.entry(EntryKind::Identify, inner.id, 0, &inner.identity(true).to_bytes())?;
-        let announced = self.store.log.announced_tail();
-        let file = &mut self.seat_mut().files[i];
-        (file.identified_for, file.touched) = (announced, true);
-        Ok(())
     }
 
     #[inline]

@@ -1,99 +1,79 @@
-//! The files that are open or have pending blocks, by number and by inode.
+//! The files that are open or have pending blocks, by number.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::HostFile;
+use wholly_media::Stat;
 
 use super::StoreInner;
 use super::file::File;
+use super::names::{Found, Kind, OWN_FOLDER, Walk, permit, show};
 use crate::error::{Error, Result};
 use crate::sync::{Ordering, RwLock};
 
-/// The folder that belongs to the store itself.
-const OWN_FOLDER: &[u8] = b".wholly";
-
 #[derive(Default)]
-struct Tables {
+struct Table {
     by_number: Vec<Option<Arc<File>>>,
     unused: Vec<u32>,
-    by_inode: HashMap<(u64, i64), u32>,
 }
 
 #[derive(Default)]
 pub(crate) struct FileTable {
-    tables: RwLock<Tables>,
+    table: RwLock<Table>,
 }
 
 impl FileTable {
     pub fn get(&self, number: u32) -> Option<Arc<File>> {
-        self.tables.read().unwrap().by_number.get(number as usize)?.clone()
+        self.table.read().unwrap().by_number.get(number as usize)?.clone()
     }
 
-    fn find(&self, inode: (u64, i64)) -> Option<Arc<File>> {
-        let tables = self.tables.read().unwrap();
-        tables.by_number[*tables.by_inode.get(&inode)? as usize].clone()
-    }
-
-    /// The file with this inode, made by `make` with its number if it is not there yet.
-    pub fn find_or_add(&self, inode: (u64, i64), make: impl FnOnce(u32) -> Result<File>) -> Result<Arc<File>> {
-        if let Some(file) = self.find(inode) {
-            return Ok(file);
-        }
-        let mut tables = self.tables.write().unwrap();
-        if let Some(&number) = tables.by_inode.get(&inode)
-            && let Some(file) = &tables.by_number[number as usize]
-        {
-            return Ok(file.clone());
-        }
-        let number = tables.unused.pop().unwrap_or(tables.by_number.len() as u32);
+    /// Adds the file that `make` makes with its number.
+    pub fn add(&self, make: impl FnOnce(u32) -> File) -> Result<Arc<File>> {
+        let mut table = self.table.write().unwrap();
+        let number = table.unused.pop().unwrap_or(table.by_number.len() as u32);
         if number >= 1 << 24 {
             return Err(Error::NoSpace("more than 16 million open files".into()));
         }
-        let file = Arc::new(make(number)?);
-        if number as usize == tables.by_number.len() {
-            tables.by_number.push(None);
+        let file = Arc::new(make(number));
+        if number as usize == table.by_number.len() {
+            table.by_number.push(None);
         }
-        tables.by_number[number as usize] = Some(file.clone());
-        tables.by_inode.insert(inode, number);
+        table.by_number[number as usize] = Some(file.clone());
         Ok(file)
     }
 
     /// Forgets files that nobody uses, that have nothing pending, and of which no group at or above `tail` speaks: a later group must take
-    /// a higher sequence than those.
+    /// a higher sequence than those. The caller keeps others from getting files but by number.
     pub fn sweep(&self, tail: u64) {
-        let mut tables = self.tables.write().unwrap();
-        let Tables { by_number, unused, by_inode } = &mut *tables;
-        by_inode.retain(|_, number| {
-            let place = &mut by_number[*number as usize];
-            let used = place.as_ref().is_some_and(|file| {
-                Arc::strong_count(file) > 1 || !file.is_clean() || file.last_sequence.load(Ordering::Acquire) >= tail
+        let mut table = self.table.write().unwrap();
+        let Table { by_number, unused } = &mut *table;
+        for (number, place) in by_number.iter_mut().enumerate() {
+            let idle = place.as_ref().is_some_and(|file| {
+                Arc::strong_count(file) == 1 && file.is_clean() && file.last_sequence.load(Ordering::Acquire) < tail
             });
-            if !used {
+            if idle {
                 *place = None;
-                unused.push(*number);
+                unused.push(number as u32);
             }
-            used
-        });
+        }
     }
 
     /// All files.
     pub fn all(&self) -> Vec<Arc<File>> {
-        self.tables.read().unwrap().by_number.iter().flatten().cloned().collect()
+        self.table.read().unwrap().by_number.iter().flatten().cloned().collect()
     }
 
     /// Number of files, and bytes of memory of their indexes.
     pub fn count(&self) -> (u64, u64) {
-        let tables = self.tables.read().unwrap();
-        let files = tables.by_number.iter().flatten();
+        let table = self.table.read().unwrap();
+        let files = table.by_number.iter().flatten();
         (files.clone().count() as u64, files.map(|file| file.index.memory_bytes()).sum())
     }
 
     /// Blocks that have versions, in all files.
     pub fn pending(&self) -> u64 {
-        self.tables.read().unwrap().by_number.iter().flatten().map(|file| file.pending.load(Ordering::Acquire)).sum()
+        self.table.read().unwrap().by_number.iter().flatten().map(|file| file.pending.load(Ordering::Acquire)).sum()
     }
 }
 
@@ -134,11 +114,6 @@ pub(crate) fn store_path_or_root(path: &Path) -> Result<Vec<u8>> {
     Ok(parts.join(&b'/'))
 }
 
-/// The directory that `path` lies in.
-pub(crate) fn parent(path: &[u8]) -> &[u8] {
-    path.iter().rposition(|&byte| byte == b'/').map_or(b"", |slash| &path[..slash])
-}
-
 /// Errors of the host in terms of the store.
 pub(crate) fn host_error(error: wholly_media::Error, path: &[u8]) -> Error {
     let name = String::from_utf8_lossy(path).into_owned();
@@ -151,25 +126,96 @@ pub(crate) fn host_error(error: wholly_media::Error, path: &[u8]) -> Error {
 }
 
 impl StoreInner {
-    /// The file at `path`, opened for reading and writing.
-    pub fn open_path(&self, path: &[u8]) -> Result<Arc<File>> {
-        let home = self.host.open(path, true).map_err(|error| host_error(error, path))?;
-        self.add_home(path, home)
+    /// The file that was found at `path`, opened for reading and writing.
+    pub fn open_found(&self, path: &[u8], found: &Found) -> Result<Arc<File>> {
+        let file = self.file_of(path, found)?;
+        if file.home().is_some() {
+            return Ok(file);
+        }
+        let _still = self.names.keep_homes();
+        let (place, birth) = self.names.with(|state| {
+            (state.host_path(found.id), state.objects.get(&found.id).and_then(|object| object.birth.clone()))
+        });
+        let Some(place) = place else {
+            // The host, which has not made it, cannot say so.
+            let stat = birth.map(|birth| Stat { mode: birth.mode, uid: birth.uid, gid: birth.gid, ..Stat::default() });
+            return match stat.is_none_or(|stat| permit::may(&stat, permit::READ | permit::WRITE)) {
+                true => Ok(file),
+                false => Err(Error::Refused(show(path), Errno::ACCESS)),
+            };
+        };
+        self.open_at(&file, &place, path)?;
+        Ok(file)
     }
 
-    /// The file that `home` is open on.
-    pub fn add_home(&self, path: &[u8], home: Arc<dyn HostFile>) -> Result<Arc<File>> {
+    /// Opens the host file of an open file that was virtual when it was opened.
+    #[cold]
+    pub fn open_home(&self, file: &File) -> Result<()> {
+        let _still = self.names.keep_homes();
+        match self.names.with(|state| state.host_path(file.id)) {
+            Some(place) => self.open_at(file, &place, &file.path),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the host file at `place`. The caller keeps passes from changing names.
+    fn open_at(&self, file: &File, place: &[u8], path: &[u8]) -> Result<()> {
+        let home = self.host.open(place, true).map_err(|error| host_error(error, path))?;
         let stat = home.stat()?;
-        if !stat.is_file() {
-            return Err(Error::invalid(format!("{} is not a regular file", String::from_utf8_lossy(path))));
+        let inode = (stat.ino, stat.btime_ns);
+        // Some file systems give a file another number when it is opened for writing (overlay: it is copied then). Else a bystander was
+        // faster; either is all right while the log says nothing of the file.
+        let unknown = file.is_clean() && file.last_sequence.load(Ordering::Acquire) < self.log.tail();
+        if !self.names.with(|state| state.is_inode(file.id, inode) || (unknown && state.becomes(file.id, inode))) {
+            return Err(Error::NotFound(show(path)));
         }
-        if self.own_inodes.contains(&(stat.ino, stat.btime_ns)) {
-            return Err(Error::invalid(format!(
-                "{} leads into .wholly, which belongs to the store",
-                String::from_utf8_lossy(path)
-            )));
+        file.attach(home);
+        // It may have changed since the walk came by.
+        file.refresh_if_unused()
+    }
+
+    /// The file that was found at `path`, in the table from now on; its host file need not be open.
+    pub fn file_of(&self, path: &[u8], found: &Found) -> Result<Arc<File>> {
+        if found.kind == Kind::Directory {
+            return Err(Error::Refused(show(path), Errno::ISDIR));
         }
-        let id = self.next_file.fetch_add(1, Ordering::Relaxed);
-        self.files.find_or_add((stat.ino, stat.btime_ns), |number| File::new(id, number, path.to_vec(), home))
+        if found.kind != Kind::Regular {
+            return Err(Error::invalid(format!("{} is not a regular file", show(path))));
+        }
+        if let Some(file) = self.names.with(|state| state.file(found.id)) {
+            return Ok(file);
+        }
+        let stat = match found.stat {
+            Some(stat) => Some(stat),
+            None => {
+                let _still = self.names.keep_homes();
+                let place = self.names.with(|state| state.host_path(found.id));
+                place.map(|place| self.host.stat(&place)).transpose().map_err(|error| host_error(error, path))?
+            }
+        };
+        if let Some(stat) = &stat
+            && self.own_inodes.contains(&(stat.ino, stat.btime_ns))
+        {
+            return Err(Error::invalid(format!("{} leads into .wholly, which belongs to the store", show(path))));
+        }
+        self.names.with(|state| {
+            if let Some(file) = state.file(found.id) {
+                return Ok(file);
+            }
+            let Some(object) = state.objects.get_mut(&found.id) else {
+                return Err(Error::NotFound(show(path)));
+            };
+            let file = self.files.add(|number| File::new(found.id, number, path.to_vec(), stat.as_ref()))?;
+            file.identified.store(object.identified, Ordering::Release);
+            file.last_sequence.store(object.last, Ordering::Release);
+            object.file = Arc::downgrade(&file);
+            Ok(file)
+        })
+    }
+
+    /// The file at `path`, opened for reading and writing, as everybody sees the directory.
+    pub fn open_path(&self, path: &[u8]) -> Result<Arc<File>> {
+        let walk = Walk { names: &self.names, host: &*self.host, private: None };
+        self.open_found(path, &walk.target(path)?)
     }
 }

@@ -267,6 +267,11 @@ impl Log {
         }
     }
 
+    /// Waits until every group below an announced tail is published. The caller is in no commit.
+    pub(crate) fn wait_for_groups_below(&self, announced: u64) {
+        self.in_flight.wait_below(announced);
+    }
+
     /// Announces that a checkpoint is about to take every group home that has committed by now, and returns the sequence
     /// below which all groups are published (invariant 7). Groups that commit later see the announcement.
     pub fn announce_tail(&self) -> u64 {

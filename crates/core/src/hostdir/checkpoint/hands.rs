@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
-use wholly_media::Region;
+use wholly_media::{HostFile, Region};
 
 use super::{CheckpointReport, StoreInner};
 use crate::error::Result;
 use crate::hostdir::MEMORY;
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::File;
-use crate::hostdir::identity::Baseline;
+use crate::hostdir::homes::Homes;
+use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
 use crate::index::{BLOCK, Claim, NO_VERSION, Piece, Slot, Version, logged_pieces};
 use crate::site;
@@ -45,8 +46,8 @@ pub(super) struct Hands<'a> {
 /// A file that the pass changes.
 pub(super) struct Touched {
     pub file: Arc<File>,
-    /// How it lay before.
-    pub before: Baseline,
+    /// How it lay before, if the pass wrote to it.
+    pub before: Option<Baseline>,
     /// Whether a fence does not make all of the change durable.
     pub needs_sync: bool,
 }
@@ -70,6 +71,7 @@ struct Run {
 /// How the file that is being taken home lies there.
 struct Home<'f> {
     file: &'f File,
+    host: &'f dyn HostFile,
     size: u64,
     dense: bool,
     needs_sync: bool,
@@ -121,13 +123,59 @@ impl<'a> Hands<'a> {
     }
 
     fn take_file_home(&mut self, file: Arc<File>, blocks: &[DirtyBlock], between: &mut dyn FnMut()) -> Result<()> {
+        let Some(home) = self.home_of(&file)? else {
+            self.let_be(&file, blocks);
+            return Ok(());
+        };
         let before = check_bystanders(&file)?;
         self.report.files += 1;
-        let mut home = Home { file: &file, size: 0, dense: false, needs_sync: false };
+        let mut home = Home { file: &file, host: &*home, size: 0, dense: false, needs_sync: false };
         let result = self.take_blocks_home(&mut home, blocks, between);
         let needs_sync = home.needs_sync;
         self.touched.push(Touched { file, before, needs_sync });
         result
+    }
+
+    /// The host file: what nobody has open is open for as long as it is written to.
+    fn home_of(&self, file: &File) -> Result<Option<Arc<dyn HostFile>>> {
+        if let Some(home) = file.home() {
+            return Ok(Some(home.clone()));
+        }
+        let store = self.store;
+        let _still = store.names.keep_homes();
+        let Some(path) = store.names.with(|state| state.host_path(file.id)) else { return Ok(None) };
+        let (home, _) = Homes::open(&store.host, &path).map_err(|error| host_error(error, &path))?;
+        Ok(Some(home))
+    }
+
+    /// A file that the host has not: it is younger than the target; or nobody has it open and it has no name, so that what was written to it
+    /// goes as if it had never been.
+    fn let_be(&mut self, file: &File, blocks: &[DirtyBlock]) {
+        let store = self.store;
+        if store.names.with(|state| state.objects.get(&file.id).is_some_and(|object| object.place.is_some())) {
+            self.again.extend_from_slice(blocks);
+            return;
+        }
+        let (arena, target) = (&store.index.arena, self.target);
+        let goes = |version: &Version| version.stamp < target;
+        let mut clean = 0;
+        for dirty in blocks {
+            let Some(block) = dirty.block() else {
+                clean += u64::from(file.resized.swap(0, Ordering::AcqRel));
+                continue;
+            };
+            let Some(slot) = file.index.get(block) else { continue };
+            let claim = slot.claim();
+            let had = claim.newest() != NO_VERSION;
+            claim.drain_readers();
+            let newest = claim.change_last(|newest| arena.drop_tail(newest, goes, &mut self.freed));
+            if newest == NO_VERSION {
+                clean += u64::from(had);
+            } else {
+                self.again.push(*dirty);
+            }
+        }
+        file.pending.fetch_sub(clean, Ordering::AcqRel);
     }
 
     fn take_blocks_home<'f>(
@@ -286,8 +334,7 @@ impl<'a> Hands<'a> {
                 self.buffer.resize(at + next.length, 0);
                 self.store.read_position(next.position, &mut self.buffer[at..])?;
             }
-            home.file
-                .home
+            home.host
                 .write_at(site::CHECKPOINT_DATA, first.offset, &self.buffer)
                 .map_err(|error| host_error(error, &home.file.path))?;
         }
@@ -321,7 +368,7 @@ impl Run {
 }
 
 /// Invariant 7 of the store. Returns how the file lies.
-fn check_bystanders(file: &File) -> Result<Baseline> {
+fn check_bystanders(file: &File) -> Result<Option<Baseline>> {
     let mut state = file.home_state.lock().unwrap();
     let now = file.look_for_bystanders(&mut state)?;
     // From here on it is us who change it.
@@ -350,17 +397,17 @@ impl Home<'_> {
         let limit = file.home_limit.fetch_min(size, Ordering::AcqRel).min(size);
         if limit < state.size {
             self.needs_sync = true;
-            file.without_mapped_reads(|| file.home.set_len(site::CHECKPOINT_SIZE, limit)).map_err(failed)?;
+            file.without_mapped_reads(|| self.host.set_len(site::CHECKPOINT_SIZE, limit)).map_err(failed)?;
             state.size = limit;
         }
         let size = size.max(end);
         if size > state.size {
             self.needs_sync = true;
-            file.home.set_len(site::CHECKPOINT_SIZE, size).map_err(failed)?;
+            self.host.set_len(site::CHECKPOINT_SIZE, size).map_err(failed)?;
             let grown = size - state.size;
             if state.dense && grown <= 2 * blocks * BLOCK && file.mapping(size)?.is_some() {
                 // About all of it is going to be written: allocated by one call rather than block by block.
-                file.home.allocate(site::CHECKPOINT_ALLOCATE, state.size, grown).map_err(failed)?;
+                self.host.allocate(site::CHECKPOINT_ALLOCATE, state.size, grown).map_err(failed)?;
             } else {
                 state.dense = false;
             }
@@ -378,8 +425,7 @@ impl Home<'_> {
         for run in visits.chunk_by(|a, b| a.block + 1 == b.block) {
             let first = run[0].block * BLOCK;
             let length = (run.len() as u64 * BLOCK).min(self.size - first);
-            self.file
-                .home
+            self.host
                 .allocate(site::CHECKPOINT_ALLOCATE, first, length)
                 .map_err(|error| host_error(error, &self.file.path))?;
         }

@@ -22,19 +22,18 @@
 //! 4. A lot's versions are dropped from the index as they are copied; the tail passes them only after this thread's fence and the syncs.
 //!    Where a pass fails half-way, what it copied is fenced and synced all the same, or the store is poisoned.
 
-mod created;
 mod hands;
+mod names;
 mod pass;
 mod worker;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::StoreInner;
 use super::dirty::DirtyBlock;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
-use created::Created;
 use pass::Pass;
 pub(super) use worker::start_worker;
 
@@ -56,13 +55,16 @@ pub(crate) struct Checkpointer {
     /// Held during a pass.
     queue: Mutex<Queue>,
     running: AtomicU8,
-    created: Mutex<Vec<Created>>,
-    /// Names that running groups are creating, and by whom.
-    names: Mutex<HashMap<Vec<u8>, u64>>,
     /// Why nothing more can be taken home, after recovery found that a bystander was there.
     blocked: Mutex<Option<Error>>,
     /// 1 while no pass may run, and the log grows instead.
     held: AtomicU8,
+    /// 1 once the store's folders for names are durable.
+    has_folders: AtomicU8,
+    /// 1 until the first pass over names after an open has made durable what it found.
+    inherited: AtomicU8,
+    /// 1 when a pass has written a record of its own.
+    knew: AtomicU8,
     home_bytes: AtomicU64,
     worker: Arc<worker::Worker>,
 }
@@ -72,7 +74,8 @@ struct Lot {
     /// All groups below it are published, and go home with the lot.
     target: u64,
     blocks: Vec<DirtyBlock>,
-    created: Vec<Created>,
+    /// Whether names waited to go home.
+    names: bool,
 }
 
 /// Lots in the order of their targets.
@@ -88,10 +91,11 @@ impl Checkpointer {
         Checkpointer {
             queue: Mutex::default(),
             running: AtomicU8::new(0),
-            created: Mutex::new(Vec::new()),
-            names: Mutex::new(HashMap::new()),
             blocked: Mutex::new(None),
             held: AtomicU8::new(0),
+            has_folders: AtomicU8::new(0),
+            inherited: AtomicU8::new(1),
+            knew: AtomicU8::new(0),
             home_bytes: AtomicU64::new(0),
             worker: Arc::default(),
         }
@@ -124,7 +128,14 @@ impl Checkpointer {
 impl StoreInner {
     /// See [`Store::checkpoint`](super::Store::checkpoint).
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
-        self.pass(&mut self.checkpointer.queue.lock().unwrap(), true)
+        let mut queue = self.checkpointer.queue.lock().unwrap();
+        let report = self.pass(&mut queue, true)?;
+        if self.checkpointer.knew.swap(0, Ordering::Relaxed) != 0 {
+            // The pass has told the log of what it made, behind its own target.
+            let last = self.pass(&mut queue, true)?;
+            return Ok(CheckpointReport { segments_freed: report.segments_freed + last.segments_freed, ..report });
+        }
+        Ok(report)
     }
 
     /// Takes home the oldest lot, or `all` of them.
@@ -134,7 +145,8 @@ impl StoreInner {
         self.checkpointer.running.store(0, Ordering::SeqCst);
         self.checkpointer.worker.tell_waiters();
         let report = result?;
-        self.files.sweep(self.log.tail());
+        // Under the lock of names, by which others come to files that only the table has.
+        self.names.with(|_| self.files.sweep(self.log.tail()));
         Ok(report)
     }
 
@@ -167,6 +179,7 @@ impl StoreInner {
         result?;
         let segments_freed = self.log.release_below(target).map_err(|error| self.poison(&error))? as u64;
         self.memory.release_below(target);
+        self.names.forget(target);
         Ok(CheckpointReport { segments_freed, ..report })
     }
 
@@ -175,7 +188,7 @@ impl StoreInner {
     fn is_all_home(&self, queue: &Queue) -> bool {
         queue.lots.is_empty()
             && self.index.dirty.is_empty()
-            && self.checkpointer.created.lock().unwrap().is_empty()
+            && !self.names.is_pending()
             && self.log.highest_sequence() < self.log.tail()
     }
 
@@ -192,15 +205,14 @@ impl StoreInner {
         let target = self.log.announce_tail();
         // Everything below the target is published by now, hence in the list.
         let blocks = self.index.dirty.take();
-        let created = self.checkpointer.created.lock().unwrap().extract_if(.., |c| c.sequence < target).collect();
-        queue.lots.push_back(Lot { target, blocks, created });
+        queue.lots.push_back(Lot { target, blocks, names: self.names.is_pending() });
     }
 }
 
 impl Lot {
     /// Whether a pass would take nothing home with it.
     fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.created.is_empty()
+        self.blocks.is_empty() && !self.names
     }
 
     /// Takes in the lot that follows.
@@ -208,6 +220,6 @@ impl Lot {
         debug_assert!(self.target <= next.target, "lots are in the order of their targets");
         self.target = next.target;
         self.blocks.append(&mut next.blocks);
-        self.created.append(&mut next.created);
+        self.names |= next.names;
     }
 }

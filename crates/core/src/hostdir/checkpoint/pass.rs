@@ -2,16 +2,16 @@
 //!
 //! Large lots are taken home by several threads: they share the work as long as there is some, each with [`Hands`] of its own.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::created::Created;
-use super::hands::Hands;
+use super::hands::{Hands, Touched};
+use super::names::NamePlan;
 use super::{CheckpointReport, Lot, Queue, StoreInner};
 use crate::error::{Error, Result};
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::File;
-use crate::hostdir::identity::Baseline;
-use crate::hostdir::table::parent;
+use crate::hostdir::records::Baseline;
 use crate::site;
 use crate::sync::{BLOCKS_AT_A_TIME, Mutex, Ordering, thread};
 
@@ -43,12 +43,7 @@ impl<'a> Pass<'a> {
         let store = self.store;
         lot.blocks.sort_unstable();
         lot.blocks.dedup();
-        let looked = self.look_for_bystanders(&lot.blocks);
-        let begun = looked.and_then(|()| store.log.begin_checkpoint(announced).map_err(|error| store.poison(&error)));
-        let result = begun.and_then(|()| self.take_home(&lot.blocks, &mut lot.created));
-        // Also after a failure: what went home is in the index no more, so that no later pass would know to make it durable.
-        let durable = self.make_durable(&lot.created);
-        let result = result.and(durable);
+        let result = self.plan_and_take_home(&lot.blocks, announced);
         if result.is_ok() {
             store.index.free_garbage_below(self.target, &mut self.hands.freed);
         }
@@ -82,12 +77,20 @@ impl<'a> Pass<'a> {
             .try_for_each(|file| file.look_for_bystanders(&mut file.home_state.lock().unwrap()).map(drop))
     }
 
-    fn take_home(&mut self, blocks: &[DirtyBlock], created: &mut [Created]) -> Result<()> {
+    fn plan_and_take_home(&mut self, blocks: &[DirtyBlock], announced: u64) -> Result<()> {
+        let store = self.store;
+        let mut names = NamePlan::new(store, self.target)?;
+        self.look_for_bystanders(blocks)?;
+        store.log.begin_checkpoint(announced).map_err(|error| store.poison(&error))?;
+        let made = names.make();
+        let result = made.and_then(|()| self.take_home(blocks)).and_then(|()| names.place());
+        // Also after a failure: what went home is in the index no more, so that no later pass would know to make it durable.
+        let durable = self.make_durable(&names);
+        result.and(durable)
+    }
+
+    fn take_home(&mut self, blocks: &[DirtyBlock]) -> Result<()> {
         let Pass { store, queue, target, hands } = self;
-        for created in created.iter_mut().filter(|created| !created.linked) {
-            created.link(&*store.host)?;
-            store.checkpointer.release_name(&created.file.path);
-        }
         let mut announce_when_due = || {
             if store.is_announcement_due(queue) {
                 store.announce(queue);
@@ -121,39 +124,42 @@ impl<'a> Pass<'a> {
 
     /// Makes what went home survive (invariant 6 of the store). A failure here is final: what the host dropped is in the log still,
     /// and only recovery knows to take it home again.
-    fn make_durable(&mut self, created: &[Created]) -> Result<()> {
+    fn make_durable(&mut self, names: &NamePlan<'_>) -> Result<()> {
         let store = self.store;
         let fail = |error: wholly_media::Error| store.poison(&Error::Media(error));
         let pmem = has_mappings(store);
         fence(store)?;
+        if names.has_begun() {
+            // Links and renames are changes by us of the files, too.
+            let known: HashSet<u32> = self.hands.touched.iter().map(|touched| touched.file.number).collect();
+            let all =
+                store.files.all().into_iter().filter(|file| file.home().is_some() && !known.contains(&file.number));
+            self.hands.touched.extend(all.map(|file| Touched { file, before: None, needs_sync: false }));
+        }
+        let mut closed = false;
         for touched in &mut self.hands.touched {
-            // Under the lock: a name that the file gets afterwards changes it once more, and the baseline with it.
+            let stat = match touched.file.home() {
+                Some(home) => home.stat(),
+                None => {
+                    let Some(path) = store.names.with(|state| state.host_path(touched.file.id)) else { continue };
+                    closed |= touched.needs_sync;
+                    store.host.stat(&path)
+                }
+            };
             let mut state = touched.file.home_state.lock().unwrap();
-            let after = Baseline::of(&touched.file.home.stat().map_err(fail)?);
-            touched.needs_sync |= !pmem || after != touched.before;
+            let after = Baseline::of(&stat.map_err(fail)?);
+            touched.needs_sync |= !pmem || Some(after) != touched.before;
             state.baseline = Some(after);
         }
-        let mut files: Vec<&Arc<File>> =
+        let files: Vec<&Arc<File>> =
             self.hands.touched.iter().filter(|touched| touched.needs_sync).map(|touched| &touched.file).collect();
-        for created in created {
-            if !files.iter().any(|file| Arc::ptr_eq(file, &created.file)) {
-                files.push(&created.file);
-            }
-        }
-        if files.len() > SYNC_EACH {
+        if files.len() > SYNC_EACH || names.has_begun() || closed {
             store.host.sync_all(site::CHECKPOINT_SYNC).map_err(fail)?;
             store.log.count_barrier();
             return Ok(());
         }
-        for file in files {
-            file.home.sync(site::CHECKPOINT_SYNC).map_err(fail)?;
-            store.log.count_barrier();
-        }
-        let mut parents: Vec<&[u8]> = created.iter().map(|created| parent(&created.file.path)).collect();
-        parents.sort_unstable();
-        parents.dedup();
-        for parent in parents {
-            store.host.sync_dir(site::CHECKPOINT_SYNC_DIR, parent).map_err(fail)?;
+        for home in files.iter().filter_map(|file| file.home()) {
+            home.sync(site::CHECKPOINT_SYNC).map_err(fail)?;
             store.log.count_barrier();
         }
         Ok(())

@@ -88,6 +88,22 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Of what has no inode and no name.
+    pub fn of_nothing(mode: u32) -> Identity {
+        Identity {
+            ino: 0,
+            btime_ns: 0,
+            handle: 0,
+            baseline: None,
+            parent: 0,
+            mode,
+            uid: 0,
+            gid: 0,
+            nlink: 0,
+            name: Vec::new(),
+        }
+    }
+
     /// The payload.
     pub fn to_bytes(&self) -> Vec<u8> {
         let baseline = self.baseline.unwrap_or(Baseline { size: 0, mtime_ns: 0, ctime_ns: 0 });

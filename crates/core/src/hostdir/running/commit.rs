@@ -6,10 +6,10 @@ use super::{Joined, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::lanes::Seat;
+use crate::hostdir::names::Private;
 use crate::hostdir::overlay::{Overlay, Place, PrivateWrite};
 use crate::hostdir::published::{Prepared, Stock, Written};
 use crate::log::batch::{Outcome, Request, record_bytes};
-use crate::log::layout::EntryKind;
 use crate::site;
 use crate::sync::Ordering;
 
@@ -60,12 +60,11 @@ impl Running {
                 || file.identified_for == announced
                 || (announced <= identified && identified < self.sequence);
             if !known {
-                let identity = file.inner.identity(self.store.checkpointer.is_running());
-                let id = file.inner.id;
-                self.entry(EntryKind::Identify, id, 0, &identity.to_bytes())?;
-                let file = &mut self.seat_mut().files[i];
-                (file.identified_for, file.touched) = (announced, true);
+                self.identify_file(i, announced)?;
             }
+        }
+        if self.names.is_some() {
+            self.identify_objects(announced)?;
         }
         Ok(announced)
     }
@@ -91,10 +90,11 @@ impl Running {
             in_flight.leave(slot);
             return Ok(false);
         }
+        let names = self.names.as_deref();
         let Seat { lane, files, writes, stock, .. } = &mut **seat;
         let mut prepared = Prepared::default();
         let mut first = FirstToPublish::default();
-        let committed = lane.commit(&store.log, sequence, after(files), || {
+        let committed = lane.commit(&store.log, sequence, after(files, names), || {
             if self.sharing == Sharing::Own && files.iter().all(|file| file.limit == u64::MAX) {
                 first = prepare(store, files, writes, stock, sequence, &mut prepared);
             }
@@ -104,7 +104,7 @@ impl Running {
             return Err(store.poison(&error));
         }
         store.index.link(&prepared, stock);
-        publish(store, seat, self.sharing, sequence, &[], first);
+        publish(store, seat, names, self.sharing, sequence, &[], first);
         seat.lane.finish(&store.log, sequence);
         in_flight.leave(slot);
         self.end();
@@ -127,7 +127,8 @@ impl Running {
         // A copy of the references: where there is no room the group is still whole.
         let entries = seat.gathered.clone();
         let kept: Vec<Arc<[u8]>> = entries.iter().map(|entry| entry.data.clone()).collect();
-        let request = Request { group: self.id, entries, parts, after: after(&seat.files), announced };
+        let request =
+            Request { group: self.id, entries, parts, after: after(&seat.files, self.names.as_deref()), announced };
         let outcome = store.batch.commit(&store.log, request, || store.make_room());
         // Of `make_room` nothing is lost but the group; a failed write leaves nobody knowing.
         let outcome = outcome.map_err(|error| match error {
@@ -138,7 +139,8 @@ impl Running {
             Outcome::Announced => Ok(false),
             Outcome::Committed(sequence, ticket) => {
                 let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
-                publish(&store, seat, self.sharing, sequence, &positions, FirstToPublish::default());
+                let names = self.names.as_deref();
+                publish(&store, seat, names, self.sharing, sequence, &positions, FirstToPublish::default());
                 seat.lane.retire(&store.log, sequence);
                 self.end();
                 drop(ticket);
@@ -151,6 +153,9 @@ impl Running {
     #[inline(always)]
     fn end(&mut self) {
         let Some(mut seat) = self.seat.take() else { return };
+        if self.names.is_some() {
+            self.release_names();
+        }
         let owner = self.owner();
         while let Some(file) = seat.files.pop() {
             self.sharing.leave(&file.inner, owner);
@@ -179,9 +184,6 @@ impl Running {
     #[cold]
     fn undo(&mut self) {
         let Some(seat) = self.seat.as_mut() else { return };
-        for file in seat.files.iter().filter(|file| file.created) {
-            self.store.checkpointer.release_name(&file.inner.path);
-        }
         if let Err(error) = seat.lane.abort(&self.store.log) {
             self.store.poison(&error);
         }
@@ -195,8 +197,9 @@ impl Running {
 
 /// See [`Head::after`](crate::log::layout::Head::after).
 #[inline]
-fn after(files: &[Joined]) -> u64 {
-    files.iter().filter(|file| file.touched).map(|file| file.last).max().unwrap_or(0)
+fn after(files: &[Joined], names: Option<&Private>) -> u64 {
+    let files = files.iter().filter(|file| file.touched).map(|file| file.last).max().unwrap_or(0);
+    names.map_or(files, |names| files.max(names.after))
 }
 
 /// What of a group's writes was not [prepared](prepare).
@@ -240,7 +243,15 @@ fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
 
 /// Makes a committed group visible, from `first` of its writes on. `kept` are the places in memory of what was gathered.
 #[inline(always)]
-fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64, kept: &[u64], first: FirstToPublish) {
+fn publish(
+    store: &StoreInner,
+    seat: &mut Seat,
+    names: Option<&Private>,
+    sharing: Sharing,
+    sequence: u64,
+    kept: &[u64],
+    first: FirstToPublish,
+) {
     let Seat { files, writes, stock, .. } = seat;
     for file in files.iter().filter(|file| file.limit != u64::MAX) {
         file.inner.publish_truncate(&store.index, file.limit, &mut stock.freed);
@@ -273,9 +284,9 @@ fn publish(store: &StoreInner, seat: &mut Seat, sharing: Sharing, sequence: u64,
         if file.created || file.identified_for != 0 {
             inner.identified.fetch_max(sequence, Ordering::AcqRel);
         }
-        if file.created {
-            store.checkpointer.add_created(&store.host, file.inner.clone(), sequence);
-        }
+    }
+    if let Some(names) = names {
+        store.names.publish(sequence, names);
     }
     store.index.settle(stock);
 }

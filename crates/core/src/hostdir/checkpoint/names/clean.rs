@@ -1,0 +1,104 @@
+//! What passes leave in the store's own folders, or where a crash ended them.
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::hostdir::StoreInner;
+use crate::hostdir::names::{
+    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, OWN_FOLDER, Object, State, id_of, is_blank, join, names_in,
+};
+use crate::hostdir::table::host_error;
+use crate::site;
+use crate::sync::Ordering;
+
+impl StoreInner {
+    /// Makes the store's own folders, where they are not there. They survive a crash when this returns: a directory that is moved to one
+    /// must not be lost with it.
+    pub fn make_folders(&self) -> Result<()> {
+        if self.checkpointer.has_folders.load(Ordering::Relaxed) != 0 {
+            return Ok(());
+        }
+        for path in [OWN_FOLDER, ANCHOR_FOLDER, BLANK_FOLDER] {
+            match self.host.mkdir(site::NAMES_FOLDER, path, 0o700) {
+                Err(error) if error.errno != Errno::EXIST => return Err(host_error(error, path)),
+                _ => {}
+            }
+        }
+        // Also where they were there: a process that died may have made them.
+        for path in [b"", OWN_FOLDER] {
+            self.host.sync_dir(site::NAMES_FOLDER_SYNC, path).map_err(|error| self.poison(&Error::Media(error)))?;
+            self.log.count_barrier();
+        }
+        self.checkpointer.has_folders.store(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes what hangs in the store's own folders and nobody needs. Where the log is `empty`, nothing is needed.
+    pub fn clean_folders(&self, empty: bool) -> Result<()> {
+        for (folder, path) in [(ANCHORS, ANCHOR_FOLDER), (BLANKS, BLANK_FOLDER)] {
+            for name in names_in(&*self.host, path)? {
+                let needed = |state: &mut State| {
+                    let hangs =
+                        |object: &Object| object.home.as_ref().is_some_and(|home| home.0 == folder && home.1 == name);
+                    !empty && state.objects.values().any(hangs)
+                };
+                if !self.names.with(needed) {
+                    self.remove_hanging(folder, &join(path, &name), id_of(&name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what hangs in a folder of the store's own: a directory only if nothing is in it but what a pass made.
+    fn remove_hanging(&self, folder: u64, path: &[u8], id: u64) -> Result<()> {
+        let failed = |error| host_error(error, path);
+        let stat = self.host.stat(path).map_err(failed)?;
+        if Kind::of(stat.mode) != Kind::Directory {
+            let remove = || self.host.unlink(site::NAMES_CLEAN, path);
+            self.names.change_home(remove, |state, ()| state.unhang(id, folder)).map_err(failed)?;
+            return match self.names.with(|state| state.file(id)) {
+                Some(file) => file.changed_by_pass(),
+                None => Ok(()),
+            };
+        }
+        for entry in self.host.read_dir(path).map_err(failed)? {
+            self.remove_stray(&join(path, &entry.name), id, &entry.name)?;
+        }
+        self.host.rmdir(site::NAMES_CLEAN, path).map_err(failed)
+    }
+
+    /// Removes what a pass made at a name for an object of which nobody knew that when the crash came: it is empty.
+    pub fn remove_stray(&self, path: &[u8], dir: u64, name: &[u8]) -> Result<()> {
+        let host = &*self.host;
+        let failed = |error| host_error(error, path);
+        let stat = match host.stat(path) {
+            Err(error) if error.errno == Errno::NOENT => return Ok(()),
+            stat => stat.map_err(failed)?,
+        };
+        let born = self.names.with(|state| {
+            let register = state.register(dir, name)?;
+            let born = |id: u64| {
+                let object = state.objects.get(&id)?;
+                let birth = object.birth.clone().filter(|_| object.kind == Kind::of(stat.mode));
+                birth.map(|birth| (id, birth))
+            };
+            register.values.iter().rev().find_map(|&(_, id)| born(id))
+        });
+        let conflict = || Error::Conflict {
+            path: String::from_utf8_lossy(path).into_owned(),
+            change: "another file has taken its name".into(),
+        };
+        let (id, birth) = born.ok_or_else(conflict)?;
+        if !is_blank(host, path, &stat, &birth)? {
+            return Err(conflict());
+        }
+        if Kind::of(stat.mode) == Kind::Directory {
+            for entry in host.read_dir(path).map_err(failed)? {
+                self.remove_stray(&join(path, &entry.name), id, &entry.name)?;
+            }
+            return host.rmdir(site::NAMES_CLEAN, path).map_err(failed);
+        }
+        host.unlink(site::NAMES_CLEAN, path).map_err(failed)
+    }
+}

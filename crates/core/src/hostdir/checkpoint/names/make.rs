@@ -1,0 +1,222 @@
+//! Before names change: what is virtual is made, and what moves gets an anchor.
+
+use rustix::io::Errno;
+use wholly_media::{HostFile, Rename};
+
+use std::sync::Arc;
+
+use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name};
+use crate::error::{Error, Result};
+use crate::hostdir::names::{Name, ROOT, State};
+use crate::hostdir::running::{Running, Sharing};
+use crate::hostdir::table::host_error;
+use crate::site;
+use crate::sync::Ordering;
+
+impl NamePlan<'_> {
+    /// Makes what is virtual, hangs what moves, tells the log of what was made, and makes durable what must be before a name goes.
+    pub fn make(&mut self) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        self.begun = true;
+        for i in 0..self.changes.len() {
+            if self.changes[i].stray {
+                let (dir, name) = &self.changes[i].name;
+                self.store.remove_stray(&self.path_of(&self.changes[i].name)?, *dir, name)?;
+                self.store.names.with(|state| state.set_home(*dir, name, 0));
+                self.changes[i].stray = false;
+            }
+        }
+        for id in self.make.clone() {
+            self.make_object(id)?;
+        }
+        for id in self.nameless.clone() {
+            self.make_nameless(id)?;
+        }
+        // Of a name that no group has changed the log only has to be told.
+        let store = self.store;
+        let nameless =
+            |id: &u64| store.names.with(|state| state.objects.get(id).is_some_and(|object| object.place.is_none()));
+        let kept: Vec<u64> = self.keep.iter().copied().filter(nameless).collect();
+        for id in self.move_.iter().chain(&kept).copied().collect::<Vec<_>>() {
+            self.hang(id)?;
+            self.hung = true;
+        }
+        self.know()?;
+        // What a process that died has done to names is to be seen here, and nobody knows whether it survives.
+        let inherited = store.checkpointer.inherited.swap(0, Ordering::Relaxed) != 0;
+        if self.hung || inherited {
+            store.host.sync_all(site::NAMES_BARRIER).map_err(|error| store.poison(&Error::Media(error)))?;
+            store.log.count_barrier();
+        }
+        Ok(())
+    }
+
+    /// Creates a virtual object, empty.
+    fn make_object(&mut self, id: u64) -> Result<()> {
+        let store = self.store;
+        let (birth, inode) = store.names.with(|state| {
+            let object = state.objects.get(&id);
+            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.inode))
+        });
+        let Some(birth) = birth.filter(|_| inode.is_none()) else { return Ok(()) };
+        // At its place, where that is free and its directory there.
+        let change = self.wanted.get(&id).map(|&i| &self.changes[i]).filter(|change| change.home == 0);
+        let place = change
+            .map(|change| change.name.clone())
+            .filter(|(dir, _)| *dir == ROOT || store.names.with(|state| state.host_path(*dir).is_some()));
+        let place = match place {
+            Some(place) => place,
+            None => {
+                store.make_folders()?;
+                (BLANKS, id_name(id))
+            }
+        };
+        let path = self.path_of(&place)?;
+        let failed = |error: wholly_media::Error| match error.errno {
+            Errno::EXIST => Error::Conflict {
+                path: store.names.with(|state| state.path(id)),
+                change: "another program has made something there".into(),
+            },
+            _ => host_error(error, &path),
+        };
+        let host = &*store.host;
+        let mut made: Option<Arc<dyn HostFile>> = None;
+        let make = || {
+            let bits = birth.mode & 0o7777;
+            match Kind::of(birth.mode) {
+                Kind::Regular => made = Some(host.create(site::NAMES_MAKE, &path, bits)?),
+                Kind::Directory => host.mkdir(site::NAMES_MAKE, &path, bits)?,
+                Kind::Symlink => host.symlink(site::NAMES_MAKE, &birth.target, &path)?,
+                Kind::Special => host.mknod(site::NAMES_MAKE, &path, birth.mode, birth.rdev)?,
+            }
+            let stat = match &made {
+                Some(home) => home.stat()?,
+                None => host.stat(&path)?,
+            };
+            Ok((stat.ino, stat.btime_ns))
+        };
+        store.names.change_home(make, |state, inode| made_as(state, id, *inode, &place)).map_err(failed)?;
+        // Only what somebody has open stays open: a group may make more files than a process may have descriptors.
+        if let (Some(file), Some(home)) = (store.names.with(|state| state.file(id)), made)
+            && file.handles.load(Ordering::Relaxed) > 0
+        {
+            file.attach(home);
+        }
+        Ok(())
+    }
+
+    /// A file without a name gets an inode without one, for as long as somebody has it open.
+    fn make_nameless(&mut self, id: u64) -> Result<()> {
+        let store = self.store;
+        let Some(file) = store.names.with(|state| state.file(id)) else { return Ok(()) };
+        if file.home().is_none() {
+            let home =
+                store.host.create_unnamed(site::NAMES_MAKE, b"", 0o600).map_err(|error| host_error(error, b""))?;
+            let stat = home.stat()?;
+            store.names.with(|state| {
+                state.made_as(id, (stat.ino, stat.btime_ns));
+                if let Some(object) = state.objects.get_mut(&id) {
+                    object.known = true;
+                }
+            });
+            file.attach(home);
+        }
+        Ok(())
+    }
+
+    /// Gives an object that is about to lose its names a place in between.
+    fn hang(&mut self, id: u64) -> Result<()> {
+        self.hang_on_anchor(id)?;
+        match self.store.names.with(|state| state.file(id)) {
+            Some(file) => file.changed_by_pass(),
+            None => Ok(()),
+        }
+    }
+
+    fn hang_on_anchor(&mut self, id: u64) -> Result<()> {
+        let store = self.store;
+        let (home, path, is_dir) = store.names.with(|state| {
+            let object = state.objects.get(&id);
+            let home = object.and_then(|object| object.home.clone());
+            let is_dir = object.is_some_and(|object| object.kind == Kind::Directory);
+            (home, state.host_path(id), is_dir)
+        });
+        let (Some((dir, name)), Some(path)) = (home, path) else { return Ok(()) };
+        if dir == ANCHORS || dir == BLANKS {
+            return Ok(());
+        }
+        store.make_folders()?;
+        let to = self.path_of(&(ANCHORS, id_name(id)))?;
+        if !is_dir {
+            let link = || match store.host.hard_link(site::NAMES_ANCHOR, &path, &to) {
+                // A pass that failed left it.
+                Err(error) if error.errno == Errno::EXIST => Ok(()),
+                linked => linked,
+            };
+            match store.names.change_home(link, |state, ()| state.hang(id, ANCHORS)) {
+                Ok(()) => return Ok(()),
+                // The host has no links, or not so many of one file.
+                Err(error) if matches!(error.errno, Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => {}
+                Err(error) => return Err(host_error(error, &path)),
+            }
+        }
+        let move_ = || store.host.rename(site::NAMES_ANCHOR, &path, &to, Rename::NoReplace);
+        let moved = store.names.change_home(move_, |state, ()| {
+            state.set_home(dir, &name, 0);
+            state.hang(id, ANCHORS);
+        });
+        moved.map_err(|error| host_error(error, &path))?;
+        if let Some(&i) = self.places.get(&(dir, name)) {
+            self.changes[i].home = 0;
+        }
+        Ok(())
+    }
+
+    /// The log learns which inodes were made: what a crash finds of them from here on is the store's own.
+    fn know(&mut self) -> Result<()> {
+        let store = self.store;
+        let unknown: Vec<u64> = store.names.with(|state| {
+            let made = |id: &&u64| state.objects.get(id).is_some_and(|object| object.inode.is_some() && !object.known);
+            let named = |id: &&u64| state.objects.get(id).is_some_and(|object| object.place.is_some());
+            let kept = self.keep.iter().filter(named);
+            self.make.iter().filter(made).chain(kept).copied().collect()
+        });
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        // Nobody may wait for this pass, which waits for the record.
+        store.checkpointer.hold(true);
+        let known = store.know(&unknown);
+        store.checkpointer.hold(false);
+        store.checkpointer.knew.store(1, Ordering::Relaxed);
+        known?;
+        store.names.with(|state| {
+            for id in &unknown {
+                if let Some(object) = state.objects.get_mut(id) {
+                    object.known = true;
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The host has an object now that was virtual.
+fn made_as(state: &mut State, id: u64, inode: (u64, i64), place: &Name) {
+    state.made_as(id, inode);
+    match place.0 {
+        BLANKS => state.hang(id, BLANKS),
+        _ => state.set_home(place.0, &place.1, id),
+    }
+}
+
+impl crate::hostdir::StoreInner {
+    fn know(&self, ids: &[u64]) -> Result<()> {
+        let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
+        let mut group = Running::new(store, Sharing::Own);
+        group.know(ids)?;
+        group.commit()
+    }
+}

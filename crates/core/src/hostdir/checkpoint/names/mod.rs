@@ -1,0 +1,254 @@
+//! How a pass takes names home.
+//!
+//! A pass compares what each name is on the host with what it is to be as of the pass's target, and brings one to the other; which
+//! operations led there does not matter. No object that has a name as of the target is ever without a durable one on the way:
+//!
+//! ```text
+//!  plan      what differs; whether the host has what the store believes
+//!  make      virtual objects are created empty: where they belong, if nothing is there, or in `.wholly/blank`
+//!            what is to have none of its names any more, but others, is linked to `.wholly/anchor` (directories are moved there)
+//!  know      the log learns which inodes were made
+//!  barrier   where something hangs on an anchor: it is durable before a name of it goes
+//!  (bytes go home)
+//!  place     names that end are removed, deepest first; then every object gets the names that it lacks
+//!  barrier   the tail moves behind it
+//! ```
+//!
+//! What a crash leaves at any point, recovery finds: an object is at a name of the log, or in one of the two folders; what was made and is
+//! not known to the log is empty, and made again.
+
+mod clean;
+mod make;
+mod place;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::StoreInner;
+use crate::error::{Error, Result};
+use crate::hostdir::names::{ANCHORS, BLANKS, Kind, Name, State, id_name, join};
+use crate::hostdir::table::host_error;
+
+/// A name that is to be another object's, or nobody's.
+#[derive(Clone, Debug)]
+struct Change {
+    name: Name,
+    /// What the host has there.
+    home: u64,
+    /// What it is to have; 0 for nothing.
+    want: u64,
+    /// What is there is what a pass before a crash made, and is removed first.
+    stray: bool,
+}
+
+/// What a pass is to do with names.
+pub(super) struct NamePlan<'a> {
+    store: &'a StoreInner,
+    changes: Vec<Change>,
+    /// Where in it a name is.
+    places: HashMap<Name, usize>,
+    /// Where in it an object is first wanted.
+    wanted: HashMap<u64, usize>,
+    /// Virtual objects that are to have a name, directories before what is in them; and what was made before and the log does not know.
+    make: Vec<u64>,
+    /// Settled objects that lose all the names that they have at home, and are to have others.
+    move_: Vec<u64>,
+    /// Files that lose all the names that the log knows, and have others on the host.
+    keep: Vec<u64>,
+    /// Objects that the host may have made without their attributes.
+    mend: Vec<u64>,
+    /// Whether something hangs on an anchor that it may keep after the pass.
+    hung: bool,
+    /// Files without a name that somebody has open: they live on without one.
+    nameless: Vec<u64>,
+    /// Whether something was done, that has to be made durable.
+    begun: bool,
+}
+
+impl<'a> NamePlan<'a> {
+    /// Finds out what is to be done, and whether the host is as the store believes: nothing is changed yet.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] where a bystander has changed a name that is to be changed.
+    pub fn new(store: &'a StoreInner, target: u64) -> Result<Self> {
+        let mut plan = NamePlan {
+            store,
+            changes: Vec::new(),
+            places: HashMap::new(),
+            wanted: HashMap::new(),
+            make: Vec::new(),
+            move_: Vec::new(),
+            keep: Vec::new(),
+            mend: Vec::new(),
+            hung: false,
+            nameless: Vec::new(),
+            begun: false,
+        };
+        store.names.with(|state| plan.find_changes(state, target));
+        plan.look_for_bystanders()?;
+        plan.find_kept()?;
+        Ok(plan)
+    }
+
+    fn find_changes(&mut self, state: &mut State, target: u64) {
+        for (dir, names) in &state.registers {
+            for (name, register) in names {
+                let want = register.as_of(target);
+                if want != register.home || register.stray {
+                    let name = (*dir, name.clone());
+                    self.changes.push(Change { name, home: register.home, want, stray: register.stray });
+                }
+            }
+        }
+        self.changes.sort_by(|a, b| a.name.cmp(&b.name));
+        for (i, change) in self.changes.iter().enumerate() {
+            self.places.insert(change.name.clone(), i);
+            if change.want != 0 {
+                self.wanted.entry(change.want).or_insert(i);
+            }
+        }
+        // Names that stay are enough for an object not to need an anchor.
+        let mut stays: HashMap<u64, Name> = HashMap::new();
+        for (dir, names) in &state.registers {
+            let same =
+                names.iter().filter(|(_, register)| register.home != 0 && register.as_of(target) == register.home);
+            stays.extend(same.map(|(name, register)| (register.home, (*dir, name.clone()))));
+        }
+        for (id, name) in &stays {
+            state.lie(*id, name.clone());
+        }
+        let mut made = HashSet::new();
+        for i in 0..self.changes.len() {
+            self.plan_to_make(state, self.changes[i].want, &mut made);
+        }
+        let mut lost: Vec<u64> = self.changes.iter().map(|change| change.home).filter(|&id| id != 0).collect();
+        lost.extend(self.wanted.keys().copied().filter(|id| hangs_in(state, *id, ANCHORS)));
+        lost.sort_unstable();
+        lost.dedup();
+        for id in lost {
+            match (self.wants(id), stays.contains_key(&id)) {
+                (true, false) => self.move_.push(id),
+                // One of these references is the table's, the other this one.
+                (false, false)
+                    if state.file(id).is_some_and(|file| !file.is_clean() || Arc::strong_count(&file) > 2) =>
+                {
+                    self.keep.push(id);
+                }
+                _ => {}
+            }
+        }
+        self.mend = state.objects.iter().filter(|(_, object)| object.unsure).map(|(id, _)| *id).collect();
+        for (id, object) in &state.objects {
+            let open = object.inode.is_none() && object.place.is_none() && !self.wants(*id);
+            // What a running group has made is not published yet.
+            if open && object.file.upgrade().is_some_and(|file| !file.is_clean() && Arc::strong_count(&file) > 2) {
+                self.nameless.push(*id);
+            }
+        }
+    }
+
+    /// `id` is made, if it is virtual, after the directories that it is in.
+    fn plan_to_make(&mut self, state: &State, id: u64, made: &mut HashSet<u64>) {
+        let Some(object) = state.objects.get(&id) else { return };
+        if (object.inode.is_some() && object.known) || !made.insert(id) || id == crate::hostdir::names::ROOT {
+            return;
+        }
+        if let Some(&i) = self.wanted.get(&id) {
+            self.plan_to_make(state, self.changes[i].name.0, made);
+        }
+        self.make.push(id);
+    }
+
+    /// Compares what the host has at each name with what it should have.
+    fn look_for_bystanders(&self) -> Result<()> {
+        let store = self.store;
+        for change in &self.changes {
+            let (dir, name) = &change.name;
+            let (path, shown, inode) = store.names.with(|state| {
+                let inode = state.objects.get(&change.home).and_then(|object| object.inode);
+                (state.host_path_of(*dir, name), state.path_of(*dir, name), inode)
+            });
+            let Some(path) = path else { continue };
+            let now = match store.host.stat(&path) {
+                Ok(stat) => Some((stat.ino, stat.btime_ns)),
+                Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => None,
+                Err(error) => return Err(host_error(error, &path)),
+            };
+            if change.stray || now == inode {
+                continue;
+            }
+            let change = match (now, inode) {
+                (Some(_), None) => "another program has made something there",
+                (None, _) => "it is gone",
+                _ => "another file has taken its name",
+            };
+            return Err(Error::Conflict { path: shown, change: change.into() });
+        }
+        self.look_into_dying_directories()
+    }
+
+    /// What is in a directory that goes must go or move, too.
+    fn look_into_dying_directories(&self) -> Result<()> {
+        let store = self.store;
+        for id in self.changes.iter().map(|change| change.home).filter(|&id| id != 0 && !self.wants(id)) {
+            let (path, is_dir) = store.names.with(|state| {
+                let is_dir = state.objects.get(&id).is_some_and(|object| object.kind == Kind::Directory);
+                (state.host_path(id), is_dir)
+            });
+            let Some(path) = path.filter(|_| is_dir) else { continue };
+            for entry in store.host.read_dir(&path).map_err(|error| host_error(error, &path))? {
+                if !self.places.contains_key(&(id, entry.name.clone())) {
+                    let path = String::from_utf8_lossy(&join(&path, &entry.name)).into_owned();
+                    let change = "another program has put it into a directory that was removed".into();
+                    return Err(Error::Conflict { path, change });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Of the objects that lose all names that the store knows, those that have others.
+    fn find_kept(&mut self) -> Result<()> {
+        let mut lost: HashMap<u64, u32> = HashMap::new();
+        for change in &self.changes {
+            *lost.entry(change.home).or_default() += 1;
+        }
+        let store = self.store;
+        let mut kept = std::mem::take(&mut self.keep);
+        kept.retain(|id| {
+            let path = store.names.with(|state| state.host_path(*id));
+            let stat = path.and_then(|path| store.host.stat(&path).ok());
+            stat.is_some_and(|stat| stat.is_file() && stat.nlink > lost.get(id).copied().unwrap_or(0))
+        });
+        self.keep = kept;
+        Ok(())
+    }
+
+    fn wants(&self, id: u64) -> bool {
+        self.wanted.contains_key(&id)
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.nameless.is_empty() && self.mend.is_empty()
+    }
+
+    /// Whether something was done that has to be made durable.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    fn path_of(&self, (dir, name): &Name) -> Result<Vec<u8>> {
+        self.store.names.with(|state| state.host_path_of(*dir, name)).ok_or_else(|| {
+            // Its directory is made before it, so this is our own fault.
+            Error::corrupt("the names of the store", "a directory that was to be made is not there")
+        })
+    }
+}
+
+/// Whether an object hangs in one of the store's own folders.
+fn hangs_in(state: &State, id: u64, folder: u64) -> bool {
+    state.objects.get(&id).and_then(|object| object.home.as_ref()).is_some_and(|home| home.0 == folder)
+}

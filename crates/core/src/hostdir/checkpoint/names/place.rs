@@ -1,0 +1,133 @@
+//! Names become what they are to be.
+
+use rustix::io::Errno;
+use wholly_media::Rename;
+
+use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, id_name};
+use crate::error::{Error, Result};
+use crate::hostdir::table::host_error;
+use crate::site;
+
+impl NamePlan<'_> {
+    /// Removes names that end, and sets those that begin. Durable by the barrier at the end of the pass.
+    pub fn place(&mut self) -> Result<()> {
+        self.remove()?;
+        // Directories may lie in what hangs on an anchor yet: their paths are looked up one by one.
+        for i in 0..self.changes.len() {
+            let change = self.changes[i].clone();
+            if change.want != 0 {
+                self.set(&change)?;
+            }
+        }
+        self.mend()
+    }
+
+    /// Gives what was made before a crash the permission bits that it was to be made with: that was a change of its own, which the crash may
+    /// have undone.
+    fn mend(&mut self) -> Result<()> {
+        let store = self.store;
+        for id in std::mem::take(&mut self.mend) {
+            let (path, birth) = store
+                .names
+                .with(|state| (state.host_path(id), state.objects.get(&id).and_then(|object| object.birth.clone())));
+            if let (Some(path), Some(birth)) = (path, birth)
+                && Kind::of(birth.mode) != Kind::Symlink
+            {
+                let set = || store.host.set_mode(site::NAMES_MODE, &path, birth.mode & 0o7777);
+                store.names.change_home(set, |_, ()| ()).map_err(|error| host_error(error, &path))?;
+            }
+            store.names.with(|state| {
+                if let Some(object) = state.objects.get_mut(&id) {
+                    object.unsure = false;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes away names that end, and those that a rename cannot replace: deepest first.
+    fn remove(&mut self) -> Result<()> {
+        let store = self.store;
+        let mut removals = Vec::new();
+        for (i, change) in self.changes.iter().enumerate().filter(|(_, change)| change.home != 0) {
+            let (home_is_dir, want_is_dir) = store.names.with(|state| {
+                let is_dir = |id| state.objects.get(&id).map(|object| object.kind == Kind::Directory);
+                (is_dir(change.home).unwrap_or(false), is_dir(change.want))
+            });
+            // A directory's names go with it, so it must be empty, and what replaces it comes later.
+            if want_is_dir.is_none_or(|want| want != home_is_dir) || home_is_dir {
+                let path = self.path_of(&change.name)?;
+                let depth = path.iter().filter(|&&byte| byte == b'/').count();
+                removals.push((std::cmp::Reverse(depth), i, path, home_is_dir));
+            }
+        }
+        removals.sort();
+        for (_, i, path, is_dir) in removals {
+            let change = &mut self.changes[i];
+            let remove = || match is_dir {
+                true => store.host.rmdir(site::NAMES_RMDIR, &path),
+                false => store.host.unlink(site::NAMES_UNLINK, &path),
+            };
+            let removed = store.names.change_home(remove, |state, ()| state.set_home(change.name.0, &change.name.1, 0));
+            removed.map_err(|error| match error.errno {
+                Errno::NOTEMPTY => Error::Conflict {
+                    path: String::from_utf8_lossy(&path).into_owned(),
+                    change: "another program has put something into it".into(),
+                },
+                _ => host_error(error, &path),
+            })?;
+            change.home = 0;
+        }
+        Ok(())
+    }
+
+    /// Gives an object a name.
+    fn set(&mut self, change: &Change) -> Result<()> {
+        let store = self.store;
+        let (dir, name) = &change.name;
+        let (is, home, from) = store.names.with(|state| {
+            let is = state.register(*dir, name).map_or(0, |register| register.home);
+            let home = state.objects.get(&change.want).and_then(|object| object.home.clone());
+            (is, home, state.host_path(change.want))
+        });
+        if is == change.want {
+            return Ok(());
+        }
+        let path = self.path_of(&change.name)?;
+        let (Some(home), Some(mut from)) = (home, from) else {
+            return Err(Error::Conflict {
+                path: String::from_utf8_lossy(&path).into_owned(),
+                change: "what was to have that name is gone".into(),
+            });
+        };
+        let failed = |error: wholly_media::Error| match error.errno {
+            Errno::EXIST => Error::Conflict {
+                path: String::from_utf8_lossy(&path).into_owned(),
+                change: "another program has made something there".into(),
+            },
+            _ => host_error(error, &path),
+        };
+        let id = change.want;
+        if home.0 != ANCHORS && home.0 != BLANKS {
+            if is == 0 {
+                let link = || store.host.hard_link(site::NAMES_LINK, &from, &path);
+                return store.names.change_home(link, |state, ()| state.set_home(*dir, name, id)).map_err(failed);
+            }
+            // A link cannot replace what is there.
+            store.make_folders()?;
+            let anchor = self.path_of(&(ANCHORS, id_name(id)))?;
+            let link = || store.host.hard_link(site::NAMES_LINK, &from, &anchor);
+            store.names.change_home(link, |state, ()| state.hang(id, ANCHORS)).map_err(failed)?;
+            from = anchor;
+        }
+        let folder = if home.0 == BLANKS { BLANKS } else { ANCHORS };
+        let how = if is == 0 { Rename::NoReplace } else { Rename::Replace };
+        let rename = || store.host.rename(site::NAMES_PLACE, &from, &path, how);
+        let renamed = store.names.change_home(rename, |state, ()| {
+            state.unhang(id, folder);
+            state.set_home(*dir, name, id);
+        });
+        renamed.map_err(failed)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Who may change what, until the group ends.
+//!
+//! A call takes all its claims at once or none, so that calls which wait for each other do not wait in a circle.
+
+use std::collections::HashMap;
+
+use super::Name;
+
+/// What a call wants to claim.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Names that it changes.
+    pub names: Vec<Name>,
+    /// Objects that nobody else may change, or, of directories, have names changed in.
+    pub alone: Vec<u64>,
+    /// Directories in which it changes names, or on whose places it relies.
+    pub shared: Vec<u64>,
+}
+
+#[derive(Default)]
+pub(crate) struct Claims {
+    names: HashMap<Name, u64>,
+    alone: HashMap<u64, u64>,
+    /// By directory, each owner once.
+    shared: HashMap<u64, Vec<u64>>,
+}
+
+impl Claims {
+    /// Who stands against what `owner` wants.
+    fn against(&self, owner: u64, wanted: &Wanted) -> Option<u64> {
+        let other = |by: Option<&u64>| by.copied().filter(|&by| by != owner);
+        let names = wanted.names.iter().find_map(|name| other(self.names.get(name)));
+        let alone = || {
+            wanted.alone.iter().find_map(|id| {
+                let sharer = || self.shared.get(id)?.iter().copied().find(|&by| by != owner);
+                other(self.alone.get(id)).or_else(sharer)
+            })
+        };
+        let shared = || wanted.shared.iter().find_map(|id| other(self.alone.get(id)));
+        names.or_else(alone).or_else(shared)
+    }
+
+    /// Gives `owner` all that it wants, and adds to `held` what of that is new to it; or tells who has some of it.
+    pub fn take(&mut self, owner: u64, wanted: Wanted, held: &mut Wanted) -> Result<(), u64> {
+        if let Some(other) = self.against(owner, &wanted) {
+            return Err(other);
+        }
+        for name in wanted.names {
+            if self.names.insert(name.clone(), owner).is_none() {
+                held.names.push(name);
+            }
+        }
+        for id in wanted.alone {
+            if self.alone.insert(id, owner).is_none() {
+                held.alone.push(id);
+            }
+        }
+        for id in wanted.shared {
+            let owners = self.shared.entry(id).or_default();
+            if !owners.contains(&owner) {
+                owners.push(owner);
+                held.shared.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// `owner` gives up what it holds.
+    pub fn release(&mut self, owner: u64, held: &Wanted) {
+        for name in &held.names {
+            self.names.remove(name);
+        }
+        for id in &held.alone {
+            self.alone.remove(id);
+        }
+        for id in &held.shared {
+            if let Some(owners) = self.shared.get_mut(id) {
+                owners.retain(|&by| by != owner);
+                if owners.is_empty() {
+                    self.shared.remove(id);
+                }
+            }
+        }
+    }
+
+    /// All objects that somebody has a claim on, or on a name in.
+    pub fn objects(&self) -> impl Iterator<Item = u64> {
+        let names = self.names.keys().map(|name| name.0);
+        names.chain(self.alone.keys().copied()).chain(self.shared.keys().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(dir: u64, name: &str) -> Wanted {
+        Wanted { names: vec![(dir, name.into())], shared: vec![dir], ..Wanted::default() }
+    }
+
+    fn alone(id: u64) -> Wanted {
+        Wanted { alone: vec![id], ..Wanted::default() }
+    }
+
+    #[test]
+    fn names_are_taken_once_and_directories_shared_or_alone() {
+        let mut claims = Claims::default();
+        let (mut first, mut second) = (Wanted::default(), Wanted::default());
+        claims.take(1, name(5, "a"), &mut first).unwrap();
+        claims.take(1, name(5, "a"), &mut first).unwrap();
+        assert_eq!(claims.take(2, name(5, "a"), &mut second), Err(1));
+        claims.take(2, name(5, "b"), &mut second).unwrap();
+        assert_eq!(claims.take(2, alone(5), &mut second), Err(1), "somebody has a name in it");
+        claims.release(1, &first);
+        claims.take(2, alone(5), &mut second).unwrap();
+        assert_eq!(claims.take(1, name(5, "c"), &mut Wanted::default()), Err(2), "it is about to go");
+        claims.release(2, &second);
+        assert_eq!(claims.objects().count(), 0);
+    }
+
+    /// Nothing is left of a call that got a part only.
+    #[test]
+    fn all_or_nothing() {
+        let mut claims = Claims::default();
+        claims.take(1, name(5, "b"), &mut Wanted::default()).unwrap();
+        let wanted = Wanted { names: vec![(5, b"a".to_vec()), (5, b"b".to_vec())], ..Wanted::default() };
+        assert_eq!(claims.take(2, wanted, &mut Wanted::default()), Err(1));
+        claims.take(3, name(5, "a"), &mut Wanted::default()).unwrap();
+    }
+}

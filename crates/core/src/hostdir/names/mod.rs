@@ -1,0 +1,503 @@
+//! The names of a store: what is committed and not home, who is changing what, and where each object is on the host.
+//!
+//! # Terms
+//!
+//! - *object*: a file, directory, symbolic link or special file that a name of the store has, with an id that the log knows it by. The store's
+//!   directory is [`ROOT`].
+//! - *name*: a directory object and one part of a path. Its *register* holds the committed values that are not home, in commit order; a
+//!   value is an object's id, or 0 for nothing.
+//! - *home* of a name: the object that the host has there; of an object: one place where the host has it. *Virtual*: an object that the
+//!   host has not made yet.
+//! - *claim*: what a running group has of names and objects until it ends.
+//!
+//! # Invariants
+//!
+//! 1. A register's values are in commit order: a group that changes a name has claimed it, and takes a sequence above its last value.
+//! 2. All names of a group are published under one lock, after its commit record is durable.
+//! 3. Homes change by passes of the checkpoint only, each with the call on the host that changed it.
+//! 4. Objects that a register, a claim, a place of another object, or a group at or above the tail speaks of stay in the table.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `object.rs` | what is known of an object |
+//! | `claims.rs` | who may change what |
+//! | `permit.rs` | what the calling process may do |
+//! | `private.rs` | what a running group has changed |
+//! | `walk.rs` | from a path to what it names, as a group sees it |
+//! | `replay.rs` | from the log's records to all this, at open |
+
+mod claims;
+mod object;
+pub(super) mod permit;
+mod private;
+mod replay;
+mod walk;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use wholly_media::Stat;
+
+use super::file::File;
+use super::records::{Birth, Identity};
+use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
+use claims::Claims;
+pub(super) use claims::Wanted;
+pub(super) use object::{DIRECTORY, Kind, Object, Place, REGULAR, SYMLINK, TYPE};
+pub(super) use private::Private;
+pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
+pub(super) use walk::{Entry, Found, Last, Walk, show};
+
+/// The store's directory.
+pub(super) const ROOT: u64 = 1;
+/// In the place of a directory: the folder of objects whose names are changing, each named by its id.
+pub(super) const ANCHORS: u64 = 2;
+/// In the place of a directory: the folder of objects that were made and have no name yet.
+pub(super) const BLANKS: u64 = 3;
+
+/// The folder that belongs to the store itself.
+pub(super) const OWN_FOLDER: &[u8] = b".wholly";
+/// The host path of [`ANCHORS`].
+pub(super) const ANCHOR_FOLDER: &[u8] = b".wholly/anchor";
+/// The host path of [`BLANKS`].
+pub(super) const BLANK_FOLDER: &[u8] = b".wholly/blank";
+
+/// Set in the inode numbers of objects that the host has not made.
+const UNMADE: u64 = 1 << 63;
+/// How many numbers are remembered that programs may have seen.
+const SHOWN: usize = 65536;
+
+/// A directory and one part of a path.
+pub(super) type Name = (u64, Vec<u8>);
+
+/// See the head of this module.
+pub(crate) struct Names {
+    state: Mutex<State>,
+    /// Registers there are: where there are none, all names are the host's.
+    registers: AtomicU64,
+    /// Held for writing by a pass while it changes a name of the host and tells the table of it; for reading by who asks the host for what
+    /// the table says is there. Taken before the table's own lock.
+    homes: RwLock<()>,
+}
+
+/// What is known of all names.
+#[derive(Default)]
+pub(crate) struct State {
+    pub objects: HashMap<u64, Object>,
+    pub by_inode: HashMap<(u64, i64), u64>,
+    pub registers: HashMap<u64, BTreeMap<Vec<u8>, Register>>,
+    pub claims: Claims,
+    /// How many registers there are.
+    pub count: u64,
+    /// By inode numbers of the host: time of birth, and the number that the object showed before it was there.
+    shown: HashMap<u64, (i64, u64)>,
+    /// How many passes have ended: see [`Object::seen`].
+    passes: u64,
+    /// The next id of an object.
+    next: u64,
+}
+
+/// The committed values of a name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Register {
+    /// What the host has there, as the store left it.
+    pub home: u64,
+    /// The host has something there that a pass made for a virtual object before a crash, and nobody knows for which.
+    pub stray: bool,
+    /// By sequence.
+    pub values: Vec<(u64, u64)>,
+}
+
+impl Register {
+    /// The latest committed value.
+    pub fn newest(&self) -> u64 {
+        self.values.last().map_or(self.home, |&(_, object)| object)
+    }
+
+    /// The value as of the sequence `target`.
+    pub fn as_of(&self, target: u64) -> u64 {
+        self.values.iter().rev().find(|&&(stamp, _)| stamp < target).map_or(self.home, |&(_, object)| object)
+    }
+
+    /// The sequence of the last group that set it.
+    pub fn last(&self) -> u64 {
+        self.values.last().map_or(0, |&(stamp, _)| stamp)
+    }
+}
+
+impl State {
+    pub fn register(&self, dir: u64, name: &[u8]) -> Option<&Register> {
+        self.registers.get(&dir)?.get(name)
+    }
+
+    /// The object with this inode, entered into the table where it is not there yet. `place` is where it was just seen.
+    pub fn object_of(&mut self, stat: &Stat, place: Place) -> u64 {
+        let inode = (stat.ino, stat.btime_ns);
+        if let Some(&id) = self.by_inode.get(&inode) {
+            let passes = self.passes;
+            let known = |place: &Place| place.as_ref().is_some_and(|(dir, name)| self.register(*dir, name).is_some());
+            let object = self.objects.get(&id).expect("an inode in the table has an object");
+            // Where the log says nothing of its names, a bystander may have moved it.
+            let (home, named) = (known(&object.home), known(&object.place));
+            let object = self.objects.get_mut(&id).expect("it was just there");
+            object.seen = passes;
+            if !home && object.home.as_ref().is_none_or(|home| home.0 != ANCHORS) {
+                object.home.clone_from(&place);
+            }
+            if !named {
+                object.place = place;
+            }
+            return id;
+        }
+        let id = self.take_id();
+        let object = Object { seen: self.passes, ..Object::settled(Kind::of(stat.mode), inode, place) };
+        self.objects.insert(id, object);
+        self.by_inode.insert(inode, id);
+        id
+    }
+
+    /// Enters an object that a group makes.
+    pub fn bear(&mut self, birth: Arc<Birth>) -> u64 {
+        let id = self.take_id();
+        let object = Object { seen: self.passes, ..Object::born(birth) };
+        self.objects.insert(id, object);
+        id
+    }
+
+    fn take_id(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The inode number that programs see of what the host knows by this one.
+    pub fn shown_number(&self, ino: u64) -> u64 {
+        self.shown.get(&ino).map_or(ino, |shown| shown.1)
+    }
+
+    /// The same of an object.
+    pub fn shown(&mut self, id: u64) -> u64 {
+        let Some(object) = self.objects.get(&id) else { return 0 };
+        match object.inode {
+            None => UNMADE | id,
+            Some((ino, btime_ns)) => match self.shown.get(&ino) {
+                Some(&(then, number)) if then == btime_ns => number,
+                _ => ino,
+            },
+        }
+    }
+
+    /// The host has made an object that was virtual: who saw its number goes on seeing the same.
+    pub fn made_as(&mut self, id: u64, (ino, btime_ns): (u64, i64)) {
+        if self.shown.len() >= SHOWN {
+            self.shown.clear();
+        }
+        self.shown.insert(ino, (btime_ns, UNMADE | id));
+        self.by_inode.insert((ino, btime_ns), id);
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.inode = Some((ino, btime_ns));
+        }
+    }
+
+    /// Whether an object is this inode.
+    pub fn is_inode(&self, id: u64, inode: (u64, i64)) -> bool {
+        self.by_inode.get(&inode) == Some(&id)
+    }
+
+    /// An object of which the log says nothing is another inode now, unless that is another object. Whether it is.
+    pub fn becomes(&mut self, id: u64, inode: (u64, i64)) -> bool {
+        let free = !self.by_inode.contains_key(&inode);
+        if free && let Some(object) = self.objects.get_mut(&id) {
+            if let Some(before) = object.inode.replace(inode) {
+                self.by_inode.remove(&before);
+            }
+            self.by_inode.insert(inode, id);
+        }
+        free
+    }
+
+    /// Where the host has an object; `None` while it is virtual.
+    pub fn host_path(&self, id: u64) -> Option<Vec<u8>> {
+        match id {
+            ROOT => return Some(Vec::new()),
+            ANCHORS => return Some(ANCHOR_FOLDER.to_vec()),
+            BLANKS => return Some(BLANK_FOLDER.to_vec()),
+            _ => {}
+        }
+        let (dir, name) = self.objects.get(&id)?.home.as_ref()?;
+        Some(join(&self.host_path(*dir)?, name))
+    }
+
+    /// Where the host has, or would have, a name; `None` where its directory is virtual.
+    pub fn host_path_of(&self, dir: u64, name: &[u8]) -> Option<Vec<u8>> {
+        Some(join(&self.host_path(dir)?, name))
+    }
+
+    /// A path for messages: as everybody sees the object.
+    pub fn path(&self, id: u64) -> String {
+        let mut parts: Vec<&[u8]> = Vec::new();
+        let mut at = id;
+        while let Some((dir, name)) = self.objects.get(&at).and_then(|object| object.place.as_ref()) {
+            parts.push(name);
+            at = *dir;
+        }
+        parts.reverse();
+        match parts.is_empty() {
+            true if at != ROOT => format!("object {id:#x}"),
+            true => ".".into(),
+            false => String::from_utf8_lossy(&parts.join(&b'/')).into_owned(),
+        }
+    }
+
+    /// A path for messages: of a name.
+    pub fn path_of(&self, dir: u64, name: &[u8]) -> String {
+        let name = String::from_utf8_lossy(name);
+        if dir == ROOT { name.into_owned() } else { format!("{}/{name}", self.path(dir)) }
+    }
+
+    /// Counts one name of `object` in `dir` more or less than the host does.
+    fn count_link(&mut self, dir: u64, object: u64, by: i64) {
+        if object == 0 {
+            return;
+        }
+        let is_dir = self.objects.get(&object).is_some_and(|object| object.kind == Kind::Directory);
+        if let Some(counted) = self.objects.get_mut(if is_dir { &dir } else { &object }) {
+            counted.links += by;
+        }
+        if let Some(itself) = self.objects.get_mut(&object) {
+            itself.named += by;
+        }
+    }
+
+    /// The host has `object` at a name now, which a pass has just put there, or nothing (0).
+    pub fn set_home(&mut self, dir: u64, name: &[u8], object: u64) {
+        let Some(register) = self.registers.get_mut(&dir).and_then(|names| names.get_mut(name)) else { return };
+        let before = std::mem::replace(&mut register.home, object);
+        register.stray = false;
+        self.count_link(dir, before, 1);
+        self.count_link(dir, object, -1);
+        if object != 0 {
+            self.lie(object, (dir, name.to_vec()));
+        }
+        if before != 0
+            && before != object
+            && let Some(lost) = self.objects.get_mut(&before)
+            && lost.home.as_ref().is_some_and(|home| home.0 == dir && home.1 == name)
+        {
+            lost.home = None;
+            // Where there are no times of birth, the host may give the number to another file. (While somebody has this one open, it cannot.)
+            if lost.file.strong_count() == 0
+                && let Some(inode) = lost.inode
+            {
+                self.by_inode.remove(&inode);
+            }
+        }
+    }
+
+    /// The host has `object` at this place, among others perhaps.
+    pub fn lie(&mut self, object: u64, place: Name) {
+        let by_inode = &mut self.by_inode;
+        if let Some(lies) = self.objects.get_mut(&object) {
+            lies.home = Some(place);
+            lies.inode.map(|inode| by_inode.insert(inode, object));
+        }
+    }
+
+    /// The host has `object` in one of the store's own folders, which is no name that anybody sees.
+    pub fn hang(&mut self, id: u64, folder: u64) {
+        self.lie(id, (folder, id_name(id)));
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.count_hanging(folder, true);
+        }
+    }
+
+    /// It hangs there no more.
+    pub fn unhang(&mut self, id: u64, folder: u64) {
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.count_hanging(folder, false);
+        }
+    }
+
+    /// A committed group set this name.
+    fn publish(&mut self, sequence: u64, dir: u64, name: &[u8], before: u64, after: u64) {
+        let register = self.registers.entry(dir).or_default().entry(name.to_vec());
+        let count = &mut self.count;
+        let register = register.or_insert_with(|| {
+            *count += 1;
+            Register { home: before, ..Register::default() }
+        });
+        debug_assert!(register.last() <= sequence, "a name is set in commit order");
+        match register.values.last_mut() {
+            Some(last) if last.0 == sequence => last.1 = after,
+            _ => register.values.push((sequence, after)),
+        }
+        self.count_link(dir, before, -1);
+        self.count_link(dir, after, 1);
+    }
+
+    /// Objects have other places now that these names have other values.
+    fn move_places<'n>(&mut self, changes: impl Iterator<Item = (&'n Name, u64, u64)> + Clone) {
+        let mut lost = Vec::new();
+        for ((dir, name), before, _) in changes.clone() {
+            if let Some(object) = self.objects.get_mut(&before)
+                && object.place.as_ref().is_some_and(|place| place.0 == *dir && place.1 == *name)
+            {
+                object.place = None;
+                lost.push(before);
+            }
+        }
+        for ((dir, name), _, after) in changes {
+            if let Some(object) = self.objects.get_mut(&after) {
+                object.place = Some((*dir, name.clone()));
+            }
+        }
+        for id in lost {
+            if self.objects[&id].place.is_none() && self.objects[&id].named > 0 {
+                let place = self.name_of(id);
+                self.objects.get_mut(&id).expect("it was just there").place = place;
+            }
+        }
+    }
+
+    /// Any name that the object has by a register.
+    pub fn name_of(&self, id: u64) -> Option<Name> {
+        let named = |(dir, names): (&u64, &BTreeMap<Vec<u8>, Register>)| {
+            names.iter().find(|(_, register)| register.newest() == id).map(|(name, _)| (*dir, name.clone()))
+        };
+        self.registers.iter().find_map(named)
+    }
+
+    /// Forgets what is home: everything below `tail` is, and no group at or above it speaks of what is not in use.
+    fn forget(&mut self, tail: u64) {
+        for names in self.registers.values_mut() {
+            names.retain(|_, register| {
+                register.values.retain(|&(stamp, _)| stamp >= tail);
+                !register.values.is_empty() || register.stray
+            });
+        }
+        self.registers.retain(|_, names| !names.is_empty());
+        self.count = self.registers.values().map(|names| names.len() as u64).sum();
+        self.passes += 1;
+        let mut todo: Vec<u64> = self.claims.objects().collect();
+        for (dir, names) in &self.registers {
+            todo.push(*dir);
+            todo.extend(
+                names.values().flat_map(|register| register.values.iter().map(|value| value.1).chain([register.home])),
+            );
+        }
+        let used = self.objects.iter().filter(|(_, object)| object.is_used(tail, self.passes));
+        todo.extend(used.map(|(id, _)| *id));
+        let mut kept: HashSet<u64> = HashSet::from([ROOT]);
+        while let Some(id) = todo.pop() {
+            if kept.insert(id)
+                && let Some(object) = self.objects.get(&id)
+            {
+                todo.extend([&object.place, &object.home].into_iter().flatten().map(|place| place.0));
+            }
+        }
+        let by_inode = &mut self.by_inode;
+        self.objects.retain(|id, object| {
+            let stays = kept.contains(id);
+            if !stays
+                && let Some(inode) = object.inode
+                && by_inode.get(&inode) == Some(id)
+            {
+                by_inode.remove(&inode);
+            }
+            stays
+        });
+    }
+}
+
+impl Names {
+    /// Of a store whose log was replayed. New objects have ids from `first` on.
+    pub fn recovered(mut state: State, first: u64) -> Self {
+        state.next = first;
+        let registers = AtomicU64::new(state.count);
+        Names { registers, state: Mutex::new(state), homes: RwLock::default() }
+    }
+
+    /// Looks at, or changes, all of it. The host is not asked under this lock.
+    pub fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.state.lock().unwrap())
+    }
+
+    /// Keeps passes from changing the host's names, as long as the result lives.
+    pub fn keep_homes(&self) -> impl Sized + '_ {
+        self.homes.read().unwrap()
+    }
+
+    /// Changes a name of the host by `call`, and then the table by `tell`, while nobody looks.
+    pub fn change_home<T, E>(
+        &self,
+        call: impl FnOnce() -> Result<T, E>,
+        tell: impl FnOnce(&mut State, &T),
+    ) -> Result<T, E> {
+        let _alone = self.homes.write().unwrap();
+        let value = call()?;
+        tell(&mut self.state.lock().unwrap(), &value);
+        Ok(value)
+    }
+
+    /// Whether names wait to be taken home.
+    pub fn is_pending(&self) -> bool {
+        self.registers.load(Ordering::Acquire) != 0
+    }
+
+    /// Makes a group's names everybody's (invariant 2).
+    pub fn publish(&self, sequence: u64, private: &Private) {
+        let mut state = self.state.lock().unwrap();
+        for ((dir, name), change) in private.changes() {
+            state.publish(sequence, *dir, name, change.committed, change.after);
+            for id in [*dir, change.committed, change.after] {
+                if let Some(object) = state.objects.get_mut(&id) {
+                    object.last = object.last.max(sequence);
+                }
+            }
+        }
+        state.move_places(private.changes().map(|(name, change)| (name, change.committed, change.after)));
+        for id in private.born().iter().chain(private.logged()) {
+            if let Some(object) = state.objects.get_mut(id) {
+                object.identified = sequence;
+                object.last = object.last.max(sequence);
+            }
+        }
+        self.registers.store(state.count, Ordering::Release);
+    }
+
+    /// The log has nothing below `tail` any more: see invariant 4.
+    pub fn forget(&self, tail: u64) {
+        let mut state = self.state.lock().unwrap();
+        state.forget(tail);
+        self.registers.store(state.count, Ordering::Release);
+    }
+}
+
+/// What the log is to know of an object, but for what only its file knows.
+impl State {
+    pub fn identity(&self, id: u64) -> Option<Identity> {
+        let object = self.objects.get(&id)?;
+        let (parent, name) = object.place.clone().unwrap_or((0, Vec::new()));
+        let (ino, btime_ns) = object.inode.unwrap_or((0, 0));
+        Some(Identity { ino, btime_ns, parent, name, ..Identity::of_nothing(object.mode()) })
+    }
+
+    /// The open file that an object is, if it is one.
+    pub fn file(&self, id: u64) -> Option<Arc<File>> {
+        self.objects.get(&id)?.file.upgrade()
+    }
+}
+
+/// A path of a directory and a part.
+pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+/// The object that has this name in the store's own folders; 0 for none.
+pub(super) fn id_of(name: &[u8]) -> u64 {
+    std::str::from_utf8(name).ok().and_then(|name| u64::from_str_radix(name, 16).ok()).unwrap_or(0)
+}
+
+/// The name of an object in the store's own folders.
+pub(super) fn id_name(id: u64) -> Vec<u8> {
+    format!("{id:x}").into_bytes()
+}

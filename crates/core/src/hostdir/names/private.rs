@@ -1,0 +1,127 @@
+//! What a running group has done to names: only it sees that until it commits.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::ops::Bound;
+
+use super::{Name, State, Wanted};
+
+/// What a name was and is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// The committed value when the group claimed the name, which nobody has changed since.
+    pub committed: u64,
+    /// The value for the group.
+    pub after: u64,
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub(crate) struct Private {
+    changes: BTreeMap<Name, Change>,
+    /// The last name that the group gave an object, if it has that still.
+    places: HashMap<u64, Name>,
+    /// How many names more than all others see an object has for the group.
+    links: HashMap<u64, i64>,
+    /// Objects that the group made.
+    born: Vec<u64>,
+    /// Objects that its records speak of, and the announced tail for which they were identified in them; 0 if they were not.
+    spoken_of: HashMap<u64, u64>,
+    /// Objects that it identified.
+    logged: Vec<u64>,
+    /// What it has claimed.
+    pub held: Wanted,
+    /// The highest sequence of a group that had changed what it changes.
+    pub after: u64,
+}
+
+impl Private {
+    /// The value of a name, if the group has changed it.
+    pub fn get(&self, dir: u64, name: &[u8]) -> Option<u64> {
+        if self.changes.is_empty() {
+            return None;
+        }
+        self.changes.get(&(dir, name.to_vec())).map(|change| change.after)
+    }
+
+    /// Sets a name that has been `before`, for the group.
+    pub fn set(&mut self, dir: u64, name: &[u8], before: u64, after: u64) {
+        let change = self.changes.entry((dir, name.to_vec())).or_insert(Change { committed: before, after });
+        change.after = after;
+        if self.places.get(&before).is_some_and(|place| place.0 == dir && place.1 == name) {
+            self.places.remove(&before);
+        }
+        self.places.insert(after, (dir, name.to_vec()));
+        *self.links.entry(before).or_default() -= 1;
+        *self.links.entry(after).or_default() += 1;
+        for id in [dir, before, after] {
+            self.speak_of(id);
+        }
+    }
+
+    /// The group made an object.
+    pub fn add_born(&mut self, id: u64) {
+        self.born.push(id);
+    }
+
+    pub fn born(&self) -> &[u64] {
+        &self.born
+    }
+
+    /// The log will have to know the object.
+    pub fn speak_of(&mut self, id: u64) {
+        if id != 0 {
+            self.spoken_of.entry(id).or_insert(0);
+        }
+    }
+
+    /// All names that it has changed.
+    pub fn changes(&self) -> impl Iterator<Item = (&Name, &Change)> + Clone {
+        self.changes.iter()
+    }
+
+    /// Those in one directory.
+    pub fn changes_in(&self, dir: u64) -> impl Iterator<Item = (&[u8], &Change)> {
+        let from = Bound::Included((dir, Vec::new()));
+        let names = self.changes.range((from, Bound::Unbounded));
+        names.take_while(move |(name, _)| name.0 == dir).map(|(name, change)| (name.1.as_slice(), change))
+    }
+
+    /// Where the group sees a directory, if it has named it.
+    pub fn place(&self, id: u64) -> Option<&Name> {
+        self.places.get(&id)
+    }
+
+    /// How many names more than all others see the object has for the group.
+    pub fn links(&self, id: u64) -> i64 {
+        self.links.get(&id).copied().unwrap_or(0)
+    }
+
+    /// How many directories more than all others see the directory has for the group.
+    pub fn directories(&self, dir: u64, state: &State) -> i64 {
+        let is_dir = |id: &u64| state.objects.get(id).is_some_and(|object| object.kind == super::Kind::Directory);
+        let count = |change: &Change| i64::from(is_dir(&change.after)) - i64::from(is_dir(&change.committed));
+        self.changes_in(dir).map(|(_, change)| count(change)).sum()
+    }
+
+    /// Objects that are to be identified for `announced`, and were not by the group itself.
+    pub fn unidentified(&self, announced: u64) -> Vec<u64> {
+        let mut all: Vec<u64> =
+            self.spoken_of.iter().filter(|&(_, &known)| known != announced).map(|(id, _)| *id).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The log knows an object for `announced`: because the group has told it so (`logged`), or else.
+    pub fn identified(&mut self, id: u64, announced: u64, logged: bool) {
+        self.spoken_of.insert(id, announced);
+        if logged {
+            self.logged.push(id);
+        }
+    }
+
+    /// The objects that the group identified.
+    pub fn logged(&self) -> &[u64] {
+        &self.logged
+    }
+}

@@ -1,0 +1,258 @@
+//! From the records of the log to the names of a store: what they are, and where the host has what they name.
+//!
+//! The log says what every name is. Where an object is on the host it says only up to a crash inside of a pass: so each object is looked for
+//! at every place that a record names it at, and in the store's own folders. Nowhere else can it be, for only passes change the host's
+//! names, and a pass goes from values of the log to values of the log.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use wholly_media::{HostFs, Stat};
+
+use super::object::TYPE;
+use super::{ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, Name, Object, ROOT, State, join};
+use crate::error::{Error, Result};
+use crate::hostdir::records::{Birth, Identity, Value};
+
+/// See the head of this file.
+pub(crate) struct NameReplay {
+    pub state: State,
+    /// Which object an inode is, as records say.
+    inodes: HashMap<(u64, i64), u64>,
+    /// Names at which records say that there is something, by directory.
+    candidates: HashMap<u64, BTreeSet<Vec<u8>>>,
+    /// Objects whose place a Name entry has told: later identities tell what their group saw, which may be older.
+    moved: BTreeSet<u64>,
+    /// What the host has at the names that were looked at.
+    looked: HashMap<Name, Option<Stat>>,
+    conflicts: Vec<(u64, String, String)>,
+}
+
+/// Where an object was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FoundObject {
+    /// At this path of the host.
+    At(Vec<u8>),
+    /// Nowhere, because the host has not made it, or because it has no name any more.
+    Nowhere,
+    /// A bystander has taken it away, or put something else in its place.
+    Lost(String),
+}
+
+impl NameReplay {
+    pub fn new() -> Self {
+        let mut state = State::default();
+        state.objects.insert(ROOT, Object::root());
+        NameReplay {
+            state,
+            inodes: HashMap::new(),
+            candidates: HashMap::new(),
+            moved: BTreeSet::new(),
+            looked: HashMap::new(),
+            conflicts: Vec::new(),
+        }
+    }
+
+    /// A group made an object.
+    pub fn create(&mut self, id: u64, birth: Birth, sequence: u64) {
+        let object = Object { identified: sequence, ..Object::born(Arc::new(birth)) };
+        self.state.objects.insert(id, object);
+    }
+
+    /// A group told what and where an object is.
+    pub fn identify(&mut self, id: u64, identity: &Identity, sequence: u64) {
+        let moved = self.moved.contains(&id);
+        let object = self.state.objects.entry(id).or_insert_with(|| Object {
+            known: identity.ino != 0,
+            ..Object::settled(Kind::of(identity.mode), (0, 0), None)
+        });
+        object.identified = sequence;
+        object.inode = None;
+        if identity.ino != 0 {
+            self.inodes.insert((identity.ino, identity.btime_ns), id);
+        }
+        if identity.parent != 0 {
+            let place = (identity.parent, identity.name.clone());
+            self.candidates.entry(place.0).or_default().insert(place.1.clone());
+            if !moved {
+                object.place = Some(place);
+            }
+        }
+    }
+
+    /// A group set a name.
+    pub fn set(&mut self, dir: u64, value: &Value, sequence: u64) {
+        let Value { before, after, name } = value;
+        self.candidates.entry(dir).or_default().insert(name.clone());
+        self.moved.extend([*before, *after]);
+        self.state.publish(sequence, dir, name, *before, *after);
+        let change = ((dir, name.clone()), *before, *after);
+        self.state.move_places([(&change.0, change.1, change.2)].into_iter());
+    }
+
+    /// Whether some record told what this object is.
+    pub fn knows(&self, id: u64) -> bool {
+        self.state.objects.contains_key(&id)
+    }
+
+    /// The last group that spoke of an object.
+    pub fn last(&self, id: u64) -> u64 {
+        self.state.objects.get(&id).map_or(0, |object| object.last)
+    }
+
+    /// A group at `sequence` speaks of an object.
+    pub fn spoken_of(&mut self, id: u64, sequence: u64) {
+        if let Some(object) = self.state.objects.get_mut(&id) {
+            object.last = object.last.max(sequence);
+        }
+    }
+
+    /// Looks for all objects on the host, directories before what is in them. To be called once, after the last group.
+    pub fn search(&mut self, host: &dyn HostFs) -> Result<()> {
+        let mut todo = VecDeque::from([ROOT]);
+        let mut folders = [(ANCHORS, ANCHOR_FOLDER), (BLANKS, BLANK_FOLDER)].into_iter();
+        loop {
+            let Some(dir) = todo.pop_front() else {
+                let Some((folder, path)) = folders.next() else { break };
+                self.candidates.insert(folder, names_in(host, path)?.into_iter().collect());
+                todo.push_back(folder);
+                continue;
+            };
+            let Some(path) = self.state.host_path(dir) else { continue };
+            for name in self.candidates.get(&dir).cloned().unwrap_or_default() {
+                let stat = stat_or_nothing(host, &join(&path, &name))?;
+                let known = stat.as_ref().and_then(|stat| self.inodes.get(&(stat.ino, stat.btime_ns)));
+                if let Some(&id) = known.filter(|_| dir == ANCHORS || dir == BLANKS)
+                    && let Some(object) = self.state.objects.get_mut(&id)
+                {
+                    object.count_hanging(dir, true);
+                }
+                if let Some(stat) = &stat
+                    && let Some(&id) = self.inodes.get(&(stat.ino, stat.btime_ns))
+                    && let Some(object) = self.state.objects.get_mut(&id)
+                    && object.home.is_none()
+                    && object.kind == Kind::of(stat.mode)
+                {
+                    object.home = Some((dir, name.clone()));
+                    (object.inode, object.known) = (Some((stat.ino, stat.btime_ns)), true);
+                    object.unsure = object.birth.is_some();
+                    self.state.by_inode.insert((stat.ino, stat.btime_ns), id);
+                    if object.kind == Kind::Directory {
+                        todo.push_back(id);
+                    }
+                }
+                self.looked.insert((dir, name), stat);
+            }
+        }
+        self.settle_registers(host)
+    }
+
+    /// Finds out what the host has at each name that groups have set.
+    fn settle_registers(&mut self, host: &dyn HostFs) -> Result<()> {
+        let names: Vec<Name> = self
+            .state
+            .registers
+            .iter()
+            .flat_map(|(dir, names)| names.keys().map(|name| (*dir, name.clone())))
+            .collect();
+        for (dir, name) in names {
+            let stat = self.looked.get(&(dir, name.clone())).copied().flatten();
+            let register = self.state.register(dir, &name).expect("it was just listed");
+            let could_be: Vec<u64> = register.values.iter().map(|value| value.1).chain([register.home]).collect();
+            let is = stat.and_then(|stat| self.state.by_inode.get(&(stat.ino, stat.btime_ns)).copied());
+            let (home, stray) = match (&stat, is) {
+                (None, _) => (0, false),
+                (Some(_), Some(id)) if could_be.contains(&id) => (id, false),
+                (Some(stat), None) if self.is_stray(host, dir, &name, stat, &could_be)? => (0, true),
+                (Some(_), _) => {
+                    let path = self.state.path_of(dir, &name);
+                    let id = could_be.iter().copied().find(|&id| id != 0).unwrap_or(0);
+                    self.conflicts.push((id, path, "another file has taken its name".into()));
+                    (0, false)
+                }
+            };
+            let register = self.state.registers.get_mut(&dir).and_then(|names| names.get_mut(&name));
+            let register = register.expect("it was just there");
+            let expected = std::mem::replace(&mut register.home, home);
+            register.stray = stray;
+            self.state.count_link(dir, expected, 1);
+            self.state.count_link(dir, home, -1);
+        }
+        Ok(())
+    }
+
+    /// Whether what is there is what a pass made, before a crash, for an object that could be there, and wrote nothing to.
+    fn is_stray(&self, host: &dyn HostFs, dir: u64, name: &[u8], stat: &Stat, could_be: &[u64]) -> Result<bool> {
+        let Some(path) = self.state.host_path_of(dir, name) else { return Ok(false) };
+        for id in could_be {
+            let Some(object) = self.state.objects.get(id) else { continue };
+            // Also of what is elsewhere by now: a crash may have brought an earlier blank back.
+            if let Some(birth) = &object.birth
+                && is_blank(host, &path, stat, birth)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Where an object was found.
+    pub fn found(&self, id: u64) -> FoundObject {
+        let Some(object) = self.state.objects.get(&id) else { return FoundObject::Nowhere };
+        if let Some(path) = self.state.host_path(id).filter(|_| object.home.is_some()) {
+            return FoundObject::At(path);
+        }
+        match &object.place {
+            Some(place) if object.birth.is_none() => match self.looked.get(place) {
+                Some(Some(_)) => FoundObject::Lost("another file has taken its name".into()),
+                _ => FoundObject::Lost("it is gone".into()),
+            },
+            _ => FoundObject::Nowhere,
+        }
+    }
+
+    /// What bystanders did to names: the object, a path, and what, in words.
+    pub fn conflicts(&self) -> Vec<(u64, String, String)> {
+        let mut conflicts = self.conflicts.clone();
+        for (id, object) in &self.state.objects {
+            let named = object.named != 0 || self.state.registers.contains_key(id);
+            if *id != ROOT
+                && named
+                && let FoundObject::Lost(change) = self.found(*id)
+            {
+                conflicts.push((*id, self.state.path(*id), change));
+            }
+        }
+        conflicts
+    }
+}
+
+/// Whether what lies at `path` is as a pass makes it for an object that was born so, and nobody has touched it.
+pub(crate) fn is_blank(host: &dyn HostFs, path: &[u8], stat: &Stat, birth: &Birth) -> Result<bool> {
+    let same = stat.mode & TYPE == birth.mode & TYPE && stat.uid == rustix::process::geteuid().as_raw();
+    Ok(same
+        && match Kind::of(stat.mode) {
+            Kind::Regular => stat.size == 0 && stat.nlink == 1,
+            Kind::Directory => true,
+            Kind::Symlink => host.read_link(path).map_err(Error::Media)? == birth.target,
+            Kind::Special => stat.rdev == birth.rdev,
+        })
+}
+
+fn stat_or_nothing(host: &dyn HostFs, path: &[u8]) -> Result<Option<Stat>> {
+    match host.stat(path) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(error) => Err(Error::Media(error)),
+    }
+}
+
+/// The names in a folder of the store's own, which need not be there.
+pub(crate) fn names_in(host: &dyn HostFs, folder: &[u8]) -> Result<Vec<Vec<u8>>> {
+    match host.read_dir(folder) {
+        Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
+        Err(error) if error.errno == Errno::NOENT => Ok(Vec::new()),
+        Err(error) => Err(Error::Media(error)),
+    }
+}

@@ -1,0 +1,212 @@
+//! From a path to what it names, as a group sees the directory.
+
+use rustix::io::Errno;
+use wholly_media::{HostFs, Stat};
+
+use super::object::Kind;
+use super::{Names, OWN_FOLDER, Private, ROOT};
+use crate::error::{Error, Result};
+use crate::hostdir::table::host_error;
+
+/// Symbolic links that a path may lead through.
+const LINKS_MAX: usize = 40;
+/// Bytes of a name.
+const NAME_MAX: usize = 255;
+
+/// What a name names.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// The object.
+    pub id: u64,
+    pub kind: Kind,
+    /// How it lies on the host, where it was looked at.
+    pub stat: Option<Stat>,
+}
+
+/// A directory and the last part of a path.
+#[derive(Clone, Debug)]
+pub(crate) struct Last {
+    pub dir: u64,
+    pub name: Vec<u8>,
+}
+
+/// Walks paths for one call.
+pub(crate) struct Walk<'a> {
+    pub names: &'a Names,
+    pub host: &'a dyn HostFs,
+    /// Of the group on whose behalf it walks.
+    pub private: Option<&'a Private>,
+}
+
+/// A path leads out of the store's directory.
+fn outside(path: &[u8]) -> Error {
+    Error::Refused(show(path), Errno::XDEV)
+}
+
+pub(crate) fn show(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+impl Walk<'_> {
+    /// What `name` names in the directory `dir`; `None` for nothing. What is there is entered into the table.
+    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<Found>> {
+        if name.len() > NAME_MAX {
+            return Err(Error::Refused(show(name), Errno::NAMETOOLONG));
+        }
+        if dir == ROOT && name == OWN_FOLDER {
+            return Err(Error::invalid("the folder .wholly belongs to the store"));
+        }
+        let private = self.private.and_then(|private| private.get(dir, name));
+        let known = |id: u64, kind: Kind| (id != 0).then_some(Found { id, kind, stat: None });
+        let _still = self.names.keep_homes();
+        let host = self.names.with(|state| {
+            let kind = |id| state.objects.get(&id).map_or(Kind::Special, |object| object.kind);
+            if let Some(id) = private {
+                return Err(known(id, kind(id)));
+            }
+            match state.register(dir, name).map(|register| register.newest()) {
+                Some(id) => Err(known(id, kind(id))),
+                None => state.host_path_of(dir, name).ok_or(None),
+            }
+        });
+        let path = match host {
+            Ok(path) => path,
+            Err(found) => return Ok(found),
+        };
+        let stat = match self.host.stat(&path) {
+            Ok(stat) => stat,
+            Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(error) => return Err(host_error(error, &path)),
+        };
+        let id = self.names.with(|state| state.object_of(&stat, Some((dir, name.to_vec()))));
+        Ok(Some(Found { id, kind: Kind::of(stat.mode), stat: Some(stat) }))
+    }
+
+    /// The directory of a path, and its last part: symbolic links on the way are followed.
+    pub fn parent(&self, path: &[u8]) -> Result<Last> {
+        let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (&b""[..], path),
+        };
+        Ok(Last { dir: self.directory(dir)?, name: name.to_vec() })
+    }
+
+    /// The directory that a path names, symbolic links at its end followed.
+    pub fn directory(&self, path: &[u8]) -> Result<u64> {
+        let mut links = 0;
+        match self.follow(ROOT, path, &mut links)? {
+            (dir, None) => Ok(dir),
+            (_, Some(_)) => Err(Error::Refused(show(path), Errno::NOTDIR)),
+        }
+    }
+
+    /// What a path names, symbolic links at its end followed.
+    pub fn target(&self, path: &[u8]) -> Result<Found> {
+        let mut links = 0;
+        let (dir, other) = self.follow(ROOT, path, &mut links)?;
+        Ok(other.unwrap_or(Found { id: dir, kind: Kind::Directory, stat: None }))
+    }
+
+    /// Follows a path from the directory `at`. Gives a directory, or what is none and comes last.
+    fn follow(&self, mut at: u64, path: &[u8], links: &mut usize) -> Result<(u64, Option<Found>)> {
+        let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && part != b".").peekable();
+        while let Some(part) = parts.next() {
+            if part == b".." {
+                at = self.above(at).ok_or_else(|| outside(path))?;
+                continue;
+            }
+            let found = self.lookup(at, part)?.ok_or_else(|| Error::NotFound(show(path)))?;
+            let found = match found.kind {
+                Kind::Symlink => {
+                    *links += 1;
+                    if *links > LINKS_MAX {
+                        return Err(Error::Refused(show(path), Errno::LOOP));
+                    }
+                    let target = self.read_link(at, part, &found)?;
+                    if target.first() == Some(&b'/') {
+                        return Err(outside(path));
+                    }
+                    match self.follow(at, &target, links)? {
+                        (dir, None) => Found { id: dir, kind: Kind::Directory, stat: None },
+                        (_, Some(other)) => other,
+                    }
+                }
+                _ => found,
+            };
+            if found.kind == Kind::Directory {
+                at = found.id;
+            } else if parts.peek().is_some() {
+                return Err(Error::Refused(show(path), Errno::NOTDIR));
+            } else {
+                return Ok((at, Some(found)));
+            }
+        }
+        Ok((at, None))
+    }
+
+    /// The directory that a directory is in.
+    pub fn above(&self, dir: u64) -> Option<u64> {
+        if let Some(place) = self.private.and_then(|private| private.place(dir)) {
+            return Some(place.0);
+        }
+        self.names.with(|state| state.objects.get(&dir)?.place.as_ref().map(|place| place.0))
+    }
+
+    /// The target of the symbolic link that was found at a name.
+    pub fn read_link(&self, dir: u64, name: &[u8], found: &Found) -> Result<Vec<u8>> {
+        let _still = self.names.keep_homes();
+        let (birth, path) = self.names.with(|state| {
+            let object = state.objects.get(&found.id);
+            let birth = object.and_then(|object| object.birth.clone());
+            (birth, state.host_path(found.id).or_else(|| state.host_path_of(dir, name)))
+        });
+        if let Some(birth) = birth {
+            return Ok(birth.target.clone());
+        }
+        let path = path.ok_or_else(|| Error::NotFound(show(name)))?;
+        self.host.read_link(&path).map_err(|error| host_error(error, &path))
+    }
+
+    /// The names in a directory, with what has them; those of the host with its inode number and type bits.
+    pub fn list(&self, dir: u64) -> Result<Vec<(Vec<u8>, Entry)>> {
+        let _still = self.names.keep_homes();
+        let path = self.names.with(|state| state.host_path(dir));
+        let mut all = Vec::new();
+        let hidden = |state: &super::State, name: &[u8]| {
+            state.register(dir, name).is_some()
+                || self.private.is_some_and(|private| private.get(dir, name).is_some())
+                || (dir == ROOT && name == OWN_FOLDER)
+        };
+        if let Some(path) = path {
+            let host = self.host.read_dir(&path).map_err(|error| host_error(error, &path))?;
+            self.names.with(|state| {
+                for entry in host {
+                    if !hidden(state, &entry.name) {
+                        all.push((entry.name, Entry::Host { ino: entry.ino, kind: entry.kind }));
+                    }
+                }
+            });
+        }
+        self.names.with(|state| {
+            for (name, register) in state.registers.get(&dir).into_iter().flatten() {
+                let private = self.private.is_some_and(|private| private.get(dir, name).is_some());
+                if register.newest() != 0 && !private {
+                    all.push((name.clone(), Entry::Object(register.newest())));
+                }
+            }
+        });
+        for (name, change) in self.private.into_iter().flat_map(|private| private.changes_in(dir)) {
+            if change.after != 0 {
+                all.push((name.to_vec(), Entry::Object(change.after)));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// What a listing knows of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Host { ino: u64, kind: u32 },
+    Object(u64),
+}

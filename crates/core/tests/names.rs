@@ -1,0 +1,307 @@
+//! Names of a store against those of the host's own file system: the same calls on both, and the same trees to be seen, in a group, after its
+//! commit or abort, at home, and after a process that died.
+
+mod common;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use wholly::{Group, Options, Rename, Store};
+use wholly_media::host::{HostMedium, HostOptions};
+
+/// What is to be seen of an object: type and permissions, content or target, link count of what is no directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    mode: u32,
+    content: Vec<u8>,
+    links: u32,
+    /// The first path, in order, by which the same object is seen.
+    first: String,
+}
+
+type Tree = BTreeMap<String, Seen>;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Create(usize),
+    Write(usize, u16, u16),
+    Truncate(usize, u16),
+    Mkdir(usize),
+    Fifo(usize),
+    Symlink(usize, usize),
+    Link(usize, usize),
+    Unlink(usize),
+    Rmdir(usize),
+    Rename(usize, usize),
+    Exchange(usize, usize),
+    NoReplace(usize, usize),
+}
+
+const PATHS: &[&str] =
+    &["foo", "bar", "A", "A/foo", "A/bar", "A/C", "A/C/foo", "A/C/bar", "B", "B/foo", "B/bar", "B/C", "B/C/foo"];
+
+fn op() -> impl Strategy<Value = Op> {
+    let path = || 0..PATHS.len();
+    prop_oneof![
+        3 => path().prop_map(Op::Create),
+        3 => (path(), 0u16..9000, 1u16..5000).prop_map(|(path, at, length)| Op::Write(path, at, length)),
+        1 => (path(), 0u16..9000).prop_map(|(path, length)| Op::Truncate(path, length)),
+        3 => path().prop_map(Op::Mkdir),
+        1 => path().prop_map(Op::Fifo),
+        1 => (path(), path()).prop_map(|(target, path)| Op::Symlink(target, path)),
+        2 => (path(), path()).prop_map(|(from, to)| Op::Link(from, to)),
+        2 => path().prop_map(Op::Unlink),
+        2 => path().prop_map(Op::Rmdir),
+        5 => (path(), path()).prop_map(|(from, to)| Op::Rename(from, to)),
+        2 => (path(), path()).prop_map(|(from, to)| Op::Exchange(from, to)),
+        1 => (path(), path()).prop_map(|(from, to)| Op::NoReplace(from, to)),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Group(Vec<Op>, bool),
+    Checkpoint,
+    Reopen(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let group = |most| (proptest::collection::vec(op(), 1..most), proptest::bool::weighted(0.8));
+    prop_oneof![
+        8 => group(8).prop_map(|(ops, commit)| Step::Group(ops, commit)),
+        2 => Just(Step::Checkpoint),
+        2 => any::<bool>().prop_map(Step::Reopen),
+    ]
+}
+
+fn bytes(op: &Op) -> Vec<u8> {
+    let Op::Write(path, at, length) = op else { return Vec::new() };
+    (0..*length).map(|i| (i as u8).wrapping_mul(7) ^ *at as u8 ^ *path as u8).collect()
+}
+
+/// The operation as the host does it.
+fn on_host(root: &Path, op: &Op) -> Result<(), i32> {
+    use rustix::fs::{CWD, FileType, Mode, RenameFlags};
+    let at = |path: &usize| root.join(PATHS[*path]).into_os_string().into_string().unwrap();
+    let errno = |error: std::io::Error| error.raw_os_error().unwrap();
+    let renamed = |from, to, flags| {
+        rustix::fs::renameat_with(CWD, at(from), CWD, at(to), flags).map_err(|errno| errno.raw_os_error())
+    };
+    let file = |path: &usize| fs::OpenOptions::new().read(true).write(true).open(at(path)).map_err(errno);
+    match op {
+        Op::Create(path) => fs::File::create_new(at(path)).map(drop).map_err(errno),
+        Op::Write(path, offset, _) => {
+            use std::os::unix::fs::FileExt;
+            if fs::metadata(at(path)).map_err(errno)?.file_type().is_fifo() {
+                return Err(22);
+            }
+            file(path)?.write_all_at(&bytes(op), u64::from(*offset)).map_err(errno)
+        }
+        Op::Truncate(path, length) => {
+            if fs::metadata(at(path)).map_err(errno)?.file_type().is_fifo() {
+                return Err(22);
+            }
+            file(path)?.set_len(u64::from(*length)).map_err(errno)
+        }
+        Op::Mkdir(path) => fs::create_dir(at(path)).map_err(errno),
+        Op::Fifo(path) => rustix::fs::mknodat(CWD, at(path), FileType::Fifo, Mode::from_raw_mode(0o644), 0)
+            .map_err(|errno| errno.raw_os_error()),
+        Op::Symlink(target, path) => std::os::unix::fs::symlink(PATHS[*target], at(path)).map_err(errno),
+        Op::Link(from, to) => fs::hard_link(at(from), at(to)).map_err(errno),
+        Op::Unlink(path) => rustix::fs::unlink(at(path)).map_err(|errno| errno.raw_os_error()),
+        Op::Rmdir(path) => fs::remove_dir(at(path)).map_err(errno),
+        Op::Rename(from, to) => renamed(from, to, RenameFlags::empty()),
+        Op::Exchange(from, to) => renamed(from, to, RenameFlags::EXCHANGE),
+        Op::NoReplace(from, to) => renamed(from, to, RenameFlags::NOREPLACE),
+    }
+}
+
+/// The operation in a group.
+fn in_group(group: &mut Group<'_>, op: &Op) -> wholly::Result<()> {
+    let at = |path: &usize| PATHS[*path];
+    match op {
+        Op::Create(path) => group.create(at(path), 0o644).map(drop),
+        Op::Write(path, offset, _) => {
+            let file = group.open_file(at(path))?;
+            group.write_at(&file, u64::from(*offset), &bytes(op))
+        }
+        Op::Truncate(path, length) => {
+            let file = group.open_file(at(path))?;
+            group.set_len(&file, u64::from(*length))
+        }
+        Op::Mkdir(path) => group.mkdir(at(path), 0o755),
+        Op::Fifo(path) => group.mknod(at(path), 0o010_644, 0),
+        Op::Symlink(target, path) => group.symlink(PATHS[*target], at(path)),
+        Op::Link(from, to) => group.link(at(from), at(to)),
+        Op::Unlink(path) => group.unlink(at(path)),
+        Op::Rmdir(path) => group.rmdir(at(path)),
+        Op::Rename(from, to) => group.rename(at(from), at(to), Rename::Replace),
+        Op::Exchange(from, to) => group.rename(at(from), at(to), Rename::Exchange),
+        Op::NoReplace(from, to) => group.rename(at(from), at(to), Rename::NoReplace),
+    }
+}
+
+fn host_tree(root: &Path) -> Tree {
+    let mut tree = Tree::new();
+    let mut first: HashMap<u64, String> = HashMap::new();
+    let mut todo = vec![PathBuf::new()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(root.join(&dir)).unwrap() {
+            let entry = entry.unwrap();
+            let path = dir.join(entry.file_name());
+            if path == Path::new(".wholly") {
+                continue;
+            }
+            let stat = fs::symlink_metadata(root.join(&path)).unwrap();
+            let content = if stat.is_file() {
+                fs::read(root.join(&path)).unwrap()
+            } else if stat.is_symlink() {
+                fs::read_link(root.join(&path)).unwrap().into_os_string().into_encoded_bytes()
+            } else {
+                Vec::new()
+            };
+            if stat.is_dir() {
+                todo.push(path.clone());
+            }
+            let links = if stat.is_dir() { 0 } else { stat.nlink() as u32 };
+            let path = path.to_str().unwrap().to_owned();
+            first
+                .entry(stat.ino())
+                .and_modify(|known| *known = known.clone().min(path.clone()))
+                .or_insert(path.clone());
+            tree.insert(path, Seen { mode: stat.mode(), content, links, first: stat.ino().to_string() });
+        }
+    }
+    finish(tree, &first.into_iter().map(|(ino, path)| (ino.to_string(), path)).collect())
+}
+
+fn finish(mut tree: Tree, first: &HashMap<String, String>) -> Tree {
+    for seen in tree.values_mut() {
+        seen.first.clone_from(&first[&seen.first]);
+    }
+    tree
+}
+
+fn group_tree(group: &mut Group<'_>) -> wholly::Result<Tree> {
+    let mut tree = Tree::new();
+    let mut first: HashMap<String, String> = HashMap::new();
+    let mut todo = vec![String::new()];
+    while let Some(dir) = todo.pop() {
+        for entry in group.read_dir(if dir.is_empty() { "." } else { &dir })? {
+            let name = String::from_utf8(entry.name).unwrap();
+            let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+            let stat = group.metadata(&path)?;
+            assert_eq!(entry.kind, stat.mode & 0o170_000, "{path}");
+            let content = match entry.kind {
+                0o100_000 => {
+                    let file = group.open_file(&path)?;
+                    let mut content = vec![0; group.len(&file) as usize];
+                    let read = group.read_at(&file, 0, &mut content)?;
+                    assert_eq!((read, stat.size), (content.len(), read as u64), "{path}");
+                    content
+                }
+                0o120_000 => group.read_link(&path)?,
+                _ => Vec::new(),
+            };
+            let is_dir = entry.kind == 0o040_000;
+            if is_dir {
+                todo.push(path.clone());
+            }
+            let ino = stat.ino.to_string();
+            first
+                .entry(ino.clone())
+                .and_modify(|known| *known = known.clone().min(path.clone()))
+                .or_insert(path.clone());
+            let links = if is_dir { 0 } else { stat.nlink };
+            tree.insert(path, Seen { mode: stat.mode, content, links, first: ino });
+        }
+    }
+    Ok(finish(tree, &first))
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    let status = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(status.success());
+}
+
+fn errors_agree(op: &Op, host: i32, store: &wholly::Error) -> bool {
+    // The host opens a directory for reading only; a store opens regular files.
+    let opens = matches!(op, Op::Write(..) | Op::Truncate(..)) && matches!(host, 21 | 22) && store.errno() == 22;
+    // Of two reasons each names one.
+    let both = [39, 17].contains(&host) && [39, 17].contains(&store.errno());
+    store.errno() == host || opens || both
+}
+
+fn run(steps: &[Step], options: &Options, home: &Path, medium: HostMedium) {
+    let root = home.join("store");
+    let (model, before) = (home.join("model"), home.join("before"));
+    for dir in [&root, &model] {
+        fs::create_dir_all(dir.join("A/C")).unwrap();
+        fs::write(dir.join("A/foo"), b"first").unwrap();
+        fs::write(dir.join("bar"), b"second").unwrap();
+        fs::hard_link(dir.join("bar"), dir.join("A/C/bar")).unwrap();
+    }
+    let host = HostOptions { medium, ..HostOptions::default() };
+    Store::init_with(&root, options, host.clone()).unwrap();
+    let open = || Store::open_with(&root, options.clone(), host.clone()).unwrap();
+    let mut store = open();
+    for step in steps {
+        match step {
+            Step::Group(ops, commit) => {
+                copy_tree(&model, &before);
+                let mut group = store.begin();
+                for op in ops {
+                    let (host, done) = (on_host(&model, op), in_group(&mut group, op));
+                    match (host, &done) {
+                        (Ok(()), Ok(())) => {}
+                        (Err(errno), Err(error)) if errors_agree(op, errno, error) => {}
+                        (host, done) => panic!("{op:?}: the host says {host:?}, the store {done:?}"),
+                    }
+                }
+                assert_eq!(group_tree(&mut group).unwrap(), host_tree(&model), "in the group");
+                if *commit {
+                    group.commit().unwrap();
+                } else {
+                    group.abort();
+                    copy_tree(&before, &model);
+                }
+            }
+            Step::Checkpoint => {
+                store.checkpoint().unwrap();
+                assert_eq!(host_tree(&root), host_tree(&model), "at home");
+            }
+            Step::Reopen(close) => {
+                if *close {
+                    store.close().unwrap();
+                    assert_eq!(host_tree(&root), host_tree(&model), "at home");
+                } else {
+                    drop(store);
+                }
+                store = open();
+                assert_eq!(store.recovery().conflicts, []);
+            }
+        }
+        assert_eq!(group_tree(&mut store.begin()).unwrap(), host_tree(&model), "after {step:?}");
+    }
+    store.close().unwrap();
+    assert_eq!(host_tree(&root), host_tree(&model), "at home at the end");
+    for folder in ["blank", "anchor"] {
+        let left = fs::read_dir(root.join(".wholly").join(folder)).map(|entries| entries.count());
+        assert_eq!(left.unwrap_or(0), 0, "something is left in {folder}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn as_the_host_does(steps in proptest::collection::vec(step(), 1..20)) {
+        for (dir, medium) in common::Dir::on_media("names") {
+            run(&steps, &Options { background: false, ..Options::default() }, &dir, medium);
+        }
+    }
+}
