@@ -4,18 +4,28 @@ use std::time::Duration;
 
 use wholly::Policy;
 
-use crate::workload::{NAMES, Op, Step, Workload, mix};
+use crate::script;
+use crate::sequences;
+use crate::workload::{NAMES, Op, Start, Step, Workload, mix};
+
+fn create(file: usize) -> Op {
+    Op::Create(NAMES[file])
+}
 
 fn write(file: usize, offset: u64, length: usize) -> Op {
-    Op::Write { file, offset, length }
+    Op::Write { file: NAMES[file], offset, length }
 }
 
 fn append(file: usize, length: usize) -> Op {
-    Op::Append { file, length }
+    Op::Append { file: NAMES[file], length }
 }
 
 fn set_len(file: usize, length: u64) -> Op {
-    Op::SetLen { file, length }
+    Op::SetLen { file: NAMES[file], length }
+}
+
+fn sync(file: usize) -> Step {
+    Step::Sync(NAMES[file])
 }
 
 fn commit(ops: impl Into<Vec<Op>>) -> Step {
@@ -38,6 +48,7 @@ fn named(
     Workload {
         name: name.into(),
         about,
+        start: Start::Files,
         min_segments,
         max_segments,
         gather_bytes: 6000,
@@ -54,12 +65,12 @@ fn under(policy: Policy, workload: Workload) -> Workload {
 }
 
 fn epochs() -> [Step; 13] {
-    use Step::{Call, Checkpoint, Sync};
+    use Step::{Call, Checkpoint};
     [
         Call(write(0, 100, 20)),
         Call(append(1, 30)),
         Call(write(0, 110, 30)),
-        Sync(0),
+        sync(0),
         Call(set_len(0, 115)),
         commit([write(0, 3, 5), append(1, 7)]),
         Call(append(0, 16)),
@@ -68,7 +79,7 @@ fn epochs() -> [Step; 13] {
         KILL,
         Call(write(1, 0, 3000)),
         Call(write(1, 2000, 3000)),
-        Sync(1),
+        sync(1),
     ]
 }
 
@@ -134,13 +145,13 @@ pub fn all() -> Vec<Workload> {
             "files that come with their group, in two directories, and are written again",
             (4, 8),
             [
-                commit([Op::Create(2), write(2, 0, 40)]),
-                commit([Op::Create(3), append(3, 70), write(0, 8, 8)]),
+                commit([create(2), write(2, 0, 40)]),
+                commit([create(3), append(3, 70), write(0, 8, 8)]),
                 commit([append(2, 9)]),
                 Checkpoint,
                 commit([write(2, 4, 50), append(3, 3)]),
-                abort([Op::Create(4), append(4, 30)]),
-                commit([Op::Create(4)]),
+                abort([create(4), append(4, 30)]),
+                commit([create(4)]),
             ],
         ),
         named(
@@ -148,12 +159,12 @@ pub fn all() -> Vec<Workload> {
             "created files whose process dies before any checkpoint",
             (4, 8),
             [
-                commit([Op::Create(2), write(2, 0, 40), Op::Create(3)]),
+                commit([create(2), write(2, 0, 40), create(3)]),
                 KILL,
                 commit([append(2, 9), append(3, 20)]),
                 KILL,
                 Checkpoint,
-                commit([Op::Create(4), append(4, 30)]),
+                commit([create(4), append(4, 30)]),
                 CLOSE,
                 commit([append(4, 30)]),
             ],
@@ -265,7 +276,7 @@ pub fn all() -> Vec<Workload> {
             "a checkpoint that touches more files than it syncs one by one",
             (4, 16),
             [
-                commit((2..NAMES.len() - 1).flat_map(|f| [Op::Create(f), append(f, 3)]).collect::<Vec<_>>()),
+                commit((2..NAMES.len() - 1).flat_map(|f| [create(f), append(f, 3)]).collect::<Vec<_>>()),
                 Checkpoint,
                 commit([append(3, 8), append(9, 8)]),
             ],
@@ -300,12 +311,32 @@ pub fn all() -> Vec<Workload> {
     ]
 }
 
-/// The workload with this name, `random-SEED` included.
+/// The workload with this name: also `random-SEED`, `names-SEED`, and a [script](crate::script).
 pub fn find(name: &str) -> Option<Workload> {
-    match name.strip_prefix("random-") {
-        Some(seed) => Some(random(seed.parse().ok()?)),
-        None => all().into_iter().find(|workload| workload.name == name),
+    let drawn = |kind, drawn: fn(u64) -> Workload| Some(drawn(name.strip_prefix(kind)?.parse().ok()?));
+    if let Some(workload) = drawn("random-", random).or_else(|| drawn("names-", sequences::drawn)) {
+        return Some(workload);
     }
+    let mut by_hand = all().into_iter().chain(sequences::by_hand()).chain([sequences::many_creates()]);
+    by_hand.find(|workload| workload.name == name).or_else(|| script::workload(name))
+}
+
+/// The workloads of a name, which may stand for several: `random-3..9` and `names-3..9` for those of these seeds, `by-hand`, `ones` and `pairs`
+/// for those on names, `files` for the others that are written by hand.
+pub fn several(name: &str) -> Option<Vec<Workload>> {
+    match name {
+        "files" => return Some(all()),
+        "by-hand" => return Some(sequences::by_hand()),
+        "ones" => return Some(sequences::ones()),
+        "pairs" => return Some(sequences::pairs()),
+        _ => {}
+    }
+    for (kind, drawn) in [("random-", random as fn(u64) -> Workload), ("names-", sequences::drawn)] {
+        if let Some((from, to)) = name.strip_prefix(kind).and_then(|range| range.split_once("..")) {
+            return Some((from.parse().ok()?..to.parse().ok()?).map(drawn).collect());
+        }
+    }
+    find(name).map(|workload| vec![workload])
 }
 
 struct Draw {
@@ -324,10 +355,10 @@ impl Draw {
         self.below(if short { most.min(100) } else { most })
     }
 
-    fn op(&mut self, create: bool) -> Op {
+    fn op(&mut self, creates: bool) -> Op {
         let file = self.below(4) as usize;
         match self.below(11) {
-            0 if create => Op::Create(file),
+            0 if creates => create(file),
             0..=6 => write(file, self.length(9000), self.length(4500) as usize),
             7 | 8 => append(file, self.length(3000) as usize),
             _ => set_len(file, self.length(9000)),
@@ -340,7 +371,7 @@ impl Draw {
                 let ops = (0..self.below(4)).map(|_| self.op(true)).collect();
                 Step::Group { ops, commit: self.below(4) > 0 }
             }
-            7..=9 if self.syncs && self.below(4) == 0 => Step::Sync(self.below(4) as usize),
+            7..=9 if self.syncs && self.below(4) == 0 => sync(self.below(4) as usize),
             7..=9 => Step::Call(self.op(false)),
             10 | 11 => Step::Checkpoint,
             _ => Step::Reopen { close: self.below(3) == 0 },
@@ -360,6 +391,7 @@ pub fn random(seed: u64) -> Workload {
     Workload {
         name: format!("random-{seed}"),
         about: "drawn",
+        start: Start::Files,
         min_segments,
         max_segments,
         gather_bytes: [1, 700, 6000][draw.below(3) as usize],
@@ -379,8 +411,16 @@ mod tests {
             assert!(workloads[..i].iter().all(|other| other.name != workload.name));
             assert_eq!(find(&workload.name).as_ref(), Some(workload));
         }
+        let seeds =
+            several("names-2..4").map(|some| some.into_iter().map(|workload| workload.name).collect::<Vec<_>>());
+        assert_eq!(seeds, Some(vec![sequences::drawn(2).name, sequences::drawn(3).name]));
+        assert_eq!(several("random-7"), Some(vec![random(7)]));
+        assert_eq!(several("random-7..x"), None);
         assert_eq!(find("random-7"), Some(random(7)));
         assert_ne!(random(7).steps, random(8).steps);
+        for workload in sequences::by_hand() {
+            assert_eq!(find(&workload.name).as_ref(), Some(&workload));
+        }
         assert_eq!(find("nonsense"), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::mutants::{Breakable, breakable};
 use crate::run::{Allowed, Run, run};
 use crate::seen::Seen;
 use crate::setting::Setting;
-use crate::workload::{Workload, mix};
+use crate::workload::{Start, Workload, mix};
 
 /// How far everything is gone through.
 #[derive(Clone, Debug)]
@@ -109,6 +109,8 @@ impl fmt::Display for Violation {
 pub struct Outcome {
     /// Runs of a workload in a world.
     pub runs: u64,
+    /// Groups in runs that were given up because another one was in the way.
+    pub busy: u64,
     /// Points and images, with every cap that was hit.
     pub tally: Tally,
     /// Images that had been judged before.
@@ -133,6 +135,7 @@ impl Outcome {
     /// Adds another outcome.
     pub fn merge(&mut self, other: Outcome) {
         self.runs += other.runs;
+        self.busy += other.busy;
         self.tally.merge(&other.tally);
         self.duplicates += other.duplicates;
         self.recoveries += other.recoveries;
@@ -156,8 +159,9 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} runs: {}\n{} recoveries, {} images seen before; {} distinct states, {} of them inside of recoveries; {} deaths of the process; {} violations",
+            "{} runs, {} groups in the way of others: {}\n{} recoveries, {} images seen before; {} distinct states, {} of them inside of recoveries; {} deaths of the process; {} violations",
             self.runs,
+            self.busy,
             self.tally,
             self.recoveries,
             self.duplicates,
@@ -195,6 +199,7 @@ pub fn explore_into(seen: &Seen, jobs: &[Job], limits: &Limits) -> Outcome {
     for job in jobs {
         let run = run(&job.workload, &job.setting);
         total.runs += 1;
+        total.busy += run.busy;
         if let Some(failure) = &run.failure {
             let replay = format!("{}:{}:run", job.workload.name, job.setting.name);
             total.violations.push(Violation { replay, what: format!("without a crash: {failure}") });
@@ -236,9 +241,11 @@ struct Prepared<'j> {
 
 impl<'j> Prepared<'j> {
     fn new(job: &'j Job, run: Run, limits: &Limits) -> Self {
-        let Workload { min_segments, max_segments, gather_bytes, policy, .. } = &job.workload;
-        let files = job.workload.files();
-        let rules = format!("{} {files} {min_segments} {max_segments} {gather_bytes} {policy:?}", job.setting.name);
+        let Workload { start, min_segments, max_segments, gather_bytes, policy, .. } = &job.workload;
+        // Who lives on looks at the files that a workload speaks of.
+        let files = if *start == Start::Files { job.workload.files() } else { Vec::new() };
+        let rules =
+            format!("{} {start:?} {files:?} {min_segments} {max_segments} {gather_bytes} {policy:?}", job.setting.name);
         let broken = run.trace.events.iter().position(|event| event.fate != Fate::Normal);
         let first = if limits.from_break { broken.unwrap_or(0) as u64 } else { 0 };
         Prepared {
@@ -258,7 +265,7 @@ fn hash_of(text: &str) -> u64 {
 }
 
 /// Sites after which every recovery that is crashed inside is crashed.
-const RARE: [Site; 2] = [site::RECOVER_WIPE, site::RECOVER_CREATE];
+const RARE: [Site; 1] = [site::RECOVER_WIPE];
 
 /// At a point inside of recovery, so many of the last events are lost in turn.
 const NESTED_EVENTS: usize = 4;
@@ -386,6 +393,7 @@ impl Worker<'_> {
             before: case.allowed.states.clone(),
             unmade: case.allowed.unmade,
             operations: life.operations,
+            busy: 0,
             failure: None,
         };
         drop(life.world);

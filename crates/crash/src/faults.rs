@@ -17,9 +17,11 @@ use wholly_media::sim::{Choice, Image, Mutation, MutationKind, Pick, Place, Worl
 
 use crate::anatomy::Anatomy;
 use crate::explore::Violation;
+use crate::look::served_but;
 use crate::run::{Run, open, run};
 use crate::setting::Setting;
-use crate::workload::{EXISTING, NAMES, Promise, Workload, mix};
+use crate::tree::State;
+use crate::workload::{Promise, Start, Workload, mix};
 
 /// Bytes that go wrong together.
 const UNIT: u64 = 512;
@@ -233,35 +235,38 @@ fn judge(workload: &Workload, setting: &Setting, image: &Image, states: &[Promis
             }
         };
         let mut reported = !store.recovery().conflicts.is_empty();
-        // For each file, the states that have it as it is.
-        let mut contents: Vec<Vec<usize>> = Vec::new();
-        for (number, name) in NAMES.iter().enumerate().take(workload.files()) {
-            let content = match store.open_file(name) {
-                Err(Error::NotFound(_)) => None,
-                Err(error) => return told(&error).map(|()| Effect::Reported),
-                Ok(file) => {
-                    let mut content = vec![0; file.len() as usize];
-                    match file.read_at(0, &mut content) {
-                        Ok(_) => Some(content),
-                        Err(error) => {
-                            told(&error)?;
-                            reported = true;
-                            contents.push((0..states.len()).collect());
-                            continue;
-                        }
-                    }
-                }
-            };
+        let mut unread = Vec::new();
+        let served = served_but(&world, &store, workload, &mut |path, error| {
+            unread.push(path.to_string());
+            told(&error)
+        });
+        let served = match served {
+            Ok(served) => served,
+            // Of what can be read half it may say anything.
+            Err(_) if !unread.is_empty() => return Ok(Effect::Reported),
+            Err(what) => return Err(what),
+        };
+        reported |= !unread.is_empty();
+        // For each name, the states that have it as it is.
+        let paths = paths(workload, states, &served);
+        let mut shown: Vec<Vec<usize>> = Vec::new();
+        for path in &paths {
+            if unread.contains(path) {
+                shown.push((0..states.len()).collect());
+                continue;
+            }
+            let shows = served.shows(path);
             // A created file may have its name at home already, and nothing else.
-            let named = number >= EXISTING && content.as_ref().is_some_and(Vec::is_empty);
+            let named =
+                workload.initial().at(path).is_none() && served.content(path).is_some_and(|bytes| bytes.is_empty());
             let is = |state: &usize| {
-                let was = states[*state].0[number].as_deref();
-                was == content.as_deref() || named && was.is_none()
+                let was = states[*state].shows(path);
+                was == shows || named && was.is_none()
             };
-            contents.push((0..states.len()).filter(is).collect());
-            if !reported && contents[number].is_empty() {
-                let has = content.map_or("is missing".into(), |content| format!("has {} bytes", content.len()));
-                return Err(format!("served without a word: {name} {has} that never were"));
+            shown.push((0..states.len()).filter(is).collect());
+            if !reported && shown.last().is_some_and(Vec::is_empty) {
+                let is = shows.map_or("is missing".into(), |(object, _)| format!("is {}", object.describe()));
+                return Err(format!("served without a word: {path} {is}, as it never was"));
             }
         }
         // Whatever it says, it must not panic.
@@ -273,7 +278,7 @@ fn judge(workload: &Workload, setting: &Setting, image: &Image, states: &[Promis
         if reported {
             return Ok(Effect::Reported);
         }
-        match lost(states, &contents) {
+        match lost(states, &paths, &shown) {
             Some(lost) if lost.is_empty() => Ok(Effect::None),
             Some(lost) => Ok(Effect::Lost(lost)),
             None => Err("served without a word: a group half, or one that builds on what is not there".into()),
@@ -282,22 +287,32 @@ fn judge(workload: &Workload, setting: &Setting, image: &Image, states: &[Promis
     .unwrap_or_else(|panic| Err(format!("panic: {panic}")))
 }
 
-/// The fewest groups that must be gone for files to be as in one of the states that `contents` gives for each: by how many came behind
-/// them. None if no groups are wholly gone, with all that change the same files later, and the others wholly there.
-fn lost(states: &[Promise], contents: &[Vec<usize>]) -> Option<BTreeSet<usize>> {
-    let touches = |group: usize, file: usize| states[group].0[file] != states[group + 1].0[file];
-    // Each file has lost the groups that touched it later than this state.
-    let mut from = vec![0; contents.len()];
+/// Every path that something is or was at.
+fn paths(workload: &Workload, states: &[Promise], served: &State) -> Vec<String> {
+    let all = states.iter().map(|state| &**state).chain([served]).flat_map(State::paths).map(|(path, _)| path);
+    let all: BTreeSet<String> = match workload.start {
+        Start::Files => workload.files().into_iter().map(String::from).collect(),
+        _ => all.collect(),
+    };
+    all.into_iter().collect()
+}
+
+/// The fewest groups that must be gone for names to be as in one of the states that `shown` gives for each: by how many came behind
+/// them. None if no groups are wholly gone, with all that change the same names later, and the others wholly there.
+fn lost(states: &[Promise], paths: &[String], shown: &[Vec<usize>]) -> Option<BTreeSet<usize>> {
+    let touches = |group: usize, at: usize| states[group].shows(&paths[at]) != states[group + 1].shows(&paths[at]);
+    // Each name has lost the groups that touched it later than this state.
+    let mut from = vec![0; shown.len()];
     loop {
         let before = from.clone();
-        for (file, allowed) in contents.iter().enumerate() {
-            from[file] = *allowed.iter().find(|state| **state >= from[file])?;
+        for (at, allowed) in shown.iter().enumerate() {
+            from[at] = *allowed.iter().find(|state| **state >= from[at])?;
         }
         let lost: BTreeSet<usize> =
-            (0..contents.len()).flat_map(|file| (0..from[file]).filter(move |group| touches(*group, file))).collect();
+            (0..shown.len()).flat_map(|at| (0..from[at]).filter(move |group| touches(*group, at))).collect();
         for group in &lost {
-            for file in (0..contents.len()).filter(|file| touches(*group, *file)) {
-                from[file] = from[file].max(group + 1);
+            for at in (0..shown.len()).filter(|at| touches(*group, *at)) {
+                from[at] = from[at].max(group + 1);
             }
         }
         if from == before {

@@ -4,17 +4,22 @@
 #![warn(missing_docs)]
 
 mod anatomy;
+mod by_hand;
 pub mod catalogue;
 pub mod coverage;
 mod explore;
 pub mod faults;
 mod life;
+mod look;
 pub mod mutants;
 mod quiet;
 mod replay;
 mod run;
+pub mod script;
 mod seen;
+pub mod sequences;
 mod setting;
+mod tree;
 mod workload;
 
 pub use explore::{Job, Limits, Outcome, Violation, explore, explore_all, explore_into};
@@ -23,4 +28,5 @@ pub use replay::{BadName, Crash, Replay, replay};
 pub use run::{Allowed, Operation, Run, run};
 pub use seen::Seen;
 pub use setting::{ALL as SETTINGS, Setting};
-pub use workload::{NAMES, Op, Promise, State, Step, Workload, data};
+pub use tree::{Kind, Number, Object, State};
+pub use workload::{EXISTING, FRESH, NAMES, Op, Promise, Start, Step, Workload, data};

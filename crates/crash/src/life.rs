@@ -3,18 +3,21 @@
 //! 1. Recovery succeeds, reports no conflict and serves one of the allowed states: nothing else.
 //! 2. Recovering once more serves the same.
 //! 3. A new group over old and new files commits.
-//! 4. A close takes everything home: every file of the directory is as expected, byte for byte, and there is no other.
+//! 4. A close takes everything home: all in the directory is as expected, byte for byte, link for link, and there is nothing else.
 //! 5. The log is empty then, and another open serves the same.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use wholly::{Error, Store};
-use wholly_media::sim::{Image, Place, ReadSet, World};
+use wholly::{Error, Rename, Store};
+use wholly_media::sim::{Image, ReadSet, World};
 
-use crate::run::{Allowed, Operation, open, served};
+use crate::look::{at_home, served};
+use crate::run::{Allowed, Operation, in_group, open};
+use crate::script::PATHS;
 use crate::setting::Setting;
-use crate::workload::{EXISTING, NAMES, Op, Promise, State, Workload, data};
+use crate::tree::State;
+use crate::workload::{FRESH, NAMES, Op, Promise, Start, Workload, data};
 
 /// How much of a life is lived. Recovery and reading everything always are.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +81,7 @@ pub fn reads_of(workload: &Workload, setting: &Setting, image: &Image) -> ReadSe
     // Whether it goes well is asked where the image is judged.
     let _ = crate::quiet::catch(|| {
         let store = open(&world, workload, setting).map_err(|error| error.to_string())?;
-        served(&world, &store, workload.files())
+        served(&world, &store, workload)
     });
     world.stop_reads()
 }
@@ -109,8 +112,7 @@ impl Life {
         };
         let end = self.world.now();
         no_conflict(&store)?;
-        let served =
-            served(&self.world, &store, workload.files()).map_err(|error| format!("after recovery, {error}"))?;
+        let served = served(&self.world, &store, workload).map_err(|error| format!("after recovery, {error}"))?;
         self.fingerprint = self.world.stop_reads().fingerprint();
         let Some(which) = allowed.states.iter().position(|state| **state == served) else {
             let differences: Vec<String> =
@@ -135,38 +137,20 @@ impl Life {
         let store = self.operation("open", &state, |life| {
             open(&life.world, workload, setting).map_err(|error| format!("open to go on: {error}"))
         })?;
-        let ops = [
-            Op::Write { file: 0, offset: 5, length: 24 },
-            Op::Append { file: 1, length: 9 },
-            Op::Create(workload.files() - 1),
-            Op::Append { file: workload.files() - 1, length: 11 },
-        ];
         let mut after = (*state).clone();
         let mut group = store.begin();
-        let mut created = None;
-        for (i, op) in ops.iter().enumerate() {
+        let mut made = None;
+        for (i, op) in ops_after(workload, &state).iter().enumerate() {
             let bytes = match op {
                 Op::Write { length, .. } | Op::Append { length, .. } => data(u64::from(u32::MAX) + i as u64, *length),
                 _ => Vec::new(),
             };
-            if !after.apply(op, &bytes) {
+            if after.apply(op, &bytes).is_err() {
                 continue;
             }
-            let done = match op {
-                Op::Create(file) => group.create(NAMES[*file], 0o600).map(|file| created = Some(file)),
-                Op::Write { file, offset, .. } => {
-                    store.open_file(NAMES[*file]).and_then(|file| group.write_at(&file, *offset, &bytes))
-                }
-                Op::Append { file, .. } if *file < EXISTING => {
-                    store.open_file(NAMES[*file]).and_then(|file| group.append(&file, &bytes).map(drop))
-                }
-                Op::Append { file, .. } => created
-                    .take()
-                    .map_or_else(|| store.open_file(NAMES[*file]), Ok)
-                    .and_then(|file| group.append(&file, &bytes).map(drop)),
-                Op::SetLen { .. } => Ok(()),
-            };
-            done.map_err(|error| format!("in a new group: {error}"))?;
+            let file = if op.is_of_bytes() && op.file() == FRESH { made.clone() } else { None };
+            let done = in_group(&mut group, file, op, &bytes);
+            made = done.map_err(|error| format!("in a new group: {op:?}: {error}"))?.or(made);
         }
         let after = Promise::new(after);
         self.operation("a new commit", &after, |life| {
@@ -186,32 +170,47 @@ impl Life {
     }
 
     fn expect(&self, workload: &Workload, store: &Store, state: &State, when: &str) -> Result<(), String> {
-        let served = served(&self.world, store, workload.files()).map_err(|error| format!("{when}, {error}"))?;
+        let served = served(&self.world, store, workload).map_err(|error| format!("{when}, {error}"))?;
         match state.difference(&served) {
             None => Ok(()),
             Some(difference) => Err(format!("{when}, {difference}")),
         }
     }
 
-    /// The directory holds these files and no other.
+    /// The directory holds this and nothing else.
     fn expect_home(&self, state: &State) -> Result<(), String> {
-        let image = self.world.latest();
-        let mut home = State(vec![None; state.0.len()]);
-        for (path, is_dir) in image.paths() {
-            if is_dir {
-                continue;
-            }
-            let Some(number) = NAMES[..state.0.len()].iter().position(|name| name.as_bytes() == path) else {
-                return Err(format!("a file that nobody made is at home: {}", String::from_utf8_lossy(&path)));
-            };
-            home.0[number] = image.read(&Place::File(path)).map(Arc::from);
-        }
+        let home = at_home(&self.world.latest()).map_err(|error| format!("at home after close, {error}"))?;
         match state.difference(&home) {
             None => Ok(()),
             Some(difference) => Err(format!("at home after close, {difference}")),
         }
     }
 }
+
+/// What a new group does after a recovery: to what is there, and to what it makes. What cannot be done is left out.
+fn ops_after(workload: &Workload, state: &State) -> Vec<Op> {
+    let files: Vec<&'static str> = match workload.start {
+        Start::Files => NAMES[..2].to_vec(),
+        _ => PATHS.iter().copied().filter(|path| state.content(path).is_some() && state.find(path).is_ok()).collect(),
+    };
+    let mut ops = vec![Op::Create(FRESH), Op::Append { file: FRESH, length: 11 }];
+    if let (Some(first), Some(last)) = (files.first(), files.get(1).or(files.first())) {
+        ops.push(Op::Write { file: first, offset: 5, length: 24 });
+        ops.push(Op::Append { file: last, length: 9 });
+        if workload.start != Start::Files {
+            // The file moves by its new name, and by its old one another comes.
+            ops.push(Op::Mkdir(NEW_DIR));
+            ops.push(Op::Link { from: first, to: NEW_LINK });
+            ops.push(Op::Rename { from: last, to: NEW_NAME, how: Rename::Replace });
+            ops.push(Op::Rename { from: FRESH, to: last, how: Rename::NoReplace });
+        }
+    }
+    ops
+}
+
+const NEW_DIR: &str = "new";
+const NEW_LINK: &str = "new/link";
+const NEW_NAME: &str = "new/name";
 
 fn no_conflict(store: &Store) -> Result<(), String> {
     match store.recovery().conflicts.first() {

@@ -46,6 +46,13 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "a block that was stored to and fenced is there with its bytes; one that was not is allocated again before the next store. What a \
          file system does to an allocation that a sync covered is not modelled.",
     ),
+    (
+        "names.clean",
+        "delay-write",
+        "",
+        "what it removes is nobody's: whoever finds it after a crash removes it again. What is made at the same name comes behind the removal in \
+         any case, because the changes of one name survive in order.",
+    ),
 ];
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
@@ -145,6 +152,12 @@ impl<'s> Hunt<'s> {
         let all: Breakable = packs.iter().flat_map(|pack| pack.passes.iter().copied()).collect();
         let prey = all.into_iter().map(|(site, kind)| Mutation::new(Site(site), kind_of(kind))).collect();
         Hunt { setting, prey, packs, next: AtomicUsize::new(0) }
+    }
+
+    /// Only the sites that `wanted` wants.
+    pub fn only(mut self, wanted: impl Fn(Site) -> bool) -> Hunt<'s> {
+        self.prey.retain(|mutation| wanted(mutation.site));
+        self
     }
 
     /// Hunts all of them on two threads. Those that have a proof are hunted only if somebody doubts it.

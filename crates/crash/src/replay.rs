@@ -66,6 +66,7 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
                     before: allowed.states,
                     unmade: allowed.unmade,
                     operations: life.operations,
+                    busy: 0,
                     failure: None,
                 };
             }

@@ -7,11 +7,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wholly::{File, Group, Policy, Store};
+use wholly::{Error, File, Group, Policy, Store};
 use wholly_media::sim::{EventKind, Mark, Trace, World};
 
+use crate::look::{FIFO, served, tree};
 use crate::setting::Setting;
-use crate::workload::{NAMES, Op, Promise, State, Step, Workload, data, mix};
+use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, State};
+use crate::workload::{Op, Promise, Start, Step, Workload, data, mix};
 
 /// What identifies the store of every workload.
 const VOLUME_ID: [u8; 16] = *b"crash explorer..";
@@ -39,6 +41,8 @@ pub struct Run {
     pub unmade: bool,
     /// The operations in order.
     pub operations: Vec<Operation>,
+    /// Groups that were given up because another one was in the way.
+    pub busy: u64,
     /// Why the run ended early: an operation failed, or served something else than it should.
     pub failure: Option<String>,
 }
@@ -92,44 +96,11 @@ pub fn open(world: &Arc<World>, workload: &Workload, setting: &Setting) -> wholl
     Store::open_on(world.log(), world.host(), workload.options(setting.segment_bytes()), None)
 }
 
-/// Reads what a store serves of the first files of [`NAMES`].
-///
-/// # Errors
-/// What the store reports.
-pub fn served(world: &Arc<World>, store: &Store, files: usize) -> Result<State, String> {
-    let mut state = Vec::with_capacity(files);
-    for name in &NAMES[..files] {
-        state.push(match store.open_file(name) {
-            Ok(file) => Some(Arc::from(content(&file).map_err(|error| format!("reading {name}: {error}"))?)),
-            Err(wholly::Error::NotFound(_)) => {
-                if world.host().stat(name.as_bytes()).is_ok() {
-                    return Err(format!("{name} is not found, although the directory holds it"));
-                }
-                None
-            }
-            Err(error) => return Err(format!("opening {name}: {error}")),
-        });
-    }
-    Ok(State(state))
-}
-
-fn content(file: &File) -> wholly::Result<Vec<u8>> {
-    let mut content = vec![0; file.len() as usize];
-    let read = file.read_at(0, &mut content)?;
-    content.truncate(read);
-    Ok(content)
-}
-
 /// Runs a workload, recorded. With a mutation it may fail on the way; that is no panic but part of the result.
 pub fn run(workload: &Workload, setting: &Setting) -> Run {
     let world = World::new(setting.sim.clone());
-    world.add_dir("dir");
     let initial = workload.initial();
-    for (name, content) in NAMES.iter().zip(&initial.0) {
-        if let Some(content) = content {
-            world.add_file(name, content);
-        }
-    }
+    initial.put_into(&world);
     let mut runner = Runner {
         workload,
         setting,
@@ -139,6 +110,7 @@ pub fn run(workload: &Workload, setting: &Setting) -> Run {
         state: initial.clone(),
         visible: initial.clone(),
         writes: 0,
+        busy: 0,
         operations: Vec::new(),
     };
     let failure = match crate::quiet::catch(|| runner.all()) {
@@ -146,13 +118,13 @@ pub fn run(workload: &Workload, setting: &Setting) -> Run {
         Ok(Err(failure)) => Some(failure),
         Err(panic) => Some(format!("panic: {panic}")),
     };
-    let operations = std::mem::take(&mut runner.operations);
+    let (operations, busy) = (std::mem::take(&mut runner.operations), runner.busy);
     if failure.is_some() {
         // What a panic left may not be fit to be dropped.
         std::mem::forget(runner);
     }
     let before = vec![Promise::new(initial)];
-    let mut run = Run { trace: world.trace(), before, unmade: true, operations, failure };
+    let mut run = Run { trace: world.trace(), before, unmade: true, operations, busy, failure };
     run.place_operations();
     run
 }
@@ -175,12 +147,14 @@ struct Runner<'w> {
     setting: &'w Setting,
     world: Arc<World>,
     store: Option<Store>,
-    files: BTreeMap<usize, File>,
+    /// What is open, by the path by which it was opened.
+    files: BTreeMap<String, File>,
     /// What has committed.
     state: State,
     /// What everybody sees: under other policies than `per-op` that runs ahead of what has committed.
     visible: State,
     writes: u64,
+    busy: u64,
     operations: Vec<Operation>,
 }
 
@@ -200,7 +174,7 @@ impl Runner<'_> {
         self.open()?;
         for (i, step) in self.workload.steps.iter().enumerate() {
             self.step(i, step)?;
-            let served = served(&self.world, self.store.as_ref().expect("it is open"), self.workload.files())?;
+            let served = served(&self.world, self.store(), self.workload)?;
             if let Some(difference) = self.visible.difference(&served) {
                 return Err(format!("after step {i}: {difference}"));
             }
@@ -209,12 +183,16 @@ impl Runner<'_> {
         self.drop_all()
     }
 
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("it is open")
+    }
+
     /// What is committed once the calls on a file so far have.
-    fn synced(&self, file: usize) -> State {
+    fn synced(&self, file: &str) -> State {
         let mut after = self.state.clone();
         match self.workload.policy {
             Policy::PerOp => {}
-            Policy::PerSync => after.0[file] = self.visible.0[file].clone(),
+            Policy::PerSync => after.take_content(file, &self.visible),
             Policy::Shared { .. } => after = self.visible.clone(),
         }
         after
@@ -225,12 +203,12 @@ impl Runner<'_> {
         if self.visible == self.state {
             self.files.clear();
         }
-        while let Some((number, file)) = self.files.pop_first() {
+        while let Some((path, file)) = self.files.pop_first() {
             let after = match self.workload.policy {
                 Policy::Shared { .. } => self.state.clone(),
-                _ => self.synced(number),
+                _ => self.synced(&format!("@{path}")),
             };
-            self.operation(format!("close of {}", NAMES[number]), after, |_| {
+            self.operation(format!("close of {path}"), after, |_| {
                 drop(file);
                 Ok(())
             })?;
@@ -257,14 +235,14 @@ impl Runner<'_> {
         let (op, label): (u64, String) = (self.operations.len() as u64, label.into());
         let state = match self.operations.last() {
             Some(last) if *last.state == after => last.state.clone(),
-            _ => Promise::new(after),
+            _ => Promise::new(after.clone()),
         };
         let named = Cow::from(label.clone());
-        self.operations.push(Operation { label: named, begin: u64::MAX, end: u64::MAX, state: state.clone() });
+        self.operations.push(Operation { label: named, begin: u64::MAX, end: u64::MAX, state });
         self.world.mark(Mark::Begin { op, label });
         let result = body(self)?;
         self.world.mark(Mark::Return { op });
-        self.state = (*state).clone();
+        self.state = after;
         Ok(result)
     }
 
@@ -277,12 +255,11 @@ impl Runner<'_> {
             runner.store = Some(store);
             Ok(())
         })?;
-        let store = self.store.as_ref().expect("just opened");
-        for (number, content) in self.state.0.iter().enumerate() {
-            if content.is_some() {
-                let file = store.open_file(NAMES[number]).map_err(failed("opening a file"))?;
-                self.files.insert(number, file);
-            }
+        self.state.reopen();
+        self.visible = self.state.clone();
+        for path in self.state.opened() {
+            let file = self.store().open_file(path).map_err(failed("opening a file"))?;
+            self.files.insert(path.into(), file);
         }
         Ok(())
     }
@@ -299,10 +276,17 @@ impl Runner<'_> {
 
     fn step(&mut self, i: usize, step: &Step) -> Result<(), Failed> {
         match step {
-            Step::Group { ops, commit } => self.group(i, ops, *commit),
+            Step::Group { ops, commit } => {
+                let mut group = self.begin(i)?;
+                if let Some(busy) = self.ops(i, &mut group, ops)? {
+                    return Err(format!("in a group that is alone: {busy}"));
+                }
+                if *commit { self.commit(i, group) } else { self.abort(i, group) }
+            }
+            Step::Across { first, second } => self.across(i, first, second),
             Step::Call(op) => self.call(i, op),
             Step::Checkpoint => self.operation(format!("checkpoint {i}"), self.state.clone(), |runner| {
-                runner.store.as_ref().expect("it is open").checkpoint().map_err(failed("checkpoint"))?;
+                runner.store().checkpoint().map_err(failed("checkpoint"))?;
                 Ok(())
             }),
             Step::Reopen { close } => {
@@ -318,80 +302,182 @@ impl Runner<'_> {
                 self.open()
             }
             Step::Sync(file) => {
-                let Some(handle) = self.files.get(file).cloned() else { return Ok(()) };
-                self.operation(format!("sync {i}"), self.synced(*file), |_| handle.sync().map_err(failed("sync")))
+                let Some(handle) = self.files.get(*file).cloned() else { return Ok(()) };
+                self.operation(format!("sync {i}"), self.synced(file), |_| handle.sync().map_err(failed("sync")))
             }
         }
     }
 
-    fn group(&mut self, i: usize, ops: &[Op], commit: bool) -> Result<(), Failed> {
-        let mut files = self.files.clone();
-        let mut group = self.operation(format!("group {i}"), self.state.clone(), |runner| {
-            Ok(runner.store.as_ref().expect("it is open").begin())
-        })?;
-        // As the group sees it.
-        let mut private = self.visible.clone();
-        let mut touched = Vec::new();
+    fn begin(&mut self, i: usize) -> Result<Open, Failed> {
+        let group = self.operation(format!("group {i}"), self.state.clone(), |runner| Ok(runner.store().begin()))?;
+        Ok(Open { group, base: self.visible.clone(), private: self.visible.clone(), files: BTreeMap::new() })
+    }
+
+    /// Does ops in a group, up to the first that another group is in the way of: what that one says.
+    fn ops(&mut self, i: usize, open: &mut Open, ops: &[Op]) -> Result<Option<Error>, Failed> {
         for op in ops {
             let bytes = self.bytes(op);
-            if private.apply(op, &bytes) {
-                // A file that a group joins is synced first.
-                let changes = !matches!(op, Op::Create(_)) && (!bytes.is_empty() || matches!(op, Op::SetLen { .. }));
-                let joins = changes || matches!(op, Op::Append { .. });
-                let after = if joins { self.synced(op.file()) } else { self.state.clone() };
-                self.operation(format!("in group {i}"), after, |_| {
-                    in_group(&mut group, &mut files, op, &bytes).map_err(failed("in a group"))
-                })?;
-                touched.push(op.file());
+            // What is written to is found as it was before.
+            let handle = open.private.handle(op.file()).map(String::from);
+            let refused = open.private.apply(op, &bytes).err();
+            if refused.is_some() && op.is_of_bytes() {
+                continue;
+            }
+            let file = handle.and_then(|path| open.files.get(&path).or_else(|| self.files.get(&path)).cloned());
+            // A file that a group joins is synced first.
+            let changes = op.is_of_bytes() && (!bytes.is_empty() || matches!(op, Op::SetLen { .. }));
+            let joins = changes || matches!(op, Op::Append { .. });
+            let after = if joins { self.synced(op.file()) } else { self.state.clone() };
+            let done = self.operation(format!("in group {i}"), after, |_| Ok(open.perform(file, op, &bytes)))?;
+            match (done, refused) {
+                (Ok(()), None) => {}
+                (Err(busy @ Error::Busy(..)), _) => return Ok(Some(busy)),
+                (Err(error), Some(refused)) if error.errno() == refused.raw_os_error() => {}
+                (Err(error), None) => return Err(format!("in a group: {op:?}: {error}")),
+                (done, Some(refused)) => return Err(format!("in a group: {op:?}: {done:?} instead of {refused}")),
             }
         }
-        if commit {
-            let mut after = self.state.clone();
-            touched.into_iter().for_each(|file| after.0[file] = private.0[file].clone());
-            self.operation(format!("commit {i}"), after, |_| group.commit().map_err(failed("commit")))?;
-            self.files = files;
-            self.visible = private;
-            Ok(())
-        } else {
-            drop(files);
-            self.operation(format!("abort {i}"), self.state.clone(), |_| {
-                group.abort();
-                Ok(())
-            })
+        Ok(None)
+    }
+
+    fn commit(&mut self, i: usize, mut open: Open) -> Result<(), Failed> {
+        let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
+        for state in [&mut after, &mut visible] {
+            let exclude = |what| format!("two groups that exclude each other were let through: {what}");
+            state.merge(&open.base, &open.private).map_err(exclude)?;
         }
+        if self.workload.start != Start::Files {
+            let seen = tree(&mut open.group, &mut |path, error| Err(format!("group {i}, {path}: {error}")))?;
+            if let Some(difference) = visible.difference(&seen) {
+                return Err(format!("as group {i} sees it, {difference}"));
+            }
+        }
+        self.operation(format!("commit {i}"), after, |_| open.group.commit().map_err(failed("commit")))?;
+        self.files.append(&mut open.files);
+        self.visible = visible;
+        Ok(())
+    }
+
+    fn abort(&mut self, i: usize, open: Open) -> Result<(), Failed> {
+        let Open { group, files, .. } = open;
+        drop(files);
+        self.operation(format!("abort {i}"), self.state.clone(), |_| {
+            group.abort();
+            Ok(())
+        })
+    }
+
+    fn across(&mut self, i: usize, first: &[Op], second: &[Op]) -> Result<(), Failed> {
+        let mut one = self.begin(i)?;
+        if let Some(busy) = self.ops(i, &mut one, first)? {
+            return Err(format!("in a group that is alone: {busy}"));
+        }
+        let mut other = self.begin(i)?;
+        if self.ops(i, &mut other, second)?.is_some() {
+            self.busy += 1;
+            self.abort(i, other)?;
+        } else {
+            self.commit(i, other)?;
+        }
+        self.commit(i, one)
     }
 
     fn call(&mut self, i: usize, op: &Op) -> Result<(), Failed> {
         let mut visible = self.visible.clone();
         let bytes = self.bytes(op);
-        if matches!(op, Op::Create(_)) || !visible.apply(op, &bytes) {
+        let handle = visible.handle(op.file()).map(String::from);
+        let refused = visible.apply(op, &bytes).err();
+        if refused.is_some() && op.is_of_bytes() {
             return Ok(());
         }
-        let at_once = self.workload.policy == Policy::PerOp;
+        let file = handle.and_then(|path| self.files.get(&path).cloned());
+        let at_once = self.workload.policy == Policy::PerOp || !op.is_of_bytes();
         let after = if at_once { visible.clone() } else { self.state.clone() };
-        self.operation(format!("call {i}"), after, |runner| {
-            let file = |number: &usize| &runner.files[number];
-            match op {
-                Op::Create(_) => Ok(()),
-                Op::Write { file: number, offset, .. } => file(number).write_at(*offset, &bytes),
-                Op::Append { file: number, .. } => file(number).append(&bytes).map(drop),
-                Op::SetLen { file: number, length } => file(number).set_len(*length),
-            }
-            .map_err(failed("call"))
-        })?;
+        let done = self.operation(format!("call {i}"), after, |runner| Ok(call(runner.store(), file, op, &bytes)))?;
+        match (done, refused) {
+            (Ok(made), None) => self.files.extend(made.map(|file| (op.file().into(), file))),
+            (Err(error), Some(refused)) if error.errno() == refused.raw_os_error() => {}
+            (Err(error), None) => return Err(format!("call {i}: {op:?}: {error}")),
+            (done, Some(refused)) => return Err(format!("call {i}: {op:?}: {:?} instead of {refused}", done.err())),
+        }
         self.visible = visible;
         Ok(())
     }
 }
 
-fn in_group(group: &mut Group, files: &mut BTreeMap<usize, File>, op: &Op, bytes: &[u8]) -> wholly::Result<()> {
-    match op {
-        Op::Create(number) => {
-            files.insert(*number, group.create(NAMES[*number], 0o644)?);
-            Ok(())
-        }
-        Op::Write { file, offset, .. } => group.write_at(&files[file], *offset, bytes),
-        Op::Append { file, .. } => group.append(&files[file], bytes).map(drop),
-        Op::SetLen { file, length } => group.set_len(&files[file], *length),
+/// A group that has begun.
+struct Open {
+    group: Group<'static>,
+    /// What everybody saw when it began.
+    base: State,
+    /// As it sees everything, but for what others have committed since.
+    private: State,
+    /// Files that it made, by path.
+    files: BTreeMap<String, File>,
+}
+
+impl Open {
+    fn perform(&mut self, file: Option<File>, op: &Op, bytes: &[u8]) -> wholly::Result<()> {
+        let made = in_group(&mut self.group, file, op, bytes)?;
+        self.files.extend(made.map(|file| (op.file().into(), file)));
+        Ok(())
     }
+}
+
+/// Does an op in a group; `file`, where it is open, is the one whose bytes it changes. Returns a file that it made.
+pub(crate) fn in_group(
+    group: &mut Group<'_>,
+    file: Option<File>,
+    op: &Op,
+    bytes: &[u8],
+) -> wholly::Result<Option<File>> {
+    let mut opened = |path: &str| match &file {
+        Some(file) => Ok(file.clone()),
+        None => group.open_file(path),
+    };
+    match op {
+        Op::Create(path) => return group.create(path, FILE_MODE).map(Some),
+        Op::Mkdir(path) => group.mkdir(path, DIR_MODE),
+        Op::Mknod(path) => group.mknod(path, FIFO | FIFO_MODE, 0),
+        Op::Symlink { target, path } => group.symlink(target, path),
+        Op::Link { from, to } => group.link(from, to),
+        Op::Unlink(path) => group.unlink(path),
+        Op::Rmdir(path) => group.rmdir(path),
+        Op::Rename { from, to, how } => group.rename(from, to, *how),
+        Op::Write { file, offset, .. } => {
+            let file = opened(file)?;
+            group.write_at(&file, *offset, bytes)
+        }
+        Op::Append { file, .. } => {
+            let file = opened(file)?;
+            group.append(&file, bytes).map(drop)
+        }
+        Op::SetLen { file, length } => {
+            let file = opened(file)?;
+            group.set_len(&file, *length)
+        }
+    }
+    .map(|()| None)
+}
+
+/// The same outside of groups.
+fn call(store: &Store, file: Option<File>, op: &Op, bytes: &[u8]) -> wholly::Result<Option<File>> {
+    let opened = |path: &str| match &file {
+        Some(file) => Ok(file.clone()),
+        None => store.open_file(path),
+    };
+    match op {
+        Op::Create(path) => return store.create_file(path, FILE_MODE).map(Some),
+        Op::Mkdir(path) => store.mkdir(path, DIR_MODE),
+        Op::Mknod(path) => store.mknod(path, FIFO | FIFO_MODE, 0),
+        Op::Symlink { target, path } => store.symlink(target, path),
+        Op::Link { from, to } => store.link(from, to),
+        Op::Unlink(path) => store.unlink(path),
+        Op::Rmdir(path) => store.rmdir(path),
+        Op::Rename { from, to, how } => store.rename(from, to, *how),
+        Op::Write { file, offset, .. } => opened(file)?.write_at(*offset, bytes),
+        Op::Append { file, .. } => opened(file)?.append(bytes).map(drop),
+        Op::SetLen { file, length } => opened(file)?.set_len(*length),
+    }
+    .map(|()| None)
 }

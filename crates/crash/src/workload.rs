@@ -2,19 +2,20 @@
 //!
 //! # Terms
 //!
-//! - *op*: one change of one file. *Step*: one thing that a program asks of a store; a group with its ops is one step.
-//! - *content*: what a file holds; *state*: the content of every file of a workload, by number. A file is named by its place in
-//!   [`NAMES`].
+//! - *op*: one change of names or of a file's bytes. *Step*: one thing that a program asks of a store; a group with its ops is one step.
+//! - *file*, of an op: a path, or `@` and the path by which it was opened or made: that file, whatever became of its name.
 //!
 //! No two writes of a workload put the same word anywhere, so that bytes of one can never pass for bytes of another.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use wholly::Policy;
+use wholly::{Policy, Rename};
 use wholly_media::sim::Random;
 
-/// The names of the files of a workload, by number. The first two exist from the start, the second one empty.
+use crate::tree::{FILE_MODE, Object, State};
+
+/// The names of the files of workloads in which only files change, by number. The first two exist from the start, the second one empty.
 pub const NAMES: &[&str] = &[
     "a", "dir/b", "c", "dir/d", "e", "f", "g", "dir/h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u",
 ];
@@ -22,15 +23,49 @@ pub const NAMES: &[&str] = &[
 /// How many of [`NAMES`] exist from the start.
 pub const EXISTING: usize = 2;
 
-/// One change of one file.
+/// A name that no workload makes: who lives on after a crash does.
+pub const FRESH: &str = "fresh";
+
+/// One change of names, or of a file's bytes. Paths are as of when it is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Makes a file; only inside of a group.
-    Create(usize),
+    /// Makes a file, and opens it; only inside of a group.
+    Create(&'static str),
+    /// Makes a directory.
+    Mkdir(&'static str),
+    /// Makes a FIFO.
+    Mknod(&'static str),
+    /// Makes a symbolic link.
+    Symlink {
+        /// What it holds.
+        target: &'static str,
+        /// Its name.
+        path: &'static str,
+    },
+    /// Gives one more name.
+    Link {
+        /// A name that it has.
+        from: &'static str,
+        /// The new one.
+        to: &'static str,
+    },
+    /// Takes a name away from what is no directory.
+    Unlink(&'static str),
+    /// Removes an empty directory.
+    Rmdir(&'static str),
+    /// Gives another name instead.
+    Rename {
+        /// The name that it has.
+        from: &'static str,
+        /// The new one.
+        to: &'static str,
+        /// What becomes of what has the new name.
+        how: Rename,
+    },
     /// Writes bytes at an offset.
     Write {
         /// Which file.
-        file: usize,
+        file: &'static str,
         /// Where, in bytes.
         offset: u64,
         /// How many bytes.
@@ -39,25 +74,33 @@ pub enum Op {
     /// Writes bytes at the end.
     Append {
         /// Which file.
-        file: usize,
+        file: &'static str,
         /// How many bytes.
         length: usize,
     },
     /// Cuts or extends.
     SetLen {
         /// Which file.
-        file: usize,
+        file: &'static str,
         /// The new length in bytes.
         length: u64,
     },
 }
 
 impl Op {
-    /// The file that it changes.
-    pub fn file(&self) -> usize {
+    /// The file that it changes or makes; of an op on names the name that it gives or takes.
+    pub fn file(&self) -> &'static str {
         match self {
-            Op::Create(file) | Op::Write { file, .. } | Op::Append { file, .. } | Op::SetLen { file, .. } => *file,
+            Op::Create(path) | Op::Mkdir(path) | Op::Mknod(path) | Op::Symlink { path, .. } => path,
+            Op::Link { to, .. } | Op::Rename { to, .. } => to,
+            Op::Unlink(path) | Op::Rmdir(path) => path,
+            Op::Write { file, .. } | Op::Append { file, .. } | Op::SetLen { file, .. } => file,
         }
+    }
+
+    /// Whether it changes the bytes of a file, and no name.
+    pub fn is_of_bytes(&self) -> bool {
+        matches!(self, Op::Write { .. } | Op::Append { .. } | Op::SetLen { .. })
     }
 }
 
@@ -71,10 +114,18 @@ pub enum Step {
         /// How it ends.
         commit: bool,
     },
+    /// Two explicit groups at once: the first does its ops, then the second does and commits, then the first commits. If they are in each
+    /// other's way, the second one is given up.
+    Across {
+        /// What the group does that begins first and commits last.
+        first: Vec<Op>,
+        /// What the other one does.
+        second: Vec<Op>,
+    },
     /// An implicit call: a group of its own, or part of one, by policy.
     Call(Op),
     /// The calls on a file so far are to survive.
-    Sync(usize),
+    Sync(&'static str),
     /// Everything goes home.
     Checkpoint,
     /// The process ends, without a checkpoint or with one, and another one opens the store.
@@ -84,6 +135,17 @@ pub enum Step {
     },
 }
 
+/// What is there before anything happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The first of [`NAMES`], and a directory `dir` that stays as it is.
+    Files,
+    /// A directory `A` with a file `foo`.
+    Bare,
+    /// Also a directory `B`, and one in `A`, `C`.
+    Dirs,
+}
+
 /// A program over a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
@@ -91,6 +153,8 @@ pub struct Workload {
     pub name: String,
     /// What it covers, in words.
     pub about: &'static str,
+    /// What is there before.
+    pub start: Start,
     /// Segments that the log is made with.
     pub min_segments: u32,
     /// Segments up to which the log grows before groups wait for a checkpoint.
@@ -117,94 +181,73 @@ impl Workload {
         }
     }
 
-    /// The number of files that it speaks of, from the first of [`NAMES`] on, and one more, which it never makes.
-    pub fn files(&self) -> usize {
-        let last = |step: &Step| match step {
-            Step::Group { ops, .. } => ops.iter().map(Op::file).max(),
-            Step::Call(op) => Some(op.file()),
-            Step::Sync(file) => Some(*file),
-            _ => None,
-        };
-        self.steps.iter().filter_map(last).max().unwrap_or(0).max(EXISTING - 1) + 2
-    }
-
     /// What is there before anything happens.
     pub fn initial(&self) -> State {
-        let mut state = vec![None; self.files()];
-        state[0] = Some(Arc::from(initial_content()));
-        state[1] = Some(Arc::from([]));
-        State(state)
+        self.start.state()
+    }
+
+    /// The files that it speaks of, and one that it never makes, in order.
+    pub fn files(&self) -> Vec<&'static str> {
+        let mut files = NAMES[..EXISTING].to_vec();
+        for step in &self.steps {
+            match step {
+                Step::Group { ops, .. } => files.extend(ops.iter().map(|op| op.file())),
+                Step::Call(op) => files.push(op.file()),
+                Step::Sync(file) => files.push(file),
+                _ => {}
+            }
+        }
+        files.push(FRESH);
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+
+    /// The state of a workload in which nothing but files changes, by what each of them holds.
+    ///
+    /// # Errors
+    /// Those of `content`.
+    pub fn shown<E>(&self, mut content: impl FnMut(&'static str) -> Result<Option<Vec<u8>>, E>) -> Result<State, E> {
+        let mut state = self.start.dirs();
+        for path in self.files() {
+            if let Some(content) = content(path)? {
+                state.put(path, Object::file(content, FILE_MODE));
+            }
+        }
+        Ok(state)
     }
 }
 
-/// The content of the first file before anything happens: more than a block, and no whole number of words.
-fn initial_content() -> Vec<u8> {
-    data(u64::MAX, 5003)
+impl Start {
+    /// All of it.
+    pub fn state(self) -> State {
+        let mut state = self.dirs();
+        match self {
+            Start::Files => {
+                state.put(NAMES[0], Object::file(initial_content(5003), 0o644));
+                state.put(NAMES[1], Object::file([], 0o644));
+            }
+            Start::Bare | Start::Dirs => _ = state.put("A/foo", Object::file(initial_content(300), 0o644)),
+        }
+        state
+    }
+
+    /// Its directories.
+    pub fn dirs(self) -> State {
+        let dirs: &[&str] = match self {
+            Start::Files => &["dir"],
+            Start::Bare => &["A"],
+            Start::Dirs => &["A", "B", "A/C"],
+        };
+        let mut state = State::default();
+        dirs.iter().for_each(|dir| _ = state.put(dir, Object::dir(0o755)));
+        state
+    }
 }
 
-/// The content of every file, by number; none where there is no such file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State(pub Vec<Option<Arc<[u8]>>>);
-
-impl State {
-    /// Changes the state as `op` does, writing `bytes`. What makes no sense changes nothing, and says so.
-    pub fn apply(&mut self, op: &Op, bytes: &[u8]) -> bool {
-        match *op {
-            Op::Create(file) => {
-                let absent = self.0[file].is_none();
-                if absent {
-                    self.0[file] = Some(Arc::from([]));
-                }
-                absent
-            }
-            Op::Write { file, offset, .. } => self.paint(file, Some(offset), bytes),
-            Op::Append { file, .. } => self.paint(file, None, bytes),
-            Op::SetLen { file, length } => {
-                let Some(content) = &self.0[file] else { return false };
-                let mut content = content.to_vec();
-                content.resize(length as usize, 0);
-                self.0[file] = Some(Arc::from(content));
-                true
-            }
-        }
-    }
-
-    fn paint(&mut self, file: usize, offset: Option<u64>, bytes: &[u8]) -> bool {
-        let Some(content) = &self.0[file] else { return false };
-        let mut content = content.to_vec();
-        let offset = offset.map_or(content.len(), |offset| offset as usize);
-        if !bytes.is_empty() {
-            if content.len() < offset + bytes.len() {
-                content.resize(offset + bytes.len(), 0);
-            }
-            content[offset..offset + bytes.len()].copy_from_slice(bytes);
-            self.0[file] = Some(Arc::from(content));
-        }
-        true
-    }
-
-    /// Where two states differ, in words; none if they do not.
-    pub fn difference(&self, other: &State) -> Option<String> {
-        for (file, (mine, theirs)) in self.0.iter().zip(&other.0).enumerate() {
-            let name = NAMES[file];
-            match (mine, theirs) {
-                (None, None) => {}
-                (Some(_), None) => return Some(format!("{name} is missing")),
-                (None, Some(_)) => return Some(format!("{name} should not exist")),
-                (Some(mine), Some(theirs)) if mine == theirs => {}
-                (Some(mine), Some(theirs)) => {
-                    if mine.len() != theirs.len() {
-                        return Some(format!("{name} has {} bytes instead of {}", theirs.len(), mine.len()));
-                    }
-                    if let Some(at) = mine.iter().zip(theirs.iter()).position(|(a, b)| a != b) {
-                        let count = mine.iter().zip(theirs.iter()).filter(|(a, b)| a != b).count();
-                        return Some(format!("{count} bytes of {name} differ, the first at {at}"));
-                    }
-                }
-            }
-        }
-        None
-    }
+/// The content of a file before anything happens; more than a block, where it may be, and no whole number of words.
+fn initial_content(length: usize) -> Vec<u8> {
+    data(u64::MAX, length)
 }
 
 /// A state that somebody is promised: shared, with a hash that is computed when first asked for.
@@ -217,19 +260,9 @@ impl Promise {
         Promise(Arc::new((state, OnceLock::new())))
     }
 
-    /// A hash of the content of all files.
+    /// A hash of all that can be seen.
     pub fn hash(&self) -> u64 {
-        *self.0.1.get_or_init(|| {
-            let file = |h: u64, content: &Option<Arc<[u8]>>| match content {
-                None => mix(h),
-                Some(content) => content.chunks(8).fold(mix(h ^ (1 + content.len() as u64)), |h, part| {
-                    let mut word = [0; 8];
-                    word[..part.len()].copy_from_slice(part);
-                    mix(h.rotate_left(5) ^ u64::from_le_bytes(word))
-                }),
-            };
-            self.0.0.0.iter().fold(self.0.0.0.len() as u64, file)
-        })
+        *self.0.1.get_or_init(|| self.0.0.hash())
     }
 }
 

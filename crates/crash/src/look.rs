@@ -1,0 +1,258 @@
+//! Looking at all that is there: as a store or a group serves it, and at home.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wholly::{DirEntry, Error, File, Group, Stat, Store};
+use wholly_media::sim::{Image, Place, World};
+
+use crate::script::PATHS;
+use crate::tree::{Kind, Number, Object, State};
+use crate::workload::{FRESH, Start, Workload};
+
+/// The folder that belongs to the store itself.
+const OWN: &str = ".wholly";
+
+const TYPE: u32 = 0o170_000;
+const DIR: u32 = 0o040_000;
+const FILE: u32 = 0o100_000;
+const SYMLINK: u32 = 0o120_000;
+pub(crate) const FIFO: u32 = 0o010_000;
+
+/// What serves names: a store, or a group of it.
+pub(crate) trait Names {
+    fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>>;
+    fn metadata(&mut self, path: &str) -> wholly::Result<Stat>;
+    fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>>;
+    fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>>;
+}
+
+impl Names for &Store {
+    fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
+        Store::read_dir(self, path)
+    }
+
+    fn metadata(&mut self, path: &str) -> wholly::Result<Stat> {
+        Store::metadata(self, path)
+    }
+
+    fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        Store::read_link(self, path)
+    }
+
+    fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        content(&self.open_file(path)?)
+    }
+}
+
+impl Names for Group<'_> {
+    fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
+        Group::read_dir(self, path)
+    }
+
+    fn metadata(&mut self, path: &str) -> wholly::Result<Stat> {
+        Group::metadata(self, path)
+    }
+
+    fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        Group::read_link(self, path)
+    }
+
+    fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        let file = self.open_file(path)?;
+        let mut content = vec![0; self.len(&file) as usize];
+        let read = self.read_at(&file, 0, &mut content)?;
+        content.truncate(read);
+        Ok(content)
+    }
+}
+
+fn content(file: &File) -> wholly::Result<Vec<u8>> {
+    let mut content = vec![0; file.len() as usize];
+    let read = file.read_at(0, &mut content)?;
+    content.truncate(read);
+    Ok(content)
+}
+
+/// What could not be looked at: its path and why. Who goes on does so without it.
+pub(crate) type Trouble<'t> = &'t mut dyn FnMut(&str, Error) -> Result<(), String>;
+
+/// What a store serves.
+///
+/// # Errors
+/// What the store reports, or contradicts itself in.
+pub fn served(world: &Arc<World>, store: &Store, workload: &Workload) -> Result<State, String> {
+    served_but(world, store, workload, &mut |path, error| Err(format!("{path}: {error}")))
+}
+
+/// The same, where some of it may not be readable.
+pub(crate) fn served_but(
+    world: &Arc<World>,
+    mut store: &Store,
+    workload: &Workload,
+    trouble: Trouble<'_>,
+) -> Result<State, String> {
+    match workload.start {
+        Start::Files => files(world, store, workload, trouble),
+        Start::Bare | Start::Dirs => tree(&mut store, trouble),
+    }
+}
+
+/// Of a workload in which nothing but files changes: those that it speaks of.
+fn files(world: &Arc<World>, store: &Store, workload: &Workload, trouble: Trouble<'_>) -> Result<State, String> {
+    workload.shown(|path| {
+        match store.open_file(path).and_then(|file| content(&file)) {
+            Ok(content) => return Ok(Some(content)),
+            Err(Error::NotFound(_)) if world.host().stat(path.as_bytes()).is_ok() => {
+                return Err(format!("{path} is not found, although the directory holds it"));
+            }
+            Err(Error::NotFound(_)) => {}
+            Err(error) => trouble(path, error)?,
+        }
+        Ok(None)
+    })
+}
+
+/// Everything, from the store's directory on.
+pub(crate) fn tree(names: &mut impl Names, trouble: Trouble<'_>) -> Result<State, String> {
+    let mut found = Found::default();
+    let mut todo = vec![String::new()];
+    while let Some(dir) = todo.pop() {
+        let mut entries = match names.read_dir(if dir.is_empty() { "." } else { &dir }) {
+            Ok(entries) => entries,
+            Err(error) => {
+                trouble(&dir, error)?;
+                continue;
+            }
+        };
+        entries.sort();
+        for pair in entries.windows(2) {
+            if pair[0].name == pair[1].name {
+                return Err(format!("{dir} has {} twice", String::from_utf8_lossy(&pair[0].name)));
+            }
+        }
+        for entry in entries {
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+            if path == OWN {
+                continue;
+            }
+            let looked = names.metadata(&path).and_then(|stat| {
+                let object = match stat.mode & TYPE {
+                    FILE => Some(Kind::File(names.content(&path)?.into())),
+                    SYMLINK => Some(Kind::Symlink(String::from_utf8_lossy(&names.read_link(&path)?).into_owned())),
+                    DIR => Some(Kind::Dir(BTreeMap::new())),
+                    FIFO => Some(Kind::Fifo),
+                    _ => None,
+                };
+                Ok((stat, object))
+            });
+            let (stat, kind) = match looked {
+                Ok(looked) => looked,
+                Err(error) => {
+                    trouble(&path, error)?;
+                    continue;
+                }
+            };
+            if entry.ino != stat.ino || entry.kind != 0 && entry.kind != stat.mode & TYPE {
+                return Err(format!("{path} is {entry:?} in its directory, and by itself {stat:?}"));
+            }
+            let bytes = match &kind {
+                Some(Kind::File(content)) => content.len(),
+                Some(Kind::Symlink(target)) => target.len(),
+                Some(Kind::Dir(_)) => {
+                    todo.push(path.clone());
+                    stat.size as usize
+                }
+                _ => 0,
+            };
+            if stat.size != bytes as u64 {
+                return Err(format!("{path} has {bytes} bytes and says {}", stat.size));
+            }
+            found.add(&path, stat.ino, stat.mode, stat.nlink, kind)?;
+        }
+    }
+    let state = found.state()?;
+    absent(names, &state, trouble)?;
+    Ok(state)
+}
+
+/// What no directory lists is not there by its path either; and what a symbolic link leads to is.
+fn absent(names: &mut impl Names, state: &State, trouble: Trouble<'_>) -> Result<(), String> {
+    for path in PATHS.iter().chain(&[FRESH]) {
+        let expected = state.find(path).map(|number| state.object(number).mode);
+        let found = names.metadata(path).map(|stat| stat.mode & !TYPE).map_err(|error| (error.errno(), error));
+        match (expected, found) {
+            (Ok(expected), Ok(found)) if expected == found => {}
+            (Err(expected), Err((found, _))) if expected.raw_os_error() == found => {}
+            (_, Err((_, error))) => trouble(path, error)?,
+            (expected, Ok(found)) => return Err(format!("{path} has mode {found:o}, where {expected:?} was listed")),
+        }
+    }
+    Ok(())
+}
+
+/// All that is at home. In the store's own folder there may be empty folders.
+pub(crate) fn at_home(image: &Image) -> Result<State, String> {
+    let mut found = Found::default();
+    for it in image.names() {
+        let path = String::from_utf8_lossy(&it.path).into_owned();
+        if path.split('/').next() == Some(OWN) {
+            if it.mode & TYPE != DIR || path.split('/').count() > 2 {
+                return Err(format!("{path} is left"));
+            }
+            continue;
+        }
+        let kind = match it.mode & TYPE {
+            FILE => image.read(&Place::File(it.path)).map(Arc::from).map(Kind::File),
+            SYMLINK => Some(Kind::Symlink(String::from_utf8_lossy(&it.target).into_owned())),
+            DIR => Some(Kind::Dir(BTreeMap::new())),
+            FIFO => Some(Kind::Fifo),
+            _ => None,
+        };
+        found.add(&path, it.ino, it.mode, it.nlink, kind)?;
+    }
+    found.state()
+}
+
+/// A state in the making, its objects known by their inode numbers. Directories come before what is in them.
+#[derive(Default)]
+struct Found {
+    state: State,
+    numbers: BTreeMap<u64, Number>,
+    /// The links that an object says it has.
+    links: BTreeMap<Number, u32>,
+}
+
+impl Found {
+    fn add(&mut self, path: &str, ino: u64, mode: u32, nlink: u32, kind: Option<Kind>) -> Result<(), String> {
+        let Some(kind) = kind else { return Err(format!("{path} has mode {mode:o}")) };
+        let object = Object { kind, mode: mode & !TYPE };
+        match self.numbers.get(&ino) {
+            Some(number) if *self.state.object(*number) == object && mode & TYPE != DIR => {
+                self.state.name(path, *number);
+            }
+            Some(_) => return Err(format!("{path} has the inode number of something else")),
+            None => {
+                let number = self.state.put(path, object);
+                self.numbers.insert(ino, number);
+                if mode & TYPE != DIR {
+                    self.links.insert(number, nlink);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn state(self) -> Result<State, String> {
+        for (path, number) in self.state.paths() {
+            let names = self.state.names_of(number);
+            if let Some(links) = self.links.get(&number)
+                && *links as usize != names
+            {
+                return Err(format!("{path} has {links} links and {names} names"));
+            }
+        }
+        Ok(self.state)
+    }
+}

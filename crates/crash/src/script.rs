@@ -1,0 +1,168 @@
+//! Programs on names, written in one line, which is also what they are called:
+//!
+//! ```text
+//! bare,link-A/foo-foo+unlink-A/foo,home,write-foo,kill,home
+//! ```
+//!
+//! First what is there before ([`Start`]), with `.tight` for a log of two segments that may not grow, then one step after the other:
+//!
+//! | step | what it is |
+//! |---|---|
+//! | `OP+OP` | a group that commits |
+//! | `abort.OP+OP` | a group that aborts |
+//! | `OP+OP%OP+OP` | two groups at once: the first begins first and commits last |
+//! | `call.OP` | a call outside of groups |
+//! | `home` | a checkpoint |
+//! | `kill`, `close` | the process ends, without a checkpoint or with one, and the next one opens the store |
+//!
+//! | op | what it is |
+//! |---|---|
+//! | `create-P`, `mkdir-P`, `fifo-P`, `symlink-TARGET-P` | something new at the path `P` |
+//! | `link-P-Q`, `unlink-P`, `rmdir-P` | as the system calls |
+//! | `rename-P-Q`, `noreplace-P-Q`, `exchange-P-Q` | renames |
+//! | `write-F`, `fill-F`, `append-F`, `cut-F`, `grow-F` | bytes of the file at the path `F`, or of that opened by the path behind `@` |
+
+use std::sync::LazyLock;
+
+use wholly::{Policy, Rename};
+
+use crate::workload::{Op, Start, Step, Workload};
+
+/// The paths that scripts speak of, directories before what is in them.
+pub const PATHS: &[&str] = &[
+    "foo", "bar", "baz", "A", "A/foo", "A/bar", "A/C", "A/C/foo", "A/C/bar", "B", "B/foo", "B/bar", "B/C", "B/C/foo",
+    "B/C/bar", "C",
+];
+
+/// Targets of symbolic links, besides paths.
+const TARGETS: &[&str] = &["../foo", "nowhere"];
+
+/// How many [`MANY`] are.
+pub(crate) const MOST: usize = 40;
+
+/// Many names for one group: `n00`, `n01` and so on.
+static MANY: LazyLock<Vec<String>> = LazyLock::new(|| (0..MOST).map(|n| format!("n{n:02}")).collect());
+
+/// The same files as they were opened.
+static OPENED: LazyLock<Vec<String>> = LazyLock::new(|| PATHS.iter().map(|path| format!("@{path}")).collect());
+
+fn path(text: &str) -> Option<&'static str> {
+    let many = || MANY.iter().map(String::as_str).find(|path| *path == text);
+    PATHS.iter().copied().find(|path| *path == text).or_else(many)
+}
+
+fn file(text: &str) -> Option<&'static str> {
+    path(text).or_else(|| OPENED.iter().map(String::as_str).find(|file| *file == text))
+}
+
+fn target(text: &str) -> Option<&'static str> {
+    path(text).or_else(|| TARGETS.iter().copied().find(|target| *target == text))
+}
+
+/// The op that is written so.
+pub fn op(text: &str) -> Option<Op> {
+    let mut words = text.split('-');
+    let word = words.next()?;
+    let (first, second) = (words.next()?, words.next());
+    if words.next().is_some() {
+        return None;
+    }
+    let rename = |how| Some(Op::Rename { from: path(first)?, to: path(second?)?, how });
+    match (word, second) {
+        ("create", None) => path(first).map(Op::Create),
+        ("mkdir", None) => path(first).map(Op::Mkdir),
+        ("fifo", None) => path(first).map(Op::Mknod),
+        ("symlink", Some(second)) => Some(Op::Symlink { target: target(first)?, path: path(second)? }),
+        ("link", Some(second)) => Some(Op::Link { from: path(first)?, to: path(second)? }),
+        ("unlink", None) => path(first).map(Op::Unlink),
+        ("rmdir", None) => path(first).map(Op::Rmdir),
+        ("rename", _) => rename(Rename::Replace),
+        ("noreplace", _) => rename(Rename::NoReplace),
+        ("exchange", _) => rename(Rename::Exchange),
+        ("write", None) => Some(Op::Write { file: file(first)?, offset: 100, length: 24 }),
+        ("fill", None) => Some(Op::Write { file: file(first)?, offset: 0, length: 1700 }),
+        ("append", None) => Some(Op::Append { file: file(first)?, length: 30 }),
+        ("cut", None) => Some(Op::SetLen { file: file(first)?, length: 40 }),
+        ("grow", None) => Some(Op::SetLen { file: file(first)?, length: 5000 }),
+        _ => None,
+    }
+}
+
+fn ops(text: &str) -> Option<Vec<Op>> {
+    text.split('+').map(op).collect()
+}
+
+fn step(text: &str) -> Option<Step> {
+    match text {
+        "home" => return Some(Step::Checkpoint),
+        "kill" => return Some(Step::Reopen { close: false }),
+        "close" => return Some(Step::Reopen { close: true }),
+        _ => {}
+    }
+    if let Some(text) = text.strip_prefix("abort.") {
+        return Some(Step::Group { ops: ops(text)?, commit: false });
+    }
+    if let Some(text) = text.strip_prefix("call.") {
+        return op(text).map(Step::Call);
+    }
+    match text.split_once('%') {
+        Some((first, second)) => Some(Step::Across { first: ops(first)?, second: ops(second)? }),
+        None => Some(Step::Group { ops: ops(text)?, commit: true }),
+    }
+}
+
+/// The workload that is written so; none where it makes no sense.
+pub fn workload(script: &str) -> Option<Workload> {
+    let (start, steps) = script.split_once(',')?;
+    let (start, segments) = match start.strip_suffix(".tight") {
+        Some(start) => (start, (2, 2)),
+        None => (start, (4, 8)),
+    };
+    let start = match start {
+        "bare" => Start::Bare,
+        "dirs" => Start::Dirs,
+        _ => return None,
+    };
+    Some(Workload {
+        name: script.into(),
+        about: "names",
+        start,
+        min_segments: segments.0,
+        max_segments: segments.1,
+        gather_bytes: 6000,
+        policy: Policy::PerOp,
+        steps: steps.split(',').map(step).collect::<Option<_>>()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_says_what_is_done() {
+        let script = "dirs,link-A/foo-foo+unlink-A/foo,abort.rmdir-B,home,write-@A/foo%mkdir-B/C,call.fifo-bar,kill";
+        let workload = workload(script).expect("it makes sense");
+        assert_eq!((workload.start, &*workload.name), (Start::Dirs, script));
+        let link = Op::Link { from: "A/foo", to: "foo" };
+        assert_eq!(
+            workload.steps,
+            [
+                Step::Group { ops: vec![link, Op::Unlink("A/foo")], commit: true },
+                Step::Group { ops: vec![Op::Rmdir("B")], commit: false },
+                Step::Checkpoint,
+                Step::Across {
+                    first: vec![Op::Write { file: "@A/foo", offset: 100, length: 24 }],
+                    second: vec![Op::Mkdir("B/C")],
+                },
+                Step::Call(Op::Mknod("bar")),
+                Step::Reopen { close: false },
+            ]
+        );
+        assert_eq!(op("symlink-../foo-A/bar"), Some(Op::Symlink { target: "../foo", path: "A/bar" }));
+        assert_eq!(op("create-n39"), Some(Op::Create("n39")));
+        for wrong in ["unlink", "unlink-A-B", "rename-A", "link-A/foo", "mkdir-D", "write-../foo", "symlink-A-B-C"] {
+            assert_eq!(op(wrong), None, "{wrong}");
+        }
+    }
+}

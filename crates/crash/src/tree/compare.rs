@@ -1,0 +1,95 @@
+//! Whether two states are the same for who can only look, and where they differ.
+
+use std::collections::BTreeMap;
+
+use super::{Kind, Object, State};
+use crate::workload::mix;
+
+impl State {
+    /// A hash of all that can be seen.
+    pub fn hash(&self) -> u64 {
+        let mut order = BTreeMap::new();
+        self.paths().into_iter().fold(0, |h, (path, number)| {
+            let first = order.len() as u64;
+            let known = *order.entry(number).or_insert(first);
+            let h = hash_bytes(mix(h ^ known), path.as_bytes());
+            if known != first {
+                return h;
+            }
+            let object = &self.objects[&number];
+            let h = mix(h ^ u64::from(object.mode));
+            match &object.kind {
+                Kind::File(content) => hash_bytes(h, content),
+                Kind::Dir(_) => mix(h ^ 1),
+                Kind::Symlink(target) => hash_bytes(mix(h ^ 2), target.as_bytes()),
+                Kind::Fifo => mix(h ^ 3),
+            }
+        })
+    }
+
+    /// Where two states differ, in words; none if they do not.
+    pub fn difference(&self, other: &State) -> Option<String> {
+        let (mine, theirs): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            (self.paths().into_iter().collect(), other.paths().into_iter().collect());
+        let (mut there, mut here) = (BTreeMap::new(), BTreeMap::new());
+        let missing = mine.iter().find(|(path, _)| !theirs.contains_key(*path));
+        if let Some((path, number)) = missing {
+            return Some(format!("{path} is missing ({})", self.objects[number].describe()));
+        }
+        for (path, &is) in &theirs {
+            let object = &other.objects[&is];
+            let Some(&should) = mine.get(path) else {
+                return Some(format!("{path} should not exist ({})", object.describe()));
+            };
+            if let Some(difference) = differ(path, &self.objects[&should], object) {
+                return Some(difference);
+            }
+            // One object here is one there, whatever their numbers.
+            let (there, path_there) = *there.entry(should).or_insert((is, path));
+            let (here, path_here) = *here.entry(is).or_insert((should, path));
+            if there != is {
+                return Some(format!("{path} and {path_there} should be one object"));
+            }
+            if here != should {
+                return Some(format!("{path} and {path_here} should not be one object"));
+            }
+        }
+        None
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &State) -> bool {
+        self.difference(other).is_none()
+    }
+}
+
+impl Eq for State {}
+
+/// How an object that is at `path` differs from the one that should be.
+fn differ(path: &str, should: &Object, is: &Object) -> Option<String> {
+    match (&should.kind, &is.kind) {
+        (Kind::Dir(_), Kind::Dir(_)) => {}
+        (Kind::File(should), Kind::File(is)) if should.len() == is.len() => {
+            if let Some(at) = should.iter().zip(is.iter()).position(|(a, b)| a != b) {
+                let count = should.iter().zip(is.iter()).filter(|(a, b)| a != b).count();
+                return Some(format!("{count} bytes of {path} differ, the first at {at}"));
+            }
+        }
+        (Kind::File(should), Kind::File(is)) => {
+            return Some(format!("{path} has {} bytes instead of {}", is.len(), should.len()));
+        }
+        (a, b) if a == b => {}
+        _ => return Some(format!("{path} is {} instead of {}", is.describe(), should.describe())),
+    }
+    let differs = should.mode != is.mode;
+    differs.then(|| format!("{path} has mode {:o} instead of {:o}", is.mode, should.mode))
+}
+
+fn hash_bytes(h: u64, bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(mix(h ^ (1 + bytes.len() as u64)), |h, part| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        mix(h.rotate_left(5) ^ u64::from_le_bytes(word))
+    })
+}

@@ -1,0 +1,89 @@
+//! Two groups that run at the same time: what one has done to the state that it began with, done to another one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Kind, Number, Object, State};
+
+impl State {
+    /// Makes the changes that led from `base` to `theirs`: names one by one, the bytes of each file.
+    ///
+    /// # Errors
+    /// In words, where somebody has changed the same since `base`, or where the two do not go together.
+    pub fn merge(&mut self, base: &State, theirs: &State) -> Result<(), String> {
+        // What they made gets other numbers here.
+        let mut numbers: BTreeMap<Number, Number> = BTreeMap::new();
+        for (&number, object) in theirs.objects.range(base.next..) {
+            let empty = match object.kind {
+                Kind::Dir(_) => Object::dir(object.mode),
+                _ => object.clone(),
+            };
+            numbers.insert(number, self.add(empty));
+        }
+        let here = |number: &Number| numbers.get(number).copied().unwrap_or(*number);
+        let nothing = BTreeMap::new();
+        // What they removed was empty before.
+        let removed = base.objects.iter().filter(|(number, _)| !theirs.objects.contains_key(number));
+        let emptied: Vec<(&Number, Object)> =
+            removed.filter(|(_, object)| object.is_dir()).map(|(number, _)| (number, Object::dir(0))).collect();
+        let emptied = emptied.iter().map(|(number, object)| (*number, object));
+        for (number, object) in theirs.objects.iter().chain(emptied) {
+            let before = base.objects.get(number);
+            match (&object.kind, before.map(|before| &before.kind)) {
+                (Kind::Dir(names), before) => {
+                    let before = if let Some(Kind::Dir(before)) = before { before } else { &nothing };
+                    let all: BTreeSet<&String> = names.keys().chain(before.keys()).collect();
+                    for name in all {
+                        let (was, is) = (before.get(name), names.get(name));
+                        if was == is {
+                            continue;
+                        }
+                        let dir = here(number);
+                        if !self.objects.contains_key(&dir) {
+                            return Err(format!("a directory is gone that gets a name {name}"));
+                        }
+                        if self.entry(dir, name).ok() != was.copied() {
+                            return Err(format!("both have changed the name {name} of a directory"));
+                        }
+                        self.set(dir, name, is.map(here));
+                    }
+                }
+                (Kind::File(content), Some(Kind::File(before))) if content != before => {
+                    if self.objects.get(number).is_none_or(|object| object.kind != Kind::File(before.clone())) {
+                        return Err("both have changed the bytes of a file, or one has removed it".into());
+                    }
+                    self.set_content(*number, content.clone());
+                }
+                _ => {}
+            }
+        }
+        for (path, number) in &theirs.opened {
+            if base.opened.get(path) != Some(number) {
+                self.opened.insert(path.clone(), here(number));
+            }
+        }
+        self.check()?;
+        self.forget();
+        Ok(())
+    }
+
+    /// Each directory has one name, or none and nothing in it.
+    fn check(&self) -> Result<(), String> {
+        let mut named = BTreeMap::from([(super::ROOT, String::new())]);
+        for (path, number) in self.paths() {
+            if self.objects[&number].is_dir()
+                && let Some(other) = named.insert(number, path.clone())
+            {
+                return Err(format!("a directory is both {other} and {path}"));
+            }
+        }
+        for (number, object) in &self.objects {
+            if let Kind::Dir(names) = &object.kind
+                && !named.contains_key(number)
+                && !names.is_empty()
+            {
+                return Err("a directory is gone with something in it".into());
+            }
+        }
+        Ok(())
+    }
+}
