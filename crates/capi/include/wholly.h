@@ -10,14 +10,25 @@
  *   -EBUSY       somebody else uses it now: wait, or end the other group. Nothing was changed.
  *   -ENODEV      there is no store here: wholly_store_init makes one.
  *   -EEXIST      there is a store, or a file, of that name already.
- *   -ENOENT      the name does not exist.
+ *   -ENOENT      the name, or a directory on the way to it, does not exist.
+ *   -EISDIR, -ENOTDIR, -ENOTEMPTY, -EPERM, -EACCES
+ *                what the path names, or who asks, forbids it, as in the system call of that name.
  *   -EINVAL      the call makes no sense as it was made: an argument is NULL or out of range, a size is not set, a group has ended.
  *   -ENOSPC      no space for it; the group can still be aborted, and nothing committed is lost.
  *   -EOPNOTSUPP  the store, or the program, is of a newer version than the library, or the file system cannot carry a store.
  *   -EUCLEAN     media are damaged at the place that the text names. What is intact is still served.
  *   -ESTALE      another program changed a file while the log held updates of it. Neither version is overwritten.
  *   -EIO         an earlier write-back failed: close the store and open it again, which recovers it.
- *   others       what the file system refused, by its own number (-EACCES, -EROFS, -EXDEV, ...).
+ *   others       what the file system refused, by its own number (-EROFS, ...).
+ *
+ * Paths. They are relative to the store's directory. Symbolic links on the way are followed; one at the end is meant itself, unless a
+ * function says that it is followed. Errors of all paths: -EINVAL for an empty or absolute one, for .., for .wholly, and for the store's
+ * directory itself where it cannot be meant; -EXDEV where a link leads out of the directory; -ELOOP after 40 of them; -ENAMETOOLONG for a
+ * name of more than 255 bytes; -ENOTDIR where something on the way is no directory; and in functions that change names -EACCES and -EPERM
+ * where the permissions of the directory forbid it, and -EBUSY where another group changes the name or has removed, made or moved the
+ * directory.
+ *
+ * Other programs see the directory as of the last checkpoint, with its names: see wholly_store_checkpoint.
  *
  * A mistake in the library that it notices itself (in Rust's words, a panic) is -EIO too, and the text says so. From then on every call on
  * that store fails with -EIO, and calls that close something free the handle and leave the rest alone; the store stays with this
@@ -39,6 +50,16 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/**
+ * Rename: nothing may have the new name. The number is the kernel's.
+ */
+#define WHOLLY_RENAME_NOREPLACE 1
+
+/**
+ * Rename: what has the new name gets the old one. The number is the kernel's.
+ */
+#define WHOLLY_RENAME_EXCHANGE 2
 
 /**
  * Policy: each call outside of groups is a group of its own, and survives when it returns.
@@ -88,6 +109,12 @@
 #define WHOLLY_VERSION_PATCH 0
 
 /**
+ * A listing of a directory, which holds the names that were in it when it was opened, and neither store nor group. One thread at a time
+ * calls with it; which thread that is may change.
+ */
+typedef struct wholly_dir wholly_dir;
+
+/**
  * An open regular file of a store. Threads may share this handle and call with it at once. The calls of wholly_file_* are outside of
  * groups: which of them survive together the store's policy says. In a group, use wholly_group_* with it.
  */
@@ -111,6 +138,91 @@ typedef struct wholly_store wholly_store;
  * change.
  */
 typedef struct wholly_writer wholly_writer;
+
+/**
+ * One name of a directory. Set its size before it is filled in.
+ */
+typedef struct wholly_dir_entry {
+    /**
+     * sizeof(wholly_dir_entry).
+     */
+    size_t size;
+    /**
+     * The name. The text is the listing's, and stays until that is closed.
+     */
+    const char *name;
+    /**
+     * Inode number, as in wholly_metadata.
+     */
+    uint64_t ino;
+    /**
+     * The type bits of its st_mode (S_IFREG, S_IFDIR, ...); 0 where the file system does not tell them here.
+     */
+    uint32_t type_bits;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+} wholly_dir_entry;
+
+/**
+ * What is known of what a name names. Set its size before it is filled in. Times are in nanoseconds since the epoch, and do not tell yet
+ * of what is not home. All is on the file system of the store's directory, so that there is no number of a device.
+ */
+typedef struct wholly_metadata {
+    /**
+     * sizeof(wholly_metadata).
+     */
+    size_t size;
+    /**
+     * Inode number. What is not home yet has one of the store's own, which is another when the store was opened again.
+     */
+    uint64_t ino;
+    /**
+     * Size in bytes; of a symbolic link, bytes of its target.
+     */
+    uint64_t bytes;
+    /**
+     * Bytes that the file system has allocated to it.
+     */
+    uint64_t allocated_bytes;
+    /**
+     * Time of its birth; 0 where the file system has none.
+     */
+    int64_t btime_ns;
+    /**
+     * Time of the last access.
+     */
+    int64_t atime_ns;
+    /**
+     * Time of the last change of content.
+     */
+    int64_t mtime_ns;
+    /**
+     * Time of the last change of content or attributes.
+     */
+    int64_t ctime_ns;
+    /**
+     * Of a device, its number as in st_rdev.
+     */
+    uint64_t device;
+    /**
+     * Type and permission bits as in st_mode.
+     */
+    uint32_t mode;
+    /**
+     * Number of names.
+     */
+    uint32_t nlink;
+    /**
+     * Owner.
+     */
+    uint32_t uid;
+    /**
+     * Group.
+     */
+    uint32_t gid;
+} wholly_metadata;
 
 /**
  * How a store is made and opened. Set all of it to zero, then its size, then what is to differ: zero stands for the default.
@@ -289,9 +401,9 @@ typedef struct wholly_recovery {
      */
     uint64_t files;
     /**
-     * Files that were made again.
+     * Names that the log sets.
      */
-    uint64_t recreated;
+    uint64_t names;
     /**
      * Files that another program changed while the log held updates of them: see wholly_store_conflict. Nothing goes home.
      */
@@ -327,6 +439,34 @@ extern "C" {
  * The text is the library's, and stays until the next call of this thread fails or the thread ends.
  */
 const char *wholly_error_text(void);
+
+/**
+ * Opens a listing of a directory, as the group sees it, without . and .. and in no order; the path . is the store's directory. A symbolic
+ * link at the end of the path is followed. What changes later is not in it. Close it by wholly_dir_close, before or after the end of the
+ * group.
+ *
+ * Errors: -ENOENT; -ENOTDIR for what is no directory; those of all paths.
+ */
+int wholly_group_open_dir(struct wholly_group *group,
+                          const char *path,
+                          struct wholly_dir **dir);
+
+/**
+ * wholly_group_open_dir, as everybody sees the directory. Close it by wholly_dir_close, before or after the store.
+ *
+ * Errors: those of wholly_group_open_dir.
+ */
+int wholly_store_open_dir(const struct wholly_store *store, const char *path, struct wholly_dir **dir);
+
+/**
+ * Tells the next name of a listing. Returns 1, and 0 where there is none: then the entry is left as it is.
+ */
+int wholly_dir_read(struct wholly_dir *dir, struct wholly_dir_entry *entry);
+
+/**
+ * Closes a listing.
+ */
+int wholly_dir_close(struct wholly_dir *dir);
 
 /**
  * Closes a file. Groups that use it go on with it. The last close of a file commits its calls under WHOLLY_POLICY_PER_SYNC; to know
@@ -404,8 +544,8 @@ int wholly_group_open_file(struct wholly_group *group,
 /**
  * Creates a regular file with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.
  *
- * Errors: -EEXIST; -EBUSY where another group has taken the name; -ENOENT where its directory does not exist; -EINVAL and -EXDEV for paths
- * as in wholly_store_open_file.
+ * Errors: -EEXIST where the name is taken; -ENOENT where its directory does not exist; -EINVAL where mode has other bits; those of all
+ * paths.
  */
 int wholly_group_create(struct wholly_group *group,
                         const char *path,
@@ -490,6 +630,163 @@ int wholly_group_commit_atomic(struct wholly_group *group);
 int wholly_group_abort(struct wholly_group *group);
 
 /**
+ * Tells what is known of what the path names, as the group sees it, as lstat(2) does: a symbolic link at the end of the path is not
+ * followed.
+ *
+ * Errors: -ENOENT; those of all paths.
+ */
+int wholly_group_metadata(struct wholly_group *group,
+                          const char *path,
+                          struct wholly_metadata *metadata);
+
+/**
+ * wholly_group_metadata, as everybody sees it.
+ *
+ * Errors: those of wholly_group_metadata.
+ */
+int wholly_store_metadata(const struct wholly_store *store, const char *path, struct wholly_metadata *metadata);
+
+/**
+ * Reads the target of a symbolic link, as the group sees it, as readlink(2) does: up to length bytes of it, without a zero at their end.
+ * Returns how many; a target that is longer is cut. None has more than 4095 bytes.
+ *
+ * Errors: -ENOENT; -EINVAL for what is no symbolic link, and where length is 0; those of all paths.
+ */
+int64_t wholly_group_readlink(struct wholly_group *group,
+                              const char *path,
+                              void *buffer,
+                              size_t length);
+
+/**
+ * wholly_group_readlink, as everybody sees it.
+ *
+ * Errors: those of wholly_group_readlink.
+ */
+int64_t wholly_store_readlink(const struct wholly_store *store, const char *path, void *buffer, size_t length);
+
+/**
+ * Makes a directory with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.
+ *
+ * Errors: -EEXIST where the name is taken; -ENOENT where its directory does not exist; -EINVAL where mode has other bits; those of all
+ * paths.
+ */
+int wholly_group_mkdir(struct wholly_group *group,
+                       const char *path,
+                       uint32_t mode);
+
+/**
+ * Makes a FIFO, a socket, a device or an empty regular file, as the type bits of mode say (S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK; S_IFREG or
+ * none), with its permission bits, whatever the umask. device is its number as in st_rdev, and counts for devices only. It appears with
+ * the group, and vanishes with it.
+ *
+ * Errors: -EEXIST where the name is taken; -ENOENT where its directory does not exist; -EPERM for a device, without the right to make one;
+ * -EINVAL for other types and bits; those of all paths.
+ */
+int wholly_group_mknod(struct wholly_group *group,
+                       const char *path,
+                       uint32_t mode,
+                       uint64_t device);
+
+/**
+ * Makes a symbolic link that holds target, which need not be there. It appears with the group, and vanishes with it.
+ *
+ * Errors: -EEXIST where the name is taken; -ENOENT where its directory does not exist, or target is empty; -ENAMETOOLONG for a target of
+ * more than 4095 bytes; those of all paths.
+ */
+int wholly_group_symlink(struct wholly_group *group,
+                         const char *target,
+                         const char *path);
+
+/**
+ * Gives what from names the name to as well. A symbolic link is meant itself. The new name appears with the group, and vanishes with it.
+ *
+ * Errors: -ENOENT; -EEXIST where to is taken; -EPERM for a directory; -EBUSY where another group has what from names; those of all paths.
+ */
+int wholly_group_link(struct wholly_group *group,
+                      const char *from,
+                      const char *to);
+
+/**
+ * Takes a name away from what is no directory. With its last name a file is gone once nobody has it open. When the group is committed the
+ * name does not come back after a crash; when it is aborted it never went.
+ *
+ * Errors: -ENOENT; -EISDIR for a directory; -EBUSY where another group has what the path names; those of all paths.
+ */
+int wholly_group_unlink(struct wholly_group *group,
+                        const char *path);
+
+/**
+ * Removes an empty directory. When the group is committed it does not come back after a crash; when it is aborted it never went.
+ *
+ * Errors: -ENOENT; -ENOTDIR for what is no directory; -ENOTEMPTY; -EBUSY where another group has names in it; those of all paths.
+ */
+int wholly_group_rmdir(struct wholly_group *group,
+                       const char *path);
+
+/**
+ * Gives what from names the name to instead. What had that name loses it; with WHOLLY_RENAME_NOREPLACE nothing may have it, and with
+ * WHOLLY_RENAME_EXCHANGE the two change places. An empty directory may be replaced by a directory. Where both are names of one object
+ * already, nothing happens. Both names change with the group, or neither does.
+ *
+ * Errors: -ENOENT; -EEXIST with WHOLLY_RENAME_NOREPLACE; -EISDIR, -ENOTDIR where a directory and something else would replace each other;
+ * -ENOTEMPTY; -EINVAL for a directory that would be moved into itself, and for other flags; -EBUSY where another group has what either
+ * names; those of all paths.
+ */
+int wholly_group_rename(struct wholly_group *group,
+                        const char *from,
+                        const char *to,
+                        uint32_t flags);
+
+/**
+ * wholly_group_mkdir in a group of its own: the directory survives when this returns.
+ *
+ * Errors: those of wholly_group_mkdir and wholly_group_commit.
+ */
+int wholly_store_mkdir(const struct wholly_store *store, const char *path, uint32_t mode);
+
+/**
+ * wholly_group_mknod in a group of its own: what it makes survives when this returns.
+ *
+ * Errors: those of wholly_group_mknod and wholly_group_commit.
+ */
+int wholly_store_mknod(const struct wholly_store *store, const char *path, uint32_t mode, uint64_t device);
+
+/**
+ * wholly_group_symlink in a group of its own: the link survives when this returns.
+ *
+ * Errors: those of wholly_group_symlink and wholly_group_commit.
+ */
+int wholly_store_symlink(const struct wholly_store *store, const char *target, const char *path);
+
+/**
+ * wholly_group_link in a group of its own: the new name survives when this returns.
+ *
+ * Errors: those of wholly_group_link and wholly_group_commit.
+ */
+int wholly_store_link(const struct wholly_store *store, const char *from, const char *to);
+
+/**
+ * wholly_group_unlink in a group of its own: the name does not come back after a crash when this has returned.
+ *
+ * Errors: those of wholly_group_unlink and wholly_group_commit.
+ */
+int wholly_store_unlink(const struct wholly_store *store, const char *path);
+
+/**
+ * wholly_group_rmdir in a group of its own: the directory does not come back after a crash when this has returned.
+ *
+ * Errors: those of wholly_group_rmdir and wholly_group_commit.
+ */
+int wholly_store_rmdir(const struct wholly_store *store, const char *path);
+
+/**
+ * wholly_group_rename in a group of its own: all of it survives when this returns.
+ *
+ * Errors: those of wholly_group_rename and wholly_group_commit.
+ */
+int wholly_store_rename(const struct wholly_store *store, const char *from, const char *to, uint32_t flags);
+
+/**
  * Makes the directory a store: creates .wholly in it. Files in it stay as they are. On return that survives a crash; after a
  * crash before it, there is none. options may be NULL.
  *
@@ -556,10 +853,10 @@ int wholly_store_recovery(const struct wholly_store *store, struct wholly_recove
 int wholly_store_conflict(const struct wholly_store *store, uint64_t index, struct wholly_conflict *conflict);
 
 /**
- * Opens an existing regular file, for calls outside of groups and for groups to use. The path is relative to the store's directory.
+ * Opens an existing regular file, for calls outside of groups and for groups to use. A symbolic link at the end of the path is followed.
  *
- * Errors: -ENOENT; -EISDIR for a directory; -EINVAL for what else is no regular file, for an absolute path, .. and .wholly; -EXDEV for a
- * path that leads out of the directory; of the file system.
+ * Errors: -ENOENT; -EISDIR for a directory; -EINVAL for what else is no regular file; -EACCES where it may not be read and written; those
+ * of all paths.
  */
 int wholly_store_open_file(const struct wholly_store *store,
                            const char *path,

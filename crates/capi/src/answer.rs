@@ -115,6 +115,7 @@ mod tests {
     #[test]
     fn every_error_has_its_number_and_its_text() {
         let s = || "x".to_string();
+        let refused = |errno| Error::Refused(s(), errno);
         let media = |errno| Error::Media(wholly_media::Error::new("pwrite", "a", errno));
         let table = [
             (Error::Busy(s(), s()), Errno::BUSY, "BUSY"),
@@ -128,8 +129,18 @@ mod tests {
             (Error::Corrupt { place: s(), fault: s() }, Errno::UCLEAN, "UCLEAN"),
             (Error::Conflict { path: s(), change: s() }, Errno::STALE, "STALE"),
             (Error::Poisoned(s()), Errno::IO, "IO"),
+            (refused(Errno::ACCESS), Errno::ACCESS, "ACCES"),
+            (refused(Errno::PERM), Errno::PERM, "PERM"),
+            (refused(Errno::ISDIR), Errno::ISDIR, "ISDIR"),
+            (refused(Errno::NOTDIR), Errno::NOTDIR, "NOTDIR"),
+            (refused(Errno::NOTEMPTY), Errno::NOTEMPTY, "NOTEMPTY"),
+            (refused(Errno::NOENT), Errno::NOENT, "NOENT"),
+            (refused(Errno::INVAL), Errno::INVAL, "INVAL"),
+            (refused(Errno::NAMETOOLONG), Errno::NAMETOOLONG, "NAMETOOLONG"),
+            (refused(Errno::LOOP), Errno::LOOP, "LOOP"),
+            (refused(Errno::XDEV), Errno::XDEV, "XDEV"),
             (media(Errno::ACCESS), Errno::ACCESS, "ACCES"),
-            (media(Errno::XDEV), Errno::XDEV, "XDEV"),
+            (media(Errno::ROFS), Errno::ROFS, "ROFS"),
         ];
         let header = include_str!("../include/wholly.h");
         for (error, errno, name) in table {

@@ -63,7 +63,16 @@ pub unsafe fn place<'a, T>(place: *mut *mut T) -> Result<&'a mut *mut T> {
 /// # Safety
 /// Unless it is null, `text` ends in a zero and is not changed during `'a`.
 pub unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path> {
-    check(text, "the path")?;
+    // SAFETY: the caller's promise.
+    unsafe { named_path(text, "the path") }
+}
+
+/// As [`path`], where a call takes more than one.
+///
+/// # Safety
+/// Unless it is null, `text` ends in a zero and is not changed during `'a`.
+pub unsafe fn named_path<'a>(text: *const c_char, name: &str) -> Result<&'a Path> {
+    check(text, name)?;
     // SAFETY: the caller's promise; null was refused.
     let text = unsafe { CStr::from_ptr(text) };
     Ok(Path::new(OsStr::from_bytes(text.to_bytes())))

@@ -32,7 +32,7 @@ impl wholly_group {
 
     /// Runs a call on the group.
     #[inline]
-    fn call<T>(&mut self, call: impl FnOnce(&mut Group<'static>) -> Result<T>) -> Result<T> {
+    pub(crate) fn call<T>(&mut self, call: impl FnOnce(&mut Group<'static>) -> Result<T>) -> Result<T> {
         let group = self.group.as_mut().ok_or_else(ended)?;
         self.health.run(|| call(group))
     }
@@ -90,8 +90,8 @@ pub unsafe extern "C" fn wholly_group_open_file(
 
 /// Creates a regular file with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.
 ///
-/// Errors: -EEXIST; -EBUSY where another group has taken the name; -ENOENT where its directory does not exist; -EINVAL and -EXDEV for paths
-/// as in wholly_store_open_file.
+/// Errors: -EEXIST where the name is taken; -ENOENT where its directory does not exist; -EINVAL where mode has other bits; those of all
+/// paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_create(
     group: *mut wholly_group,

@@ -10,6 +10,8 @@
 //! | `sized` | structs that may grow in later versions |
 //! | `options` | how a store is made and opened |
 //! | `store`, `file`, `group`, `writer` | the functions of that handle |
+//! | `names` | what groups and stores change of names |
+//! | `look`, `dir` | what names name, and what names there are, as groups and stores see them |
 //! | `version` | which library this is |
 
 #![warn(missing_docs)]
@@ -18,8 +20,11 @@
 
 mod answer;
 mod arguments;
+mod dir;
 mod file;
 mod group;
+mod look;
+mod names;
 mod options;
 mod sized;
 mod store;
@@ -34,4 +39,5 @@ const _: () = {
     is_shared::<file::wholly_file>();
     moves::<group::wholly_group>();
     moves::<wholly::Writer>();
+    moves::<dir::wholly_dir>();
 };

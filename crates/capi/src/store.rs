@@ -14,8 +14,8 @@ use crate::writer::wholly_writer;
 
 /// An open store. One process has it; its threads may share this handle and call with it at once.
 pub struct wholly_store {
-    store: Store,
-    health: Health,
+    pub(crate) store: Store,
+    pub(crate) health: Health,
 }
 
 /// Makes the directory a store: creates .wholly in it. Files in it stay as they are. On return that survives a crash; after a
@@ -227,8 +227,8 @@ pub struct wholly_recovery {
     pub rejected: u64,
     /// Files that have updates in the log.
     pub files: u64,
-    /// Files that were made again.
-    pub recreated: u64,
+    /// Names that the log sets.
+    pub names: u64,
     /// Files that another program changed while the log held updates of them: see wholly_store_conflict. Nothing goes home.
     pub conflicts: u64,
 }
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn wholly_store_recovery(store: *const wholly_store, recov
                 groups: found.scan.groups,
                 rejected: found.scan.rejected.into(),
                 files: found.files,
-                recreated: found.recreated,
+                names: found.names,
                 conflicts: found.conflicts.len() as u64,
             })
         })?;
@@ -312,10 +312,10 @@ pub unsafe extern "C" fn wholly_store_conflict(
     })
 }
 
-/// Opens an existing regular file, for calls outside of groups and for groups to use. The path is relative to the store's directory.
+/// Opens an existing regular file, for calls outside of groups and for groups to use. A symbolic link at the end of the path is followed.
 ///
-/// Errors: -ENOENT; -EISDIR for a directory; -EINVAL for what else is no regular file, for an absolute path, .. and .wholly; -EXDEV for a
-/// path that leads out of the directory; of the file system.
+/// Errors: -ENOENT; -EISDIR for a directory; -EINVAL for what else is no regular file; -EACCES where it may not be read and written; those
+/// of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_open_file(
     store: *const wholly_store,
