@@ -3,7 +3,7 @@
 use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
-use crate::{Error, Report, Result, opening, suites};
+use crate::{Error, Report, Result, opening, suites, tasks};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups, open
+Suites: groups, open, store
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -28,7 +28,7 @@ Suites: groups, open
   --turn-ms N        aimed duration of a turn (default 200)
   --files N          at most N files in a case: less memory, smaller working set
   --seed N           seed of the random sequence (default 1)
-  --base NAME        the system that ratios refer to (default raw)
+  --base NAME        the system that ratios refer to (default raw); cases of the suite store have their own
   --tiny             a few groups only, to see that everything works
 ";
 
@@ -123,7 +123,7 @@ impl Options {
             Some(dir) => media.push(Medium::DiskDir(dir.clone())),
             None => media.extend([LoopFs::Ext4, LoopFs::Xfs].map(|fs| Medium::Loop(fs, self.scratch.clone()))),
         }
-        media.retain(|medium| chosen(&self.media, &medium.name()));
+        media.retain(|medium| chosen(&self.media, &medium.name()) && (self.suite != "store" || !medium.is_pmem()));
         if cases.is_empty() || media.is_empty() {
             return Err("no such case or medium".into());
         }
@@ -152,6 +152,11 @@ impl Options {
         if self.suite == "open" {
             let mut report = harness::empty_report(&plan);
             opening::run(&plan, &self.systems, &mut report, &mut |line| progress.show(line))?;
+            return Ok(report);
+        }
+        if self.suite == "store" {
+            let mut report = harness::empty_report(&plan);
+            tasks::run(&plan, &self.systems, &mut report, &mut |line| progress.show(line))?;
             return Ok(report);
         }
         harness::run(&plan, &mut systems, &mut |line| progress.show(line))

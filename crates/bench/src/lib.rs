@@ -10,6 +10,7 @@
 //! | [`system`]   | the trait that each measured system implements |
 //! | [`harness`]  | turns, clocks and counters; from them the rows |
 //! | [`opening`]  | the suite `open`, which has clocks of its own |
+//! | [`tasks`]    | the suite `store`, too |
 //! | [`report`]   | machine and rows, as JSON and as a table |
 //! | [`suites`]   | the cases of each suite |
 //! | [`systems`]  | our systems and the bounds |
@@ -37,6 +38,7 @@ pub mod stats;
 pub mod suites;
 pub mod system;
 pub mod systems;
+pub mod tasks;
 pub mod workload;
 
 pub use report::Report;

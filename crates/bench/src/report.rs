@@ -90,7 +90,7 @@ pub struct Row {
     pub open_ns: Option<f64>,
     /// Suite `open`: median time of a close.
     pub close_ns: Option<f64>,
-    /// Suite `open`: anonymous memory that the open took.
+    /// Suite `open`: anonymous memory that the open took. Suite `store`: by how much the largest resident set exceeded the first.
     pub memory_bytes: Option<u64>,
     /// Suite `open`: what the store's own folder takes on its medium.
     pub disk_bytes: Option<u64>,
@@ -145,7 +145,8 @@ impl Report {
             let _ = writeln!(out, "{}: {}{emulated}", medium.name, medium.description);
         }
         let mut before = ("", "");
-        for row in self.rows.iter().filter(|row| row.open_ns.is_none()) {
+        let of_groups = |row: &&Row| row.open_ns.is_none() && row.suite != "store";
+        for row in self.rows.iter().filter(of_groups) {
             if before != (&row.case, &row.medium) {
                 before = (&row.case, &row.medium);
                 let _ = writeln!(
@@ -180,11 +181,49 @@ impl Report {
             );
         }
         self.openings(&mut out);
+        self.tasks(&mut out);
         for skipped in &self.skipped {
             let system = skipped.system.as_deref().unwrap_or("all systems");
             let _ = writeln!(out, "\nskipped {} on {}, {system}: {}", skipped.case, skipped.medium, skipped.reason);
         }
         out
+    }
+
+    /// The rows of the suite `store`.
+    fn tasks(&self, out: &mut String) {
+        let mut before = ("", "");
+        for row in self.rows.iter().filter(|row| row.suite == "store") {
+            if before != (&row.case, &row.medium) {
+                before = (&row.case, &row.medium);
+                let _ = writeln!(
+                    out,
+                    "\n{} / {} on {}: ratios to {}\n{:<16}{:>14}{:>9}{:>12}{:>12}{:>9}{:>12}",
+                    row.suite,
+                    row.case,
+                    row.medium,
+                    row.base,
+                    "",
+                    "us/group",
+                    "ratio",
+                    "cpu us",
+                    "KiB",
+                    "syncs",
+                    "memory KiB"
+                );
+            }
+            let _ = writeln!(
+                out,
+                "{:<16}{:>14.1}{:>9}{:>12.1}{:>12}{:>9}{:>12}{}",
+                row.system,
+                row.ns_per_group / 1e3,
+                cell(row.ratio, 3),
+                row.cpu_ns_per_group / 1e3,
+                cell(row.bytes_written_per_group.map(|bytes| bytes / 1024.0), 1),
+                cell(row.syncs_per_group, 2),
+                cell(row.memory_bytes.map(|bytes| bytes as f64 / 1024.0), 0),
+                if row.deferred { "  deferred" } else { "" }
+            );
+        }
     }
 
     /// The rows of the suite `open`.

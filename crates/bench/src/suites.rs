@@ -28,6 +28,21 @@ pub const OPEN: [Case; 4] = [
     opening("idle", 1, 1 << 20, Size::Aligned(4096), true),
 ];
 
+/// Whole tasks: see [`tasks`](crate::tasks).
+///
+/// - `create_10k`: 10,000 files of 1 KiB in 20 new directories.
+/// - `replace`, `overwrite`: 4 KiB, all of a file, by a new file that is renamed over it, or in place.
+/// - `rewrite_1g`: all of a file of 1 GiB.
+/// - `read_4k`, `read_64k`: of a file of 256 MiB, at random and in order.
+pub const STORE: [Case; 6] = [
+    task("create_10k", 10_000, 1 << 10, Size::Aligned(1 << 10)),
+    task("replace", 1, 4 << 10, Size::Aligned(4 << 10)),
+    task("overwrite", 1, 4 << 10, Size::Aligned(4 << 10)),
+    task("rewrite_1g", 1, 1 << 30, Size::Aligned(1 << 20)),
+    task("read_4k", 1, 256 << 20, Size::Aligned(4 << 10)),
+    task("read_64k", 1, 256 << 20, Size::Aligned(64 << 10)),
+];
+
 const fn case(name: &'static str, files: u32, file_bytes: u64, updates: usize, size: Size, on_disk: bool) -> Case {
     Case { suite: "groups", name, files, file_bytes, updates, size, on_disk }
 }
@@ -36,14 +51,19 @@ const fn opening(name: &'static str, files: u32, file_bytes: u64, size: Size, on
     Case { suite: "open", name, files, file_bytes, updates: 1, size, on_disk }
 }
 
+const fn task(name: &'static str, files: u32, file_bytes: u64, size: Size) -> Case {
+    Case { suite: "store", name, files, file_bytes, updates: 1, size, on_disk: true }
+}
+
 /// Names of all suites.
-pub const NAMES: [&str; 2] = ["groups", "open"];
+pub const NAMES: [&str; 3] = ["groups", "open", "store"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
     match name {
         "groups" => Some(&GROUPS),
         "open" => Some(&OPEN),
+        "store" => Some(&STORE),
         _ => None,
     }
 }
