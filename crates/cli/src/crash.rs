@@ -7,7 +7,7 @@ use crate::output::Ui;
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Instant;
-use wholly_crash::{Limits, Outcome, SETTINGS, Seen, Setting, Workload, catalogue, explore_into, replay};
+use wholly_crash::{Limits, Outcome, SETTINGS, Seen, Setting, Workload, catalogue, explore_into, replay, sequences};
 
 /// Columns of a replayed table.
 const WIDTH: usize = 150;
@@ -81,14 +81,14 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
     let workload = |w: Workload| Named { name: w.name, about: w.about.to_string() };
     let world = |&(name, about): &(&str, &str)| Named { name: name.into(), about: about.into() };
     let listed = Listed {
-        workloads: catalogue::all().into_iter().map(workload).collect(),
+        workloads: catalogue::all().into_iter().chain(sequences::by_hand()).map(workload).collect(),
         worlds: SETTINGS.iter().map(world).collect(),
     };
     ui.emit("crash", &listed, |listed| {
         let lines =
             |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
         format!(
-            "workloads, and random-SEED for drawn ones:\n{}\nworlds:\n{}",
+            "workloads, random-SEED and names-SEED for drawn ones, ones and pairs of all ops on names, and scripts:\n{}\nworlds:\n{}",
             lines(&listed.workloads),
             lines(&listed.worlds)
         )
@@ -100,16 +100,9 @@ fn workloads(args: &CrashArgs) -> Result<Vec<Workload>, Failure> {
     if args.workloads.is_empty() {
         return Ok(catalogue::all());
     }
-    let mut found = Vec::new();
-    for name in &args.workloads {
-        let range = name.strip_prefix("random-").and_then(|range| range.split_once(".."));
-        match range.map(|(from, to)| (from.parse::<u64>(), to.parse::<u64>())) {
-            Some((Ok(from), Ok(to))) => found.extend((from..to).map(catalogue::random)),
-            Some(_) => return Err(unknown("workload", name)),
-            None => found.push(catalogue::find(name).ok_or_else(|| unknown("workload", name))?),
-        }
-    }
-    Ok(found)
+    let several = |name: &String| catalogue::several(name).ok_or_else(|| unknown("workload", name));
+    let found: Vec<Vec<Workload>> = args.workloads.iter().map(several).collect::<Result<_, _>>()?;
+    Ok(found.concat())
 }
 
 fn unknown(what: &str, name: &str) -> Failure {

@@ -24,8 +24,8 @@ struct Recovered {
     files: u64,
     /// Records that were torn by the crash: groups whose commit had not returned.
     rejected_records: u32,
-    /// Files that such groups had created and that had to be made again.
-    recreated_files: u64,
+    /// Names that they set.
+    names: u64,
     /// Bytes written to the files.
     home_bytes: u64,
     conflicts: Vec<Conflict>,
@@ -55,7 +55,7 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
 /// Takes everything home of a store in `dir` that was just opened, and closes it.
 fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovered, Failure> {
     let failed = |error| Failure::of_store("recover", dir, error);
-    let RecoveryReport { scan, files, recreated, conflicts } = store.recovery().clone();
+    let RecoveryReport { scan, files, names, conflicts } = store.recovery().clone();
     let mut recovered = Recovered {
         dir: dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf()).to_string_lossy().into_owned(),
         medium: store.stat().medium,
@@ -63,7 +63,7 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
         groups: scan.groups,
         files,
         rejected_records: scan.rejected,
-        recreated_files: recreated,
+        names,
         home_bytes: 0,
         conflicts: conflicts
             .into_iter()
@@ -136,8 +136,8 @@ fn text(recovered: &Recovered) -> String {
             }
         ),
     };
-    if recovered.recreated_files > 0 {
-        text += &format!("  made again   {}\n", count(recovered.recreated_files, "file"));
+    if recovered.names > 0 {
+        text += &format!("  names        {}\n", count(recovered.names, "name"));
     }
     if recovered.home_bytes > 0 {
         text += &format!("  taken home   {}\n", size(recovered.home_bytes));

@@ -23,6 +23,7 @@
 //! The third is less than that looks have a place in the order: of two calls on the same bytes at the same time, the one that
 //! took its sequence later may be seen first. The other one appears below it then.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use wholly_crash::{Op, State};
@@ -33,7 +34,7 @@ use crate::Policy;
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// In which file.
-    pub file: usize,
+    pub file: &'static str,
     /// From where on, in bytes.
     pub offset: u64,
     /// The bytes.
@@ -76,7 +77,7 @@ pub struct Synced {
     /// When it had returned.
     pub end: u64,
     /// Of which file.
-    pub file: usize,
+    pub file: &'static str,
 }
 
 /// What may end epochs: a sync, a checkpoint, the last close of a file or of the store.
@@ -87,7 +88,7 @@ pub struct Ending {
     /// When it had returned; `u64::MAX` if it never did.
     pub end: u64,
     /// Of which file; `None`: of all.
-    pub file: Option<usize>,
+    pub file: Option<&'static str>,
 }
 
 /// All that was done.
@@ -104,7 +105,7 @@ pub struct History {
 }
 
 impl Operation {
-    fn touches(&self, file: usize) -> bool {
+    fn touches(&self, file: &str) -> bool {
         self.changes.iter().any(|(op, _)| op.file() == file)
     }
 
@@ -114,15 +115,15 @@ impl Operation {
             return false;
         }
         self.changes.iter().all(|(op, bytes)| {
-            let length = state.0[op.file()].as_ref().map_or(0, |content| content.len() as u64);
-            self.offset.is_none_or(|offset| offset == length) && state.apply(op, bytes)
+            let length = state.content(op.file()).map_or(0, |content| content.len() as u64);
+            self.offset.is_none_or(|offset| offset == length) && state.apply(op, bytes).is_ok()
         })
     }
 }
 
 impl Seen {
     fn is_in(&self, state: &State) -> bool {
-        let Some(content) = &state.0[self.file] else { return false };
+        let Some(content) = state.content(self.file) else { return false };
         let from = (self.offset as usize).min(content.len());
         content[from..].starts_with(&self.bytes)
     }
@@ -221,13 +222,18 @@ impl Search<'_> {
         match self.policy {
             Policy::PerOp => true,
             Policy::Shared { .. } => self.is_what_an_ending_found(|_| true, |_| true),
-            Policy::PerSync => (0..self.states[0].0.len()).all(|file| {
+            Policy::PerSync => self.files().into_iter().all(|file| {
                 self.is_what_an_ending_found(
                     |operation| operation.touches(file),
                     |ending| ending.file.is_none_or(|of| of == file),
                 )
             }),
         }
+    }
+
+    /// Those that operations change.
+    fn files(&self) -> BTreeSet<&'static str> {
+        self.begun.iter().flat_map(|operation| &operation.changes).map(|(op, _)| op.file()).collect()
     }
 
     /// Of some operations: whether one of some endings may have found those of the order, and no others. None at all need no ending.
@@ -295,7 +301,7 @@ impl Search<'_> {
         let mut state = self.states[0].clone();
         for (_, i) in self.order.iter().enumerate().filter(|(place, _)| set >> place & 1 != 0) {
             for (op, bytes) in self.begun[*i].changes.iter().filter(|(op, _)| op.file() == seen.file) {
-                state.apply(op, bytes);
+                let _ = state.apply(op, bytes);
             }
         }
         seen.is_in(&state)

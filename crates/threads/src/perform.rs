@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use wholly_crash::{NAMES, Op, Setting, State};
+use wholly_crash::{EXISTING, NAMES, Op, Setting, State};
 use wholly_media::sim::{Mark, SimConfig, Trace, World};
 
 use crate::history::{Ending, History, Look, Operation, Seen, Synced};
@@ -52,7 +52,7 @@ struct Actor {
     store: Store,
     /// Where its groups begin, where that is not the store.
     writer: Option<Writer>,
-    files: BTreeMap<usize, File>,
+    files: BTreeMap<&'static str, File>,
     /// The number of its next write: no other thread has the same.
     write: u64,
 }
@@ -70,12 +70,7 @@ fn storing_thread() -> u64 {
 pub fn perform(program: &Program, setting: &Setting) -> Performance {
     let initial = program.workload().initial();
     let world = World::new(SimConfig { thread: storing_thread, ..(*setting.sim).clone() });
-    world.add_dir("dir");
-    for (name, content) in NAMES.iter().zip(&initial.0) {
-        if let Some(content) = content {
-            world.add_file(name, content);
-        }
-    }
+    initial.put_into(&world);
     let stage = Arc::new(Stage { program: program.clone(), world, notes: Mutex::default() });
     let (made, served) = match stage.perform(setting) {
         Ok((made, served)) => (made, Some(served)),
@@ -111,10 +106,8 @@ impl Stage {
         let store = Store::open_on(self.world.log(), self.world.host(), options, None).map_err(failed("open"))?;
         let made = self.world.now();
         let mut files = BTreeMap::new();
-        for (number, content) in self.program.workload().initial().0.iter().enumerate() {
-            if content.is_some() {
-                files.insert(number, store.open_file(NAMES[number]).map_err(failed("open a file"))?);
-            }
+        for file in &NAMES[..EXISTING] {
+            files.insert(*file, store.open_file(file).map_err(failed("open a file"))?);
         }
         let mut actors = (0..=self.program.threads.len() as u64).map(|n| Actor {
             stage: self.clone(),
@@ -151,19 +144,15 @@ impl Stage {
     }
 
     fn served(&self, store: &Store) -> Result<State, String> {
-        let mut state = Vec::new();
-        for name in &NAMES[..self.program.workload().files()] {
-            state.push(match store.open_file(name) {
-                Err(Error::NotFound(_)) => None,
-                Err(error) => return Err(format!("opening {name} in the end: {error}")),
-                Ok(file) => {
-                    let mut content = vec![0; file.len() as usize];
-                    file.read_at(0, &mut content).map_err(|error| format!("reading {name} in the end: {error}"))?;
-                    Some(Arc::from(content))
-                }
-            });
-        }
-        Ok(State(state))
+        self.program.workload().shown(|name| match store.open_file(name) {
+            Err(Error::NotFound(_)) => Ok(None),
+            Err(error) => Err(format!("opening {name} in the end: {error}")),
+            Ok(file) => {
+                let mut content = vec![0; file.len() as usize];
+                file.read_at(0, &mut content).map_err(|error| format!("reading {name} in the end: {error}"))?;
+                Ok(Some(content))
+            }
+        })
     }
 
     /// Marks the begin of something in the trace. Returns its number and time.
@@ -183,7 +172,7 @@ impl Stage {
     }
 
     /// Notes something that may end epochs. Returns its place.
-    fn ends_epochs(&self, begin: u64, file: Option<usize>) -> usize {
+    fn ends_epochs(&self, begin: u64, file: Option<&'static str>) -> usize {
         let endings = &mut self.notes().history.endings;
         endings.push(Ending { begin, end: u64::MAX, file });
         endings.len() - 1
@@ -258,7 +247,7 @@ impl Actor {
                 let read = self.files[file].read_at(*offset, &mut bytes).map_err(|error| error.to_string())?;
                 bytes.truncate(read);
                 let end = stage.end(op);
-                let seen = Seen { file: *file, offset: *offset, bytes };
+                let seen = Seen { file, offset: *offset, bytes };
                 stage.notes().history.looks.push(Look { begin, end, seen });
                 Ok(())
             }
@@ -269,7 +258,7 @@ impl Actor {
                 self.files[file].sync().map_err(|error| error.to_string())?;
                 let end = stage.end(op);
                 stage.notes().history.endings[ending].end = end;
-                stage.notes().history.syncs.push(Synced { begin, end, file: *file });
+                stage.notes().history.syncs.push(Synced { begin, end, file });
                 Ok(())
             }
             Act::Checkpoint => {
@@ -301,7 +290,7 @@ impl Actor {
         for op in ops {
             let bytes = self.bytes(op);
             if let Op::Create(file) = op {
-                made.insert(*file, group.create(NAMES[*file], 0o644)?);
+                made.insert(*file, group.create(file, 0o644)?);
                 changes.push((op.clone(), bytes));
                 continue;
             }
@@ -315,12 +304,13 @@ impl Actor {
                         let mut bytes = vec![0; OWN];
                         let read = group.read_at(&file, *offset, &mut bytes)?;
                         bytes.truncate(read);
-                        own.push(Seen { file: *number, offset: *offset, bytes });
+                        own.push(Seen { file: number, offset: *offset, bytes });
                     }
                     group.write_at(&file, *offset, &bytes)?;
                 }
                 Op::Append { .. } => drop(group.append(&file, &bytes)?),
                 Op::SetLen { length, .. } => group.set_len(&file, *length)?,
+                _ => return Err(Error::Unsupported(format!("{op:?} by threads"))),
             }
             changes.push((op.clone(), bytes));
         }
@@ -340,10 +330,10 @@ impl Actor {
         let noted = self.stage.note("call", vec![(op.clone(), bytes.clone())], Vec::new());
         let file = &self.files[&op.file()];
         let done = match op {
-            Op::Create(_) => Ok(None),
             Op::Write { offset, .. } => file.write_at(*offset, &bytes).map(|()| None),
             Op::Append { .. } => file.append(&bytes).map(Some),
             Op::SetLen { length, .. } => file.set_len(*length).map(|()| None),
+            _ => Err(Error::Unsupported(format!("{op:?} by threads"))),
         };
         match done {
             Ok(offset) => self.stage.returned(noted, offset),

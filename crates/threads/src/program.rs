@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wholly_crash::{NAMES, Op, Step, Workload};
+use wholly_crash::{NAMES, Op, Start, Step, Workload};
 
 use crate::{Options, Policy};
 
@@ -21,14 +21,14 @@ pub enum Act {
     /// A read of bytes of one block.
     Look {
         /// Of which file.
-        file: usize,
+        file: &'static str,
         /// From where, in bytes.
         offset: u64,
         /// How many bytes.
         length: usize,
     },
     /// The calls on a file so far are to survive.
-    Sync(usize),
+    Sync(&'static str),
     /// Everything goes home.
     Checkpoint,
 }
@@ -81,6 +81,7 @@ impl Program {
         Workload {
             name: self.name.into(),
             about: "threads",
+            start: Start::Files,
             min_segments: self.segments.0,
             max_segments: self.segments.1,
             gather_bytes: self.gather_bytes,
@@ -94,21 +95,21 @@ impl Program {
     }
 }
 
-/// The files by number: two that are there from the start, more that programs make.
-const A: usize = 0;
-const B: usize = 1;
-const C: usize = 2;
-const D: usize = 3;
+/// The files: two that are there from the start, more that programs make.
+const A: &str = NAMES[0];
+const B: &str = NAMES[1];
+const C: &str = NAMES[2];
+const D: &str = NAMES[3];
 
-fn write(file: usize, offset: u64, length: usize) -> Op {
+fn write(file: &'static str, offset: u64, length: usize) -> Op {
     Op::Write { file, offset, length }
 }
 
-fn append(file: usize, length: usize) -> Op {
+fn append(file: &'static str, length: usize) -> Op {
     Op::Append { file, length }
 }
 
-fn cut(file: usize, length: u64) -> Op {
+fn cut(file: &'static str, length: u64) -> Op {
     Op::SetLen { file, length }
 }
 
@@ -343,9 +344,4 @@ pub fn all() -> Vec<Program> {
 /// The program with this name.
 pub fn find(name: &str) -> Option<Program> {
     all().into_iter().find(|program| program.name == name)
-}
-
-/// The name of a file.
-pub fn name(file: usize) -> &'static str {
-    NAMES[file]
 }

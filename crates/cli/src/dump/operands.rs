@@ -92,7 +92,7 @@ impl Operands {
                 bytes: value.as_ref().map_or(0, Vec::len) as u64,
                 checksum_before: before.map(hex),
             },
-            Told::Path(_) | Told::Impossible => return None,
+            Told::Impossible => return None,
         })
     }
 }

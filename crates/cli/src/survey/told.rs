@@ -14,8 +14,6 @@ pub enum Told {
     Value(Value),
     Attributes(Attributes),
     Xattr(Xattr),
-    /// Of the identities that are known by their path.
-    Path(Vec<u8>),
     /// Its checksum holds, and no program writes such a thing.
     Impossible,
 }
@@ -23,11 +21,10 @@ pub enum Told {
 impl Told {
     /// Reads the payload of an entry.
     pub fn of(kind: EntryKind, payload: &[u8]) -> Option<Box<Told>> {
-        let path = || wholly::Identity::checked(payload).map(|identity| Told::Path(identity.path));
         let told = match kind {
             EntryKind::Write | EntryKind::Truncate | EntryKind::Parts | EntryKind::Clock => return None,
-            EntryKind::Identify => Identity::checked(payload).map(Told::Identity).or_else(path),
-            EntryKind::Create => Birth::checked(payload).map(Told::Birth).or_else(path),
+            EntryKind::Identify => Identity::checked(payload).map(Told::Identity),
+            EntryKind::Create => Birth::checked(payload).map(Told::Birth),
             EntryKind::Name => Value::checked(payload).map(Told::Value),
             EntryKind::Attributes => Attributes::checked(payload).map(Told::Attributes),
             EntryKind::Xattr => Xattr::checked(payload).map(Told::Xattr),
@@ -41,7 +38,6 @@ impl Told {
 pub struct Places {
     /// The directory and the name, of an object that had one at some time: what is removed is still spoken of.
     names: HashMap<u64, (u64, Vec<u8>)>,
-    paths: HashMap<u64, Vec<u8>>,
 }
 
 impl Places {
@@ -54,20 +50,17 @@ impl Places {
             Told::Value(value) if value.after != 0 => {
                 self.names.insert(value.after, (file, value.name.clone()));
             }
-            Told::Path(path) => {
-                self.paths.insert(file, path.clone());
-            }
             _ => {}
         }
     }
 
     /// The paths of all of them.
-    pub fn into_paths(mut self) -> HashMap<u64, Vec<u8>> {
-        self.paths.insert(ROOT, b".".to_vec());
+    pub fn into_paths(self) -> HashMap<u64, Vec<u8>> {
+        let mut paths = HashMap::from([(ROOT, b".".to_vec())]);
         for &object in self.names.keys() {
             // From the object upwards, until a directory whose path is known.
             let (mut way, mut at) = (Vec::new(), object);
-            while !self.paths.contains_key(&at)
+            while !paths.contains_key(&at)
                 && let Some((parent, _)) = self.names.get(&at)
                 // What was read while it was written may go in circles.
                 && way.len() <= self.names.len()
@@ -77,12 +70,12 @@ impl Places {
             }
             for object in way.into_iter().rev() {
                 let (parent, name) = &self.names[&object];
-                let Some(directory) = self.paths.get(parent) else { break };
+                let Some(directory) = paths.get(parent) else { break };
                 let path = below(directory, name);
-                self.paths.insert(object, path);
+                paths.insert(object, path);
             }
         }
-        self.paths
+        paths
     }
 }
 
