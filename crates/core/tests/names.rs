@@ -295,6 +295,36 @@ fn run(steps: &[Step], options: &Options, home: &Path, medium: HostMedium) {
     }
 }
 
+/// A group's record names the last group that changed one of its files: of a call that was refused half-way there is no entry, and it must not
+/// count. The log was taken for rotten.
+#[test]
+fn a_refused_rename_leaves_no_trace_in_the_groups_record() {
+    for (dir, medium) in common::Dir::on_media("refused-rename") {
+        for name in ["moved", "taken", "other"] {
+            fs::write(dir.join(name), name).unwrap();
+        }
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let store = Store::open_with(&*dir, options.clone(), host.clone()).unwrap();
+        let file = |name| store.open_file(name).unwrap();
+        file("other").write_at(0, b"1").unwrap();
+        file("moved").write_at(0, b"2").unwrap();
+        let mut owner = store.begin();
+        owner.write_at(&file("taken"), 0, b"3").unwrap();
+        let mut group = store.begin();
+        let refused = group.rename("moved", "taken", Rename::Replace);
+        assert!(matches!(refused, Err(wholly::Error::Busy(..))), "{refused:?}");
+        group.write_at(&file("other"), 0, b"4").unwrap();
+        group.commit().unwrap();
+        drop((owner, store));
+        let store = Store::open_with(&*dir, options, host).unwrap();
+        store.close().unwrap();
+        assert_eq!(fs::read(dir.join("other")).unwrap(), b"4ther");
+        assert_eq!(fs::read(dir.join("moved")).unwrap(), b"2oved");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 

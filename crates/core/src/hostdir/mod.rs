@@ -64,6 +64,7 @@ pub use group::Group;
 pub use handle::File;
 pub use implicit::Policy;
 pub use memory::MEMORY;
+pub(crate) use names::OWN_FOLDERS;
 #[doc(hidden)]
 pub use records::{Baseline, Identity};
 pub use recover::RecoveryReport;

@@ -61,6 +61,8 @@ pub(super) const OWN_FOLDER: &[u8] = b".wholly";
 pub(super) const ANCHOR_FOLDER: &[u8] = b".wholly/anchor";
 /// The host path of [`BLANKS`].
 pub(super) const BLANK_FOLDER: &[u8] = b".wholly/blank";
+/// The folders that passes work in.
+pub(crate) const OWN_FOLDERS: [&[u8]; 2] = [ANCHOR_FOLDER, BLANK_FOLDER];
 
 /// Set in the inode numbers of objects that the host has not made.
 const UNMADE: u64 = 1 << 63;

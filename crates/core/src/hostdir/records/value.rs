@@ -3,7 +3,7 @@
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::is_component;
+use super::{LONGEST_NAME, is_component};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -25,6 +25,9 @@ pub struct Value {
 }
 
 impl Value {
+    /// Bytes of the longest payload.
+    pub const LARGEST: usize = size_of::<RawValue>() + LONGEST_NAME;
+
     /// The payload.
     pub fn to_bytes(&self) -> Vec<u8> {
         let raw = RawValue { before: U64::new(self.before), after: U64::new(self.after) };

@@ -241,22 +241,25 @@ impl Running {
         Wanted { alone, ..Wanted::default() }
     }
 
-    /// A regular file whose names the group changes belongs to it as if it wrote to it.
-    fn join_named(&mut self, path: &[u8], found: &Found) -> Result<()> {
+    /// A regular file whose names the group changes belongs to it as if it wrote to it. Gives its number, for [`touch`](Self::touch).
+    fn join_named(&mut self, path: &[u8], found: &Found) -> Result<Option<usize>> {
         if found.kind != Kind::Regular {
-            return Ok(());
+            return Ok(None);
         }
         let inner = self.store.file_of(path, found)?;
-        let i = match self.find(&inner) {
-            Some(i) => i,
-            None => {
-                self.store.sync_file(&inner)?;
-                self.own(&inner)?;
-                self.add(inner, false)
-            }
-        };
-        self.seat_mut().files[i].touched = true;
-        Ok(())
+        if let Some(i) = self.find(&inner) {
+            return Ok(Some(i));
+        }
+        self.store.sync_file(&inner)?;
+        self.own(&inner)?;
+        Ok(Some(self.add(inner, false)))
+    }
+
+    /// An entry about one of the group's files has been logged. Not before: of a call that is refused replay sees nothing.
+    fn touch(&mut self, file: Option<usize>) {
+        if let Some(i) = file {
+            self.seat_mut().files[i].touched = true;
+        }
     }
 
     pub(in crate::hostdir) fn link(&mut self, from: &[u8], to: &[u8]) -> Result<()> {
@@ -272,11 +275,13 @@ impl Running {
                 None => Ok(Self::of_object(&found)),
             };
             let (last, _) = self.claim_last(to, exists)?;
-            self.join_named(from, &found)?;
+            let file = self.join_named(from, &found)?;
             // Whoever unlinked it meanwhile had it before this group did.
             let now = self.walk().lookup(old.dir, &old.name)?;
             if now.is_some_and(|now| now.id == found.id) {
-                return self.set_name(&last, 0, found.id);
+                self.set_name(&last, 0, found.id)?;
+                self.touch(file);
+                return Ok(());
             }
         }
         Err(Error::Busy(show(from), "others change it all the time".into()))
@@ -290,8 +295,10 @@ impl Running {
             Some(found) => Ok(Self::of_object(found)),
         })?;
         let found = found.expect("it was just found");
-        self.join_named(path, &found)?;
-        self.set_name(&last, found.id, 0)
+        let file = self.join_named(path, &found)?;
+        self.set_name(&last, found.id, 0)?;
+        self.touch(file);
+        Ok(())
     }
 
     pub(in crate::hostdir) fn rmdir(&mut self, path: &[u8]) -> Result<()> {
@@ -338,13 +345,15 @@ impl Running {
             if !self.may_rename((from, &old, &moved), (to, &new, taken.as_ref()), how)? {
                 return Ok(());
             }
-            self.join_named(from, &moved)?;
-            if let Some(taken) = &taken {
-                self.join_named(to, taken)?;
-            }
+            let moved_file = self.join_named(from, &moved)?;
+            let taken_file = taken.as_ref().map(|taken| self.join_named(to, taken)).transpose()?.flatten();
             let taken = id(taken).unwrap_or(0);
+            self.make_room_for(2 * Value::LARGEST)?;
             self.set_name(&old, moved.id, if how == Rename::Exchange { taken } else { 0 })?;
-            return self.set_name(&new, taken, moved.id);
+            self.set_name(&new, taken, moved.id).map_err(|error| self.break_off(error))?;
+            self.touch(moved_file);
+            self.touch(taken_file);
+            return Ok(());
         }
         Err(Error::Busy(show(from), "others change it all the time".into()))
     }
