@@ -137,6 +137,12 @@ pub trait Region: Send + Sync {
     /// Where the region is as long already, that becomes durable: whoever made it so may have died on the way.
     fn set_len(&self, site: Site, len: u64) -> Result<()>;
 
+    /// [`set_len`](Self::set_len) for a caller who is about to write all that is new, in large pieces: what is new may be allocated only, so
+    /// that the first write to it takes longer. It reads as zeros, and writing it cannot fail for want of space.
+    fn extend(&self, site: Site, len: u64) -> Result<()> {
+        self.set_len(site, len)
+    }
+
     /// Asks the processor to fetch the line at `offset`, where that means anything.
     fn prefetch(&self, offset: u64) {
         let _ = offset;
@@ -185,6 +191,23 @@ impl Stat {
     }
 }
 
+/// The space of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// How many blocks there are.
+    pub blocks: u64,
+    /// How many are free.
+    pub free_blocks: u64,
+    /// How many are free for who is not the superuser.
+    pub available_blocks: u64,
+    /// How many inodes there can be; 0 where nobody counts them.
+    pub inodes: u64,
+    /// How many more there can be.
+    pub free_inodes: u64,
+}
+
 /// The calls by which a store reaches its directory.
 ///
 /// Paths are relative to the directory, their parts separated by `/`, without a leading `/`; the empty path is the
@@ -216,6 +239,16 @@ pub trait HostFs: HostNames {
 
     /// What `path` names, a symbolic link at its end not followed.
     fn stat(&self, path: &[u8]) -> Result<Stat>;
+
+    /// Where a first change gives an object another inode, as overlays do with what lies in a lower layer: makes it have that one. Tells
+    /// how it lies then; `None` where inodes last.
+    fn settle(&self, path: &[u8]) -> Result<Option<Stat>> {
+        let _ = path;
+        Ok(None)
+    }
+
+    /// How much space there is, and how much of it is free.
+    fn space(&self) -> Result<Space>;
 
     /// Makes a regular file without a name in the directory `parent`, to be given one by [`link`](Self::link) or to vanish
     /// when closed. `mode` are permission bits; the process's umask is not applied.
@@ -275,6 +308,9 @@ pub trait HostFile: Send + Sync {
     fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()> {
         if len == 0 { Ok(()) } else { self.fallocate(site, Fallocate::Keep, offset, len) }
     }
+
+    /// Sets the times of the last access and the last change of content, in ns since the epoch, as far as they are given.
+    fn set_times(&self, site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()>;
 
     /// Makes content, size and attributes survive a crash (`fsync`).
     ///

@@ -171,36 +171,64 @@ impl DiskRegion {
         }
     }
 
-    /// Writes zeros to `old..new` and syncs them.
-    fn grow(&self, old: u64, new: u64) -> Result<()> {
+    /// Allocates `old..new`, writes zeros to it if that is asked for or needed, and syncs it.
+    fn grow(&self, old: u64, new: u64, mut written: bool) -> Result<()> {
         let name = || format!("{} from {old} to {new} bytes", self.name);
         match self.device_len {
             Some(device_len) if new > device_len => return Err(Error::new("grow", name(), Errno::NOSPC)),
-            Some(_) => {}
-            None => match sys::allocate(&self.cached, FallocateFlags::KEEP_SIZE, old, new - old) {
-                // In one piece, and out of space before anything was written. Zeros follow, since an extent that was only
-                // allocated costs several times as much when it is first written.
-                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                Err(errno) => {
-                    let _ = rustix::fs::ftruncate(&self.cached, old);
-                    return Err(Error::new("fallocate", name(), errno));
+            Some(_) => written = true,
+            None => {
+                let flags = if written { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+                if !written {
+                    // Less than a block may follow.
+                    rustix::fs::ftruncate(&self.cached, old).or_fail("ftruncate", name)?;
                 }
-            },
+                match sys::allocate(&self.cached, flags, old, new - old) {
+                    // In one piece, and out of space before anything was written. Zeros follow where small writes will, since an extent that
+                    // was only allocated costs them several times as much the first time.
+                    Ok(()) => {}
+                    Err(Errno::OPNOTSUPP | Errno::NOSYS) => written = true,
+                    Err(errno) => {
+                        let _ = rustix::fs::ftruncate(&self.cached, old);
+                        return Err(Error::new("fallocate", name(), errno));
+                    }
+                }
+            }
         }
-        let zeros = AlignedBuf::zeroed(ZEROS.min((new - old) as usize));
-        let mut at = old;
-        let mut zeroed = Ok(());
-        while at < new && zeroed.is_ok() {
-            let n = (new - at).min(ZEROS as u64);
-            zeroed = self.write_at(at, &zeros[..n as usize]).or_fail("write", name);
-            at += n;
-        }
+        let zeroed = if written { self.write_zeros(old, new).or_fail("write", name) } else { Ok(()) };
         let grown = zeroed.and_then(|()| self.sync_by(|file| rustix::fs::fsync(file)).or_fail("fsync", name));
         if grown.is_err() && self.device_len.is_none() {
             // As before, as far as that can be had; the first error is the one to tell.
             let _ = rustix::fs::ftruncate(&self.cached, old);
         }
         grown
+    }
+
+    fn write_zeros(&self, from: u64, to: u64) -> rustix::io::Result<()> {
+        let zeros = AlignedBuf::zeroed(ZEROS.min((to - from) as usize));
+        (from..to).step_by(ZEROS).try_for_each(|at| self.write_at(at, &zeros[..(to - at).min(ZEROS as u64) as usize]))
+    }
+
+    fn change_len(&self, len: u64, written: bool) -> Result<()> {
+        if !len.is_multiple_of(u64::from(self.guarantees.block)) {
+            return Err(Error::new("set length of", format!("{} to {len} bytes", self.name), Errno::INVAL));
+        }
+        // A panic while it was held can only have been one of our own bounds; the length is still right.
+        let _guard = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.len();
+        if len > old {
+            self.grow(old, len, written)?;
+        }
+        self.len.store(len, Ordering::Release);
+        if len <= old && self.device_len.is_none() {
+            let name = || format!("{} to {len} bytes", self.name);
+            if len < old {
+                rustix::fs::ftruncate(&self.cached, len).or_fail("ftruncate", name)?;
+            }
+            // Also where it is as long already: a process that died may have made it so and not have come to its sync.
+            self.sync_by(|file| rustix::fs::fsync(file)).or_fail("fsync", name)?;
+        }
+        Ok(())
     }
 }
 
@@ -262,25 +290,11 @@ impl Region for DiskRegion {
     }
 
     fn set_len(&self, _site: Site, len: u64) -> Result<()> {
-        if !len.is_multiple_of(u64::from(self.guarantees.block)) {
-            return Err(Error::new("set length of", format!("{} to {len} bytes", self.name), Errno::INVAL));
-        }
-        // A panic while it was held can only have been one of our own bounds; the length is still right.
-        let _guard = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = self.len();
-        if len > old {
-            self.grow(old, len)?;
-        }
-        self.len.store(len, Ordering::Release);
-        if len <= old && self.device_len.is_none() {
-            let name = || format!("{} to {len} bytes", self.name);
-            if len < old {
-                rustix::fs::ftruncate(&self.cached, len).or_fail("ftruncate", name)?;
-            }
-            // Also where it is as long already: a process that died may have made it so and not have come to its sync.
-            self.sync_by(|file| rustix::fs::fsync(file)).or_fail("fsync", name)?;
-        }
-        Ok(())
+        self.change_len(len, true)
+    }
+
+    fn extend(&self, _site: Site, len: u64) -> Result<()> {
+        self.change_len(len, false)
     }
 }
 

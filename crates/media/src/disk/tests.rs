@@ -82,6 +82,29 @@ fn grows_by_written_zeros_and_shrinks() {
 }
 
 #[test]
+fn extends_by_zeros_that_have_their_space() {
+    for (dir, cached) in media() {
+        std::fs::write(dir.path().join("region"), [1; 10_000]).expect("write");
+        let region = open(&dir, cached);
+        let (old, long) = (region.len(), 3 << 20);
+        region.extend(SITE, long).expect("extend");
+        assert!(read(&region, 0, old as usize).iter().all(|&byte| byte == 1));
+        assert!(
+            read(&region, old, (long - old) as usize).iter().all(|&byte| byte == 0),
+            "also what was part of a block"
+        );
+        let stat = rustix::fs::stat(dir.path().join("region")).expect("stat");
+        assert_eq!(stat.st_size as u64, long);
+        assert!(stat.st_blocks as u64 * 512 >= long, "{} blocks", stat.st_blocks);
+        let block = region.guarantees().block as usize;
+        region.write_through(SITE, long - block as u64, &vec![2; block]).expect("write");
+        assert!(read(&region, long - block as u64, block).iter().all(|&byte| byte == 2));
+        region.extend(SITE, old).expect("shorten");
+        assert_eq!(region.len(), old);
+    }
+}
+
+#[test]
 fn write_through_takes_aligned_and_unaligned_memory() {
     for (dir, cached) in media() {
         let region = open(&dir, cached);

@@ -5,7 +5,9 @@ use super::home::{HOME, STAGED};
 use super::resolve::{open_beneath, open_parent};
 use crate::pmem::{EmulatedRegion, Emulation, Emulator, PmemOptions, PmemRegion, is_dax};
 use crate::sys::{self, FileSystem, OrFail, show};
-use crate::{Error, Guarantees, HostFile, HostFs, Kind, PersistenceDomain, Region, Result, Site, Stat};
+use crate::{
+    Error, Guarantees, HostFile, HostFs, HostNames, Kind, PersistenceDomain, Region, Result, Site, Space, Stat,
+};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -278,6 +280,32 @@ impl HostFs for HostDir {
     fn stat(&self, path: &[u8]) -> Result<Stat> {
         let fd = self.open_fd(path, OFlags::PATH | OFlags::NOFOLLOW)?;
         stat(fd.as_fd()).or_fail("statx", || show(path))
+    }
+
+    fn space(&self) -> Result<Space> {
+        let root = self.open_fd(b"", OFlags::PATH)?;
+        let found = rustix::fs::fstatvfs(&root).or_fail("fstatvfs", || show(b""))?;
+        Ok(Space {
+            block_bytes: found.f_frsize,
+            blocks: found.f_blocks,
+            free_blocks: found.f_bfree,
+            available_blocks: found.f_bavail,
+            inodes: found.f_files,
+            free_inodes: found.f_ffree,
+        })
+    }
+
+    fn settle(&self, path: &[u8]) -> Result<Option<Stat>> {
+        if self.file_system != FileSystem::Overlay {
+            return Ok(None);
+        }
+        // The least of changes, to what is so already.
+        match self.set_times(Site("host.settle"), path, None, None) {
+            // Only the owner's: then it stays where it is.
+            Err(error) if matches!(error.errno, Errno::PERM | Errno::ACCESS) => {}
+            set => set?,
+        }
+        self.stat(path).map(Some)
     }
 
     fn create_unnamed(&self, _site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {

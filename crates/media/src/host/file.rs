@@ -1,6 +1,7 @@
 //! An open regular file of a host directory.
 
 use super::dir::Pmem;
+use super::names::timestamps;
 use crate::pmem::{PmemOptions, PmemRegion};
 use crate::sys::{self, OrFail, show};
 use crate::{Error, Fallocate, HostFile, Region, Result, Site, Stat};
@@ -144,6 +145,12 @@ impl HostFile for OrdinaryFile {
         };
         sys::allocate(&self.fd, flags, offset, len)
             .or_fail("fallocate", || format!("{}, {len} bytes at {offset}", self.name()))
+    }
+
+    fn set_times(&self, _site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        timestamps(self.fd.as_fd(), atime_ns, mtime_ns)
+            .and_then(|times| rustix::fs::futimens(&self.fd, &times))
+            .or_fail("futimens", || self.name())
     }
 
     fn sync(&self, _site: Site) -> Result<()> {

@@ -1,10 +1,10 @@
 //! Names and attributes of a host directory.
 
 use super::HostDir;
-use super::file::OrdinaryFile;
+use super::file::{OrdinaryFile, stat};
 use super::resolve::open_beneath;
 use crate::sys::{self, OrFail, show};
-use crate::{DirEntry, FileHandle, HostFile, HostNames, Rename, Result, SetXattr, Site};
+use crate::{DirEntry, FileHandle, HostFile, HostNames, Rename, Result, SetXattr, Site, Stat};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
@@ -38,12 +38,25 @@ fn set_exact_mode(parent: BorrowedFd<'_>, name: &[u8], mode: u32) -> rustix::io:
     rustix::fs::chmodat(CWD, itself(fd.as_fd()), permissions(mode), AtFlags::empty())
 }
 
-fn timespec(time_ns: Option<i64>) -> Timespec {
-    const SECOND: i64 = 1_000_000_000;
-    match time_ns {
-        Some(ns) => Timespec { tv_sec: ns.div_euclid(SECOND), tv_nsec: ns.rem_euclid(SECOND) as _ },
-        None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT as _ },
-    }
+/// Times to be set: what is not given is as it is. Both are set, since programs that serve a file system by the FUSE library's second version
+/// take no notice of one alone.
+pub(super) fn timestamps(
+    fd: BorrowedFd<'_>,
+    atime_ns: Option<i64>,
+    mtime_ns: Option<i64>,
+) -> rustix::io::Result<Timestamps> {
+    let now = match (atime_ns, mtime_ns) {
+        (Some(_), Some(_)) => Stat::default(),
+        _ => stat(fd)?,
+    };
+    let timespec = |ns: i64| {
+        const SECOND: i64 = 1_000_000_000;
+        Timespec { tv_sec: ns.div_euclid(SECOND), tv_nsec: ns.rem_euclid(SECOND) as _ }
+    };
+    Ok(Timestamps {
+        last_access: timespec(atime_ns.unwrap_or(now.atime_ns)),
+        last_modification: timespec(mtime_ns.unwrap_or(now.mtime_ns)),
+    })
 }
 
 impl HostNames for HostDir {
@@ -145,8 +158,9 @@ impl HostNames for HostDir {
 
     fn set_times(&self, _site: Site, path: &[u8], atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
         let fd = self.open_place(path)?;
-        let times = Timestamps { last_access: timespec(atime_ns), last_modification: timespec(mtime_ns) };
-        rustix::fs::utimensat(&fd, "", &times, AtFlags::EMPTY_PATH).or_fail("utimensat", || show(path))
+        timestamps(fd.as_fd(), atime_ns, mtime_ns)
+            .and_then(|times| rustix::fs::utimensat(&fd, "", &times, AtFlags::EMPTY_PATH))
+            .or_fail("utimensat", || show(path))
     }
 
     fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -2,16 +2,25 @@
 
 use crate::Result;
 use crate::sys::{OrFail, show};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+/// Bytes of a path that the kernel takes at once.
+const LONGEST: usize = 4095;
+
 /// Opens `path` beneath `root`.
 ///
-/// The kernel resolves the whole path in one call and refuses with `EXDEV` a `..` or a symbolic link that leaves `root`, an
+/// The kernel resolves the whole path in one call, or a very long one in several, and refuses with `EXDEV` a `..` or a symbolic link that leaves `root`, an
 /// absolute path, and a file system mounted below; a magic link of `/proc` with `ELOOP`. There is no moment between a check and a use.
 /// Symbolic links that stay inside are followed, at the end of the path unless `flags` has `NOFOLLOW`. What is made has mode 0600.
 pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    // Longer than the kernel takes at once: part by part.
+    if path.len() > LONGEST {
+        let slash = path[..LONGEST].iter().rposition(|&byte| byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+        let dir = open_beneath(root, &path[..slash], OFlags::PATH | OFlags::DIRECTORY)?;
+        return open_beneath(dir.as_fd(), &path[slash + 1..], flags);
+    }
     // The kernel gives EAGAIN where a rename anywhere on the system meets a `..`. Somebody who renames without end must
     // not hold us for ever.
     const TRIES: u32 = 1000;

@@ -2,13 +2,13 @@
 
 use super::HostModel;
 use super::event::EventKind;
-use super::hash;
 use super::pending::Effect;
 use super::reads::question;
 use super::region::SimRegion;
 use super::state::{Birth, ObjId, ObjKind, PAGE};
 use super::world::{Call, Live, World};
-use crate::{Error, Fallocate, Guarantees, HostFile, HostFs, Region, Result, Site, Stat};
+use super::{hash, names};
+use crate::{Error, Fallocate, Guarantees, HostFile, HostFs, Region, Result, Site, Space, Stat};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -114,6 +114,13 @@ impl HostFs for SimHost {
         let mut live = self.world.live();
         let id = self.resolve_itself(&mut live, "stat", path)?;
         Ok(stat(&mut live, id))
+    }
+
+    /// As much as anybody wants.
+    fn space(&self) -> Result<Space> {
+        let blocks = 1 << 30;
+        let (free_blocks, available_blocks) = (blocks, blocks);
+        Ok(Space { block_bytes: 4096, blocks, free_blocks, available_blocks, inodes: 0, free_inodes: 0 })
     }
 
     fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
@@ -292,6 +299,15 @@ impl HostFile for SimFile {
         if grown {
             self.cut(&mut live, &call, end);
         }
+        Ok(())
+    }
+
+    fn set_times(&self, site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let call = self.call(&mut live, thread, site, "futimens")?;
+        let times = names::times(&mut live, self.obj, atime_ns, mtime_ns);
+        names::set(&self.world, &mut live, &call, self.obj, times);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use super::pending::Pending;
 use super::state::{LOG, ObjId, ObjKind, State};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -35,6 +36,12 @@ pub struct Named {
     pub nlink: u32,
     /// What a symbolic link holds.
     pub target: Vec<u8>,
+    /// Owner and group.
+    pub owner: (u32, u32),
+    /// Times of the last access and of the last change of content, in ns since the epoch.
+    pub times_ns: (i64, i64),
+    /// Extended attributes by name.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// What the media of a world hold: after a power failure, or after the death of the process
@@ -116,7 +123,16 @@ impl Image {
         let seen = self.seen();
         let named = |(path, id): (Vec<u8>, ObjId)| {
             let obj = seen.obj(id);
-            Named { path, ino: id.into(), mode: obj.mode, nlink: obj.nlink, target: obj.target.to_vec() }
+            Named {
+                path,
+                ino: id.into(),
+                mode: obj.mode,
+                nlink: obj.nlink,
+                target: obj.target.to_vec(),
+                owner: (obj.uid, obj.gid),
+                times_ns: (obj.atime_ns, obj.mtime_ns),
+                xattrs: obj.xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
+            }
         };
         seen.paths().into_iter().map(named).collect()
     }

@@ -6,7 +6,7 @@ use super::hash;
 use super::pending::Effect;
 use super::reads::question;
 use super::state::{Birth, ObjId, ObjKind};
-use super::world::{Call, Live};
+use super::world::{Call, Live, World};
 use crate::{DirEntry, Error, FileHandle, HostFile, HostNames, Rename, Result, SetXattr, Site};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -92,11 +92,7 @@ impl SimHost {
     }
 
     fn set(&self, live: &mut Live, call: &Call, obj: ObjId, attribute: Attribute) {
-        let time_ns = live.time_ns();
-        if !call.is_dropped() {
-            Effect::Attribute { obj, attribute: attribute.clone(), time_ns: Some(time_ns) }.apply(&mut live.latest);
-        }
-        finish(live, &self.world, call, EventKind::Attribute { obj, attribute, time_ns });
+        set(&self.world, live, call, obj, attribute);
     }
 
     /// Sets what `choose` says of the object at `path`.
@@ -134,6 +130,24 @@ impl SimHost {
         }
         found.map_err(|e| Error::new(operation, shown(path), e))
     }
+}
+
+/// Sets an attribute, recorded.
+pub(super) fn set(world: &World, live: &mut Live, call: &Call, obj: ObjId, attribute: Attribute) {
+    let time_ns = live.time_ns();
+    if !call.is_dropped() {
+        Effect::Attribute { obj, attribute: attribute.clone(), time_ns: Some(time_ns) }.apply(&mut live.latest);
+    }
+    finish(live, world, call, EventKind::Attribute { obj, attribute, time_ns });
+}
+
+/// Times to be set, as far as they are given.
+pub(super) fn times(live: &mut Live, id: ObjId, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Attribute {
+    // First: a clock that has not begun would take the new time for one that the image tells of.
+    live.time_ns();
+    mtime_ns.inspect(|time_ns| live.clock_reaches(*time_ns));
+    let obj = live.latest.obj(id);
+    Attribute::Times(atime_ns.unwrap_or(obj.atime_ns), mtime_ns.unwrap_or(obj.mtime_ns))
 }
 
 /// Whether an object of this kind may have an attribute of this name; `write`: may be given one.
@@ -313,13 +327,7 @@ impl HostNames for SimHost {
     }
 
     fn set_times(&self, site: Site, path: &[u8], atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
-        self.set_at(site, "utimensat", path, |live, id| {
-            // First: a clock that has not begun would take the new time for one that the image tells of.
-            live.time_ns();
-            mtime_ns.inspect(|time_ns| live.clock_reaches(*time_ns));
-            let obj = live.latest.obj(id);
-            Ok(vec![Attribute::Times(atime_ns.unwrap_or(obj.atime_ns), mtime_ns.unwrap_or(obj.mtime_ns))])
-        })
+        self.set_at(site, "utimensat", path, |live, id| Ok(vec![times(live, id, atime_ns, mtime_ns)]))
     }
 
     fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -255,8 +255,8 @@ impl Live {
     }
 
     /// The time in ns that the last stamp had.
-    pub fn now_ns(&self) -> i64 {
-        self.clock_ns
+    pub fn now_ns(&mut self) -> i64 {
+        if self.clock_ns == 0 { self.time_ns() } else { self.clock_ns }
     }
 
     /// A new object without a name. It is there whatever is broken about the call: objects keep their numbers.
