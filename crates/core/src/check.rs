@@ -8,10 +8,10 @@ use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, STAGED, StoreHom
 use wholly_media::{HostFs, HostNames};
 
 use crate::error::{Error, Result};
-use crate::hostdir::{Finding, FindingKind, OWN_FOLDERS, Report, check_on, slots_of};
+use crate::hostdir::{Finding, FindingKind, Report, check_on, is_own_folder, slots_of};
 use crate::open::{LOG, home_error};
 
-/// What the store's folder has, besides the [folders](OWN_FOLDERS) that passes work in.
+/// What the store's folder has, besides the [folders](is_own_folder) that passes work in.
 const KNOWN: [&str; 3] = [LOG, "lock", STAGED];
 
 /// Finds what is wrong with the store in `dir`, and changes nothing.
@@ -96,7 +96,7 @@ fn look_at_folder(host: &HostDir, dir: &Path) -> Result<Vec<Finding>> {
     }
     for entry in entries.iter().filter(|entry| !KNOWN.iter().any(|known| known.as_bytes() == entry.name)) {
         let place = format!("{HOME}/{}", String::from_utf8_lossy(&entry.name));
-        if OWN_FOLDERS.contains(&place.as_bytes()) {
+        if is_own_folder(place.as_bytes()) {
             continue;
         }
         findings.push(Finding::new(FindingKind::Stranger, place, "no store put it there"));

@@ -58,6 +58,6 @@ pub use error::{Error, Result};
 pub use hostdir::{Baseline, Identity};
 pub use hostdir::{
     CheckpointReport, File, Finding, FindingKind, Group, Options, Policy, RecoveryReport, Report, Store, StoreStat,
-    Writer,
+    StoreVfs, Writer,
 };
-pub use wholly_media::{DirEntry, Rename, Stat};
+pub use wholly_media::{DirEntry, Rename, SetXattr, Stat};

@@ -35,6 +35,8 @@ sites! {
     LANE_COMMIT_FENCE = "lane.commit-fence";
     /// The synchronous write that makes a batch of groups survive on a disk.
     BATCH_WRITE = "batch.write";
+    /// A segment with a part of a group that has outgrown memory, on a disk.
+    SPILL_WRITE = "spill.write";
     /// Spilled parts are durable before their commit record is written.
     SPILL_SYNC = "spill.sync";
     /// Recovery makes the log's length durable on persistent memory.
@@ -61,8 +63,6 @@ sites! {
     NAMES_BARRIER = "names.barrier";
     /// An object gets its name from a place in between.
     NAMES_PLACE = "names.place";
-    /// An object that was made before a crash gets its permission bits again.
-    NAMES_MODE = "names.mode";
     /// An object gets one more name.
     NAMES_LINK = "names.link";
     /// A name ends.
@@ -71,6 +71,14 @@ sites! {
     NAMES_RMDIR = "names.rmdir";
     /// What a crashed pass left is removed.
     NAMES_CLEAN = "names.clean";
+    /// A checkpoint gives an object its owner.
+    ATTRIBUTES_OWNER = "attributes.owner";
+    /// A checkpoint sets or removes an extended attribute.
+    ATTRIBUTES_XATTR = "attributes.xattr";
+    /// A checkpoint gives an object its permission bits.
+    ATTRIBUTES_MODE = "attributes.mode";
+    /// A checkpoint gives an object its times.
+    ATTRIBUTES_TIMES = "attributes.times";
     /// A checkpoint is about to touch home files.
     CHECKPOINT_BEGIN = "checkpoint.begin";
     /// A home file gets a new size.

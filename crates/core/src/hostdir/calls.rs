@@ -1,14 +1,15 @@
-//! Calls on names outside of explicit groups: each is a group of its own, under every policy, and survives when it returns. What is pending
+//! Calls on names and attributes outside of explicit groups: each is a group of its own, under every policy, and survives when it returns. What is pending
 //! of files that it names is committed before it.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
-use wholly_media::{DirEntry, Rename, Stat};
+use wholly_media::{DirEntry, Rename, SetXattr, Stat};
 
 use super::{Group, Store};
 use crate::error::Result;
 
-/// Names, each call a group of its own: see [`Group`] for what they do.
+/// Names and attributes, each call a group of its own: see [`Group`] for what they do.
 impl Store {
     /// Runs a call in a group of its own.
     fn alone<T>(&self, call: impl FnOnce(&mut Group<'_>) -> Result<T>) -> Result<T> {
@@ -72,6 +73,68 @@ impl Store {
     /// Those of [`Group::rename`] and [`Group::commit`].
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, how: Rename) -> Result<()> {
         self.alone(|group| group.rename(from, to, how))
+    }
+
+    /// See [`Group::set_mode`]. The mode survives when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::set_mode`] and [`Group::commit`].
+    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        self.alone(|group| group.set_mode(path, mode))
+    }
+
+    /// See [`Group::set_owner`]. Owner and group survive when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::set_owner`] and [`Group::commit`].
+    pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.alone(|group| group.set_owner(path, uid, gid))
+    }
+
+    /// See [`Group::set_times`]. The times survive when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::set_times`] and [`Group::commit`].
+    pub fn set_times(&self, path: impl AsRef<Path>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        self.alone(|group| group.set_times(path, atime_ns, mtime_ns))
+    }
+
+    /// See [`Group::set_xattr`]. The attribute survives when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::set_xattr`] and [`Group::commit`].
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<()> {
+        self.alone(|group| group.set_xattr(path, name, value, how))
+    }
+
+    /// See [`Group::remove_xattr`]. The attribute does not come back after a crash when this has returned.
+    ///
+    /// # Errors
+    /// Those of [`Group::remove_xattr`] and [`Group::commit`].
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
+        self.alone(|group| group.remove_xattr(path, name))
+    }
+
+    /// See [`Group::xattr`].
+    ///
+    /// # Errors
+    /// Those of [`Group::xattr`].
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
+        self.begin().xattr(path, name)
+    }
+
+    /// See [`Group::xattrs`].
+    ///
+    /// # Errors
+    /// Those of [`Group::xattrs`].
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        self.begin().xattrs(path)
     }
 
     /// See [`Group::metadata`].

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use wholly_media::{Guarantees, HostFile, HostFs, Kind, PersistenceDomain, Region, Site};
 
 use super::homes::Looking;
+use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
 use super::published::Published;
 use super::recover::Replay;
 use crate::error::{Error, Result};
@@ -140,6 +141,11 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
         report.findings.push(Finding::new(FindingKind::Torn, "log, last records", what));
     }
     Ok(report)
+}
+
+/// Whether passes work in the folder at this path of the store's directory.
+pub fn is_own_folder(path: &[u8]) -> bool {
+    [ANCHOR_FOLDER, BLANK_FOLDER].contains(&path)
 }
 
 /// What stands in the two superblock slots of the file `log`.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wholly_media::{HostFile, Region, Stat};
 
 use super::StoreInner;
+use super::clock::AT_HOME;
 use super::implicit::Epoch;
 use super::published::Published;
 use super::records::Baseline;
@@ -35,12 +36,20 @@ pub(crate) struct File {
     pub identified: AtomicU64,
     /// The highest sequence of a group that was published for it.
     pub last_sequence: AtomicU64,
+    /// When its content changed, in ns, or [`AT_HOME`].
+    mtime_ns: AtomicU64,
+    /// The sequence of the group that told that, or of a later one.
+    mtime_sequence: AtomicU64,
+    /// When its content was last changed, in ns, as the clock was, or [`AT_HOME`].
+    ctime_ns: AtomicU64,
     /// Its place in the store's table, below 2^24.
     pub number: u32,
     /// How many threads of a checkpoint may be changing its lists of versions: invariant 5 of the index.
     pub visited: AtomicU8,
     /// 1 while the size, or a cut, is not home.
     pub resized: AtomicU8,
+    /// Whether it may have set-id bits or capabilities, which go when its content changes: see [`may_have_privileges`](Self::may_have_privileges).
+    privileges: AtomicU8,
     /// Names the file in the log; never used again.
     pub id: u64,
     pub index: FileIndex,
@@ -75,6 +84,10 @@ pub(crate) struct HomeState {
     pub conflict: Option<String>,
 }
 
+/// Values of [`File::privileges`].
+const MAYBE: u8 = 0;
+const NONE: u8 = 1;
+
 /// The first mapping covers as much.
 const FIRST_MAPPING: u64 = 1 << 20;
 
@@ -92,8 +105,12 @@ impl File {
             pending: AtomicU64::new(0),
             visited: AtomicU8::new(0),
             resized: AtomicU8::new(0),
+            privileges: AtomicU8::new(MAYBE),
             identified: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
+            mtime_ns: AtomicU64::new(AT_HOME),
+            ctime_ns: AtomicU64::new(AT_HOME),
+            mtime_sequence: AtomicU64::new(0),
             handles: AtomicU64::new(0),
             epoch: Epoch::new(None),
             append: Mutex::new(()),
@@ -119,6 +136,58 @@ impl File {
     /// From now on this is the open host file.
     pub fn attach(&self, home: Arc<dyn HostFile>) {
         let _ = self.home.set(home);
+    }
+
+    /// When its committed content changed, where that is not home.
+    #[inline]
+    pub fn mtime(&self) -> Option<i64> {
+        Some(self.mtime_ns.load(Ordering::Acquire)).filter(|&ns| ns != AT_HOME).map(|ns| ns as i64)
+    }
+
+    /// The same, if groups below `target` have told it: of others the log goes on telling.
+    pub fn mtime_as_of(&self, target: u64) -> Option<i64> {
+        // In this order: see `set_mtime`.
+        let mtime = self.mtime();
+        mtime.filter(|_| self.mtime_sequence.load(Ordering::Acquire) < target)
+    }
+
+    /// A committed group at `sequence` changed its content, or told when it changed.
+    #[inline]
+    pub fn set_mtime(&self, ns: i64, sequence: u64) {
+        // First: who sees the time sees that it is not of before.
+        // (Of calls beside each other the lower may come last: then a pass sets the time sooner.)
+        if self.mtime_sequence.load(Ordering::Relaxed) < sequence {
+            self.mtime_sequence.store(sequence, Ordering::Release);
+        }
+        self.mtime_ns.store(ns as u64, Ordering::Release);
+    }
+
+    /// A committed group changed its content at this time of the clock.
+    #[inline]
+    pub fn set_ctime(&self, ns: i64) {
+        self.ctime_ns.store(ns as u64, Ordering::Relaxed);
+    }
+
+    /// When its committed content was last changed, as the clock was, where that is known.
+    pub fn ctime(&self) -> Option<i64> {
+        Some(self.ctime_ns.load(Ordering::Relaxed)).filter(|&ns| ns != AT_HOME).map(|ns| ns as i64)
+    }
+
+    /// Home has this time.
+    pub fn mtime_is_home(&self, ns: i64) {
+        // Unless there is another one meanwhile.
+        let _ = self.mtime_ns.compare_exchange(ns as u64, AT_HOME, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether nobody has looked yet, or somebody has found or given it privileges.
+    #[inline]
+    pub fn may_have_privileges(&self) -> bool {
+        self.privileges.load(Ordering::Relaxed) == MAYBE
+    }
+
+    /// Somebody has looked at its mode and capabilities, or sets them.
+    pub fn set_privileges(&self, any: bool) {
+        self.privileges.store(if any { MAYBE } else { NONE }, Ordering::Relaxed);
     }
 
     /// Its path for messages.
@@ -218,6 +287,14 @@ impl File {
         Ok(())
     }
 
+    /// The host has given it the inode that it keeps, which looks so.
+    pub fn settled_as(&self, stat: &Stat) {
+        let mut state = self.home_state.lock().unwrap();
+        if state.baseline.is_some() {
+            state.baseline = Some(Baseline::of(stat));
+        }
+    }
+
     /// Whether nothing of it waits to be taken home.
     pub fn is_clean(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0
@@ -278,22 +355,49 @@ impl File {
 
     /// Reads `buf.len()` bytes wherever the file ends; what lies at `limit` or beyond, or beyond the file, is zero.
     pub fn read_within(&self, store: &StoreInner, offset: u64, buf: &mut [u8], limit: u64) -> Result<()> {
+        let counted = limit.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (mut rest, beyond) = buf.split_at_mut(counted);
+        beyond.fill(0);
         let mut at = offset;
-        let end = offset + buf.len() as u64;
-        let mut rest = buf;
-        while at < end {
-            let block = at / BLOCK;
-            let take = (end - at).min(BLOCK - at % BLOCK);
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(take as usize);
-            let counted = limit.saturating_sub(at).min(take) as usize;
-            let (now, beyond) = now.split_at_mut(counted);
-            beyond.fill(0);
-            if !now.is_empty() {
-                self.read_block(store, block, (at % BLOCK) as u16, now)?;
+        while !rest.is_empty() {
+            let in_block = (BLOCK - at % BLOCK).min(rest.len() as u64) as usize;
+            let mut done = if rest.len() > in_block { self.read_run(store, at, rest)? } else { 0 };
+            if done == 0 {
+                self.read_block(store, at / BLOCK, (at % BLOCK) as u16, &mut rest[..in_block])?;
+                done = in_block;
             }
-            (at, rest) = (at + take, later);
+            at += done as u64;
+            rest = &mut rest[done..];
         }
         Ok(())
+    }
+
+    /// Reads blocks without versions from home by one call, as far as they follow each other. Returns how many bytes; 0 where that is less
+    /// than two blocks, or not known to be so.
+    fn read_run(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        const MOST: usize = 64;
+        let (first, end) = (offset / BLOCK, offset + buf.len() as u64);
+        let mut guards = [const { None }; MOST];
+        let mut count = 0;
+        for (guard, block) in guards.iter_mut().zip(first..end.div_ceil(BLOCK)) {
+            if let Some(slot) = self.index.get(block) {
+                // Nobody is waited for while others may wait for this.
+                let read = if slot.is_empty() { slot.try_read() } else { None };
+                *guard = read.filter(|guard| guard.newest() == NO_VERSION);
+                if guard.is_none() {
+                    break;
+                }
+            }
+            count += 1;
+        }
+        if count < 2 {
+            return Ok(0);
+        }
+        let length = (((first + count) * BLOCK).min(end) - offset) as usize;
+        self.read_home(store, offset, &mut buf[..length])?;
+        // As in `read_block`.
+        let no_slot = |block: u64| guards[(block - first) as usize].is_some() || self.index.get(block).is_none();
+        Ok(if (first..first + count).all(no_slot) { length } else { 0 })
     }
 
     fn read_block(&self, store: &StoreInner, block: u64, start: u16, buf: &mut [u8]) -> Result<()> {

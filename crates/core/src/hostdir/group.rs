@@ -1,5 +1,6 @@
 //! Groups: what is written together survives together.
 
+mod attributes;
 mod names;
 
 use std::path::Path;
@@ -175,8 +176,7 @@ impl<'w> Group<'w> {
     pub fn append(&mut self, file: &File, data: &[u8]) -> Result<u64> {
         self.call(|running| {
             let inner = file.inner(&running.store)?;
-            let i = running.join(inner)?;
-            let offset = running.seat().files[i].size;
+            let offset = running.size_of(inner)?;
             running.write(inner, offset, data)?;
             Ok(offset)
         })

@@ -67,6 +67,25 @@ impl StoreInner {
         file.size.load(Ordering::Acquire)
     }
 
+    /// Bytes that were written to it and that everybody sees, in a group that has not committed.
+    pub(super) fn visible_written(&self, file: &Arc<Inner>) -> u64 {
+        let Some(epoch) = self.epoch(file) else { return 0 };
+        let epoch = epoch.read().unwrap();
+        epoch.as_ref().and_then(|running| Some(running.written_to(running.find(file)?))).unwrap_or(0)
+    }
+
+    /// When the content changed that everybody sees, where that is not home.
+    pub(super) fn visible_mtime(&self, file: &Arc<Inner>) -> Option<i64> {
+        if let Some(epoch) = self.epoch(file)
+            && let Some(running) = &*epoch.read().unwrap()
+            && let Some(i) = running.find(file)
+            && let Some(ns) = running.seat().files[i].mtime.seen()
+        {
+            return Some(ns);
+        }
+        file.mtime()
+    }
+
     /// Runs a call that changes a file: in a group of its own, or in the one that is running for it. `grows` says whether the call makes a
     /// file of this size grow, and the size is looked at while nobody else can change it.
     pub(super) fn implicit<T>(
@@ -83,6 +102,9 @@ impl StoreInner {
             let i = running.join(file)?;
             let size = running.seat().files[i].size;
             return call(running, size);
+        }
+        if file.may_have_privileges() {
+            self.content_changes(file)?;
         }
         // Whoever makes the file grow keeps others from doing so until it is published, so that no gap can survive without
         // what fills it. The group begins after that, and so has a higher sequence than what it builds on.
@@ -104,10 +126,24 @@ impl StoreInner {
         }
     }
 
+    /// A call is about to change the content of a file, perhaps beside others: what goes by that goes in a group of its own.
+    #[cold]
+    fn content_changes(self: &Arc<Self>, file: &Arc<Inner>) -> Result<()> {
+        let mut running = Running::new(self.clone(), Sharing::Own).into_implicit();
+        running.join(file)?;
+        running.content_changes(file)?;
+        running.commit()
+    }
+
     /// Commits the implicit group that `file` belongs to.
     pub(super) fn sync_file(&self, file: &Inner) -> Result<()> {
         self.check_usable()?;
         self.epoch(file).map_or(Ok(()), commit_epoch)
+    }
+
+    /// Commits what the last close of a file commits, which is about to come.
+    pub(super) fn sync_closed(&self, file: &Inner) -> Result<()> {
+        if self.options.policy == Policy::PerSync { self.sync_file(file) } else { Ok(()) }
     }
 
     /// The last handle of a file was closed.

@@ -35,6 +35,7 @@
 mod calls;
 mod check;
 mod checkpoint;
+mod clock;
 mod dirty;
 mod file;
 mod fork;
@@ -52,11 +53,12 @@ pub mod records;
 mod recover;
 mod running;
 mod table;
+mod vfs;
 mod writer;
 
-#[doc(hidden)]
-pub use check::slots_of;
 pub use check::{Finding, FindingKind, Report, check_on};
+#[doc(hidden)]
+pub use check::{is_own_folder, slots_of};
 pub use checkpoint::CheckpointReport;
 #[doc(hidden)]
 pub use fork::Ownership;
@@ -64,10 +66,10 @@ pub use group::Group;
 pub use handle::File;
 pub use implicit::Policy;
 pub use memory::MEMORY;
-pub(crate) use names::OWN_FOLDERS;
 #[doc(hidden)]
 pub use records::{Baseline, Identity};
 pub use recover::RecoveryReport;
+pub use vfs::StoreVfs;
 pub use writer::Writer;
 
 use std::sync::{Arc, OnceLock, Weak};
@@ -80,6 +82,7 @@ use crate::log::batch::BatchLane;
 use crate::log::{Geometry, Log};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use checkpoint::Checkpointer;
+use clock::Clock;
 use fork::{Forked, keep_for_ever};
 use lanes::Seats;
 use memory::Memory;
@@ -161,6 +164,7 @@ pub(crate) struct StoreInner {
     pub batch: BatchLane,
     pub checkpointer: Checkpointer,
     pub names: Names,
+    pub clock: Clock,
     /// The implicit group of the store under the policy `shared`.
     pub shared: implicit::Epoch,
     /// Clones of the store that are left.

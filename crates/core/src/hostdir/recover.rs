@@ -11,15 +11,16 @@ use rustix::io::Errno;
 use wholly_media::{HostFs, Region};
 
 use super::checkpoint::Checkpointer;
+use super::clock::Clock;
 use super::dirty::DirtyBlock;
 use super::file::File;
 use super::fork::{Forked, Ownership};
 use super::homes::Homes;
 use super::lanes::Seats;
 use super::memory::Memory;
-use super::names::{FoundObject, Kind, NameReplay, Names};
+use super::names::{FoundObject, Kind, NameReplay, Names, Set};
 use super::published::{Numbers, Published, Written};
-use super::records::{Baseline, Birth, Identity, Value};
+use super::records::{Attributes, Baseline, Birth, Identity, Value, Xattr};
 use super::table::{FileTable, host_error};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
@@ -71,6 +72,8 @@ pub(super) struct Replay<'a> {
     conflicts: HashMap<u64, (String, String)>,
     numbers: Numbers,
     dirty: Vec<DirtyBlock>,
+    /// The last time that a group told, and its sequence.
+    clock: Option<(i64, u64)>,
     /// Home files that are kept open.
     open: usize,
 }
@@ -143,7 +146,8 @@ pub(super) fn open(
         names: replay.names.state.registers.values().map(|names| names.len() as u64).sum(),
         conflicts,
     };
-    let Replay { files, names, .. } = replay;
+    let Replay { files, names, clock, .. } = replay;
+    let (time, told) = clock.unwrap_or((0, 0));
     let next_object = first_of(log.incarnation());
     let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
     let own_inodes = own.map(|stat| (stat.ino, stat.btime_ns)).collect();
@@ -158,6 +162,7 @@ pub(super) fn open(
         batch: BatchLane::new(),
         checkpointer,
         names: Names::recovered(names.state, next_object),
+        clock: Clock::new(time, told),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),
         closes: AtomicU64::new(0),
@@ -185,6 +190,7 @@ impl scan::Replay for Replay<'_> {
                 let written = written(&group.commit, entry, group.sequence);
                 self.index.publish_recovered(file, written, &mut self.numbers, &mut self.dirty);
                 file.publish_size(self.index, |size| size.max(entry.offset + u64::from(entry.length)));
+                self.changed(file);
                 return Ok(());
             }
             return self.records(group.sequence, std::slice::from_ref(&group.commit));
@@ -230,6 +236,7 @@ impl<'a> Replay<'a> {
             conflicts: HashMap::new(),
             numbers: Numbers::default(),
             dirty: Vec::new(),
+            clock: None,
             open: 0,
         }
     }
@@ -300,6 +307,14 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// A group changed the content of a file.
+    #[inline(always)]
+    fn changed(&self, file: &File) {
+        if let Some((time, _)) = self.clock {
+            file.set_mtime(time, RECOVERED);
+        }
+    }
+
     /// The path of the file that has this number in the log, if some group has told.
     pub fn path(&self, id: u64) -> Option<String> {
         self.names.knows(id).then(|| self.names.state.path(id))
@@ -322,10 +337,23 @@ impl<'a> Replay<'a> {
     /// The records of one group, the commit record last.
     fn records(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<()> {
         let names = records.iter().any(|record| record.entries.iter().any(|entry| is_of_names(entry.kind)));
-        let values = if names { self.identify_all(sequence, records)? } else { Vec::new() };
-        self.check_nothing_missing(sequence, records, &values)?;
+        let changes = if names { self.identify_all(sequence, records)? } else { Vec::new() };
+        self.check_nothing_missing(sequence, records, &changes)?;
+        let mut told = changes.iter().filter_map(|change| match change {
+            Change::Attributes(_, attributes) => Some(attributes.mtime_ns),
+            _ => None,
+        });
         for record in records {
-            for entry in record.entries.iter().filter(|e| matches!(e.kind, EntryKind::Write | EntryKind::Truncate)) {
+            for entry in record.entries {
+                if entry.kind == EntryKind::Attributes
+                    && let Some(Some(ns)) = told.next()
+                    && let Some(found) = self.found.get(entry.file)
+                {
+                    found.file.set_mtime(ns, RECOVERED);
+                }
+                if !matches!(entry.kind, EntryKind::Write | EntryKind::Truncate) {
+                    continue;
+                }
                 let Some(found) = self.found.get_mut(entry.file) else {
                     return Err(Error::corrupt(
                         format!("log, byte {}", record.position),
@@ -338,25 +366,33 @@ impl<'a> Replay<'a> {
                     found.cut = true;
                     file.publish_truncate(self.index, entry.offset, &mut self.numbers.freed);
                     file.bring_home(self.index);
+                    let file = found.file.clone();
+                    self.changed(&file);
                     continue;
                 }
                 let written = written(record, entry, sequence);
                 self.index.publish_recovered(file, written, &mut self.numbers, &mut self.dirty);
                 file.publish_size(self.index, |size| size.max(entry.offset + u64::from(entry.length)));
+                let file = found.file.clone();
+                self.changed(&file);
             }
         }
         Ok(())
     }
 
-    /// What a group says of objects and names: it identifies objects when it commits, so behind what it did to them. Gives the names that
-    /// it sets.
+    /// What a group says of objects, names and attributes: it identifies objects when it commits, so behind what it did to them. Gives what
+    /// it sets, in order.
     #[cold]
-    fn identify_all(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<Vec<(u64, Value)>> {
+    fn identify_all(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<Vec<Change>> {
         let mut identities: Vec<(u64, Identity)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
-        let mut values = Vec::new();
+        let mut changes = Vec::new();
         for record in records {
             for entry in record.entries.iter().filter(|entry| is_of_names(entry.kind)) {
+                if entry.kind == EntryKind::Clock {
+                    self.clock = Some((entry.offset as i64, sequence));
+                    continue;
+                }
                 let position = record.position + u64::from(entry.line) * LINE;
                 let mut payload = vec![0; entry.length as usize];
                 self.region.read(position, &mut payload)?;
@@ -370,11 +406,22 @@ impl<'a> Replay<'a> {
                 match entry.kind {
                     EntryKind::Create => {
                         let birth = Birth::checked(&payload).ok_or_else(foul)?;
-                        let kind = Kind::of(birth.mode);
+                        let (kind, mtime_ns) = (Kind::of(birth.mode), birth.mtime_ns);
                         self.names.create(entry.file, birth, sequence);
                         self.add_file(entry.file, kind, true, sequence)?;
+                        if let Some(found) = self.found.get(entry.file) {
+                            found.file.set_mtime(mtime_ns, RECOVERED);
+                        }
                     }
-                    EntryKind::Name => values.push((entry.file, Value::checked(&payload).ok_or_else(foul)?)),
+                    EntryKind::Name => {
+                        changes.push(Change::Name(entry.file, Value::checked(&payload).ok_or_else(foul)?));
+                    }
+                    EntryKind::Attributes => {
+                        changes.push(Change::Attributes(entry.file, Attributes::checked(&payload).ok_or_else(foul)?));
+                    }
+                    EntryKind::Xattr => {
+                        changes.push(Change::Xattr(entry.file, Xattr::checked(&payload).ok_or_else(foul)?));
+                    }
                     _ => {
                         let identity = Identity::checked(&payload).ok_or_else(foul)?;
                         // A group that was kept from committing by a checkpoint has identified its files again: the last time counts.
@@ -394,15 +441,15 @@ impl<'a> Replay<'a> {
             self.identify(*id, identity, sequence)?;
         }
         let commit = records.last().expect("a group has a commit record");
-        for (dir, value) in &values {
-            for id in [*dir, value.before, value.after] {
+        for change in &changes {
+            for id in change.objects() {
                 if id != 0 && !self.names.knows(id) {
                     let what = format!("object {id:#x} was never identified");
                     return Err(Error::corrupt(format!("log, byte {}", commit.position), what));
                 }
             }
         }
-        Ok(values)
+        Ok(changes)
     }
 
     fn identify(&mut self, id: u64, identity: &Identity, sequence: u64) -> Result<()> {
@@ -442,13 +489,8 @@ impl<'a> Replay<'a> {
         after >= self.tail && after > last
     }
 
-    /// Invariant 8 of the log: what a group builds on is there, or home. Takes in the names that the group sets.
-    fn check_nothing_missing(
-        &mut self,
-        sequence: u64,
-        records: &[RecordView<'_>],
-        values: &[(u64, Value)],
-    ) -> Result<()> {
+    /// Invariant 8 of the log: what a group builds on is there, or home. Takes in the names and attributes that the group sets.
+    fn check_nothing_missing(&mut self, sequence: u64, records: &[RecordView<'_>], changes: &[Change]) -> Result<()> {
         let mut last = 0;
         let entries = || records.iter().flat_map(|record| record.entries).filter(|entry| entry.file != 0);
         for entry in entries() {
@@ -459,10 +501,12 @@ impl<'a> Replay<'a> {
                 None => u64::MAX,
             };
         }
-        for (dir, value) in values {
-            let register = self.names.state.register(*dir, &value.name);
-            last = last.max(register.map_or(0, |register| register.last()));
-            for id in [value.before, value.after] {
+        for change in changes {
+            if let Change::Name(dir, value) = change {
+                let register = self.names.state.register(*dir, &value.name);
+                last = last.max(register.map_or(0, |register| register.last()));
+            }
+            for id in change.objects() {
                 let file = self.found.get(id).map_or(0, |found| found.file.last_sequence.load(Ordering::Relaxed));
                 last = last.max(self.names.last(id)).max(file);
             }
@@ -477,10 +521,19 @@ impl<'a> Replay<'a> {
         for entry in entries() {
             self.spoken_of(entry.file, sequence);
         }
-        for (dir, value) in values {
-            self.names.set(*dir, value, sequence);
-            self.spoken_of(value.before, sequence);
-            self.spoken_of(value.after, sequence);
+        for change in changes {
+            match change {
+                Change::Name(dir, value) => self.names.set(*dir, value, sequence, self.clock.map(|clock| clock.0)),
+                Change::Attributes(id, attributes) => {
+                    self.names.set_attributes(*id, sequence, &Set::of_attributes(attributes), attributes.mtime_ns);
+                }
+                Change::Xattr(id, xattr) => {
+                    self.names.set_attributes(*id, sequence, &Set::of_xattr(xattr.clone()), None);
+                }
+            }
+            for id in change.objects() {
+                self.spoken_of(id, sequence);
+            }
         }
         Ok(())
     }
@@ -498,9 +551,30 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Whether an entry speaks of objects or names rather than of bytes.
+/// What a group sets besides bytes: of a directory a name, of an object attributes.
+enum Change {
+    Name(u64, Value),
+    Attributes(u64, Attributes),
+    Xattr(u64, Xattr),
+}
+
+impl Change {
+    /// The objects that it speaks of; 0 for none.
+    fn objects(&self) -> [u64; 3] {
+        match self {
+            Change::Name(dir, value) => [*dir, value.before, value.after],
+            Change::Attributes(id, _) | Change::Xattr(id, _) => [*id, 0, 0],
+        }
+    }
+}
+
+/// In the place of a sequence: that of a group below every target to come.
+const RECOVERED: u64 = 0;
+
+/// Whether an entry speaks of objects, names or times rather than of bytes.
 fn is_of_names(kind: EntryKind) -> bool {
-    matches!(kind, EntryKind::Identify | EntryKind::Create | EntryKind::Name)
+    use EntryKind::{Attributes, Clock, Create, Identify, Name, Xattr};
+    matches!(kind, Identify | Clock | Create | Name | Attributes | Xattr)
 }
 
 /// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not the store.

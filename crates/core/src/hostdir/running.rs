@@ -1,18 +1,26 @@
 //! A group that has not ended: where its updates are, what it sees, and (`commit.rs`) how it ends. Explicit groups are one of these, and so
 //! is every implicit one.
 
+mod acls;
+mod attributes;
 mod commit;
+mod identify;
 mod names;
+mod objects;
+mod times;
+mod xattrs;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::StoreInner;
+use super::clock::{GRAIN_NS, Mtime};
 use super::file::{File as Inner, IMPLICIT};
 use super::implicit::Policy;
 use super::lanes::Seat;
 use super::names::Private;
+use super::names::permit::Who;
 use super::overlay::{Place, PrivateWrite};
 use super::writer::Recent;
 use crate::error::{Error, Result};
@@ -21,6 +29,9 @@ use crate::log::batch::Gathered;
 use crate::log::lane::{AppendError, Lane};
 use crate::log::layout::{EntryKind, LARGEST_FILE};
 use crate::sync::{Backoff, Ordering};
+
+pub(super) use attributes::Wish;
+pub(super) use names::At;
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -70,6 +81,10 @@ pub(crate) struct Joined {
     last: u64,
     /// Whether an entry speaks of it.
     touched: bool,
+    /// Bytes that the group wrote to it.
+    written: u64,
+    /// When the group changed its content.
+    pub(super) mtime: Mtime,
     /// The announced tail for which the file was identified in this group's record; 0 if it was not.
     identified_for: u64,
 }
@@ -99,8 +114,14 @@ pub(crate) struct Running {
     parked: Option<Box<Seat>>,
     /// By file number, once there are many.
     by_number: Option<HashMap<u32, usize>>,
-    /// What it did to names, and which objects its records speak of, if any.
+    /// What it did to names and attributes, and which objects its records speak of, if any.
     names: Option<Box<Private>>,
+    /// How exact the times of its changes are, in ns.
+    grain_ns: i64,
+    /// On whose behalf its calls on names are made.
+    who: Who,
+    /// The time of its changes, told to the log by it or by a group before it, and whether it was told by it.
+    time: (i64, bool),
 }
 
 const MANY: usize = 8;
@@ -134,6 +155,9 @@ impl Running {
             parked: None,
             by_number: None,
             names: None,
+            grain_ns: GRAIN_NS,
+            who: Who::Process,
+            time: (0, false),
         }
     }
 
@@ -191,7 +215,7 @@ impl Running {
     pub(super) fn find(&self, inner: &Arc<Inner>) -> Option<usize> {
         match &self.by_number {
             Some(by_number) => by_number.get(&inner.number).copied(),
-            None => self.seat().files.iter().position(|file| Arc::ptr_eq(&file.inner, inner)),
+            None => self.seat.as_ref()?.files.iter().position(|file| Arc::ptr_eq(&file.inner, inner)),
         }
     }
 
@@ -257,7 +281,17 @@ impl Running {
         }
         let number = inner.number;
         let files = &mut self.seat.as_mut().expect("the group has not ended").files;
-        files.push(Joined { inner, size, limit: u64::MAX, created, last, touched: false, identified_for: 0 });
+        files.push(Joined {
+            inner,
+            size,
+            limit: u64::MAX,
+            created,
+            last,
+            touched: false,
+            written: 0,
+            mtime: Mtime::Kept,
+            identified_for: 0,
+        });
         let i = files.len() - 1;
         if let Some(by_number) = &mut self.by_number {
             by_number.insert(number, i);
@@ -277,6 +311,9 @@ impl Running {
         }
         self.check_whole()?;
         let i = self.join(inner)?;
+        if inner.may_have_privileges() {
+            self.content_changes(inner)?;
+        }
         let seat = self.seat.as_mut().expect("the group has not ended");
         if self.in_lane && seat.lane.room().is_some_and(|room| room >= data.len() as u64) {
             let position = seat.lane.append(&self.store.log, EntryKind::Write, inner.id, offset, data);
@@ -288,8 +325,11 @@ impl Running {
         } else {
             self.write_in_pieces(i, inner, offset, data)?;
         }
+        let now = self.store.host.now_ns();
         let file = &mut self.seat_mut().files[i];
         file.touched = true;
+        file.written += data.len() as u64;
+        file.mtime = Mtime::Changed(now);
         file.size = file.size.max(offset + data.len() as u64);
         Ok(())
     }
@@ -322,10 +362,15 @@ impl Running {
         }
         self.check_whole()?;
         let i = self.join(inner)?;
+        if inner.may_have_privileges() {
+            self.content_changes(inner)?;
+        }
         self.entry(EntryKind::Truncate, inner.id, length, &[])?;
+        let now = self.store.host.now_ns();
         let seat = self.seat_mut();
         let file = &mut seat.files[i];
         file.touched = true;
+        file.mtime = Mtime::Changed(now);
         if length < file.size {
             file.limit = file.limit.min(length);
             seat.writes.cut(i as u32, length);
@@ -350,7 +395,7 @@ impl Running {
         for write in self.seat().writes.in_range(i as u32, offset, offset + length as u64) {
             let part = &mut buf[(write.offset - offset) as usize..][..write.length as usize];
             match write.place {
-                Place::Log(position) => self.store.log.read_payload(position, part)?,
+                Place::Log(position) => self.seat().lane.read(&self.store.log, position, part)?,
                 Place::Gathered(entry, at) => {
                     part.copy_from_slice(&self.seat().gathered[entry].data[at as usize..][..part.len()]);
                 }
@@ -469,7 +514,7 @@ impl StoreInner {
     fn append(&self, lane: &mut Lane, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
         if data.len() as u64 > self.log.record_capacity() {
             return Err(Error::invalid(format!(
-                "a path of more than fits into a segment of {} bytes",
+                "a path or a value of more than fits into a segment of {} bytes",
                 self.log.segment_bytes()
             )));
         }

@@ -8,7 +8,8 @@ use wholly_media::Stat;
 
 use super::StoreInner;
 use super::file::File;
-use super::names::{Found, Kind, OWN_FOLDER, Walk, permit, show};
+use super::names::permit::{self, Who};
+use super::names::{Found, Kind, OWN_FOLDER, Walk, show};
 use crate::error::{Error, Result};
 use crate::sync::{Ordering, RwLock};
 
@@ -89,13 +90,16 @@ pub(crate) fn store_path(path: &Path) -> Result<Vec<u8>> {
     Ok(parts)
 }
 
-/// As [`store_path`], but the store's directory has the empty path.
+/// As [`store_path`], but `.` is the store's directory, which has the empty path.
 ///
 /// # Errors
 /// Those of [`store_path`].
 pub(crate) fn store_path_or_root(path: &Path) -> Result<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
     let refuse = |why: &str| Err(Error::invalid(format!("path {path:?}: {why}")));
+    if path.as_os_str().is_empty() {
+        return refuse("it is empty; the store's directory itself is `.`");
+    }
     let mut parts = Vec::new();
     for part in path.as_os_str().as_bytes().split(|&byte| byte == b'/') {
         match part {
@@ -139,7 +143,7 @@ impl StoreInner {
         let Some(place) = place else {
             // The host, which has not made it, cannot say so.
             let stat = birth.map(|birth| Stat { mode: birth.mode, uid: birth.uid, gid: birth.gid, ..Stat::default() });
-            return match stat.is_none_or(|stat| permit::may(&stat, permit::READ | permit::WRITE)) {
+            return match stat.is_none_or(|stat| Who::Process.may(&stat, permit::READ | permit::WRITE)) {
                 true => Ok(file),
                 false => Err(Error::Refused(show(path), Errno::ACCESS)),
             };

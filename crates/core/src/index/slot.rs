@@ -133,19 +133,26 @@ impl Slot {
     #[inline]
     pub fn read(&self) -> ReadGuard<'_> {
         let mut backoff = Backoff::new();
-        let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            if state & EXCLUSIVE == 0 && state & READERS != READERS {
-                match self.state.compare_exchange_weak(state, state + READER, Ordering::Acquire, Ordering::Relaxed) {
-                    // Looked at only now: who excludes readers later waits for this one.
-                    Ok(_) => return ReadGuard { slot: self, newest: self.newest.load(Ordering::Acquire) },
-                    Err(now) => state = now,
-                }
-            } else {
-                backoff.wait();
-                state = self.state.load(Ordering::Relaxed);
+            match self.try_read() {
+                Some(guard) => return guard,
+                None => backoff.wait(),
             }
         }
+    }
+
+    /// The same, unless somebody is exclusive.
+    #[inline]
+    pub fn try_read(&self) -> Option<ReadGuard<'_>> {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & EXCLUSIVE == 0 && state & READERS != READERS {
+            match self.state.compare_exchange_weak(state, state + READER, Ordering::Acquire, Ordering::Relaxed) {
+                // Looked at only now: who excludes readers later waits for this one.
+                Ok(_) => return Some(ReadGuard { slot: self, newest: self.newest.load(Ordering::Acquire) }),
+                Err(now) => state = now,
+            }
+        }
+        None
     }
 
     /// Claims the list. Waits while another has the claim.

@@ -1,10 +1,14 @@
-//! Appending to a lane on persistent memory: payloads go to their place in the log while the group runs, one line at its head
-//! commits it, one fence makes it survive.
+//! Appending to a lane.
+//!
+//! On persistent memory payloads go to their place in the log while the group runs, one line at its head commits it, one fence makes it
+//! survive. On a disk only groups come here that are too large for memory, and their commit record goes elsewhere: a lane holds what it
+//! appends, and writes a segment by one call of whole blocks when it leaves it. So a segment has one record there.
 //!
 //! A lane is owned by one group, or one call, at a time; owning the [`Lane`] value is the proof.
 
 use std::sync::Arc;
 
+use wholly_media::disk::AlignedBuf;
 use zerocopy::IntoBytes;
 
 use super::checksum::{PIECE, fold, payload_checksum, payload_seed, record_seed};
@@ -60,6 +64,8 @@ pub struct Lane {
     at: u64,
     entries: Vec<Entry>,
     parts: Vec<Part>,
+    /// On a disk, while there is a segment: what it is to hold, from its first byte to `at`.
+    held: Option<AlignedBuf>,
     /// The thread whose stores are not fenced yet, `NOBODY` if all are.
     storer: u64,
     counters: Arc<Counters>,
@@ -88,6 +94,7 @@ impl Lane {
             at: 0,
             entries: Vec::new(),
             parts: Vec::new(),
+            held: None,
             storer: NOBODY,
             counters: log.new_lane_counters(),
         }
@@ -129,8 +136,12 @@ impl Lane {
         debug_assert!(self.room().is_some_and(|room| room >= data.len() as u64));
         self.own_stores(log)?;
         let position = self.at;
+        let payload_checksum = match &mut self.held {
+            None => store_and_hash(log, self.seed, position, data)?,
+            Some(held) => hold_and_hash(log, held, self.seed, position, data),
+        };
         self.entries.push(Entry {
-            payload_checksum: store_and_hash(log, self.seed, position, data)?,
+            payload_checksum,
             offset,
             file,
             length: data.len() as u32,
@@ -139,6 +150,18 @@ impl Lane {
         });
         self.at += (data.len() as u64).next_multiple_of(LINE);
         Ok(position)
+    }
+
+    /// Reads back what the open group has appended.
+    pub fn read(&self, log: &Log, position: u64, buf: &mut [u8]) -> Result<()> {
+        match &self.held {
+            Some(held) if (self.start..self.at).contains(&position) => {
+                let at = (position - log.start_around(position)) as usize;
+                buf.copy_from_slice(&held[at..at + buf.len()]);
+                Ok(())
+            }
+            _ => log.read_payload(position, buf),
+        }
     }
 
     /// Makes the open group survive: it does when this returns. It is in flight with `sequence`; `after` is as in [`Head::after`].
@@ -168,6 +191,7 @@ impl Lane {
         if let Some(segment) = self.segment.take() {
             log.segment(segment).seal(self.start);
         }
+        self.held = None;
         self.end = 0;
         Ok(self.parts.len() as u16)
     }
@@ -207,7 +231,7 @@ impl Lane {
         if let Some(segment) = self.segment {
             log.segment(segment).seal(self.start);
         }
-        self.segment = None;
+        (self.segment, self.held) = (None, None);
         (self.start, self.at, self.end) = (0, 0, 0);
     }
 
@@ -242,7 +266,13 @@ impl Lane {
         };
         let position = log.segment_start(next);
         log.segment(next).set_end(self.start);
-        log.region().write(site::SEGMENT_HEADER, position, header.to_raw(log.volume_seed(), position).as_bytes())?;
+        let raw = header.to_raw(log.volume_seed(), position);
+        if log.is_pmem() {
+            log.region().write(site::SEGMENT_HEADER, position, raw.as_bytes())?;
+        } else {
+            let held = self.held.get_or_insert_with(|| AlignedBuf::zeroed(log.segment_bytes() as usize));
+            hold(held, 0, raw.as_bytes());
+        }
         self.counters.add_alone(LINE, 0);
         self.storer = thread_token();
         Ok(())
@@ -276,7 +306,7 @@ impl Lane {
         for (entry, place) in self.entries.iter().skip(1).zip(tail.chunks_mut(ENTRY)) {
             place.copy_from_slice(entry.to_words().as_bytes());
         }
-        if !tail.is_empty() {
+        if !tail.is_empty() && self.held.is_none() {
             log.region().write(site::LANE_ENTRIES, self.at, tail)?;
         }
         let end = self.at + tail.len() as u64;
@@ -291,8 +321,20 @@ impl Lane {
         };
         let mut line = [0; LINE as usize / 8];
         first_line(&mut line, record_seed(self.seed, self.start), head, self.entries.first(), tail);
-        let at = if kind == RecordKind::Commit { site::LANE_COMMIT } else { site::LANE_PART };
-        log.region().write(at, self.start, line.as_bytes())?;
+        match &mut self.held {
+            None => {
+                let at = if kind == RecordKind::Commit { site::LANE_COMMIT } else { site::LANE_PART };
+                log.region().write(at, self.start, line.as_bytes())?;
+            }
+            Some(held) => {
+                let segment = log.start_around(self.start);
+                hold(held, self.at - segment, tail);
+                hold(held, self.start - segment, line.as_bytes());
+                let written = ((end - segment) as usize).next_multiple_of(log.block() as usize);
+                held[(end - segment) as usize..written].fill(0);
+                log.region().write(site::SPILL_WRITE, segment, &held[..written])?;
+            }
+        }
         self.counters.add_alone(end - self.start, 0);
         self.storer = thread_token();
         self.entries.clear();
@@ -322,7 +364,8 @@ impl Lane {
 
     #[cold]
     fn store_again(&mut self, log: &Log) -> Result<()> {
-        let Some(segment) = self.segment else { return Ok(()) };
+        // A disk's fence covers what any thread has written.
+        let Some(segment) = self.segment.filter(|_| log.is_pmem()) else { return Ok(()) };
         let open = Part { segment, start: self.start, end: self.at };
         for part in self.parts.iter().chain(std::iter::once(&open)) {
             let header = log.segment_start(part.segment);
@@ -363,6 +406,20 @@ fn store_and_hash(log: &Log, segment_seed: u64, position: u64, data: &[u8]) -> R
         at += piece.len() as u64;
     }
     Ok(state)
+}
+
+/// What [`store_and_hash`] does, on a disk.
+#[inline(never)]
+fn hold_and_hash(log: &Log, held: &mut [u8], segment_seed: u64, position: u64, data: &[u8]) -> u64 {
+    hold(held, position - log.start_around(position), data);
+    payload_checksum(segment_seed, position, data)
+}
+
+/// Copies `data` to where a line begins in what is held of a segment; the rest of its last line becomes zero.
+fn hold(held: &mut [u8], at: u64, data: &[u8]) {
+    let (bytes, rest) = held[at as usize..].split_at_mut(data.len());
+    bytes.copy_from_slice(data);
+    rest[..data.len().next_multiple_of(LINE as usize) - data.len()].fill(0);
 }
 
 /// Stores `data` from a line's start on; the rest of its last line becomes zero.

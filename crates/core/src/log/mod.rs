@@ -378,15 +378,32 @@ impl Log {
         self.segments().0 < self.geometry.max_segments
     }
 
+    /// Whether a checkpoint may free a segment: not, where running groups and open lanes hold all that are taken.
+    pub(crate) fn may_free_any(&self) -> bool {
+        self.table.may_free_any()
+    }
+
     /// Adds `segments` segments to a log of `seen`. They are durable when this returns. Where it is larger by now, others have seen the
     /// same lack, and nothing is added.
     ///
     /// # Errors
     /// `ENOSPC` of the host file system.
     pub fn grow(&self, seen: u32, segments: u32) -> Result<()> {
+        self.grow_by(seen, segments, |len| self.region.set_len(site::LOG_GROW, len))
+    }
+
+    /// The same, for a group that is about to fill them.
+    ///
+    /// # Errors
+    /// `ENOSPC` of the host file system.
+    pub fn extend(&self, seen: u32, segments: u32) -> Result<()> {
+        self.grow_by(seen, segments, |len| self.region.extend(site::LOG_GROW, len))
+    }
+
+    fn grow_by(&self, seen: u32, segments: u32, lengthen: impl FnOnce(u64) -> wholly_media::Result<()>) -> Result<()> {
         self.table.grow(seen, segments, |count| {
             let len = SEGMENTS_START + u64::from(count) * self.geometry.segment_bytes;
-            self.region.set_len(site::LOG_GROW, len).map_err(Error::from)
+            lengthen(len).map_err(Error::from)
         })
     }
 
@@ -418,6 +435,11 @@ impl Log {
     /// First byte of a segment.
     pub(crate) fn segment_start(&self, index: u32) -> u64 {
         SEGMENTS_START + u64::from(index) * self.geometry.segment_bytes
+    }
+
+    /// First byte of the segment that holds byte `position`.
+    pub(crate) fn start_around(&self, position: u64) -> u64 {
+        position - (position - SEGMENTS_START) % self.geometry.segment_bytes
     }
 
     /// Where the first record of a segment stands.

@@ -102,6 +102,11 @@ impl Segment {
         assert!(before > 0, "a part ends once");
     }
 
+    /// Whether neither a lane nor a running group holds it.
+    fn is_left(&self) -> bool {
+        self.state() == SegmentState::Sealed && self.live_parts.load(Ordering::Acquire) == 0
+    }
+
     pub(super) fn seal(&self, end: u64) {
         self.set_end(end);
         self.state.store(SegmentState::Sealed as u8, Ordering::Release);
@@ -201,16 +206,19 @@ impl SegmentTable {
         (list.count, list.free.len() as u32)
     }
 
+    /// Whether there is a segment that is freed once the tail has passed its groups.
+    pub(super) fn may_free_any(&self) -> bool {
+        let list = self.list();
+        (0..list.count).any(|index| self.get(index).is_left())
+    }
+
     /// Frees what invariant 6 allows. The tail is durable.
     pub(super) fn release_below(&self, tail: u64) -> usize {
         let mut list = self.list();
         let mut freed = 0;
         for index in (0..list.count).rev() {
             let segment = self.get(index);
-            let unused = segment.state() == SegmentState::Sealed
-                && segment.live_parts.load(Ordering::Acquire) == 0
-                && segment.last_sequence.load(Ordering::Acquire) < tail;
-            if unused {
+            if segment.is_left() && segment.last_sequence() < tail {
                 segment.state.store(SegmentState::Free as u8, Ordering::Release);
                 list.free.push(index);
                 freed += 1;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use wholly_media::{HostFile, Region};
 
+use super::names::forgive;
 use super::{CheckpointReport, StoreInner};
 use crate::error::Result;
 use crate::hostdir::MEMORY;
@@ -130,10 +131,20 @@ impl<'a> Hands<'a> {
         let before = check_bystanders(&file)?;
         self.report.files += 1;
         let mut home = Home { file: &file, host: &*home, size: 0, dense: false, needs_sync: false };
-        let result = self.take_blocks_home(&mut home, blocks, between);
+        let taken = self.take_blocks_home(&mut home, blocks, between);
+        let result = taken.and_then(|()| self.set_mtime(&home));
         let needs_sync = home.needs_sync;
         self.touched.push(Touched { file, before, needs_sync });
         result
+    }
+
+    /// While it is open: nothing else that a pass does to a file changes the time of its content.
+    fn set_mtime(&self, home: &Home<'_>) -> Result<()> {
+        let Some(ns) = home.file.mtime_as_of(self.target) else { return Ok(()) };
+        let set = home.host.set_times(site::ATTRIBUTES_TIMES, None, Some(ns));
+        forgive(set).map_err(|error| host_error(error, &home.file.path))?;
+        home.file.mtime_is_home(ns);
+        Ok(())
     }
 
     /// The host file: what nobody has open is open for as long as it is written to.

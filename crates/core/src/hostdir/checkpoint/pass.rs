@@ -83,10 +83,21 @@ impl<'a> Pass<'a> {
         self.look_for_bystanders(blocks)?;
         store.log.begin_checkpoint(announced).map_err(|error| store.poison(&error))?;
         let made = names.make();
-        let result = made.and_then(|()| self.take_home(blocks)).and_then(|()| names.place());
+        let home = made.and_then(|()| self.take_home(blocks));
+        let result = home.and_then(|()| self.take_attributes_home(&mut names));
         // Also after a failure: what went home is in the index no more, so that no later pass would know to make it durable.
         let durable = self.make_durable(&names);
         result.and(durable)
+    }
+
+    /// What is not bytes, in the order that keeps each from undoing the other.
+    fn take_attributes_home(&mut self, names: &mut NamePlan<'_>) -> Result<()> {
+        names.set_attributes()?;
+        names.place()?;
+        let known: HashSet<u32> = self.hands.touched.iter().map(|touched| touched.file.number).collect();
+        let more = names.files().into_iter().filter(|file| !known.contains(&file.number));
+        self.hands.touched.extend(more.map(|file| Touched { file, before: None, needs_sync: true }));
+        names.set_times(self.hands.touched.iter().map(|touched| &touched.file))
     }
 
     fn take_home(&mut self, blocks: &[DirtyBlock]) -> Result<()> {

@@ -142,15 +142,24 @@ impl StoreInner {
             if self.log.may_grow() || self.checkpointer.is_held() {
                 return self.log.grow(segments, (segments / 2).max(1)).map_err(no_space);
             }
-            if self.worker_makes_room() {
-                continue;
+            if self.log.may_free_any() {
+                if self.worker_makes_room() {
+                    continue;
+                }
+                self.checkpoint()?;
             }
-            self.checkpoint()?;
             if let (segments, 0) = self.log.segments() {
                 // Running groups hold all of it. Their size is bounded by free space only.
-                return self.log.grow(segments, 1).map_err(no_space);
+                return self.grow_for_groups(segments, 1);
             }
         }
+    }
+
+    /// Adds at least so many segments to a log of `seen` that running groups have filled: in proportion, since each time costs a sync, and a
+    /// large group comes by for every one of its segments.
+    fn grow_for_groups(&self, seen: u32, least: u32) -> Result<()> {
+        let grown = self.log.extend(seen, (seen / 8).max(least));
+        grown.or_else(|_| self.log.extend(seen, least)).map_err(no_space)
     }
 
     /// Makes sure that so many segments are free, as far as other groups leave them.
@@ -163,7 +172,7 @@ impl StoreInner {
             }
             if free > 0 {
                 // What a single group needs beyond the log's size, it gets.
-                return self.log.grow(count, (segments - free) as u32).map_err(no_space);
+                return self.grow_for_groups(count, (segments - free) as u32);
             }
             self.make_room()?;
         }

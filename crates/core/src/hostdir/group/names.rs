@@ -1,4 +1,4 @@
-//! A group's calls on names and attributes.
+//! A group's calls on names.
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ impl Group<'_> {
     /// Those of `unlink`.
     pub fn unlink(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = store_path(path.as_ref())?;
-        self.call(|running| running.unlink(&path))
+        self.call(|running| running.unlink(path.as_slice()))
     }
 
     /// Removes an empty directory.
@@ -67,7 +67,7 @@ impl Group<'_> {
     /// Those of `rmdir`.
     pub fn rmdir(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = store_path(path.as_ref())?;
-        self.call(|running| running.rmdir(&path))
+        self.call(|running| running.rmdir(path.as_slice()))
     }
 
     /// Gives what `from` names the name `to` instead, as `how` says.
@@ -76,15 +76,15 @@ impl Group<'_> {
     /// Those of `renameat2`.
     pub fn rename(&mut self, from: impl AsRef<Path>, to: impl AsRef<Path>, how: Rename) -> Result<()> {
         let (from, to) = (store_path(from.as_ref())?, store_path(to.as_ref())?);
-        self.call(|running| running.rename(&from, &to, how))
+        self.call(|running| running.rename(from.as_slice(), to.as_slice(), how))
     }
 
-    /// What is known of what `path` names; a symbolic link at its end is not followed.
+    /// What is known of what `path` names; a symbolic link at its end is not followed. The store's directory itself is `.`.
     ///
     /// # Errors
     /// Those of `lstat`.
     pub fn metadata(&mut self, path: impl AsRef<Path>) -> Result<Stat> {
-        let path = store_path(path.as_ref())?;
+        let path = store_path_or_root(path.as_ref())?;
         self.call(|running| running.metadata(&path))
     }
 

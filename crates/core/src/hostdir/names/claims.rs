@@ -15,12 +15,15 @@ pub(crate) struct Wanted {
     pub alone: Vec<u64>,
     /// Directories in which it changes names, or on whose places it relies.
     pub shared: Vec<u64>,
+    /// Objects whose attributes it sets: that is in nobody's way who changes names. (Of regular files everything is its owner's.)
+    pub attributes: Vec<u64>,
 }
 
 #[derive(Default)]
 pub(crate) struct Claims {
     names: HashMap<Name, u64>,
     alone: HashMap<u64, u64>,
+    attributes: HashMap<u64, u64>,
     /// By directory, each owner once.
     shared: HashMap<u64, Vec<u64>>,
 }
@@ -37,7 +40,8 @@ impl Claims {
             })
         };
         let shared = || wanted.shared.iter().find_map(|id| other(self.alone.get(id)));
-        names.or_else(alone).or_else(shared)
+        let attributes = || wanted.attributes.iter().find_map(|id| other(self.attributes.get(id)));
+        names.or_else(alone).or_else(shared).or_else(attributes)
     }
 
     /// Gives `owner` all that it wants, and adds to `held` what of that is new to it; or tells who has some of it.
@@ -53,6 +57,11 @@ impl Claims {
         for id in wanted.alone {
             if self.alone.insert(id, owner).is_none() {
                 held.alone.push(id);
+            }
+        }
+        for id in wanted.attributes {
+            if self.attributes.insert(id, owner).is_none() {
+                held.attributes.push(id);
             }
         }
         for id in wanted.shared {
@@ -73,6 +82,9 @@ impl Claims {
         for id in &held.alone {
             self.alone.remove(id);
         }
+        for id in &held.attributes {
+            self.attributes.remove(id);
+        }
         for id in &held.shared {
             if let Some(owners) = self.shared.get_mut(id) {
                 owners.retain(|&by| by != owner);
@@ -86,7 +98,8 @@ impl Claims {
     /// All objects that somebody has a claim on, or on a name in.
     pub fn objects(&self) -> impl Iterator<Item = u64> {
         let names = self.names.keys().map(|name| name.0);
-        names.chain(self.alone.keys().copied()).chain(self.shared.keys().copied())
+        let alone = self.alone.keys().chain(self.attributes.keys()).copied();
+        names.chain(alone).chain(self.shared.keys().copied())
     }
 }
 
@@ -115,6 +128,16 @@ mod tests {
         claims.take(2, alone(5), &mut second).unwrap();
         assert_eq!(claims.take(1, name(5, "c"), &mut Wanted::default()), Err(2), "it is about to go");
         claims.release(2, &second);
+        assert_eq!(claims.objects().count(), 0);
+
+        let attributes = || Wanted { attributes: vec![5], ..Wanted::default() };
+        let (mut first, mut second) = (Wanted::default(), Wanted::default());
+        claims.take(1, name(5, "a"), &mut first).unwrap();
+        claims.take(2, attributes(), &mut second).unwrap();
+        assert_eq!(claims.take(1, attributes(), &mut first), Err(2));
+        claims.release(2, &second);
+        claims.take(1, attributes(), &mut first).unwrap();
+        claims.release(1, &first);
         assert_eq!(claims.objects().count(), 0);
     }
 

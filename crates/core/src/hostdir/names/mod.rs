@@ -20,12 +20,16 @@
 //! | file | idea |
 //! |---|---|
 //! | `object.rs` | what is known of an object |
+//! | `attributes.rs` | what groups set of its attributes |
+//! | `acl.rs` | access control lists, which are two of them |
 //! | `claims.rs` | who may change what |
 //! | `permit.rs` | what the calling process may do |
 //! | `private.rs` | what a running group has changed |
 //! | `walk.rs` | from a path to what it names, as a group sees it |
 //! | `replay.rs` | from the log's records to all this, at open |
 
+pub(super) mod acl;
+mod attributes;
 mod claims;
 mod object;
 pub(super) mod permit;
@@ -33,7 +37,7 @@ mod private;
 mod replay;
 mod walk;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use wholly_media::Stat;
@@ -41,6 +45,7 @@ use wholly_media::Stat;
 use super::file::File;
 use super::records::{Birth, Identity};
 use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
+pub(super) use attributes::{PERMISSIONS, Set, XattrValue, checksum as xattr_checksum};
 use claims::Claims;
 pub(super) use claims::Wanted;
 pub(super) use object::{DIRECTORY, Kind, Object, Place, REGULAR, SYMLINK, TYPE};
@@ -61,11 +66,9 @@ pub(super) const OWN_FOLDER: &[u8] = b".wholly";
 pub(super) const ANCHOR_FOLDER: &[u8] = b".wholly/anchor";
 /// The host path of [`BLANKS`].
 pub(super) const BLANK_FOLDER: &[u8] = b".wholly/blank";
-/// The folders that passes work in.
-pub(crate) const OWN_FOLDERS: [&[u8]; 2] = [ANCHOR_FOLDER, BLANK_FOLDER];
 
 /// Set in the inode numbers of objects that the host has not made.
-const UNMADE: u64 = 1 << 63;
+pub(super) const UNMADE: u64 = 1 << 63;
 /// How many numbers are remembered that programs may have seen.
 const SHOWN: usize = 65536;
 
@@ -75,8 +78,8 @@ pub(super) type Name = (u64, Vec<u8>);
 /// See the head of this module.
 pub(crate) struct Names {
     state: Mutex<State>,
-    /// Registers there are: where there are none, all names are the host's.
-    registers: AtomicU64,
+    /// Registers, and objects with attributes, that are not home.
+    waiting: AtomicU64,
     /// Held for writing by a pass while it changes a name of the host and tells the table of it; for reading by who asks the host for what
     /// the table says is there. Taken before the table's own lock.
     homes: RwLock<()>,
@@ -91,6 +94,8 @@ pub(crate) struct State {
     pub claims: Claims,
     /// How many registers there are.
     pub count: u64,
+    /// Objects with attributes that are not home, those below no name included.
+    pub changed: BTreeSet<u64>,
     /// By inode numbers of the host: time of birth, and the number that the object showed before it was there.
     shown: HashMap<u64, (i64, u64)>,
     /// How many passes have ended: see [`Object::seen`].
@@ -164,6 +169,18 @@ impl State {
         let object = Object { seen: self.passes, ..Object::born(birth) };
         self.objects.insert(id, object);
         id
+    }
+
+    /// Keeps an object in the table. Whether it is there.
+    pub fn pin(&mut self, id: u64) -> bool {
+        self.objects.get_mut(&id).map(|object| object.pins += 1).is_some()
+    }
+
+    /// Undoes one [`pin`](Self::pin).
+    pub fn unpin(&mut self, id: u64) {
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.pins = object.pins.saturating_sub(1);
+        }
     }
 
     fn take_id(&mut self) -> u64 {
@@ -334,6 +351,43 @@ impl State {
         }
         self.count_link(dir, before, -1);
         self.count_link(dir, after, 1);
+        if let Some(named) = self.objects.get_mut(&after) {
+            named.nameable = false;
+        }
+    }
+
+    /// A committed group set attributes of an object, or tells its time.
+    fn set_attributes(&mut self, id: u64, sequence: u64, set: &Set) {
+        if let Some(object) = self.objects.get_mut(&id) {
+            if !set.is_empty() {
+                object.sets.publish(sequence, set);
+            }
+            object.last = object.last.max(sequence);
+            self.changed.insert(id);
+        }
+    }
+
+    /// A committed group changed what is in a directory, or told the time at which that, or the content of something else, changed.
+    fn set_mtime(&mut self, id: u64, sequence: u64, mtime_ns: Option<i64>) {
+        if let Some(object) = self.objects.get_mut(&id).filter(|_| mtime_ns.is_some()) {
+            // Who names something in a directory and who sets its times do not wait for each other, and replay goes by sequences.
+            if sequence >= object.mtime_sequence {
+                (object.mtime_ns, object.mtime_sequence) = (mtime_ns, sequence);
+            }
+            object.last = object.last.max(sequence);
+            self.changed.insert(id);
+        }
+    }
+
+    /// Something of an object has changed.
+    pub fn changed_at(&mut self, id: u64, ns: i64) {
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.ctime_ns = object.ctime_ns.max(Some(ns));
+        }
+    }
+
+    fn waiting(&self) -> u64 {
+        self.count + self.changed.len() as u64
     }
 
     /// Objects have other places now that these names have other values.
@@ -378,6 +432,17 @@ impl State {
         }
         self.registers.retain(|_, names| !names.is_empty());
         self.count = self.registers.values().map(|names| names.len() as u64).sum();
+        let objects = &mut self.objects;
+        self.changed.retain(|id| {
+            let Some(object) = objects.get_mut(id) else { return false };
+            if object.home.is_none() && object.place.is_none() {
+                // It has no place at home where somebody could set them: who has it open goes on seeing them here.
+                return false;
+            }
+            object.sets.forget(tail);
+            let is_told = object.file.upgrade().is_some_and(|file| file.mtime().is_some());
+            !object.sets.is_empty() || object.mtime_ns.is_some() || is_told
+        });
         self.passes += 1;
         let mut todo: Vec<u64> = self.claims.objects().collect();
         for (dir, names) in &self.registers {
@@ -414,8 +479,8 @@ impl Names {
     /// Of a store whose log was replayed. New objects have ids from `first` on.
     pub fn recovered(mut state: State, first: u64) -> Self {
         state.next = first;
-        let registers = AtomicU64::new(state.count);
-        Names { registers, state: Mutex::new(state), homes: RwLock::default() }
+        let waiting = AtomicU64::new(state.waiting());
+        Names { waiting, state: Mutex::new(state), homes: RwLock::default() }
     }
 
     /// Looks at, or changes, all of it. The host is not asked under this lock.
@@ -440,13 +505,13 @@ impl Names {
         Ok(value)
     }
 
-    /// Whether names wait to be taken home.
+    /// Whether names or attributes wait to be taken home.
     pub fn is_pending(&self) -> bool {
-        self.registers.load(Ordering::Acquire) != 0
+        self.waiting.load(Ordering::Acquire) != 0
     }
 
-    /// Makes a group's names everybody's (invariant 2).
-    pub fn publish(&self, sequence: u64, private: &Private) {
+    /// Makes a group's names and attributes everybody's (invariant 2). `time` is that of its clock.
+    pub fn publish(&self, sequence: u64, private: &Private, time: i64) {
         let mut state = self.state.lock().unwrap();
         for ((dir, name), change) in private.changes() {
             state.publish(sequence, *dir, name, change.committed, change.after);
@@ -463,14 +528,29 @@ impl Names {
                 object.last = object.last.max(sequence);
             }
         }
-        self.registers.store(state.count, Ordering::Release);
+        state.changed.extend(private.born());
+        for id in private.born() {
+            if let Some(object) = state.objects.get_mut(id) {
+                object.made = sequence;
+            }
+        }
+        for (id, set) in private.sets() {
+            state.set_attributes(*id, sequence, set);
+        }
+        for (id, mtime) in private.mtimes() {
+            state.set_mtime(*id, sequence, mtime.committed(time));
+        }
+        for (id, &ns) in private.ctimes() {
+            state.changed_at(*id, ns);
+        }
+        self.waiting.store(state.waiting(), Ordering::Release);
     }
 
     /// The log has nothing below `tail` any more: see invariant 4.
     pub fn forget(&self, tail: u64) {
         let mut state = self.state.lock().unwrap();
         state.forget(tail);
-        self.registers.store(state.count, Ordering::Release);
+        self.waiting.store(state.waiting(), Ordering::Release);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use super::attributes::Sets;
 use super::{BLANKS, Name};
 use crate::hostdir::file::File;
 use crate::hostdir::records::Birth;
@@ -68,12 +69,28 @@ pub(crate) struct Object {
     pub hangs: [bool; 2],
     /// Whether the host may not have made it with the attributes that it was born with: a crash came.
     pub unsure: bool,
+    /// What groups have set of its attributes.
+    pub sets: Sets,
+    /// When its content changed, in ns, where that is not home; of a regular file, its [`File`] knows.
+    pub mtime_ns: Option<i64>,
+    /// The sequence of the group that told that.
+    pub mtime_sequence: u64,
+    /// When somebody last changed anything of it, in ns, as far as that is known; at home it is when a pass did.
+    pub ctime_ns: Option<i64>,
+    /// When somebody last read it, in ns, where that is later than all else that tells so. Nothing of this goes home.
+    pub read_ns: Option<i64>,
     /// The sequence of the last group that told the log what and where it is.
     pub identified: u64,
     /// The highest sequence of a group that speaks of it.
     pub last: u64,
     /// The pass during which a walk came by: who has its id and has not claimed it yet keeps it so for a pass.
     pub seen: u64,
+    /// The sequence of the group that made it; 0 where that is long ago, or not committed.
+    pub made: u64,
+    /// Whether it was made without a name, and may still get one.
+    pub nameable: bool,
+    /// How many keep it in the table, whether or not it has a name.
+    pub pins: u64,
     /// Of a regular file, the file, while somebody uses it.
     pub file: Weak<File>,
 }
@@ -91,9 +108,17 @@ impl Object {
             named: 0,
             hangs: [false; 2],
             unsure: false,
+            sets: Sets::default(),
+            mtime_ns: None,
+            ctime_ns: None,
+            read_ns: None,
+            mtime_sequence: 0,
             identified: 0,
             last: 0,
             seen: 0,
+            made: 0,
+            nameable: false,
+            pins: 0,
             file: Weak::new(),
         }
     }
@@ -110,7 +135,9 @@ impl Object {
 
     /// What a group makes.
     pub fn born(birth: Arc<Birth>) -> Self {
-        Object { known: false, birth: Some(birth.clone()), ..Self::new(Kind::of(birth.mode), None, None) }
+        let kind = Kind::of(birth.mode);
+        let mtime_ns = (kind != Kind::Regular).then_some(birth.mtime_ns);
+        Object { known: false, mtime_ns, birth: Some(birth), ..Self::new(kind, None, None) }
     }
 
     /// See [`State::hang`](super::State::hang).
@@ -129,6 +156,10 @@ impl Object {
 
     /// Whether somebody has it but names and claims.
     pub fn is_used(&self, tail: u64, passes: u64) -> bool {
-        self.last >= tail || self.identified >= tail || self.seen + 1 >= passes || self.file.strong_count() > 0
+        self.last >= tail
+            || self.identified >= tail
+            || self.seen + 1 >= passes
+            || self.pins > 0
+            || self.file.strong_count() > 0
     }
 }

@@ -1,5 +1,7 @@
-//! What the calling process may do, as the kernel would decide it: asked where a call is made, since its pass comes later and for
+//! What who makes a call may do, as the kernel would decide it: asked where a call is made, since its pass comes later and for
 //! everybody.
+
+use std::sync::Arc;
 
 use rustix::process::{getegid, geteuid, getgroups};
 use wholly_media::Stat;
@@ -9,32 +11,74 @@ pub(crate) const READ: u32 = 4;
 pub(crate) const WRITE: u32 = 2;
 pub(crate) const SEARCH: u32 = 1;
 
-const STICKY: u32 = 0o1000;
+pub(crate) const STICKY: u32 = 0o1000;
 
-/// Whether the process is the superuser, whom no permission bits stop.
-pub(crate) fn is_superuser() -> bool {
-    geteuid().is_root()
+/// Who makes a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// The calling process.
+    #[default]
+    Process,
+    /// Somebody on whose behalf it calls.
+    User {
+        uid: u32,
+        gid: u32,
+        /// The other groups of users that the user is in.
+        groups: Arc<[u32]>,
+    },
 }
 
-/// Whether the permission bits of what looks like `stat` allow all of `wanted`.
-pub(crate) fn may(stat: &Stat, wanted: u32) -> bool {
-    if is_superuser() {
-        return true;
+impl Who {
+    pub fn uid(&self) -> u32 {
+        match self {
+            Who::Process => geteuid().as_raw(),
+            Who::User { uid, .. } => *uid,
+        }
     }
-    let of_group = || {
-        getegid().as_raw() == stat.gid
-            || getgroups().is_ok_and(|groups| groups.iter().any(|group| group.as_raw() == stat.gid))
-    };
-    let bits = match () {
-        () if geteuid().as_raw() == stat.uid => stat.mode >> 6,
-        () if of_group() => stat.mode >> 3,
-        () => stat.mode,
-    };
-    bits & wanted == wanted
-}
 
-/// Whether a sticky directory keeps the process from taking the name of `victim` away.
-pub(crate) fn sticks(dir: &Stat, victim: &Stat) -> bool {
-    let me = geteuid().as_raw();
-    dir.mode & STICKY != 0 && !is_superuser() && me != dir.uid && me != victim.uid
+    /// The group of users that new files get.
+    pub fn gid(&self) -> u32 {
+        match self {
+            Who::Process => getegid().as_raw(),
+            Who::User { gid, .. } => *gid,
+        }
+    }
+
+    /// Whom no permission bits stop.
+    pub fn is_superuser(&self) -> bool {
+        self.uid() == 0
+    }
+
+    /// Whether the user is in a group of users.
+    pub fn is_in(&self, group: u32) -> bool {
+        self.gid() == group
+            || match self {
+                Who::Process => getgroups().is_ok_and(|groups| groups.iter().any(|other| other.as_raw() == group)),
+                Who::User { groups, .. } => groups.contains(&group),
+            }
+    }
+
+    /// Whether the permission bits of what looks like `stat` allow all of `wanted`.
+    pub fn may(&self, stat: &Stat, wanted: u32) -> bool {
+        if self.is_superuser() {
+            return true;
+        }
+        let bits = match () {
+            () if self.uid() == stat.uid => stat.mode >> 6,
+            () if self.is_in(stat.gid) => stat.mode >> 3,
+            () => stat.mode,
+        };
+        bits & wanted == wanted
+    }
+
+    /// Whether the user may do what only the owner may.
+    pub fn owns(&self, stat: &Stat) -> bool {
+        self.is_superuser() || self.uid() == stat.uid
+    }
+
+    /// Whether a sticky directory keeps the user from taking the name of `victim` away.
+    pub fn is_kept_from(&self, dir: &Stat, victim: &Stat) -> bool {
+        let me = self.uid();
+        dir.mode & STICKY != 0 && !self.is_superuser() && me != dir.uid && me != victim.uid
+    }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::ops::Bound;
 
-use super::{Name, State, Wanted};
+use super::acl::Acl;
+use super::{Name, Set, State, Wanted};
+use crate::hostdir::clock::Mtime;
 
 /// What a name was and is to be.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,14 @@ pub(crate) struct Private {
     links: HashMap<u64, i64>,
     /// Objects that the group made.
     born: Vec<u64>,
+    /// Attributes that it set; also of objects of which it only told the time.
+    sets: BTreeMap<u64, Set>,
+    /// Default lists of directories in which it makes objects, as it saw them first.
+    pub defaults: HashMap<u64, Option<Acl>>,
+    /// Of directories, when it changed what is in them; of all but regular files, the time that it told.
+    mtimes: BTreeMap<u64, Mtime>,
+    /// When it changed anything of an object.
+    ctimes: BTreeMap<u64, i64>,
     /// Objects that its records speak of, and the announced tail for which they were identified in them; 0 if they were not.
     spoken_of: HashMap<u64, u64>,
     /// Objects that it identified.
@@ -57,6 +67,47 @@ impl Private {
         for id in [dir, before, after] {
             self.speak_of(id);
         }
+    }
+
+    /// Sets attributes of an object.
+    pub fn put(&mut self, id: u64, set: &Set) {
+        self.sets.entry(id).or_default().put(set);
+    }
+
+    /// What the group set of an object's attributes.
+    pub fn set_of(&self, id: u64) -> Option<&Set> {
+        self.sets.get(&id)
+    }
+
+    pub fn sets(&self) -> impl Iterator<Item = (&u64, &Set)> {
+        self.sets.iter()
+    }
+
+    /// The content of an object, which is no regular file, has changed.
+    pub fn set_mtime(&mut self, id: u64, mtime: Mtime) {
+        self.mtimes.insert(id, mtime);
+    }
+
+    /// The group has changed something of an object.
+    pub fn set_ctime(&mut self, id: u64, now: i64) {
+        self.ctimes.insert(id, now);
+    }
+
+    /// When the group has changed something of an object.
+    pub fn ctime_of(&self, id: u64) -> Option<i64> {
+        self.ctimes.get(&id).copied()
+    }
+
+    pub fn ctimes(&self) -> impl Iterator<Item = (&u64, &i64)> {
+        self.ctimes.iter()
+    }
+
+    pub fn mtime_of(&self, id: u64) -> Mtime {
+        self.mtimes.get(&id).copied().unwrap_or_default()
+    }
+
+    pub fn mtimes(&self) -> impl Iterator<Item = (&u64, &Mtime)> {
+        self.mtimes.iter()
     }
 
     /// The group made an object.

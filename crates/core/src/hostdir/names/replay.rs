@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use wholly_media::{HostFs, Stat};
 
 use super::object::TYPE;
-use super::{ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, Name, Object, ROOT, State, join};
+use super::{ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, Name, Object, ROOT, Set, State, join};
 use crate::error::{Error, Result};
 use crate::hostdir::records::{Birth, Identity, Value};
 
@@ -56,8 +56,9 @@ impl NameReplay {
 
     /// A group made an object.
     pub fn create(&mut self, id: u64, birth: Birth, sequence: u64) {
-        let object = Object { identified: sequence, ..Object::born(Arc::new(birth)) };
+        let object = Object { identified: sequence, made: sequence, ..Object::born(Arc::new(birth)) };
         self.state.objects.insert(id, object);
+        self.state.changed.insert(id);
     }
 
     /// A group told what and where an object is.
@@ -81,8 +82,17 @@ impl NameReplay {
         }
     }
 
-    /// A group set a name.
-    pub fn set(&mut self, dir: u64, value: &Value, sequence: u64) {
+    /// A group set attributes of an object, or told when its content changed.
+    pub fn set_attributes(&mut self, id: u64, sequence: u64, set: &Set, mtime_ns: Option<i64>) {
+        self.state.set_attributes(id, sequence, set);
+        if self.state.objects.get(&id).is_some_and(|object| object.kind != Kind::Regular) {
+            self.state.set_mtime(id, sequence, mtime_ns);
+        }
+    }
+
+    /// A group set a name, at a time that is known.
+    pub fn set(&mut self, dir: u64, value: &Value, sequence: u64, time: Option<i64>) {
+        self.state.set_mtime(dir, sequence, time);
         let Value { before, after, name } = value;
         self.candidates.entry(dir).or_default().insert(name.clone());
         self.moved.extend([*before, *after]);
@@ -216,7 +226,7 @@ impl NameReplay {
     pub fn conflicts(&self) -> Vec<(u64, String, String)> {
         let mut conflicts = self.conflicts.clone();
         for (id, object) in &self.state.objects {
-            let named = object.named != 0 || self.state.registers.contains_key(id);
+            let named = object.named != 0 || self.state.registers.contains_key(id) || !object.sets.is_empty();
             if *id != ROOT
                 && named
                 && let FoundObject::Lost(change) = self.found(*id)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Joined, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
+use crate::hostdir::clock::Mtime;
 use crate::hostdir::lanes::Seat;
 use crate::hostdir::names::Private;
 use crate::hostdir::overlay::{Overlay, Place, PrivateWrite};
@@ -52,6 +53,7 @@ impl Running {
     #[inline]
     fn identify(&mut self) -> Result<u64> {
         let announced = self.store.log.announced_tail();
+        self.tell_time(announced)?;
         for i in 0..self.seat().files.len() {
             let file = &self.seat().files[i];
             // By a group that is replayed before this one.
@@ -104,7 +106,7 @@ impl Running {
             return Err(store.poison(&error));
         }
         store.index.link(&prepared, stock);
-        publish(store, seat, names, self.sharing, sequence, &[], first);
+        publish(store, seat, names, self.sharing, (sequence, self.time), &[], first);
         seat.lane.finish(&store.log, sequence);
         in_flight.leave(slot);
         self.end();
@@ -140,7 +142,15 @@ impl Running {
             Outcome::Committed(sequence, ticket) => {
                 let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
                 let names = self.names.as_deref();
-                publish(&store, seat, names, self.sharing, sequence, &positions, FirstToPublish::default());
+                publish(
+                    &store,
+                    seat,
+                    names,
+                    self.sharing,
+                    (sequence, self.time),
+                    &positions,
+                    FirstToPublish::default(),
+                );
                 seat.lane.retire(&store.log, sequence);
                 self.end();
                 drop(ticket);
@@ -241,17 +251,21 @@ fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
     Written { offset: write.offset, length: u64::from(write.length), position, stamp: sequence }
 }
 
-/// Makes a committed group visible, from `first` of its writes on. `kept` are the places in memory of what was gathered.
+/// Makes a committed group visible, from `first` of its writes on; `time` is that of its changes, and whether it told the log of it. `kept`
+/// are the places in memory of what was gathered.
 #[inline(always)]
 fn publish(
     store: &StoreInner,
     seat: &mut Seat,
     names: Option<&Private>,
     sharing: Sharing,
-    sequence: u64,
+    (sequence, (time, told)): (u64, (i64, bool)),
     kept: &[u64],
     first: FirstToPublish,
 ) {
+    if told {
+        store.clock.publish(time, sequence);
+    }
     let Seat { files, writes, stock, .. } = seat;
     for file in files.iter().filter(|file| file.limit != u64::MAX) {
         file.inner.publish_truncate(&store.index, file.limit, &mut stock.freed);
@@ -281,12 +295,22 @@ fn publish(
                 inner.last_sequence.fetch_max(sequence, Ordering::AcqRel);
             }
         }
+        if let Some(ns) = file.mtime.committed(time) {
+            inner.set_mtime(ns, sequence);
+        }
+        if let Mtime::Changed(ns) = file.mtime {
+            inner.set_ctime(ns);
+            if file.written == 0 && sharing == Sharing::Own {
+                // It was made as long as it was: nothing else makes a pass look at it.
+                inner.bring_home(&store.index);
+            }
+        }
         if file.created || file.identified_for != 0 {
             inner.identified.fetch_max(sequence, Ordering::AcqRel);
         }
     }
     if let Some(names) = names {
-        store.names.publish(sequence, names);
+        store.names.publish(sequence, names, time);
     }
     store.index.settle(stock);
 }

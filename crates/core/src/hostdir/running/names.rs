@@ -1,6 +1,5 @@
 //! What a running group does to names: each call claims what it changes, looks whether it may, and logs what the names are to be.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -8,40 +7,93 @@ use wholly_media::{DirEntry, Rename, Stat};
 
 use super::{Inner, Running};
 use crate::error::{Error, Result};
+use crate::hostdir::clock::Mtime;
 use crate::hostdir::file::IMPLICIT;
 use crate::hostdir::names::permit;
 use crate::hostdir::names::{
-    DIRECTORY, Entry, Found, Kind, Last, Private, REGULAR, ROOT, SYMLINK, TYPE, Walk, Wanted, show,
+    DIRECTORY, Found, Kind, Last, Private, REGULAR, ROOT, SYMLINK, Set, State, TYPE, Walk, Wanted, show,
 };
-use crate::hostdir::records::{Birth, Identity, Value};
+use crate::hostdir::records::{Birth, Value};
 use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
 use crate::sync::Backoff;
 
 /// Times that a call looks again because what it had seen was gone when it claimed it.
-const TRIES: usize = 100;
+pub(super) const TRIES: usize = 100;
+
+/// The bits of a mode that make a program run as its owner or group.
+const SET_ID: u32 = 0o6000;
 
 /// Bytes of a symbolic link's target.
 const TARGET_MAX: usize = 4095;
 
-fn refused<T>(path: &[u8], errno: Errno) -> Result<T> {
-    Err(Error::Refused(show(path), errno))
+pub(super) fn refused<T>(at: At<'_>, errno: Errno) -> Result<T> {
+    Err(Error::Refused(at.show(), errno))
+}
+
+/// Where a call finds the name that it is about.
+#[derive(Clone, Copy)]
+pub(in crate::hostdir) enum At<'a> {
+    /// Where this path leads to.
+    Path(&'a [u8]),
+    /// In this directory, which somebody has looked up.
+    In(u64, &'a [u8]),
+    /// No name, but this object.
+    Object(u64),
+}
+
+impl<'a> From<&'a [u8]> for At<'a> {
+    fn from(path: &'a [u8]) -> Self {
+        At::Path(path)
+    }
+}
+
+impl<'a> At<'a> {
+    /// The path, or what of it is known, for messages.
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            At::Path(path) => path,
+            At::In(_, name) => name,
+            At::Object(_) => b"(an open file)",
+        }
+    }
+
+    pub fn show(self) -> String {
+        show(self.bytes())
+    }
+}
+
+/// Whether the table has forgotten an object since it was found, as it does when passes go by: it is to be looked for again.
+fn was_forgotten(checked: Result<()>) -> Result<bool> {
+    match checked {
+        Err(Error::NotFound(_)) => Ok(true),
+        checked => checked.map(|()| false),
+    }
 }
 
 /// What became of a claim.
-enum Claimed {
+pub(super) enum Claimed {
     Yes,
     /// An object is not in the table any more: it is to be looked for again.
     Forgotten,
 }
 
 impl Running {
-    fn walk(&self) -> Walk<'_> {
+    pub(super) fn walk(&self) -> Walk<'_> {
         Walk { names: &self.store.names, host: &*self.store.host, private: self.names.as_deref() }
     }
 
-    fn names_mut(&mut self) -> &mut Private {
+    pub(super) fn names_mut(&mut self) -> &mut Private {
         self.names.get_or_insert_default()
+    }
+
+    /// The directory that a name is in, and the name.
+    fn last(&self, at: At<'_>) -> Result<Last> {
+        match at {
+            At::Path(path) => self.walk().parent(path),
+            At::In(dir, name) => Ok(Last { dir, name: name.to_vec() }),
+            At::Object(_) => Err(Error::invalid("it takes a name")),
+        }
     }
 
     /// As it claims names.
@@ -49,28 +101,28 @@ impl Running {
         if self.single { self.id | IMPLICIT } else { self.id }
     }
 
-    fn check_open(&self) -> Result<()> {
+    pub(super) fn check_open(&self) -> Result<()> {
         self.store.check_usable()?;
         self.check_whole()
     }
 
     /// Claims names and objects until the group ends. Calls outside of groups wait for each other.
-    fn claim(&mut self, wanted: &Wanted) -> Result<Claimed> {
+    pub(super) fn claim(&mut self, wanted: &Wanted) -> Result<Claimed> {
         let mut backoff = Backoff::new();
         loop {
             let (claimer, store) = (self.claimer(), self.store.clone());
             let private = self.names_mut();
             let taken: Result<Option<u64>, u64> = store.names.with(|state| {
                 let names = wanted.names.iter().map(|name| name.0);
-                let mut ids = names.chain(wanted.alone.iter().copied()).chain(wanted.shared.iter().copied());
-                if ids.any(|id| !state.objects.contains_key(&id)) {
+                let objects = [&wanted.alone, &wanted.shared, &wanted.attributes].into_iter().flatten().copied();
+                if names.chain(objects).any(|id| !state.objects.contains_key(&id)) {
                     return Ok(None);
                 }
                 let mut all = wanted.clone();
                 all.shared.extend(wanted.names.iter().map(|name| name.0));
                 state.claims.take(claimer, all, &mut private.held)?;
                 let names = wanted.names.iter().filter_map(|(dir, name)| state.register(*dir, name));
-                let objects = wanted.alone.iter().filter_map(|id| state.objects.get(id));
+                let objects = wanted.alone.iter().chain(&wanted.attributes).filter_map(|id| state.objects.get(id));
                 let last = names.map(|register| register.last()).chain(objects.map(|object| object.last)).max();
                 Ok(Some(last.unwrap_or(0)))
             });
@@ -84,10 +136,11 @@ impl Running {
                 }
                 Err(other) if self.single && other & IMPLICIT != 0 => backoff.wait(),
                 Err(other) => {
-                    let what = match wanted.names.first() {
-                        Some((dir, name)) => self.store.names.with(|state| state.path_of(*dir, name)),
-                        None => "an object".into(),
-                    };
+                    let what = self.store.names.with(|state| match (wanted.names.first(), wanted.attributes.first()) {
+                        (Some((dir, name)), _) => state.path_of(*dir, name),
+                        (None, Some(id)) => state.path(*id),
+                        (None, None) => "an object".into(),
+                    });
                     return Err(Error::Busy(what, format!("group {} has not ended", other & 0xff_ffff_ffff)));
                 }
             }
@@ -104,16 +157,26 @@ impl Running {
     }
 
     /// Claims the last part of a path, and `more` that depends on what is there; gives what it names once nobody else can change that.
-    fn claim_last(
+    pub(super) fn claim_last(
         &mut self,
-        path: &[u8],
+        at: At<'_>,
         more: impl Fn(&Last, Option<&Found>) -> Result<Wanted>,
     ) -> Result<(Last, Option<Found>)> {
         for _ in 0..TRIES {
-            let last = self.walk().parent(path)?;
+            let last = self.last(at)?;
             let found = self.walk().lookup(last.dir, &last.name)?;
-            let mut wanted = more(&last, found.as_ref())?;
-            self.check_may_change(path, last.dir, found.as_ref())?;
+            let wanted = match more(&last, found.as_ref()) {
+                // What is there, or is not, comes before who asks.
+                Err(error @ (Error::Exists(_) | Error::NotFound(_))) => return Err(error),
+                wanted => wanted,
+            };
+            if found.is_none() && !self.is_there(last.dir) {
+                return Err(Error::NotFound(at.show()));
+            }
+            if was_forgotten(self.check_may_change(at, last.dir, found.as_ref()))? {
+                continue;
+            }
+            let mut wanted = wanted?;
             wanted.names.push((last.dir, last.name.clone()));
             if let Claimed::Forgotten = self.claim(&wanted)? {
                 continue;
@@ -123,40 +186,45 @@ impl Running {
                 return Ok((last, now));
             }
         }
-        Err(Error::Busy(show(path), "others change it all the time".into()))
+        Err(Error::Busy(at.show(), "others change it all the time".into()))
     }
 
-    /// Whether the process may change names in a directory, and take one away from `victim`.
-    fn check_may_change(&self, path: &[u8], dir: u64, victim: Option<&Found>) -> Result<()> {
-        if permit::is_superuser() {
+    /// Whether who calls may change names in a directory, and take one away from `victim`.
+    fn check_may_change(&self, at: At<'_>, dir: u64, victim: Option<&Found>) -> Result<()> {
+        if self.who.is_superuser() {
             return Ok(());
         }
-        let dir = self.stat(path, &Found { id: dir, kind: Kind::Directory, stat: None })?;
-        if !permit::may(&dir, permit::WRITE | permit::SEARCH) {
-            return refused(path, Errno::ACCESS);
+        let found = Found { id: dir, kind: Kind::Directory, stat: None };
+        let dir = self.stat(at.bytes(), &found)?;
+        if !self.allows(&self.who, &found, &dir, permit::WRITE | permit::SEARCH) {
+            return refused(at, Errno::ACCESS);
         }
         match victim {
-            Some(victim) if permit::sticks(&dir, &self.stat(path, victim)?) => refused(path, Errno::PERM),
+            Some(victim) if self.who.is_kept_from(&dir, &self.stat(at.bytes(), victim)?) => refused(at, Errno::PERM),
             _ => Ok(()),
         }
     }
 
-    /// Whether the process may move a directory to another one, which changes what is in it: the name `..`.
-    fn check_may_leave(&self, path: &[u8], old: &Last, new: &Last, moved: &Found) -> Result<()> {
+    /// Whether who calls may move a directory to another one, which changes what is in it: the name `..`.
+    fn check_may_leave(&self, at: At<'_>, old: &Last, new: &Last, moved: &Found) -> Result<()> {
         let moves = moved.kind == Kind::Directory && old.dir != new.dir;
-        match moves && !permit::may(&self.stat(path, moved)?, permit::WRITE) {
-            true => refused(path, Errno::ACCESS),
+        match moves && !self.allows(&self.who, moved, &self.stat(at.bytes(), moved)?, permit::WRITE) {
+            true => refused(at, Errno::ACCESS),
             false => Ok(()),
         }
     }
 
     /// Whether a directory has a name for the group.
-    fn is_there(&self, dir: u64) -> bool {
+    pub(super) fn is_there(&self, dir: u64) -> bool {
         dir == ROOT || self.walk().above(dir).is_some()
     }
 
     /// Sets a name, for the group and in the log.
-    fn set_name(&mut self, last: &Last, before: u64, after: u64) -> Result<()> {
+    pub(super) fn set_name(&mut self, last: &Last, before: u64, after: u64) -> Result<()> {
+        self.set_name_at(last, before, after, self.store.host.now_ns())
+    }
+
+    fn set_name_at(&mut self, last: &Last, before: u64, after: u64, now: i64) -> Result<()> {
         let value = Value { before, after, name: last.name.clone() };
         self.log_entry(EntryKind::Name, last.dir, &value.to_bytes())?;
         let store = self.store.clone();
@@ -167,10 +235,14 @@ impl Running {
         let private = self.names_mut();
         private.after = private.after.max(builds_on);
         private.set(last.dir, &last.name, before, after);
+        private.set_mtime(last.dir, Mtime::Changed(now));
+        for id in [last.dir, before, after] {
+            private.set_ctime(id, now);
+        }
         Ok(())
     }
 
-    fn log_entry(&mut self, kind: EntryKind, object: u64, payload: &[u8]) -> Result<()> {
+    pub(super) fn log_entry(&mut self, kind: EntryKind, object: u64, payload: &[u8]) -> Result<()> {
         self.make_room_for(payload.len())?;
         if !self.in_lane && self.seat().gathered_bytes + payload.len() as u64 > self.store.gather_limit() {
             self.spill().map_err(|error| self.break_off(error))?;
@@ -178,37 +250,57 @@ impl Running {
         self.entry(kind, object, 0, payload).map(drop).map_err(|error| self.break_off(error))
     }
 
-    /// Makes an object at `path`, where nothing may be.
-    fn bear(&mut self, path: &[u8], birth: Birth) -> Result<u64> {
+    /// Makes an object where nothing may be.
+    pub(in crate::hostdir) fn bear(&mut self, at: At<'_>, birth: Birth) -> Result<u64> {
         self.check_open()?;
         let exists = |_: &Last, found: Option<&Found>| match found {
-            Some(_) => Err(Error::Exists(show(path))),
+            Some(_) => Err(Error::Exists(at.show())),
             None => Ok(Wanted::default()),
         };
-        let (last, _) = self.claim_last(path, exists)?;
-        let store = self.store.clone();
+        let (last, _) = self.claim_last(at, exists)?;
+        let (birth, lists) = self.inherited(last.dir, birth)?;
+        let id = self.bear_nameless(birth)?;
+        self.hand_down(id, lists)?;
+        self.set_name(&last, 0, id)?;
+        Ok(id)
+    }
+
+    /// Makes an object that has no name.
+    pub(super) fn bear_nameless(&mut self, birth: Birth) -> Result<u64> {
         let birth = Arc::new(birth);
-        let id = store.names.with(|state| state.bear(birth.clone()));
+        let id = self.store.names.with(|state| state.bear(birth.clone()));
         // So that it stays in the table.
         self.claim(&Wanted { alone: vec![id], ..Wanted::default() })?;
         self.names_mut().add_born(id);
         self.log_entry(EntryKind::Create, id, &birth.to_bytes())?;
-        self.set_name(&last, 0, id)?;
         Ok(id)
     }
 
     pub(in crate::hostdir) fn create(&mut self, path: &[u8], mode: u32) -> Result<Arc<Inner>> {
         check_bits(mode)?;
-        let id = self.bear(path, birth(REGULAR | mode, self.store.host.now_ns()))?;
+        self.create_at(path.into(), birth(REGULAR | mode, self.store.host.now_ns()))
+    }
+
+    /// Makes a regular file, which is the group's.
+    pub(in crate::hostdir) fn create_at(&mut self, at: At<'_>, birth: Birth) -> Result<Arc<Inner>> {
+        let born = (birth.mtime_ns, birth.mode);
+        let id = self.bear(at, birth)?;
+        self.take_born(at.bytes(), id, born)
+    }
+
+    /// The file that the group has just made belongs to it.
+    pub(super) fn take_born(&mut self, path: &[u8], id: u64, (born_ns, mode): (i64, u32)) -> Result<Arc<Inner>> {
         let inner = self.store.file_of(path, &Found { id, kind: Kind::Regular, stat: None })?;
         self.own(&inner)?;
-        self.add(inner.clone(), true);
+        let i = self.add(inner.clone(), true);
+        inner.set_privileges(mode & SET_ID != 0);
+        self.seat_mut().files[i].mtime = Mtime::Told(born_ns);
         Ok(inner)
     }
 
     pub(in crate::hostdir) fn mkdir(&mut self, path: &[u8], mode: u32) -> Result<()> {
         check_bits(mode)?;
-        self.bear(path, birth(DIRECTORY | mode, self.store.host.now_ns())).map(drop)
+        self.bear(path.into(), birth(DIRECTORY | mode, self.store.host.now_ns())).map(drop)
     }
 
     pub(in crate::hostdir) fn mknod(&mut self, path: &[u8], mode: u32, rdev: u64) -> Result<()> {
@@ -217,32 +309,37 @@ impl Running {
         const SOCKET: u32 = 0o140_000;
         match mode & TYPE {
             0 | REGULAR => self.create(path, mode & !TYPE).map(drop),
-            FIFO | SOCKET => self.bear(path, birth(mode, self.store.host.now_ns())).map(drop),
-            0o020_000 | 0o060_000 if !rustix::process::geteuid().is_root() => refused(path, Errno::PERM),
-            0o020_000 | 0o060_000 => self.bear(path, Birth { rdev, ..birth(mode, self.store.host.now_ns()) }).map(drop),
-            _ => refused(path, Errno::INVAL),
+            FIFO | SOCKET => self.bear(path.into(), birth(mode, self.store.host.now_ns())).map(drop),
+            0o020_000 | 0o060_000 if !self.who.is_superuser() => refused(path.into(), Errno::PERM),
+            0o020_000 | 0o060_000 => {
+                self.bear(path.into(), Birth { rdev, ..birth(mode, self.store.host.now_ns()) }).map(drop)
+            }
+            _ => refused(path.into(), Errno::INVAL),
         }
     }
 
     pub(in crate::hostdir) fn symlink(&mut self, target: &[u8], path: &[u8]) -> Result<()> {
         match target.len() {
-            0 => refused(path, Errno::NOENT),
-            length if length > TARGET_MAX => refused(path, Errno::NAMETOOLONG),
+            0 => refused(path.into(), Errno::NOENT),
+            length if length > TARGET_MAX => refused(path.into(), Errno::NAMETOOLONG),
             _ if target.contains(&0) => Err(Error::invalid("the target of a symbolic link cannot hold a zero byte")),
             _ => self
-                .bear(path, Birth { target: target.to_vec(), ..birth(SYMLINK | 0o777, self.store.host.now_ns()) })
+                .bear(
+                    path.into(),
+                    Birth { target: target.to_vec(), ..birth(SYMLINK | 0o777, self.store.host.now_ns()) },
+                )
                 .map(drop),
         }
     }
 
     /// What has to be claimed of an object that is linked, unlinked or moved: of files see [`join_named`](Self::join_named).
-    fn of_object(found: &Found) -> Wanted {
+    pub(super) fn of_object(found: &Found) -> Wanted {
         let alone = if found.kind == Kind::Regular { Vec::new() } else { vec![found.id] };
         Wanted { alone, ..Wanted::default() }
     }
 
     /// A regular file whose names the group changes belongs to it as if it wrote to it. Gives its number, for [`touch`](Self::touch).
-    fn join_named(&mut self, path: &[u8], found: &Found) -> Result<Option<usize>> {
+    pub(super) fn join_named(&mut self, path: &[u8], found: &Found) -> Result<Option<usize>> {
         if found.kind != Kind::Regular {
             return Ok(None);
         }
@@ -256,7 +353,7 @@ impl Running {
     }
 
     /// An entry about one of the group's files has been logged. Not before: of a call that is refused replay sees nothing.
-    fn touch(&mut self, file: Option<usize>) {
+    pub(super) fn touch(&mut self, file: Option<usize>) {
         if let Some(i) = file {
             self.seat_mut().files[i].touched = true;
         }
@@ -271,10 +368,10 @@ impl Running {
             };
             let exists = |_: &Last, taken: Option<&Found>| match taken {
                 Some(_) => Err(Error::Exists(show(to))),
-                None if found.kind == Kind::Directory => refused(from, Errno::PERM),
+                None if found.kind == Kind::Directory => refused(from.into(), Errno::PERM),
                 None => Ok(Self::of_object(&found)),
             };
-            let (last, _) = self.claim_last(to, exists)?;
+            let (last, _) = self.claim_last(to.into(), exists)?;
             let file = self.join_named(from, &found)?;
             // Whoever unlinked it meanwhile had it before this group did.
             let now = self.walk().lookup(old.dir, &old.name)?;
@@ -287,42 +384,53 @@ impl Running {
         Err(Error::Busy(show(from), "others change it all the time".into()))
     }
 
-    pub(in crate::hostdir) fn unlink(&mut self, path: &[u8]) -> Result<()> {
+    pub(in crate::hostdir) fn unlink<'a>(&mut self, at: impl Into<At<'a>>) -> Result<()> {
+        let at = at.into();
         self.check_open()?;
-        let (last, found) = self.claim_last(path, |_, found| match found {
-            None => Err(Error::NotFound(show(path))),
-            Some(found) if found.kind == Kind::Directory => refused(path, Errno::ISDIR),
+        let (last, found) = self.claim_last(at, |_, found| match found {
+            None => Err(Error::NotFound(at.show())),
+            Some(found) if found.kind == Kind::Directory => refused(at, Errno::ISDIR),
             Some(found) => Ok(Self::of_object(found)),
         })?;
         let found = found.expect("it was just found");
-        let file = self.join_named(path, &found)?;
+        let file = self.join_named(at.bytes(), &found)?;
         self.set_name(&last, found.id, 0)?;
         self.touch(file);
         Ok(())
     }
 
-    pub(in crate::hostdir) fn rmdir(&mut self, path: &[u8]) -> Result<()> {
+    pub(in crate::hostdir) fn rmdir<'a>(&mut self, at: impl Into<At<'a>>) -> Result<()> {
+        let at = at.into();
         self.check_open()?;
-        let (last, found) = self.claim_last(path, |_, found| match found {
-            None => Err(Error::NotFound(show(path))),
-            Some(found) if found.kind != Kind::Directory => refused(path, Errno::NOTDIR),
+        let (last, found) = self.claim_last(at, |_, found| match found {
+            None => Err(Error::NotFound(at.show())),
+            Some(found) if found.kind != Kind::Directory => refused(at, Errno::NOTDIR),
             Some(found) => Ok(Self::of_object(found)),
         })?;
         let found = found.expect("it was just found");
         if !self.walk().list(found.id)?.is_empty() {
-            return refused(path, Errno::NOTEMPTY);
+            return refused(at, Errno::NOTEMPTY);
         }
         self.set_name(&last, found.id, 0)
     }
 
-    pub(in crate::hostdir) fn rename(&mut self, from: &[u8], to: &[u8], how: Rename) -> Result<()> {
+    pub(in crate::hostdir) fn rename<'a>(
+        &mut self,
+        from: impl Into<At<'a>>,
+        to: impl Into<At<'a>>,
+        how: Rename,
+    ) -> Result<()> {
+        let (from, to) = (from.into(), to.into());
         self.check_open()?;
         for _ in 0..TRIES {
-            let (old, new) = (self.walk().parent(from)?, self.walk().parent(to)?);
+            let (old, new) = (self.last(from)?, self.last(to)?);
             let Some(moved) = self.walk().lookup(old.dir, &old.name)? else {
-                return Err(Error::NotFound(show(from)));
+                return Err(Error::NotFound(from.show()));
             };
             let taken = self.walk().lookup(new.dir, &new.name)?;
+            if taken.is_none() && !self.is_there(new.dir) {
+                return Err(Error::NotFound(to.show()));
+            }
             let mut wanted = self.what_a_rename_claims(&old, &new, &moved, taken.as_ref(), how);
             wanted.names.extend([(old.dir, old.name.clone()), (new.dir, new.name.clone())]);
             if let Claimed::Forgotten = self.claim(&wanted)? {
@@ -336,17 +444,23 @@ impl Running {
             if !same {
                 continue;
             }
-            self.check_may_change(from, old.dir, Some(&moved))?;
-            self.check_may_change(to, new.dir, taken.as_ref())?;
+            if !self.has_to_rename((from, &old, &moved), (to, &new, taken.as_ref()), how)? {
+                return Ok(());
+            }
+            if was_forgotten(self.check_may_change(from, old.dir, Some(&moved)))?
+                || was_forgotten(self.check_may_change(to, new.dir, taken.as_ref()))?
+            {
+                continue;
+            }
             self.check_may_leave(from, &old, &new, &moved)?;
             if let Some(taken) = taken.as_ref().filter(|_| how == Rename::Exchange) {
                 self.check_may_leave(to, &new, &old, taken)?;
             }
-            if !self.may_rename((from, &old, &moved), (to, &new, taken.as_ref()), how)? {
-                return Ok(());
+            if let Some(taken) = taken.as_ref().filter(|_| how == Rename::Replace) {
+                self.check_replaces(to, &moved, taken)?;
             }
-            let moved_file = self.join_named(from, &moved)?;
-            let taken_file = taken.as_ref().map(|taken| self.join_named(to, taken)).transpose()?.flatten();
+            let moved_file = self.join_named(from.bytes(), &moved)?;
+            let taken_file = taken.as_ref().map(|taken| self.join_named(to.bytes(), taken)).transpose()?.flatten();
             let taken = id(taken).unwrap_or(0);
             self.make_room_for(2 * Value::LARGEST)?;
             self.set_name(&old, moved.id, if how == Rename::Exchange { taken } else { 0 })?;
@@ -355,7 +469,7 @@ impl Running {
             self.touch(taken_file);
             return Ok(());
         }
-        Err(Error::Busy(show(from), "others change it all the time".into()))
+        Err(Error::Busy(from.show(), "others change it all the time".into()))
     }
 
     fn what_a_rename_claims(
@@ -393,35 +507,34 @@ impl Running {
     }
 
     /// Whether a rename that makes sense has anything to do.
-    fn may_rename(
+    fn has_to_rename(
         &self,
-        (from, old, moved): (&[u8], &Last, &Found),
-        (to, new, taken): (&[u8], &Last, Option<&Found>),
+        (from, old, moved): (At<'_>, &Last, &Found),
+        (to, new, taken): (At<'_>, &Last, Option<&Found>),
         how: Rename,
     ) -> Result<bool> {
-        let is_dir = |found: &Found| found.kind == Kind::Directory;
+        let is_in =
+            |dir: &Found, last: &Last| dir.kind == Kind::Directory && self.all_above(last.dir).contains(&dir.id);
         match (taken, how) {
-            (Some(_), Rename::NoReplace) => return Err(Error::Exists(show(to))),
-            (None, Rename::Exchange) => return Err(Error::NotFound(show(to))),
-            (Some(taken), _) if taken.id == moved.id => return Ok(false),
-            _ => {}
+            (Some(_), Rename::NoReplace) => Err(Error::Exists(to.show())),
+            (None, Rename::Exchange) => Err(Error::NotFound(to.show())),
+            _ if is_in(moved, new) => refused(from, Errno::INVAL),
+            (Some(taken), Rename::Exchange) if is_in(taken, old) => refused(to, Errno::INVAL),
+            (Some(taken), _) if is_in(taken, old) => refused(to, Errno::NOTEMPTY),
+            (Some(taken), _) => Ok(taken.id != moved.id),
+            _ => Ok(true),
         }
-        if is_dir(moved) && self.all_above(new.dir).contains(&moved.id) {
-            return refused(from, Errno::INVAL);
+    }
+
+    /// Whether what moves may take the place of what is there.
+    fn check_replaces(&self, to: At<'_>, moved: &Found, taken: &Found) -> Result<()> {
+        let is_dir = |found: &Found| found.kind == Kind::Directory;
+        match (is_dir(moved), is_dir(taken)) {
+            (true, false) => refused(to, Errno::NOTDIR),
+            (false, true) => refused(to, Errno::ISDIR),
+            (true, true) if !self.walk().list(taken.id)?.is_empty() => refused(to, Errno::NOTEMPTY),
+            _ => Ok(()),
         }
-        if let Some(taken) = taken {
-            let above = is_dir(taken) && self.all_above(old.dir).contains(&taken.id);
-            match how {
-                Rename::Exchange if above => return refused(to, Errno::INVAL),
-                Rename::Exchange => {}
-                _ if above => return refused(to, Errno::NOTEMPTY),
-                _ if is_dir(moved) && !is_dir(taken) => return refused(to, Errno::NOTDIR),
-                _ if !is_dir(moved) && is_dir(taken) => return refused(to, Errno::ISDIR),
-                _ if is_dir(taken) && !self.walk().list(taken.id)?.is_empty() => return refused(to, Errno::NOTEMPTY),
-                _ => {}
-            }
-        }
-        Ok(true)
     }
 
     /// Opens a regular file, as the group sees the directory.
@@ -432,28 +545,34 @@ impl Running {
 
     pub(in crate::hostdir) fn metadata(&self, path: &[u8]) -> Result<Stat> {
         self.store.check_usable()?;
-        let last = self.walk().parent(path)?;
-        match self.walk().lookup(last.dir, &last.name)? {
-            Some(found) => self.stat(path, &found),
-            None => Err(Error::NotFound(show(path))),
+        self.stat(path, &self.object_at(path.into())?)
+    }
+
+    /// What is there; a symbolic link at the end of a path is meant itself.
+    pub(super) fn object_at(&self, at: At<'_>) -> Result<Found> {
+        match at {
+            At::Path(b"") => return Ok(Found { id: ROOT, kind: Kind::Directory, stat: None }),
+            At::Object(id) => return self.object(id),
+            _ => {}
         }
+        let last = self.last(at)?;
+        self.walk().lookup(last.dir, &last.name)?.ok_or_else(|| Error::NotFound(at.show()))
     }
 
     /// What is known of an object that was found at `path`.
-    fn stat(&self, path: &[u8], found: &Found) -> Result<Stat> {
+    pub(super) fn stat(&self, path: &[u8], found: &Found) -> Result<Stat> {
         let still = self.store.names.keep_homes();
-        let (place, birth, unsure, links, shown, file) = self.store.names.with(|state| {
-            let place = state.host_path(found.id);
-            let shown = state.shown(found.id);
-            let Some(object) = state.objects.get(&found.id) else { return (place, None, false, 0, shown, None) };
-            (place, object.birth.clone(), object.unsure, object.links, shown, object.file.upgrade())
-        });
-        let host =
-            place.map(|place| self.store.host.stat(&place)).transpose().map_err(|error| host_error(error, path))?;
+        let Some(known) = self.store.names.with(|state| Known::of(state, found.id)) else {
+            return Err(Error::NotFound(show(path)));
+        };
+        let Known { place, birth, unsure, links, shown, file, set, mtime_ns, ctime_ns, read_ns } = known;
+        let nameless = || Some(file.as_ref()?.home()?.stat());
+        let host = place.map_or_else(nameless, |place| Some(self.store.host.stat(&place)));
+        let host = host.transpose().map_err(|error| host_error(error, path))?;
         drop(still);
         let is_dir = found.kind == Kind::Directory;
         let mut stat = match (host, birth) {
-            (Some(stat), Some(birth)) if unsure => Stat { mode: birth.mode, ..stat },
+            (Some(stat), Some(birth)) if unsure => Stat { mode: birth.mode, uid: birth.uid, gid: birth.gid, ..stat },
             (Some(stat), _) => stat,
             (None, Some(birth)) => Stat {
                 mode: birth.mode,
@@ -476,12 +595,29 @@ impl Running {
         });
         stat.nlink = u32::try_from(i64::from(stat.nlink) + links + private).unwrap_or(0);
         stat.ino = shown;
-        if let Some(file) = file {
-            stat.size = match self.find(&file) {
-                Some(i) => self.seat().files[i].size,
-                None => self.store.visible_len(&file),
-            };
+        let private = self.names.as_deref();
+        set.show(&mut stat);
+        if let Some(set) = private.and_then(|private| private.set_of(found.id)) {
+            set.show(&mut stat);
         }
+        let mut mtime = private.and_then(|private| private.mtime_of(found.id).seen()).or(mtime_ns);
+        if let Some(file) = file {
+            let joined = self.find(&file).map(|i| &self.seat().files[i]);
+            // What calls outside of groups do to a joined file is this group's own, which holds the lock of it.
+            (stat.size, mtime) = match joined {
+                Some(joined) => (joined.size, joined.mtime.seen().or(file.mtime())),
+                None => (self.store.visible_len(&file), self.store.visible_mtime(&file)),
+            };
+            stat.ctime_ns = stat.ctime_ns.max(file.ctime().unwrap_or(i64::MIN));
+        }
+        if let Some(mtime_ns) = mtime {
+            // Whoever set it to a time in the future did so before now.
+            stat.ctime_ns = stat.ctime_ns.max(mtime_ns.min(self.store.host.now_ns()));
+            stat.mtime_ns = mtime_ns;
+        }
+        let own = private.and_then(|private| private.ctime_of(found.id));
+        stat.ctime_ns = stat.ctime_ns.max(own.max(ctime_ns).unwrap_or(i64::MIN));
+        stat.atime_ns = stat.atime_ns.max(read_ns.unwrap_or(i64::MIN));
         Ok(stat)
     }
 
@@ -490,93 +626,51 @@ impl Running {
         let last = self.walk().parent(path)?;
         match self.walk().lookup(last.dir, &last.name)? {
             Some(found) if found.kind == Kind::Symlink => self.walk().read_link(last.dir, &last.name, &found),
-            Some(_) => refused(path, Errno::INVAL),
+            Some(_) => refused(path.into(), Errno::INVAL),
             None => Err(Error::NotFound(show(path))),
         }
     }
 
     pub(in crate::hostdir) fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
         self.store.check_usable()?;
-        let dir = self.walk().directory(path)?;
-        let mut all = Vec::new();
-        for (name, entry) in self.walk().list(dir)? {
-            let (ino, kind) = match entry {
-                Entry::Host { ino, kind } => (self.store.names.with(|state| state.shown_number(ino)), kind),
-                Entry::Object(id) => self
-                    .store
-                    .names
-                    .with(|state| (state.shown(id), state.objects.get(&id).map_or(0, |object| object.mode() & TYPE))),
-            };
-            all.push(DirEntry { name, ino, kind });
-        }
-        Ok(all)
+        self.list_of(self.walk().directory(path)?)
     }
 }
 
-/// What groups tell the log of objects (invariant 4 of the store).
-impl Running {
-    /// Tells which host file the number of a joined file stands for.
-    #[cold]
-    pub(super) fn identify_file(&mut self, i: usize, announced: u64) -> Result<()> {
-        let store = self.store.clone();
-        store.log.wait_for_groups_below(announced);
-        let inner = self.seat().files[i].inner.clone();
-        let identity =
-            store.names.with(|state| state.identity(inner.id)).unwrap_or_else(|| Identity::of_nothing(REGULAR));
-        let baseline = inner.baseline().filter(|_| !store.checkpointer.is_running());
-        self.entry(EntryKind::Identify, inner.id, 0, &Identity { baseline, ..identity }.to_bytes())?;
-        let parent = identity.parent;
-        let file = &mut self.seat_mut().files[i];
-        (file.identified_for, file.touched) = (announced, true);
-        if parent != 0 {
-            self.names_mut().speak_of(parent);
-        }
-        Ok(())
-    }
+/// What the table knows of an object that somebody asks about.
+struct Known {
+    place: Option<Vec<u8>>,
+    birth: Option<Arc<Birth>>,
+    unsure: bool,
+    links: i64,
+    shown: u64,
+    file: Option<Arc<Inner>>,
+    set: Set,
+    mtime_ns: Option<i64>,
+    ctime_ns: Option<i64>,
+    read_ns: Option<i64>,
+}
 
-    /// Tells what and where the objects are that the group's records speak of, and the directories that they are in.
-    #[cold]
-    pub(super) fn identify_objects(&mut self, announced: u64) -> Result<()> {
-        let store = self.store.clone();
-        store.log.wait_for_groups_below(announced);
-        let joined: HashSet<u64> = self.seat().files.iter().map(|file| file.inner.id).collect();
-        let born: HashSet<u64> = self.names_mut().born().iter().copied().collect();
-        loop {
-            let todo = self.names_mut().unidentified(announced);
-            if todo.is_empty() {
-                return Ok(());
-            }
-            for id in todo {
-                let identity = store.names.with(|state| {
-                    let object = state.objects.get(&id)?;
-                    let known = announced <= object.identified && object.identified < self.sequence;
-                    state.identity(id).filter(|_| !known)
-                });
-                let identity = identity.filter(|_| !joined.contains(&id) && !born.contains(&id) && id != ROOT);
-                self.names_mut().identified(id, announced, identity.is_some());
-                if let Some(identity) = identity {
-                    self.entry(EntryKind::Identify, id, 0, &identity.to_bytes())?;
-                    if identity.parent != 0 {
-                        self.names_mut().speak_of(identity.parent);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Tells the log which inodes a pass made for objects.
-    pub(in crate::hostdir) fn know(&mut self, ids: &[u64]) -> Result<()> {
-        for &id in ids {
-            if let Some(identity) = self.store.names.with(|state| state.identity(id)) {
-                self.log_entry(EntryKind::Identify, id, &identity.to_bytes())?;
-                self.names_mut().identified(id, 0, true);
-            }
-        }
-        Ok(())
+impl Known {
+    fn of(state: &mut State, id: u64) -> Option<Known> {
+        let (place, shown) = (state.host_path(id), state.shown(id));
+        let object = state.objects.get(&id)?;
+        Some(Known {
+            place,
+            birth: object.birth.clone(),
+            unsure: object.unsure,
+            links: object.links,
+            shown,
+            file: object.file.upgrade(),
+            set: object.sets.as_of(u64::MAX),
+            mtime_ns: object.mtime_ns,
+            ctime_ns: object.ctime_ns,
+            read_ns: object.read_ns,
+        })
     }
 }
 
-fn check_bits(mode: u32) -> Result<()> {
+pub(super) fn check_bits(mode: u32) -> Result<()> {
     match mode & !0o7777 {
         0 => Ok(()),
         _ => Err(Error::invalid(format!("mode {mode:o}: it takes permission bits"))),

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{
-    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, OWN_FOLDER, Object, State, id_of, is_blank, join, names_in,
+    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, OWN_FOLDER, Object, State, acl, id_of, is_blank, join, names_in,
 };
 use crate::hostdir::table::host_error;
 use crate::site;
@@ -21,6 +21,13 @@ impl StoreInner {
         for path in [OWN_FOLDER, ANCHOR_FOLDER, BLANK_FOLDER] {
             match self.host.mkdir(site::NAMES_FOLDER, path, 0o700) {
                 Err(error) if error.errno != Errno::EXIST => return Err(host_error(error, path)),
+                _ => {}
+            }
+            // What is made there is to inherit nothing.
+            match self.host.remove_xattr(site::NAMES_FOLDER, path, acl::DEFAULT) {
+                Err(error) if !matches!(error.errno, Errno::NODATA | Errno::OPNOTSUPP) => {
+                    return Err(host_error(error, path));
+                }
                 _ => {}
             }
         }

@@ -5,9 +5,10 @@ use wholly_media::{HostFile, Rename};
 
 use std::sync::Arc;
 
+use super::attributes::is_otherwise;
 use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name};
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Name, ROOT, State};
+use crate::hostdir::names::{Name, ROOT, State, TYPE, acl};
 use crate::hostdir::running::{Running, Sharing};
 use crate::hostdir::table::host_error;
 use crate::site;
@@ -67,6 +68,10 @@ impl NamePlan<'_> {
             .map(|change| change.name.clone())
             .filter(|(dir, _)| *dir == ROOT || store.names.with(|state| state.host_path(*dir).is_some()));
         let place = match place {
+            Some((dir, _)) if self.has_default_acl(dir)? => None,
+            place => place,
+        };
+        let place = match place {
             Some(place) => place,
             None => {
                 store.make_folders()?;
@@ -83,21 +88,33 @@ impl NamePlan<'_> {
         };
         let host = &*store.host;
         let mut made: Option<Arc<dyn HostFile>> = None;
+        // What was set since is what it is made with: nobody is to open what he may not.
+        let set = store.names.with(|state| state.objects.get(&id).map(|object| object.sets.as_of(self.target)));
+        let bits = set.and_then(|set| set.mode).unwrap_or(birth.mode & 0o7777);
+        let mut otherwise = false;
         let make = || {
-            let bits = birth.mode & 0o7777;
             match Kind::of(birth.mode) {
                 Kind::Regular => made = Some(host.create(site::NAMES_MAKE, &path, bits)?),
                 Kind::Directory => host.mkdir(site::NAMES_MAKE, &path, bits)?,
                 Kind::Symlink => host.symlink(site::NAMES_MAKE, &birth.target, &path)?,
-                Kind::Special => host.mknod(site::NAMES_MAKE, &path, birth.mode, birth.rdev)?,
+                Kind::Special => host.mknod(site::NAMES_MAKE, &path, birth.mode & TYPE | bits, birth.rdev)?,
             }
             let stat = match &made {
                 Some(home) => home.stat()?,
                 None => host.stat(&path)?,
             };
+            otherwise = is_otherwise(&stat, bits, birth.uid, birth.gid);
             Ok((stat.ino, stat.btime_ns))
         };
         store.names.change_home(make, |state, inode| made_as(state, id, *inode, &place)).map_err(failed)?;
+        if otherwise {
+            store.names.with(|state| {
+                if let Some(object) = state.objects.get_mut(&id) {
+                    object.unsure = true;
+                }
+            });
+            self.mend.push(id);
+        }
         // Only what somebody has open stays open: a group may make more files than a process may have descriptors.
         if let (Some(file), Some(home)) = (store.names.with(|state| state.file(id)), made)
             && file.handles.load(Ordering::Relaxed) > 0
@@ -105,6 +122,20 @@ impl NamePlan<'_> {
             file.attach(home);
         }
         Ok(())
+    }
+
+    /// Whether the host would give what is made in a directory more than it is asked for.
+    fn has_default_acl(&mut self, dir: u64) -> Result<bool> {
+        if let Some(has) = self.default_acls.get(&dir) {
+            return Ok(*has);
+        }
+        let path = self.store.names.with(|state| state.host_path(dir)).unwrap_or_default();
+        let has = match self.store.host.get_xattr(&path, acl::DEFAULT) {
+            Err(error) if error.errno == Errno::OPNOTSUPP => false,
+            value => value.map_err(|error| host_error(error, &path))?.is_some(),
+        };
+        self.default_acls.insert(dir, has);
+        Ok(has)
     }
 
     /// A file without a name gets an inode without one, for as long as somebody has it open.

@@ -10,16 +10,21 @@
 //!  know      the log learns which inodes were made
 //!  barrier   where something hangs on an anchor: it is durable before a name of it goes
 //!  (bytes go home)
+//!  set       owner, extended attributes, mode
 //!  place     names that end are removed, deepest first; then every object gets the names that it lacks
+//!  times     of all that changed
 //!  barrier   the tail moves behind it
 //! ```
 //!
 //! What a crash leaves at any point, recovery finds: an object is at a name of the log, or in one of the two folders; what was made and is
 //! not known to the log is empty, and made again.
 
+mod attributes;
 mod clean;
 mod make;
 mod place;
+
+pub(super) use attributes::forgive;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,6 +33,7 @@ use rustix::io::Errno;
 
 use super::StoreInner;
 use crate::error::{Error, Result};
+use crate::hostdir::file::File;
 use crate::hostdir::names::{ANCHORS, BLANKS, Kind, Name, State, id_name, join};
 use crate::hostdir::table::host_error;
 
@@ -46,6 +52,7 @@ struct Change {
 /// What a pass is to do with names.
 pub(super) struct NamePlan<'a> {
     store: &'a StoreInner,
+    target: u64,
     changes: Vec<Change>,
     /// Where in it a name is.
     places: HashMap<Name, usize>,
@@ -57,12 +64,20 @@ pub(super) struct NamePlan<'a> {
     move_: Vec<u64>,
     /// Files that lose all the names that the log knows, and have others on the host.
     keep: Vec<u64>,
-    /// Objects that the host may have made without their attributes.
+    /// Objects that the host has, or may have, made without their attributes.
     mend: Vec<u64>,
+    /// Objects whose attributes groups have set.
+    set: Vec<u64>,
+    /// Objects with times that are to go home, regular files excepted.
+    timed: Vec<u64>,
+    /// Regular files of which more is to go home than bytes, with their times.
+    timed_files: Vec<Arc<File>>,
     /// Whether something hangs on an anchor that it may keep after the pass.
     hung: bool,
     /// Files without a name that somebody has open: they live on without one.
     nameless: Vec<u64>,
+    /// Directories, and whether the host has a default list of theirs.
+    default_acls: HashMap<u64, bool>,
     /// Whether something was done, that has to be made durable.
     begun: bool,
 }
@@ -75,6 +90,7 @@ impl<'a> NamePlan<'a> {
     pub fn new(store: &'a StoreInner, target: u64) -> Result<Self> {
         let mut plan = NamePlan {
             store,
+            target,
             changes: Vec::new(),
             places: HashMap::new(),
             wanted: HashMap::new(),
@@ -82,12 +98,20 @@ impl<'a> NamePlan<'a> {
             move_: Vec::new(),
             keep: Vec::new(),
             mend: Vec::new(),
+            set: Vec::new(),
+            timed: Vec::new(),
+            timed_files: Vec::new(),
             hung: false,
             nameless: Vec::new(),
+            default_acls: HashMap::new(),
             begun: false,
         };
-        store.names.with(|state| plan.find_changes(state, target));
+        store.names.with(|state| {
+            plan.find_changes(state, target);
+            plan.find_attributes(state);
+        });
         plan.look_for_bystanders()?;
+        plan.look_at_objects()?;
         plan.find_kept()?;
         Ok(plan)
     }
@@ -141,9 +165,17 @@ impl<'a> NamePlan<'a> {
         }
         self.mend = state.objects.iter().filter(|(_, object)| object.unsure).map(|(id, _)| *id).collect();
         for (id, object) in &state.objects {
-            let open = object.inode.is_none() && object.place.is_none() && !self.wants(*id);
-            // What a running group has made is not published yet.
-            if open && object.file.upgrade().is_some_and(|file| !file.is_clean() && Arc::strong_count(&file) > 2) {
+            let Some(file) = object.file.upgrade().filter(|_| object.inode.is_none() && !self.wants(*id)) else {
+                continue;
+            };
+            // One of these references is the table's, the other this one.
+            let open = Arc::strong_count(&file) > 2;
+            let made = object.made != 0 && object.made < self.target;
+            if made && ((open && object.nameable) || object.place.is_some()) {
+                // It may have a name in the log before the next pass, which must find its inode then.
+                self.make.push(*id);
+            } else if open && object.place.is_none() && !file.is_clean() {
+                // What a running group has made is clean until it is published.
                 self.nameless.push(*id);
             }
         }
@@ -232,7 +264,8 @@ impl<'a> NamePlan<'a> {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.nameless.is_empty() && self.mend.is_empty()
+        let lists = [&self.make, &self.nameless, &self.mend, &self.set, &self.timed];
+        self.changes.is_empty() && lists.into_iter().all(Vec::is_empty)
     }
 
     /// Whether something was done that has to be made durable.

@@ -19,29 +19,6 @@ impl NamePlan<'_> {
                 self.set(&change)?;
             }
         }
-        self.mend()
-    }
-
-    /// Gives what was made before a crash the permission bits that it was to be made with: that was a change of its own, which the crash may
-    /// have undone.
-    fn mend(&mut self) -> Result<()> {
-        let store = self.store;
-        for id in std::mem::take(&mut self.mend) {
-            let (path, birth) = store
-                .names
-                .with(|state| (state.host_path(id), state.objects.get(&id).and_then(|object| object.birth.clone())));
-            if let (Some(path), Some(birth)) = (path, birth)
-                && Kind::of(birth.mode) != Kind::Symlink
-            {
-                let set = || store.host.set_mode(site::NAMES_MODE, &path, birth.mode & 0o7777);
-                store.names.change_home(set, |_, ()| ()).map_err(|error| host_error(error, &path))?;
-            }
-            store.names.with(|state| {
-                if let Some(object) = state.objects.get_mut(&id) {
-                    object.unsure = false;
-                }
-            });
-        }
         Ok(())
     }
 

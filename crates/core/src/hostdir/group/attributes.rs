@@ -1,0 +1,87 @@
+//! A group's calls on attributes.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use wholly_media::SetXattr;
+
+use super::Group;
+use crate::error::Result;
+use crate::hostdir::table::store_path_or_root;
+
+/// Attributes. A symbolic link at the end of a path is meant itself; the store's directory is `.`. What a group sets, only it sees before
+/// it commits. Its are, until it ends, the attributes of what it sets some of: of a regular file that is all of the file, of a directory
+/// not the names in it.
+///
+/// The time of the last change of content of what a group changes is that of its last change, to 10 ms: of a directory, of its names.
+impl Group<'_> {
+    /// Sets the permission bits, set-id bits included.
+    ///
+    /// # Errors
+    /// Those of `chmod`; `EOPNOTSUPP` for a symbolic link.
+    pub fn set_mode(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        let path = store_path_or_root(path.as_ref())?;
+        self.call(|running| running.set_mode(&path, mode))
+    }
+
+    /// Sets owner and group, as far as they are given. A file loses its set-id bits by that, and its capabilities.
+    ///
+    /// # Errors
+    /// Those of `lchown`.
+    pub fn set_owner(&mut self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let path = store_path_or_root(path.as_ref())?;
+        self.call(|running| running.set_owner(&path, uid, gid))
+    }
+
+    /// Sets the times of the last access and of the last change of content, in ns since the epoch, as far as they are given.
+    ///
+    /// # Errors
+    /// Those of `utimensat`.
+    pub fn set_times(&mut self, path: impl AsRef<Path>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        let path = store_path_or_root(path.as_ref())?;
+        self.call(|running| running.set_times(&path, atime_ns, mtime_ns))
+    }
+
+    /// Sets an extended attribute of the kinds `user`, `trusted` or `security`.
+    ///
+    /// # Errors
+    /// Those of `lsetxattr`: `EEXIST` and `ENODATA` as `how` asks; `EOPNOTSUPP` for other kinds, and where the file system has none.
+    pub fn set_xattr(
+        &mut self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<()> {
+        let path = store_path_or_root(path.as_ref())?;
+        self.call(|running| running.set_xattr(path.as_slice().into(), name.as_ref().as_bytes(), value, how))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// Those of `lremovexattr`: `ENODATA` where there is none.
+    pub fn remove_xattr(&mut self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
+        let path = store_path_or_root(path.as_ref())?;
+        self.call(|running| running.remove_xattr(path.as_slice().into(), name.as_ref().as_bytes()))
+    }
+
+    /// The value of an extended attribute; `None` where there is none.
+    ///
+    /// # Errors
+    /// Those of `lgetxattr`.
+    pub fn xattr(&mut self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
+        let path = store_path_or_root(path.as_ref())?;
+        self.call(|running| running.xattr(path.as_slice().into(), name.as_ref().as_bytes()))
+    }
+
+    /// The names of all extended attributes that the process may see, in order.
+    ///
+    /// # Errors
+    /// Those of `llistxattr`.
+    pub fn xattrs(&mut self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        let path = store_path_or_root(path.as_ref())?;
+        self.call(|running| running.xattrs(path.as_slice().into()))
+    }
+}

@@ -1,0 +1,220 @@
+//! What groups set of an object's attributes.
+//!
+//! Mode, owner and time of access are registers, as names are: each has the value of the last group that set it, and what is not home is
+//! kept with the sequence of its group. So is each extended attribute. The time of the last change of content is another matter: see
+//! [`clock`](crate::hostdir::clock).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wholly_media::Stat;
+
+use crate::hostdir::records::{Attributes, AttributesBefore, Xattr};
+
+/// A value of an extended attribute; `None`: there is no such attribute.
+pub(crate) type XattrValue = Option<Arc<[u8]>>;
+
+/// The bits of a mode that a call can change.
+pub(crate) const PERMISSIONS: u32 = 0o7777;
+
+/// What one group set. `None`: it did not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Set {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub atime_ns: Option<i64>,
+    /// By name.
+    pub xattrs: BTreeMap<Vec<u8>, XattrValue>,
+    /// What there was before: of an attribute that is set, as at home where no group below is not home.
+    pub before: Before,
+}
+
+/// Attributes before a group set them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Before {
+    pub attributes: AttributesBefore,
+    /// Checksums of values, where there were any, by name.
+    pub xattrs: BTreeMap<Vec<u8>, Option<u64>>,
+}
+
+impl Set {
+    pub fn is_empty(&self) -> bool {
+        let Set { mode, uid, gid, atime_ns, xattrs, before: _ } = self;
+        mode.is_none() && uid.is_none() && gid.is_none() && atime_ns.is_none() && xattrs.is_empty()
+    }
+
+    /// The same group, or a later one, sets more.
+    pub fn put(&mut self, later: &Set) {
+        // Of what was set already, the first value before is the one from outside.
+        let before = &mut self.before.attributes;
+        for (set, was, then) in [
+            (self.mode.is_some(), &mut before.mode, later.before.attributes.mode),
+            (self.uid.is_some(), &mut before.uid, later.before.attributes.uid),
+            (self.gid.is_some(), &mut before.gid, later.before.attributes.gid),
+        ] {
+            if !set {
+                *was = then;
+            }
+        }
+        for (name, then) in &later.before.xattrs {
+            self.before.xattrs.entry(name.clone()).or_insert(*then);
+        }
+        self.mode = later.mode.or(self.mode);
+        self.uid = later.uid.or(self.uid);
+        self.gid = later.gid.or(self.gid);
+        self.atime_ns = later.atime_ns.or(self.atime_ns);
+        self.xattrs.extend(later.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())));
+    }
+
+    /// What somebody sees who would see `stat` without it.
+    pub fn show(&self, stat: &mut Stat) {
+        if let Some(mode) = self.mode {
+            stat.mode = stat.mode & !PERMISSIONS | mode;
+        }
+        stat.uid = self.uid.unwrap_or(stat.uid);
+        stat.gid = self.gid.unwrap_or(stat.gid);
+        stat.atime_ns = self.atime_ns.unwrap_or(stat.atime_ns);
+    }
+
+    /// What an entry of the log sets.
+    pub fn of_attributes(entry: &Attributes) -> Set {
+        let Attributes { mode, uid, gid, atime_ns, mtime_ns: _, before } = *entry;
+        let before = Before { attributes: before, ..Before::default() };
+        Set { mode, uid, gid, atime_ns, before, ..Set::default() }
+    }
+
+    /// The same of one extended attribute.
+    pub fn of_xattr(entry: Xattr) -> Set {
+        let mut set = Set::default();
+        set.before.xattrs.insert(entry.name.clone(), entry.before);
+        set.xattrs.insert(entry.name, entry.value.map(Arc::from));
+        set
+    }
+}
+
+/// What is committed of an object's attributes and not home, in commit order.
+#[derive(Default)]
+pub(crate) struct Sets(Vec<(u64, Set)>);
+
+impl Sets {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A group at `sequence` has set this.
+    pub fn publish(&mut self, sequence: u64, set: &Set) {
+        debug_assert!(self.0.last().is_none_or(|last| last.0 <= sequence), "attributes are set in commit order");
+        match self.0.last_mut() {
+            Some((last, known)) if *last == sequence => known.put(set),
+            _ => self.0.push((sequence, set.clone())),
+        }
+    }
+
+    /// All that groups below `target` have set.
+    pub fn as_of(&self, target: u64) -> Set {
+        let mut all = Set::default();
+        self.0.iter().take_while(|(stamp, _)| *stamp < target).for_each(|(_, set)| all.put(set));
+        all
+    }
+
+    /// All of it is home that groups below `tail` have set.
+    pub fn forget(&mut self, tail: u64) {
+        self.0.retain(|&(stamp, _)| stamp >= tail);
+    }
+
+    /// What a bystander has made of an attribute that is to be set, in words: it is neither what it was, nor what a pass may have made of it.
+    pub fn foreign(&self, stat: &Stat) -> Option<&'static str> {
+        let could_be = |now: u32, value: fn(&Set) -> Option<u32>, before: fn(&AttributesBefore) -> u32| {
+            let mut setting = self.0.iter().filter(|(_, set)| value(set).is_some());
+            let Some((_, first)) = setting.clone().next() else { return true };
+            now == before(&first.before.attributes) || setting.any(|(_, set)| value(set) == Some(now))
+        };
+        match () {
+            () if !self.could_have_mode(stat.mode & PERMISSIONS) => Some("its mode has been changed"),
+            () if !could_be(stat.uid, |set| set.uid, |before| before.uid) => Some("its owner has been changed"),
+            () if !could_be(stat.gid, |set| set.gid, |before| before.gid) => Some("its group has been changed"),
+            () => None,
+        }
+    }
+
+    /// Whether an object, of which the mode is to be set, could have this one without a bystander: an access list that goes home changes nine
+    /// bits, and a new owner takes set-id bits away, before the mode itself follows.
+    fn could_have_mode(&self, now: u32) -> bool {
+        const PERMITS: u32 = 0o777;
+        const SET_ID: u32 = 0o6000;
+        let setting = || self.0.iter().filter_map(|(_, set)| Some((set, set.mode?)));
+        let Some((first, _)) = setting().next() else { return true };
+        let mut could = setting().map(|(_, mode)| mode).chain([first.before.attributes.mode]);
+        let permits = could.clone().any(|mode| mode & PERMITS == now & PERMITS);
+        permits && could.any(|mode| [mode, mode & !SET_ID].iter().any(|mode| mode & !PERMITS == now & !PERMITS))
+    }
+
+    /// Whether an extended attribute, which is to be set, has a value at home that it could have without a bystander.
+    pub fn could_be(&self, name: &[u8], now: Option<&[u8]>) -> bool {
+        let mut setting = self.0.iter().filter_map(|(_, set)| Some((set, set.xattrs.get(name)?)));
+        let Some((first, _)) = setting.clone().next() else { return true };
+        let before = first.before.xattrs.get(name).copied().flatten();
+        before == now.map(checksum) || setting.any(|(_, value)| value.as_deref() == now)
+    }
+}
+
+/// By which a value is known that is not kept.
+pub(crate) fn checksum(value: &[u8]) -> u64 {
+    crate::log::checksum::checksum(0, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(mode: u32, before: u32) -> Set {
+        let before =
+            Before { attributes: AttributesBefore { mode: before, ..Default::default() }, ..Default::default() };
+        Set { mode: Some(mode), before, ..Set::default() }
+    }
+
+    #[test]
+    fn the_last_one_counts_and_the_first_tells_what_was_before() {
+        let mut sets = Sets::default();
+        sets.publish(3, &mode(0o600, 0o644));
+        sets.publish(5, &Set { uid: Some(7), ..Set::default() });
+        sets.publish(9, &mode(0o640, 0o600));
+        let all = sets.as_of(u64::MAX);
+        assert_eq!((all.mode, all.uid, all.before.attributes.mode), (Some(0o640), Some(7), 0o644));
+        assert_eq!((sets.as_of(9).mode, sets.as_of(3).mode), (Some(0o600), None));
+        let foreign = |mode| sets.foreign(&Stat { mode, ..Stat::default() });
+        for known in [0o644, 0o600, 0o640] {
+            assert_eq!(foreign(0o100_000 | known), None, "{known:o}");
+        }
+        assert!(foreign(0o666).is_some() && foreign(0o1644).is_some());
+        sets.publish(9, &mode(0o6750, 0o600));
+        let foreign = |mode| sets.foreign(&Stat { mode, ..Stat::default() });
+        assert_eq!((foreign(0o750), foreign(0o6644)), (None, None), "on its way to that");
+        sets.forget(9);
+        let foreign = |mode| sets.foreign(&Stat { mode, ..Stat::default() });
+        assert!(foreign(0o644).is_some(), "the pass has made another of it");
+        assert_eq!(foreign(0o600), None);
+    }
+
+    #[test]
+    fn an_extended_attribute_is_known_by_its_checksum() {
+        let entry = |value: Option<&[u8]>, before: Option<&[u8]>| {
+            Set::of_xattr(Xattr {
+                name: b"user.a".to_vec(),
+                value: value.map(<[u8]>::to_vec),
+                before: before.map(checksum),
+            })
+        };
+        let mut sets = Sets::default();
+        sets.publish(3, &entry(Some(b"1"), None));
+        sets.publish(4, &entry(None, Some(b"1")));
+        for (value, could) in [(None, true), (Some(&b"1"[..]), true), (Some(b"2"), false)] {
+            assert_eq!(sets.could_be(b"user.a", value), could, "{value:?}");
+        }
+        assert!(sets.could_be(b"user.b", Some(b"?")), "nobody sets it");
+        assert_eq!(sets.as_of(4).xattrs[&b"user.a"[..]].as_deref(), Some(&b"1"[..]));
+        assert_eq!(sets.as_of(5).xattrs[&b"user.a"[..]], None);
+    }
+}

@@ -1,0 +1,255 @@
+//! What a running group does to mode, owner and times. It decides as the kernel would for who calls, and logs
+//! what comes of it.
+
+use rustix::io::Errno;
+use wholly_media::Stat;
+
+use super::names::{At, Claimed, TRIES, check_bits, refused};
+use super::{Inner, Running, Sharing};
+use crate::error::{Error, Result};
+use crate::hostdir::clock::Mtime;
+use crate::hostdir::names::acl;
+use crate::hostdir::names::permit::{self, Who};
+use crate::hostdir::names::{Found, Kind, PERMISSIONS, Set, Wanted};
+use crate::hostdir::records::{Attributes, AttributesBefore};
+use crate::log::layout::EntryKind;
+
+const SET_USER_ID: u32 = 0o4000;
+pub(super) const SET_GROUP_ID: u32 = 0o2000;
+pub(super) const GROUP_EXECUTES: u32 = 0o10;
+
+/// The capabilities of a program, which go when its owner changes.
+pub(super) const CAPABILITY: &[u8] = b"security.capability";
+
+/// An object whose attributes belong to the group.
+pub(super) struct Mine {
+    pub found: Found,
+    /// Of a regular file, its number.
+    pub file: Option<usize>,
+    pub stat: Stat,
+}
+
+/// What one call asks for.
+#[derive(Clone, Copy, Default)]
+pub(in crate::hostdir) struct Wish {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub atime_ns: Option<i64>,
+    pub mtime_ns: Option<i64>,
+    /// The times are that of the call, which whoever may write may set, too.
+    pub now: bool,
+}
+
+impl Wish {
+    fn has_owner(&self) -> bool {
+        self.uid.is_some() || self.gid.is_some()
+    }
+
+    fn has_times(&self) -> bool {
+        self.atime_ns.is_some() || self.mtime_ns.is_some()
+    }
+
+    /// Whether it asks for anything.
+    pub fn is_any(&self) -> bool {
+        self.mode.is_some() || self.has_owner() || self.has_times()
+    }
+}
+
+impl Running {
+    /// Claims the attributes of an object.
+    pub(super) fn claim_attributes(&mut self, at: At<'_>) -> Result<Mine> {
+        self.check_open()?;
+        for _ in 0..TRIES {
+            let found = self.object_at(at)?;
+            let file = self.join_named(at.bytes(), &found)?;
+            let wanted = Wanted { attributes: vec![found.id], ..Wanted::default() };
+            if file.is_none()
+                && let Claimed::Forgotten = self.claim(&wanted)?
+            {
+                continue;
+            }
+            // Who had it before may have moved it.
+            if self.object_at(at)?.id == found.id {
+                return Ok(Mine { stat: self.stat(at.bytes(), &found)?, found, file });
+            }
+        }
+        Err(Error::Busy(at.show(), "others change it all the time".into()))
+    }
+
+    pub(in crate::hostdir) fn set_mode(&mut self, path: &[u8], mode: u32) -> Result<()> {
+        check_bits(mode)?;
+        self.set_attributes(path.into(), Wish { mode: Some(mode), ..Wish::default() })
+    }
+
+    pub(in crate::hostdir) fn set_owner(&mut self, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.set_attributes(path.into(), Wish { uid, gid, ..Wish::default() })
+    }
+
+    pub(in crate::hostdir) fn set_times(
+        &mut self,
+        path: &[u8],
+        atime_ns: Option<i64>,
+        mtime_ns: Option<i64>,
+    ) -> Result<()> {
+        self.set_attributes(path.into(), Wish { atime_ns, mtime_ns, ..Wish::default() })
+    }
+
+    /// Sets all of it, or nothing.
+    pub(in crate::hostdir) fn set_attributes(&mut self, at: At<'_>, wish: Wish) -> Result<()> {
+        let mine = self.claim_attributes(at)?;
+        self.check_may_set(at, &mine, &wish)?;
+        if !wish.is_any() {
+            return Ok(());
+        }
+        let Mine { found, stat, .. } = &mine;
+        let mut mode = wish.mode.unwrap_or(stat.mode & PERMISSIONS);
+        if wish.has_owner() && matches!(found.kind, Kind::Regular | Kind::Special) {
+            mode = without_set_id(mode, stat.gid, &self.who);
+        }
+        if wish.mode.is_some() && !may_set_group_id(&self.who, wish.gid.unwrap_or(stat.gid)) {
+            mode &= !SET_GROUP_ID;
+        }
+        let mode = Some(mode).filter(|mode| wish.mode.is_some() || *mode != stat.mode & PERMISSIONS);
+        let wish = Wish { mode, ..wish };
+        if let Some(mode) = mode
+            && let Some(acl) = self.acl_of(at, found, acl::ACCESS)
+        {
+            self.put_xattr(at, &mine, acl::ACCESS, Some(&acl.with_mode(mode).to_bytes()))?;
+            return self.set_rest(at, &mine, wish).map_err(|error| self.break_off(error));
+        }
+        self.set_rest(at, &mine, wish)
+    }
+
+    /// Sets what a call asks for, the access list excepted.
+    fn set_rest(&mut self, at: At<'_>, mine: &Mine, wish: Wish) -> Result<()> {
+        let found = &mine.found;
+        if wish.has_owner() && found.kind == Kind::Regular && self.xattr_of(at, found, CAPABILITY)?.is_some() {
+            self.put_xattr(at, mine, CAPABILITY, None)?;
+            return self.set(mine, wish).map_err(|error| self.break_off(error));
+        }
+        self.set(mine, wish)
+    }
+
+    /// As the kernel does, in its order (fs/attr.c).
+    fn check_may_set(&self, at: At<'_>, mine: &Mine, wish: &Wish) -> Result<()> {
+        let (who, stat) = (&self.who, &mine.stat);
+        let owns = who.owns(stat);
+        let gives = |uid: u32| who.is_superuser() || (owns && uid == stat.uid);
+        let shares = |gid: u32| who.is_superuser() || (owns && (gid == stat.gid || who.is_in(gid)));
+        if !wish.uid.is_none_or(gives) || !wish.gid.is_none_or(shares) {
+            return refused(at, Errno::PERM);
+        }
+        match wish.mode {
+            Some(_) if mine.found.kind == Kind::Symlink => return refused(at, Errno::OPNOTSUPP),
+            Some(_) if !owns => return refused(at, Errno::PERM),
+            _ => {}
+        }
+        match wish.has_times() && !owns {
+            true if !wish.now => refused(at, Errno::PERM),
+            true if !self.allows(who, &mine.found, stat, permit::WRITE) => refused(at, Errno::ACCESS),
+            _ => Ok(()),
+        }
+    }
+
+    /// The group is about to change the content of a file that it has joined.
+    #[cold]
+    pub(in crate::hostdir) fn content_changes(&mut self, inner: &Inner) -> Result<()> {
+        // Calls beside others of their kind have seen to it before: see `StoreInner::implicit`.
+        if self.sharing == Sharing::Share {
+            return Ok(());
+        }
+        let (any, some_go) = self.has_privileges(inner.id, &self.who)?;
+        inner.set_privileges(any);
+        if some_go { self.drop_privileges(At::Object(inner.id)) } else { Ok(()) }
+    }
+
+    /// A file whose content somebody changes loses what made it run as its owner, unless that is the superuser; its capabilities in any case.
+    pub(in crate::hostdir) fn drop_privileges(&mut self, at: At<'_>) -> Result<()> {
+        let mine = self.claim_attributes(at)?;
+        if self.xattr_of(at, &mine.found, CAPABILITY).is_ok_and(|value| value.is_some()) {
+            self.put_xattr(at, &mine, CAPABILITY, None)?;
+        }
+        match privileges(&mine.stat, &self.who) {
+            Some(mode) => self.set(&mine, Wish { mode: Some(mode), ..Wish::default() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a file has privileges, and whether some of them go when `who` changes its content.
+    pub(in crate::hostdir) fn has_privileges(&self, id: u64, who: &Who) -> Result<(bool, bool)> {
+        let (at, found) = (At::Object(id), self.object(id)?);
+        let stat = self.stat(at.bytes(), &found)?;
+        let capable = self.xattr_of(at, &found, CAPABILITY).is_ok_and(|value| value.is_some());
+        let any = capable || stat.mode & (SET_USER_ID | SET_GROUP_ID) != 0;
+        Ok((any, capable || privileges(&stat, who).is_some()))
+    }
+
+    pub(super) fn set(&mut self, mine: &Mine, wish: Wish) -> Result<()> {
+        let Wish { mode, uid, gid, atime_ns, mtime_ns, now: _ } = wish;
+        let Stat { mode: mode_before, uid: uid_before, gid: gid_before, .. } = mine.stat;
+        let before = AttributesBefore {
+            mode: mode_before & PERMISSIONS,
+            uid: uid_before,
+            gid: gid_before,
+            atime_ns: mine.stat.atime_ns,
+            mtime_ns: mine.stat.mtime_ns,
+        };
+        let entry = Attributes { mode, uid, gid, atime_ns, mtime_ns, before };
+        self.log_entry(EntryKind::Attributes, mine.found.id, &entry.to_bytes())?;
+        self.has_set(mine, &Set::of_attributes(&entry));
+        if let Some(ns) = mtime_ns {
+            match mine.file {
+                Some(i) => self.seat_mut().files[i].mtime = Mtime::Told(ns),
+                None => self.names_mut().set_mtime(mine.found.id, Mtime::Told(ns)),
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry says so.
+    pub(super) fn has_set(&mut self, mine: &Mine, set: &Set) {
+        let (id, store) = (mine.found.id, self.store.clone());
+        let last = store.names.with(|state| {
+            let object = state.objects.get_mut(&id)?;
+            if set.atime_ns.is_some() {
+                object.read_ns = None;
+            }
+            Some(object.last)
+        });
+        if let Some(i) = mine.file
+            && (set.mode.is_some_and(|mode| mode & (SET_USER_ID | SET_GROUP_ID) != 0)
+                || set.xattrs.contains_key(CAPABILITY))
+        {
+            self.seat().files[i].inner.set_privileges(true);
+        }
+        let now = store.host.now_ns();
+        let private = self.names_mut();
+        private.after = private.after.max(last.unwrap_or(0));
+        private.set_ctime(id, now);
+        private.put(id, set);
+        if mine.file.is_none() {
+            private.speak_of(id);
+        }
+        self.touch(mine.file);
+    }
+}
+
+/// Whether somebody may give what belongs to this group its bit.
+pub(super) fn may_set_group_id(who: &Who, gid: u32) -> bool {
+    who.is_superuser() || who.is_in(gid)
+}
+
+/// The permission bits of what gets another owner, or other content.
+fn without_set_id(mode: u32, gid: u32, who: &Who) -> u32 {
+    let mode = mode & !SET_USER_ID;
+    let keeps = mode & GROUP_EXECUTES == 0 && may_set_group_id(who, gid);
+    if keeps { mode } else { mode & !SET_GROUP_ID }
+}
+
+/// What is left of the mode of a file whose content somebody changes, if that is another one.
+fn privileges(stat: &Stat, who: &Who) -> Option<u32> {
+    let mode = stat.mode & PERMISSIONS;
+    let left = if who.is_superuser() { mode } else { without_set_id(mode, stat.gid, who) };
+    (left != mode).then_some(left)
+}

@@ -1,0 +1,99 @@
+//! What groups tell the log of the objects that their records speak of: which inodes they are, and where they hang (invariant 4 of the store).
+
+use std::collections::HashSet;
+
+use super::Running;
+use crate::error::Result;
+use crate::hostdir::StoreInner;
+use crate::hostdir::names::{REGULAR, ROOT};
+use crate::hostdir::records::Identity;
+use crate::hostdir::table::host_error;
+use crate::log::layout::EntryKind;
+use crate::sync::Ordering;
+
+impl Running {
+    /// Tells which host file the number of a joined file stands for.
+    #[cold]
+    pub(super) fn identify_file(&mut self, i: usize, announced: u64) -> Result<()> {
+        let store = self.store.clone();
+        store.log.wait_for_groups_below(announced);
+        let inner = self.seat().files[i].inner.clone();
+        store.settle(inner.id)?;
+        let identity =
+            store.names.with(|state| state.identity(inner.id)).unwrap_or_else(|| Identity::of_nothing(REGULAR));
+        let baseline = inner.baseline().filter(|_| !store.checkpointer.is_running());
+        self.entry(EntryKind::Identify, inner.id, 0, &Identity { baseline, ..identity }.to_bytes())?;
+        let parent = identity.parent;
+        let file = &mut self.seat_mut().files[i];
+        (file.identified_for, file.touched) = (announced, true);
+        if parent != 0 {
+            self.names_mut().speak_of(parent);
+        }
+        Ok(())
+    }
+
+    /// Tells what and where the objects are that the group's records speak of, and the directories that they are in.
+    #[cold]
+    pub(super) fn identify_objects(&mut self, announced: u64) -> Result<()> {
+        let store = self.store.clone();
+        store.log.wait_for_groups_below(announced);
+        let joined: HashSet<u64> = self.seat().files.iter().map(|file| file.inner.id).collect();
+        let born: HashSet<u64> = self.names_mut().born().iter().copied().collect();
+        loop {
+            let todo = self.names_mut().unidentified(announced);
+            if todo.is_empty() {
+                return Ok(());
+            }
+            for id in todo {
+                store.settle(id)?;
+                let identity = store.names.with(|state| {
+                    let object = state.objects.get(&id)?;
+                    let known = announced <= object.identified && object.identified < self.sequence;
+                    state.identity(id).filter(|_| !known)
+                });
+                let identity = identity.filter(|_| !joined.contains(&id) && !born.contains(&id) && id != ROOT);
+                self.names_mut().identified(id, announced, identity.is_some());
+                if let Some(identity) = identity {
+                    self.entry(EntryKind::Identify, id, 0, &identity.to_bytes())?;
+                    if identity.parent != 0 {
+                        self.names_mut().speak_of(identity.parent);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the log which inodes a pass made for objects.
+    pub(in crate::hostdir) fn know(&mut self, ids: &[u64]) -> Result<()> {
+        for &id in ids {
+            if let Some(identity) = self.store.names.with(|state| state.identity(id)) {
+                self.log_entry(EntryKind::Identify, id, &identity.to_bytes())?;
+                self.names_mut().identified(id, 0, true);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl StoreInner {
+    /// Sees to it that the host does not give an object another inode once the log tells which it is.
+    fn settle(&self, id: u64) -> Result<()> {
+        let (_still, tail) = (self.names.keep_homes(), self.log.tail());
+        let path = self.names.with(|state| {
+            let object = state.objects.get(&id)?;
+            let file = object.file.upgrade().map_or(0, |file| file.identified.load(Ordering::Acquire));
+            // The log has told already, or it is to be made yet.
+            let is_open = object.inode.is_some() && object.identified.max(file) < tail;
+            state.host_path(id).filter(|_| is_open)
+        });
+        let Some(path) = path else { return Ok(()) };
+        let Some(stat) = self.host.settle(&path).map_err(|error| host_error(error, &path))? else { return Ok(()) };
+        self.names.with(|state| {
+            state.becomes(id, (stat.ino, stat.btime_ns));
+            if let Some(file) = state.file(id) {
+                file.settled_as(&stat);
+            }
+        });
+        Ok(())
+    }
+}

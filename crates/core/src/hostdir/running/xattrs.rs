@@ -1,0 +1,174 @@
+//! What a running group does to extended attributes.
+
+use std::collections::BTreeSet;
+
+use rustix::io::Errno;
+use wholly_media::SetXattr;
+
+use super::Running;
+use super::attributes::{CAPABILITY, Mine};
+use super::names::{At, refused};
+use crate::error::{Error, Result};
+use crate::hostdir::names::permit::{self, Who};
+use crate::hostdir::names::{Found, Kind, Set, XattrValue, acl, xattr_checksum};
+use crate::hostdir::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
+use crate::hostdir::table::host_error;
+use crate::log::layout::EntryKind;
+
+const USER: &[u8] = b"user.";
+const TRUSTED: &[u8] = b"trusted.";
+const SECURITY: &[u8] = b"security.";
+
+impl Running {
+    pub(in crate::hostdir) fn set_xattr(&mut self, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        if value.len() > LONGEST_XATTR {
+            return refused(at, Errno::TOOBIG);
+        }
+        if acl::is_acl(name) {
+            return self.set_acl(at, name, value);
+        }
+        let mine = self.claim_attributes(at)?;
+        self.check_may_set_xattr(at, name, &mine)?;
+        if name == CAPABILITY && !are_capabilities(value) {
+            return refused(at, Errno::INVAL);
+        }
+        match (how, self.xattr_of(at, &mine.found, name)?) {
+            (SetXattr::Create, Some(_)) => refused(at, Errno::EXIST),
+            (SetXattr::Replace, None) => refused(at, Errno::NODATA),
+            _ => self.put_xattr(at, &mine, name, Some(value)),
+        }
+    }
+
+    pub(in crate::hostdir) fn remove_xattr(&mut self, at: At<'_>, name: &[u8]) -> Result<()> {
+        if acl::is_acl(name) {
+            return self.set_acl(at, name, b"");
+        }
+        let mine = self.claim_attributes(at)?;
+        self.check_may_set_xattr(at, name, &mine)?;
+        match self.xattr_of(at, &mine.found, name)? {
+            None => refused(at, Errno::NODATA),
+            Some(_) => self.put_xattr(at, &mine, name, None),
+        }
+    }
+
+    pub(in crate::hostdir) fn xattr(&self, at: At<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.store.check_usable()?;
+        let found = self.object_at(at)?;
+        check_xattr_name(at, name)?;
+        if !may_see_xattr(&self.who, name) || !may_have_xattr(name, found.kind) {
+            return Ok(None);
+        }
+        if acl::is_acl(name) && found.kind == Kind::Symlink {
+            return refused(at, Errno::OPNOTSUPP);
+        }
+        if name.starts_with(USER) && !self.allows(&self.who, &found, &self.stat(at.bytes(), &found)?, permit::READ) {
+            return refused(at, Errno::ACCESS);
+        }
+        Ok(self.xattr_of(at, &found, name)?.map(|value| value.to_vec()))
+    }
+
+    pub(in crate::hostdir) fn xattrs(&self, at: At<'_>) -> Result<Vec<Vec<u8>>> {
+        self.store.check_usable()?;
+        let found = self.object_at(at)?;
+        let _still = self.store.names.keep_homes();
+        let place = self.store.names.with(|state| state.host_path(found.id));
+        let at_home = place.map(|place| self.store.host.list_xattrs(&place)).transpose();
+        let at_home = match at_home {
+            Err(error) if error.errno == Errno::OPNOTSUPP => Vec::new(),
+            names => names.map_err(|error| host_error(error, at.bytes()))?.unwrap_or_default(),
+        };
+        let mut names: BTreeSet<Vec<u8>> = at_home.into_iter().collect();
+        for set in self.sets_of(&found) {
+            for (name, value) in set.xattrs {
+                match value {
+                    Some(_) => names.insert(name),
+                    None => names.remove(&name),
+                };
+            }
+        }
+        // The host tells the process, who may be another.
+        names.retain(|name| may_see_xattr(&self.who, name));
+        Ok(names.into_iter().collect())
+    }
+
+    fn check_may_set_xattr(&self, at: At<'_>, name: &[u8], mine: &Mine) -> Result<()> {
+        check_xattr_name(at, name)?;
+        let Mine { found, stat, .. } = mine;
+        if !name.starts_with(USER) {
+            return if self.who.is_superuser() { Ok(()) } else { refused(at, Errno::PERM) };
+        }
+        let sticks = found.kind == Kind::Directory && stat.mode & permit::STICKY != 0 && !self.who.owns(stat);
+        if sticks || !may_have_xattr(name, found.kind) {
+            return refused(at, Errno::PERM);
+        }
+        if self.allows(&self.who, found, stat, permit::WRITE) { Ok(()) } else { refused(at, Errno::ACCESS) }
+    }
+
+    /// What is set of an object and not home: what is committed, and what the group has set.
+    pub(super) fn sets_of(&self, found: &Found) -> impl Iterator<Item = Set> + use<> {
+        let committed =
+            self.store.names.with(|state| state.objects.get(&found.id).map(|object| object.sets.as_of(u64::MAX)));
+        let private = self.names.as_deref().and_then(|private| private.set_of(found.id)).cloned();
+        committed.into_iter().chain(private)
+    }
+
+    /// The value of an extended attribute, as the group sees it.
+    pub(super) fn xattr_of(&self, at: At<'_>, found: &Found, name: &[u8]) -> Result<XattrValue> {
+        let _still = self.store.names.keep_homes();
+        if let Some(value) = self.sets_of(found).filter_map(|mut set| set.xattrs.remove(name)).last() {
+            return Ok(value);
+        }
+        let place = self.store.names.with(|state| state.host_path(found.id));
+        // Of what the host has not made: whether it can have such a one at all.
+        let (place, is_there) = place.map_or_else(|| (Vec::new(), false), |place| (place, true));
+        match self.store.host.get_xattr(&place, name) {
+            Ok(value) => Ok(value.filter(|_| is_there).map(Into::into)),
+            Err(error) if error.errno == Errno::OPNOTSUPP => refused(at, Errno::OPNOTSUPP),
+            Err(error) => Err(host_error(error, at.bytes())),
+        }
+    }
+
+    pub(super) fn put_xattr(&mut self, at: At<'_>, mine: &Mine, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let before = self.xattr_of(at, &mine.found, name)?.as_deref().map(xattr_checksum);
+        let entry = Xattr { name: name.to_vec(), value: value.map(<[u8]>::to_vec), before };
+        self.log_entry(EntryKind::Xattr, mine.found.id, &entry.to_bytes())?;
+        self.has_set(mine, &Set::of_xattr(entry));
+        Ok(())
+    }
+}
+
+/// Whether the kernel takes a value for capabilities of a program, of the second version or the third (`linux/capability.h`).
+fn are_capabilities(value: &[u8]) -> bool {
+    match value.first_chunk::<4>().map(|head| u32::from_le_bytes(*head) >> 24) {
+        Some(2) => value.len() == 20,
+        Some(3) => value.len() == 24,
+        _ => false,
+    }
+}
+
+fn check_xattr_name(at: At<'_>, name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        return refused(at, Errno::RANGE);
+    }
+    if name.contains(&0) {
+        return Err(Error::invalid("the name of an extended attribute cannot hold a zero byte"));
+    }
+    if acl::is_acl(name) {
+        return Ok(());
+    }
+    match [USER, TRUSTED, SECURITY].into_iter().find(|space| name.starts_with(space)) {
+        None => refused(at, Errno::OPNOTSUPP),
+        Some(space) if space.len() == name.len() => refused(at, Errno::INVAL),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Whether somebody sees attributes of this name at all.
+fn may_see_xattr(who: &Who, name: &[u8]) -> bool {
+    !name.starts_with(TRUSTED) || who.is_superuser()
+}
+
+/// Whether objects of this kind have attributes of this name.
+fn may_have_xattr(name: &[u8], kind: Kind) -> bool {
+    !name.starts_with(USER) || matches!(kind, Kind::Regular | Kind::Directory)
+}

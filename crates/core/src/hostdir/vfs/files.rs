@@ -1,0 +1,318 @@
+//! Opening regular files, and their content.
+
+use std::sync::Arc;
+
+use super::handles::{Open, OpenFile};
+use super::{LARGEST, StoreVfs, Way};
+use crate::hostdir::file::File as Inner;
+use crate::hostdir::handle::File;
+use crate::hostdir::names::permit::{READ, SEARCH, WRITE};
+use crate::hostdir::names::{Kind, REGULAR};
+use crate::hostdir::running::{At, Running};
+use crate::sync::Ordering;
+use crate::vfs::{Attr, Context, Errno, FallocateFlags, Handle, Ino, Mode, OFlags, Result};
+
+/// Bytes that are copied from file to file at a time.
+const COPIED: usize = 1 << 20;
+
+/// Times that a call looks again because what it had found was gone.
+const TRIES: usize = 100;
+
+/// The range of a call: inside of what an offset can say.
+fn range(offset: u64, len: u64) -> Result<u64> {
+    let end = offset.checked_add(len).ok_or(Errno::INVAL)?;
+    if i64::try_from(end).is_err() { Err(Errno::INVAL) } else { Ok(end) }
+}
+
+impl StoreVfs {
+    pub(super) fn open_file(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
+        let id = self.inodes.id(ino)?;
+        self.look(ctx, |running| self.check_open(ctx, running, id, flags))?;
+        self.open_object(ctx, id, flags)
+    }
+
+    /// That the user may open an object so.
+    fn check_open(&self, ctx: &Context, running: &Running, id: u64, flags: OFlags) -> Result<()> {
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
+        let kind = running.object(id)?.kind;
+        match kind {
+            Kind::Symlink => return Err(Errno::LOOP),
+            Kind::Special => return Err(Errno::NXIO),
+            Kind::Regular if flags.contains(OFlags::DIRECTORY) => return Err(Errno::NOTDIR),
+            Kind::Directory if writes => return Err(Errno::ISDIR),
+            _ => {}
+        }
+        let reads = !flags.contains(OFlags::WRONLY);
+        let wanted = if reads { READ } else { 0 } | if writes { WRITE } else { 0 };
+        if !self.permits(ctx, running, id, wanted)? {
+            return Err(Errno::ACCESS);
+        }
+        if flags.contains(OFlags::NOATIME) && ctx.uid != 0 && self.stat(running, id)?.uid != ctx.uid {
+            return Err(Errno::PERM);
+        }
+        if kind == Kind::Directory { Err(Errno::ISDIR) } else { Ok(()) }
+    }
+
+    /// Opens a regular file that the user may open.
+    fn open_object(&self, ctx: &Context, id: u64, flags: OFlags) -> Result<Handle> {
+        let inner = self.look(ctx, |running| Ok(running.open_object(id)?))?;
+        let file = File::of(self.store.clone(), inner, b"");
+        if flags.contains(OFlags::TRUNC) {
+            self.drop_privileges(ctx, id)?;
+            self.cut(ctx, id, 0)?;
+        }
+        self.add_open(id, file, flags).ok_or(Errno::STALE)
+    }
+
+    /// As long as it is open it is referred to.
+    fn add_open(&self, id: u64, file: File, flags: OFlags) -> Option<Handle> {
+        let ino = self.inodes.refer(&self.store, id)?;
+        Some(self.handles.add(Open::File(OpenFile::new(ino, id, file, flags))))
+    }
+
+    pub(super) fn create_file(
+        &self,
+        ctx: &Context,
+        dir: Ino,
+        name: &[u8],
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<(Attr, Handle)> {
+        for _ in 0..TRIES {
+            match self.find(ctx, dir, name) {
+                Ok(_) if name == b"." || name == b".." => {
+                    return Err(if flags.contains(OFlags::EXCL) { Errno::EXIST } else { Errno::ISDIR });
+                }
+                Ok(attr) => {
+                    let opened = match flags.contains(OFlags::EXCL) {
+                        true => Err(Errno::EXIST),
+                        false => self.open_file(ctx, attr.ino, flags),
+                    };
+                    let attr = match flags.contains(OFlags::TRUNC) && opened.is_ok() {
+                        true => Attr { size: 0, ..attr },
+                        false => attr,
+                    };
+                    if opened.is_err() {
+                        drop(self.inodes.forget(&self.store, attr.ino, 1));
+                    }
+                    return opened.map(|handle| (attr, handle));
+                }
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+            match self.make_file(ctx, dir, Ok(name), mode) {
+                Err(Errno::EXIST) if !flags.contains(OFlags::EXCL) => {}
+                made => return self.open_born(ctx, made?, flags),
+            }
+        }
+        Err(Errno::BUSY)
+    }
+
+    pub(super) fn create_nameless(&self, ctx: &Context, dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
+        if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
+            return Err(Errno::INVAL);
+        }
+        let made = self.make_file(ctx, dir, Err(flags.contains(OFlags::EXCL)), mode)?;
+        self.open_born(ctx, made, flags)
+    }
+
+    /// Makes a regular file: with a name, or without, perhaps for good.
+    fn make_file(
+        &self,
+        ctx: &Context,
+        dir: Ino,
+        name: std::result::Result<&[u8], bool>,
+        mode: Mode,
+    ) -> Result<Arc<Inner>> {
+        let dir = self.inodes.id(dir)?;
+        self.change(ctx, |running| {
+            let birth = self.birth(ctx, running, dir, REGULAR | mode.as_raw_mode() & 0o7777)?;
+            let for_good = match name {
+                Ok(name) => {
+                    super::names::single(dir, name)?;
+                    return Ok(running.create_at(At::In(dir, name), birth)?);
+                }
+                Err(for_good) => for_good,
+            };
+            if !running.has_name(dir) {
+                return Err(Errno::NOENT);
+            }
+            match self.permits(ctx, running, dir, WRITE | SEARCH)? {
+                true => Ok(running.create_nameless(dir, birth, !for_good)?),
+                false => Err(Errno::ACCESS),
+            }
+        })
+    }
+
+    /// A file that was just made is open for who made it, however few permissions it has.
+    fn open_born(&self, ctx: &Context, inner: Arc<Inner>, flags: OFlags) -> Result<(Attr, Handle)> {
+        let id = inner.id;
+        let file = File::of(self.store.clone(), inner, b"");
+        let handle = self.add_open(id, file, flags - OFlags::TRUNC).ok_or(Errno::STALE)?;
+        let ino = self.inodes.refer(&self.store, id).ok_or(Errno::STALE)?;
+        let attr = self.look(ctx, |running| self.attr(running, ino, id));
+        Ok((attr?, handle))
+    }
+
+    pub(super) fn close_file(&self, ctx: &Context, file: &OpenFile) -> Result<()> {
+        let inner = file.file.inner(&self.store)?;
+        if matches!(self.way(ctx), Ok(Way::Policy)) && inner.handles.load(Ordering::Acquire) == 1 {
+            // Where the last close commits, this is what it has to say.
+            self.used(|| self.store.sync_closed(inner))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_file(&self, ctx: &Context, file: &OpenFile, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if !file.reads() {
+            return Err(Errno::BADF);
+        }
+        range(offset, buf.len() as u64)?;
+        let inner = file.file.inner(&self.store)?;
+        self.look(ctx, |running| {
+            let read = running.read(inner, offset, buf)?;
+            if !file.flags.contains(OFlags::NOATIME) && file.was_read.swap(1, Ordering::Relaxed) == 0 {
+                running.has_read(file.id)?;
+            }
+            Ok(read)
+        })
+    }
+
+    /// The content of a file is about to change by a handle: see [`drop_privileges`](Self::drop_privileges).
+    fn about_to_change(&self, ctx: &Context, file: &OpenFile) -> Result<()> {
+        file.was_read.store(0, Ordering::Relaxed);
+        let changes = self.changes.load(Ordering::Acquire);
+        if file.plain_at.load(Ordering::Relaxed) != changes {
+            let any = self.drop_privileges(ctx, file.id)?;
+            file.plain_at.store(if any { 0 } else { changes }, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Writes at an offset, or at the end. Gives where, and how much.
+    pub(super) fn write_file(
+        &self,
+        ctx: &Context,
+        file: &OpenFile,
+        at: Option<u64>,
+        data: &[u8],
+    ) -> Result<(u64, usize)> {
+        if !file.writes() {
+            return Err(Errno::BADF);
+        }
+        range(at.unwrap_or(0), data.len() as u64)?;
+        if data.is_empty() {
+            let size = self.look(ctx, |running| Ok(running.stat_of(file.id)?.size))?;
+            return Ok((at.unwrap_or(size), 0));
+        }
+        self.about_to_change(ctx, file)?;
+        let inner = file.file.inner(&self.store)?;
+        let write = |running: &mut Running, size: u64| {
+            let offset = at.unwrap_or(size);
+            running.tell_exact_times();
+            let fits = LARGEST.saturating_sub(offset).min(data.len() as u64) as usize;
+            running.write(inner, offset, &data[..fits])?;
+            Ok((offset, fits))
+        };
+        let end = at.map(|at| at.saturating_add(data.len() as u64));
+        let (offset, written) = match self.way(ctx)? {
+            Way::Policy => self.used(|| {
+                let grows = |size| end.is_none_or(|end| end > size);
+                self.store.implicit(inner, false, grows, write)
+            })?,
+            Way::Group(_) => self.change(ctx, |running| {
+                let size = running.size_of(inner)?;
+                Ok(write(running, size)?)
+            })?,
+        };
+        if written == 0 {
+            return Err(Errno::FBIG);
+        }
+        if file.flags.intersects(OFlags::DSYNC | OFlags::SYNC) && matches!(self.way(ctx)?, Way::Policy) {
+            self.used(|| self.store.sync_file(inner))?;
+        }
+        Ok((offset, written))
+    }
+
+    /// Makes a file so long.
+    pub(super) fn cut(&self, ctx: &Context, id: u64, size: u64) -> Result<()> {
+        let inner = self.look(ctx, |running| Ok(running.open_object(id)?))?;
+        match self.way(ctx)? {
+            Way::Policy => {
+                let cut = |running: &mut Running, _| {
+                    running.tell_exact_times();
+                    running.set_len(&inner, size)
+                };
+                Ok(self.used(|| self.store.implicit(&inner, true, |_| true, cut))?)
+            }
+            Way::Group(_) => self.change(ctx, |running| Ok(running.set_len(&inner, size)?)),
+        }
+    }
+
+    pub(super) fn copy(
+        &self,
+        ctx: &Context,
+        (from, from_offset): (&OpenFile, u64),
+        (to, to_offset): (&OpenFile, u64),
+        len: usize,
+    ) -> Result<usize> {
+        if !from.reads() || !to.writes() || to.flags.contains(OFlags::APPEND) {
+            return Err(Errno::BADF);
+        }
+        let whole = |offset: u64| offset.checked_add(len as u64).is_some_and(|end| i64::try_from(end).is_ok());
+        if !whole(from_offset) || !whole(to_offset) {
+            return Err(Errno::OVERFLOW);
+        }
+        if to_offset >= LARGEST && len > 0 {
+            return Err(Errno::FBIG);
+        }
+        let size = self.look(ctx, |running| Ok(running.stat_of(from.id)?.size))?;
+        let len = size.saturating_sub(from_offset).min(len as u64);
+        if from.id == to.id && from_offset < to_offset + len && to_offset < from_offset + len {
+            return Err(Errno::INVAL);
+        }
+        let len = usize::try_from(len).unwrap_or(COPIED);
+        let mut buf = vec![0; len.min(COPIED)];
+        let read = self.read_file(ctx, from, from_offset, &mut buf)?;
+        if read == 0 {
+            return Ok(0);
+        }
+        self.write_file(ctx, to, Some(to_offset), &buf[..read]).map(|(_, written)| written)
+    }
+
+    /// Of what can be asked for, a file can grow. Space is not reserved: the log needs other space than the file.
+    pub(super) fn allocate(
+        &self,
+        ctx: &Context,
+        file: &OpenFile,
+        mode: FallocateFlags,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let end =
+            offset.checked_add(len).filter(|_| len > 0 && i64::try_from(offset).is_ok() && i64::try_from(len).is_ok());
+        let end = end.ok_or(Errno::INVAL)?;
+        if !file.writes() {
+            return Err(Errno::BADF);
+        }
+        if !mode.is_empty() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if end > LARGEST {
+            return Err(Errno::FBIG);
+        }
+        self.about_to_change(ctx, file)?;
+        let inner = file.file.inner(&self.store)?;
+        let grow = |running: &mut Running, size: u64| {
+            running.tell_exact_times();
+            running.set_len(inner, size.max(end))
+        };
+        match self.way(ctx)? {
+            Way::Policy => Ok(self.used(|| self.store.implicit(inner, true, |_| true, grow))?),
+            Way::Group(_) => self.change(ctx, |running| {
+                let size = running.size_of(inner)?;
+                Ok(grow(running, size)?)
+            }),
+        }
+    }
+}

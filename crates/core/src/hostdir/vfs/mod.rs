@@ -1,0 +1,454 @@
+//! A store by inode and handle: the trait [`Vfs`] over it.
+//!
+//! # Terms
+//!
+//! - *reference*: see [`Vfs`]. An object that somebody refers to is *pinned*: it stays in the store's table of objects, so that its id,
+//!   and the number that stands for it, go on meaning it.
+//! - *kept*: what is left here of an object that lost its last name while somebody refers to it: the host may give its inode up.
+//! - *user*: on whose behalf a call is made. The process that has the store needs the permissions to do all that its users may.
+//! - *where a call goes*: into the explicit group that its context names, if any. Else changes of names and attributes are a group of
+//!   their own, and changes of content go where the store's policy says.
+//!
+//! # Invariants
+//!
+//! 1. A number means the same object from its first reference to its last, and is nobody else's meanwhile.
+//! 2. Whatever a user may not do is refused before the call claims or logs anything.
+//! 3. A regular file that is about to lose its last name while it is referred to is opened before: its content is in its host file, which
+//!    lives as long as a descriptor does.
+//! 4. A call that fails leaves nothing, in a group of its own and in an explicit one.
+//! 5. Open files are dropped outside of uses of the store, since the last close of a file is a use itself.
+//!
+//! All calls of processes may go to one group: their contexts name it (a private mount does that). [`StoreVfs::begin`] begins one, and it
+//! is committed or aborted by its name. Calls in one group wait for each other, but for those that only look.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `inodes.rs` | which inodes somebody refers to, by which numbers |
+//! | `handles.rs` | open files and directories |
+//! | `names.rs` | making, finding and taking away names |
+//! | `files.rs` | opening files, and their content |
+//! | `directories.rs` | reading directories |
+//! | `attributes.rs` | attributes, and who may change them |
+
+mod attributes;
+mod directories;
+mod files;
+mod handles;
+mod inodes;
+mod names;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::names::Kind;
+use super::names::permit::Who;
+use super::running::{Running, Sharing};
+use super::{Store, StoreInner};
+use crate::error::Error;
+use crate::log::layout::LARGEST_FILE;
+use crate::sync::{AtomicU64, RwLock};
+use crate::vfs::{
+    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
+    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
+};
+use handles::Handles;
+use inodes::Inodes;
+
+/// A running explicit group that calls are made into; gone when it has ended.
+type Explicit = RwLock<Option<Running>>;
+
+/// A [`Store`] as a [`Vfs`]. Users see neither the folder `.wholly` nor what is in it.
+pub struct StoreVfs {
+    store: Arc<StoreInner>,
+    inodes: Inodes,
+    handles: Handles,
+    groups: RwLock<HashMap<u64, Arc<Explicit>>>,
+    /// Counts changes of attributes, from 1: what was found of a file's attributes holds until the next.
+    changes: AtomicU64,
+    /// Keeps the store open.
+    _open: Store,
+}
+
+/// Where a call goes.
+enum Way {
+    /// By the store's policy.
+    Policy,
+    Group(Arc<Explicit>),
+}
+
+impl StoreVfs {
+    /// A view of a store, which may have several, and other users beside.
+    pub fn new(store: &Store) -> Self {
+        StoreVfs {
+            store: store.inner.clone(),
+            inodes: Inodes::default(),
+            handles: Handles::default(),
+            groups: RwLock::default(),
+            changes: AtomicU64::new(1),
+            _open: store.clone(),
+        }
+    }
+
+    /// Begins an explicit group, for calls whose contexts name it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] where another process has the store.
+    pub fn begin(&self) -> crate::Result<GroupId> {
+        let mut running = self.used(|| Ok::<_, Error>(Running::new(self.store.clone(), Sharing::Own)))?;
+        running.tell_exact_times();
+        let id = running.id;
+        self.groups.write().unwrap().insert(id, Arc::new(RwLock::new(Some(running))));
+        Ok(GroupId(id))
+    }
+
+    /// Commits a group: it survives when this returns, and everybody sees it.
+    ///
+    /// # Errors
+    /// Those of [`Group::commit`](crate::Group::commit); [`Error::Invalid`] where no such group runs.
+    pub fn commit(&self, group: GroupId) -> crate::Result<()> {
+        let mut running = self.take_group(group)?;
+        self.used(|| running.commit())
+    }
+
+    /// Undoes a group.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where no such group runs.
+    pub fn abort(&self, group: GroupId) -> crate::Result<()> {
+        self.take_group(group).map(drop)
+    }
+
+    /// Ends the calls of a group: those that run are waited for, later ones are refused.
+    fn take_group(&self, group: GroupId) -> crate::Result<Running> {
+        let gone = || Error::invalid(format!("no group {:#x} runs", group.0));
+        let group = self.groups.write().unwrap().remove(&group.0).ok_or_else(gone)?;
+        let running = group.write().unwrap().take();
+        running.ok_or_else(gone)
+    }
+
+    /// How many references and open handles there are, for tests.
+    #[doc(hidden)]
+    pub fn held(&self) -> (u64, usize) {
+        (self.inodes.references(), self.handles.count())
+    }
+
+    /// A use of the store.
+    fn used<T, E: From<Error>>(&self, call: impl FnOnce() -> crate::Result<T, E>) -> crate::Result<T, E> {
+        let used = self.store.enter().map_err(|why| self.store.refused(why))?;
+        let result = call();
+        self.store.leave(used);
+        result
+    }
+
+    fn way(&self, ctx: &Context) -> Result<Way> {
+        match ctx.group {
+            None => Ok(Way::Policy),
+            Some(group) => {
+                let group = self.groups.read().unwrap().get(&group.0).cloned();
+                group.map(Way::Group).ok_or(Errno::INVAL)
+            }
+        }
+    }
+
+    /// A call that changes nothing.
+    fn look<T>(&self, ctx: &Context, call: impl FnOnce(&Running) -> Result<T>) -> Result<T> {
+        match self.way(ctx)? {
+            Way::Policy => self.used(|| call(&Running::looking(self.store.clone()))),
+            Way::Group(group) => {
+                let group = group.read().unwrap();
+                self.used(|| call(group.as_ref().ok_or(Errno::INVAL)?))
+            }
+        }
+    }
+
+    /// The same, of a call that depends on who makes it.
+    fn look_as<T>(&self, ctx: &Context, call: impl FnOnce(&Running) -> Result<T>) -> Result<T> {
+        match self.way(ctx)? {
+            Way::Policy => self.used(|| {
+                let mut running = Running::looking(self.store.clone());
+                running.act_as(who(ctx));
+                call(&running)
+            }),
+            // Who acts is the group's: others wait.
+            Way::Group(_) => self.change(ctx, |running| call(running)),
+        }
+    }
+
+    /// A call that changes names or attributes.
+    fn change<T>(&self, ctx: &Context, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
+        let who = who(ctx);
+        match self.way(ctx)? {
+            Way::Policy => self.used(|| {
+                let mut running = Running::new(self.store.clone(), Sharing::Own).into_single();
+                running.act_as(who);
+                running.tell_exact_times();
+                let value = call(&mut running)?;
+                running.commit()?;
+                Ok(value)
+            }),
+            Way::Group(group) => {
+                let mut group = group.write().unwrap();
+                self.used(|| {
+                    let running = group.as_mut().ok_or(Errno::INVAL)?;
+                    running.act_as(who);
+                    call(running)
+                })
+            }
+        }
+    }
+
+    /// Makes durable what calls on names and attributes have left pending: nothing, but under the policy `shared`.
+    fn sync_names(&self, ctx: &Context) -> Result<()> {
+        match self.way(ctx)? {
+            Way::Group(_) => Ok(()),
+            Way::Policy => Ok(self.used(|| self.store.check_usable())?),
+        }
+    }
+}
+
+/// The largest size of a file, in bytes: ext4 has no larger ones, and what a group may hold a pass must be able to take home.
+const LARGEST: u64 = (16 << 40) - 4096;
+const _: () = assert!(LARGEST < LARGEST_FILE);
+
+fn who(ctx: &Context) -> Who {
+    Who::User { uid: ctx.uid, gid: ctx.gid, groups: ctx.groups.as_slice().into() }
+}
+
+fn file_type(kind: Kind, mode: u32) -> FileType {
+    match kind {
+        Kind::Regular => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Special => FileType::from_raw_mode(mode),
+    }
+}
+
+impl std::fmt::Debug for StoreVfs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreVfs").field("held", &self.held()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for StoreVfs {
+    fn drop(&mut self) {
+        // What a child has by `fork` it leaves alone.
+        if !self.store.forked.is_inherited() {
+            self.inodes.forget_all(&self.store);
+        }
+    }
+}
+
+impl Vfs for StoreVfs {
+    fn lookup(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Attr> {
+        self.find(ctx, dir, name)
+    }
+
+    fn forget(&self, ino: Ino, references: u64) {
+        drop(self.inodes.forget(&self.store, ino, references));
+    }
+
+    fn getattr(&self, ctx: &Context, ino: Ino) -> Result<Attr> {
+        let id = self.inodes.id(ino)?;
+        self.look(ctx, |running| self.attr(running, ino, id))
+    }
+
+    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
+        self.set_attributes(ctx, ino, handle, change)
+    }
+
+    fn access(&self, ctx: &Context, ino: Ino, access: Access) -> Result<()> {
+        self.check_access(ctx, ino, access)
+    }
+
+    fn readlink(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
+        let id = self.inodes.id(ino)?;
+        self.look(ctx, |running| match running.read_link_of(id) {
+            Err(Error::NotFound(_)) => self.inodes.kept(id, |kept| kept.target.clone()).ok_or(Errno::NOENT),
+            target => {
+                let target = target?;
+                running.has_read(id)?;
+                Ok(target)
+            }
+        })
+    }
+
+    fn mknod(&self, ctx: &Context, dir: Ino, name: &[u8], kind: FileType, mode: Mode, rdev: u64) -> Result<Attr> {
+        self.make_node(ctx, dir, name, kind, mode, rdev)
+    }
+
+    fn mkdir(&self, ctx: &Context, dir: Ino, name: &[u8], mode: Mode) -> Result<Attr> {
+        self.make_directory(ctx, dir, name, mode)
+    }
+
+    fn symlink(&self, ctx: &Context, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+        self.make_link(ctx, dir, name, target)
+    }
+
+    fn link(&self, ctx: &Context, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
+        self.name(ctx, ino, dir, name)
+    }
+
+    fn unlink(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
+        self.take_name(ctx, dir, name, false)
+    }
+
+    fn rmdir(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
+        self.take_name(ctx, dir, name, true)
+    }
+
+    fn rename(
+        &self,
+        ctx: &Context,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.move_name(ctx, (from, name), (to, new_name), flags)
+    }
+
+    fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
+        self.open_file(ctx, ino, flags)
+    }
+
+    fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
+        self.create_file(ctx, dir, name, flags, mode)
+    }
+
+    fn tmpfile(&self, ctx: &Context, dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
+        self.create_nameless(ctx, dir, flags, mode)
+    }
+
+    fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let open = self.handles.get(handle)?;
+        self.read_file(ctx, open.file()?, offset, buf)
+    }
+
+    fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        let open = self.handles.get(handle)?;
+        let file = open.file()?;
+        let at = (!file.flags.contains(OFlags::APPEND)).then_some(offset);
+        self.write_file(ctx, file, at, data).map(|(_, written)| written)
+    }
+
+    fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)> {
+        let open = self.handles.get(handle)?;
+        self.write_file(ctx, open.file()?, None, data)
+    }
+
+    fn copy_file_range(
+        &self,
+        ctx: &Context,
+        from: Handle,
+        from_offset: u64,
+        to: Handle,
+        to_offset: u64,
+        len: usize,
+    ) -> Result<usize> {
+        let (from, to) = (self.handles.get(from)?, self.handles.get(to)?);
+        self.copy(ctx, (from.file()?, from_offset), (to.file()?, to_offset), len)
+    }
+
+    fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        self.allocate(ctx, open.file()?, mode, offset, len)
+    }
+
+    fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
+        let open = self.handles.get(handle)?;
+        let file = open.file()?;
+        let size = self.look(ctx, |running| Ok(running.stat_of(file.id)?.size))?;
+        match seek {
+            Seek::Data(offset) | Seek::Hole(offset) if offset >= size => Err(Errno::NXIO),
+            Seek::Data(offset) => Ok(offset),
+            Seek::Hole(_) => Ok(size),
+        }
+    }
+
+    fn fsync(&self, ctx: &Context, handle: Handle) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        let inner = open.file()?.file.inner(&self.store)?;
+        match self.way(ctx)? {
+            Way::Group(_) => Ok(()),
+            Way::Policy => Ok(self.used(|| self.store.sync_file(inner))?),
+        }
+    }
+
+    fn fdatasync(&self, ctx: &Context, handle: Handle) -> Result<()> {
+        self.fsync(ctx, handle)
+    }
+
+    fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
+        let open = self.handles.remove(handle)?;
+        let released = self.close_file(ctx, open.file()?);
+        self.forget(open.ino(), 1);
+        released
+    }
+
+    fn opendir(&self, ctx: &Context, dir: Ino) -> Result<Handle> {
+        self.open_directory(ctx, dir)
+    }
+
+    fn readdir(
+        &self,
+        ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        self.read_directory(ctx, open.directory()?, offset, each)
+    }
+
+    fn fsyncdir(&self, ctx: &Context, handle: Handle) -> Result<()> {
+        self.handles.get(handle)?.directory()?;
+        self.sync_names(ctx)
+    }
+
+    fn releasedir(&self, _ctx: &Context, handle: Handle) -> Result<()> {
+        self.handles.get(handle)?.directory()?;
+        let open = self.handles.remove(handle)?;
+        self.forget(open.ino(), 1);
+        Ok(())
+    }
+
+    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+        self.set_xattr(ctx, ino, name, Some(value), flags)
+    }
+
+    fn getxattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.xattr(ctx, ino, name)
+    }
+
+    fn listxattr(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
+        self.xattrs(ctx, ino)
+    }
+
+    fn removexattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<()> {
+        self.set_xattr(ctx, ino, name, None, XattrFlags::empty())
+    }
+
+    fn statfs(&self, ctx: &Context, ino: Ino) -> Result<StatFs> {
+        self.inodes.id(ino)?;
+        self.look(ctx, |_| {
+            let space = self.store.host.space().map_err(Error::Media)?;
+            Ok(StatFs {
+                block_size: space.block_bytes,
+                blocks: space.blocks,
+                free_blocks: space.free_blocks,
+                available_blocks: space.available_blocks,
+                inodes: space.inodes,
+                free_inodes: space.free_inodes,
+                name_max: 255,
+            })
+        })
+    }
+
+    fn sync(&self, ctx: &Context) -> Result<()> {
+        match self.way(ctx)? {
+            Way::Group(_) => Ok(()),
+            Way::Policy => Ok(self.used(|| self.store.sync_all())?),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Finding names, giving them, and taking them away.
+
+use wholly_media::{Rename, Stat};
+
+use super::inodes::Kept;
+use super::{StoreVfs, who};
+use crate::hostdir::handle::File;
+use crate::hostdir::names::permit::SEARCH;
+use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, TYPE};
+use crate::hostdir::records::Birth;
+use crate::hostdir::running::{At, Running};
+use crate::vfs::{Attr, Context, Errno, FileType, Ino, Mode, NAME_MAX, PATH_MAX, RenameFlags, Result};
+
+/// Times that a call looks again because what it had found was gone.
+const TRIES: usize = 100;
+
+/// A name that a call may be about.
+pub(super) fn single(dir: u64, name: &[u8]) -> Result<()> {
+    match name {
+        _ if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG),
+        b"" | b"." | b".." => Err(Errno::INVAL),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
+        // Nobody sees it, and nobody may make it.
+        _ if dir == ROOT && name == OWN_FOLDER => Err(Errno::PERM),
+        _ => Ok(()),
+    }
+}
+
+impl StoreVfs {
+    /// That this is a directory which the user may search.
+    pub(super) fn check_search(&self, ctx: &Context, running: &Running, dir: u64) -> Result<()> {
+        if running.object(dir)?.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        match self.permits(ctx, running, dir, SEARCH)? {
+            true => Ok(()),
+            false => Err(Errno::ACCESS),
+        }
+    }
+
+    pub(super) fn find(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Attr> {
+        let dir = self.inodes.id(dir)?;
+        self.look(ctx, |running| {
+            self.check_search(ctx, running, dir)?;
+            match name {
+                b"." => return self.refer(running, dir).ok_or(Errno::STALE)?,
+                b".." => {
+                    let above = running.above(dir).ok_or(Errno::NOENT)?;
+                    return self.refer(running, above).ok_or(Errno::NOENT)?;
+                }
+                _ if dir == ROOT && name == OWN_FOLDER => return Err(Errno::NOENT),
+                _ => single(dir, name)?,
+            }
+            for _ in 0..TRIES {
+                let found = running.look_up(dir, name)?.ok_or(Errno::NOENT)?;
+                if let Some(attr) = self.refer(running, found.id) {
+                    return attr;
+                }
+            }
+            Err(Errno::BUSY)
+        })
+    }
+
+    /// One reference to an object, and what is known of it; `None` where the table has forgotten it meanwhile.
+    fn refer(&self, running: &Running, id: u64) -> Option<Result<Attr>> {
+        let ino = self.inodes.refer(&self.store, id)?;
+        let attr = self.attr(running, ino, id);
+        if attr.is_err() {
+            drop(self.inodes.forget(&self.store, ino, 1));
+        }
+        Some(attr)
+    }
+
+    /// How something is born in a directory, on a user's behalf.
+    pub(super) fn birth(&self, ctx: &Context, running: &Running, dir: u64, mode: u32) -> Result<Birth> {
+        self.check_search(ctx, running, dir)?;
+        let now = self.store.host.now_ns();
+        let masked = mode & TYPE != SYMLINK && !running.has_default_list(dir)?;
+        let mode = if masked { mode & !ctx.umask.as_raw_mode() } else { mode };
+        let (uid, gid, target) = (ctx.uid, ctx.gid, Vec::new());
+        Ok(Birth { mode, uid, gid, rdev: 0, btime_ns: now, atime_ns: now, mtime_ns: now, target })
+    }
+
+    /// Makes an object. One reference.
+    fn make(&self, ctx: &Context, dir: Ino, name: &[u8], mode: u32, more: impl FnOnce(&mut Birth)) -> Result<Attr> {
+        let dir = self.inodes.id(dir)?;
+        self.change(ctx, |running| {
+            let mut birth = self.birth(ctx, running, dir, mode)?;
+            single(dir, name)?;
+            more(&mut birth);
+            let id = running.bear(At::In(dir, name), birth)?;
+            self.refer(running, id).ok_or(Errno::STALE)?
+        })
+    }
+
+    pub(super) fn make_node(
+        &self,
+        ctx: &Context,
+        dir: Ino,
+        name: &[u8],
+        kind: FileType,
+        mode: Mode,
+        rdev: u64,
+    ) -> Result<Attr> {
+        let device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
+        match kind {
+            FileType::RegularFile | FileType::Fifo | FileType::Socket => {}
+            FileType::Directory => return Err(Errno::PERM),
+            _ if !device => return Err(Errno::INVAL),
+            _ if !who(ctx).is_superuser() => return Err(Errno::PERM),
+            _ => {}
+        }
+        let mode = kind.as_raw_mode() | mode.as_raw_mode() & 0o7777;
+        self.make(ctx, dir, name, mode, |birth| birth.rdev = if device { rdev } else { 0 })
+    }
+
+    pub(super) fn make_directory(&self, ctx: &Context, dir: Ino, name: &[u8], mode: Mode) -> Result<Attr> {
+        self.make(ctx, dir, name, DIRECTORY | mode.as_raw_mode() & 0o1777, |_| ())
+    }
+
+    pub(super) fn make_link(&self, ctx: &Context, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+        match target.len() {
+            0 => return Err(Errno::NOENT),
+            length if length >= PATH_MAX => return Err(Errno::NAMETOOLONG),
+            _ if target.contains(&0) => return Err(Errno::INVAL),
+            _ => {}
+        }
+        self.make(ctx, dir, name, SYMLINK | 0o777, |birth| birth.target = target.to_vec())
+    }
+
+    pub(super) fn name(&self, ctx: &Context, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
+        let (id, dir) = (self.inodes.id(ino)?, self.inodes.id(dir)?);
+        self.change(ctx, |running| {
+            self.check_search(ctx, running, dir)?;
+            single(dir, name)?;
+            running.link_object(id, At::In(dir, name))?;
+            self.refer(running, id).ok_or(Errno::STALE)?
+        })
+    }
+
+    pub(super) fn take_name(&self, ctx: &Context, dir: Ino, name: &[u8], is_dir: bool) -> Result<()> {
+        let dir = self.inodes.id(dir)?;
+        let mut lost = None;
+        self.change(ctx, |running| {
+            self.check_search(ctx, running, dir)?;
+            single(dir, name)?;
+            let found = running.look_up(dir, name)?.ok_or(Errno::NOENT)?;
+            lost = self.before_loss(running, &found)?;
+            match is_dir {
+                true => Ok(running.rmdir(At::In(dir, name))?),
+                false => Ok(running.unlink(At::In(dir, name))?),
+            }
+        })?;
+        self.after_loss(lost);
+        Ok(())
+    }
+
+    pub(super) fn move_name(
+        &self,
+        ctx: &Context,
+        (from, name): (Ino, &[u8]),
+        (to, new_name): (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let how = match flags {
+            _ if flags.is_empty() => Rename::Replace,
+            RenameFlags::NOREPLACE => Rename::NoReplace,
+            RenameFlags::EXCHANGE => Rename::Exchange,
+            _ => return Err(Errno::INVAL),
+        };
+        let (from, to) = (self.inodes.id(from)?, self.inodes.id(to)?);
+        let mut lost = None;
+        self.change(ctx, |running| {
+            self.check_search(ctx, running, from)?;
+            self.check_search(ctx, running, to)?;
+            single(from, name)?;
+            single(to, new_name)?;
+            let replaced = if how == Rename::Replace { running.look_up(to, new_name)? } else { None };
+            let moved = running.look_up(from, name)?;
+            let replaced = replaced.filter(|replaced| moved.is_some_and(|moved| moved.id != replaced.id));
+            lost = replaced.map(|replaced| self.before_loss(running, &replaced)).transpose()?.flatten();
+            Ok(running.rename(At::In(from, name), At::In(to, new_name), how)?)
+        })?;
+        self.after_loss(lost);
+        Ok(())
+    }
+
+    /// What has to be kept of an object that is about to lose a name: nothing, unless it is the last one and somebody refers to it. The
+    /// caller drops it outside of the use (invariant 5).
+    fn before_loss(&self, running: &Running, found: &Found) -> Result<Option<(u64, Kept)>> {
+        if !self.inodes.is_referred_to(found.id) {
+            return Ok(None);
+        }
+        let stat = running.stat_of(found.id)?;
+        if found.kind != Kind::Directory && stat.nlink > 1 {
+            return Ok(None);
+        }
+        let file = match found.kind {
+            Kind::Regular => Some(File::of(self.store.clone(), running.open_object(found.id)?, b"")),
+            _ => None,
+        };
+        let target = if found.kind == Kind::Symlink { running.read_link_of(found.id)? } else { Vec::new() };
+        let stat = Stat { nlink: 0, ctime_ns: self.store.host.now_ns(), ..stat };
+        Ok(Some((found.id, Kept::new(stat, target, file))))
+    }
+
+    /// It has lost the name.
+    fn after_loss(&self, lost: Option<(u64, Kept)>) {
+        if let Some((id, kept)) = lost {
+            drop(self.inodes.keep(id, kept));
+        }
+    }
+}
