@@ -1,7 +1,8 @@
 //! What stays bounded, however much is written.
 
-use wholly::{Options, Store};
+use wholly::{Options, Store, site};
 use wholly_media::host::HostOptions;
+use wholly_media::sim::{EventKind, SimConfig, World};
 
 mod common;
 
@@ -80,4 +81,56 @@ fn a_log_that_has_grown_is_small_again_after_a_checkpoint() {
         assert!(segments <= least + 2, "{segments} segments, of {least} at first");
         store.close().unwrap();
     }
+}
+
+/// Each call costs as much as a block that is read, or a sync.
+#[test]
+fn a_group_that_outgrows_memory_makes_few_calls_on_a_disk() {
+    const WRITES: u64 = 10_000;
+    let world = World::new(SimConfig { log_len: 0, ..SimConfig::disk() });
+    world.add_file("file", b"");
+    let options = Options {
+        segment_bytes: 4096,
+        log_min_bytes: 16 << 10,
+        log_max_bytes: 16 << 10,
+        background: false,
+        ..Options::default()
+    };
+    Store::format_on(&*world.log(), &*world.host(), &options, [7; 16]).unwrap();
+    let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+    let file = store.open_file("file").unwrap();
+    let mut group = store.begin();
+    let mut expected = Vec::new();
+    for n in 0..WRITES {
+        group.write_at(&file, n * 100, &[n as u8; 100]).unwrap();
+        expected.extend_from_slice(&[n as u8; 100]);
+        // What is held is there for the group.
+        if n % 1000 < 30 {
+            let mut bytes = [0; 250];
+            let from = expected.len().saturating_sub(250);
+            group.read_at(&file, from as u64, &mut bytes[..expected.len() - from]).unwrap();
+            assert_eq!(bytes[..expected.len() - from], expected[from..]);
+        }
+    }
+    group.commit().unwrap();
+    let segments = u64::from(store.stat().segments);
+    assert!(segments > 400, "{segments} segments");
+
+    let events = world.trace().events;
+    let at = |site| events.iter().filter(move |event| event.site == Some(site));
+    let writes = at(site::SPILL_WRITE).count() as u64;
+    assert!(writes <= segments, "{writes} writes for {segments} segments");
+    for event in at(site::SPILL_WRITE) {
+        let EventKind::Store { offset, data, .. } = &event.kind else { panic!("{event:?}") };
+        assert!(offset % 512 == 0 && data.len() % 512 == 0, "{} bytes at {offset} are parts of blocks", data.len());
+    }
+    let grown = at(site::LOG_GROW).filter(|event| matches!(event.kind, EventKind::LogLen { .. })).count();
+    assert!(grown < 60, "the log was made longer {grown} times");
+    let passes = at(site::CHECKPOINT_BEGIN).count();
+    assert_eq!(passes, 0, "there is nothing that a checkpoint could take home");
+
+    store.checkpoint().unwrap();
+    let mut bytes = vec![0; expected.len()];
+    file.read_at(0, &mut bytes).unwrap();
+    assert!(bytes == expected);
 }

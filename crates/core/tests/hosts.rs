@@ -6,6 +6,7 @@
 //! Needs root. All mounts, and the programs that serve them, are in namespaces of their own and go with them.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -99,6 +100,8 @@ const ROLE: &str = "WHOLLY_HOSTS_ROLE";
 const SCRATCH: &str = "WHOLLY_HOSTS_SCRATCH";
 
 const FILES: [&str; 2] = ["a", "dir/b"];
+/// A file of which only attributes change.
+const STILL: &str = "c";
 const BYTES: usize = 20_000;
 const KILLS: u64 = 3;
 
@@ -128,11 +131,26 @@ fn round_of(read: impl Fn(&str) -> Vec<u8>) -> u64 {
 }
 
 fn round_in(store: &Store) -> u64 {
-    round_of(|name| {
+    let round = round_of(|name| {
         let mut bytes = vec![0; BYTES];
         assert_eq!(store.open_file(name).expect("open").read_at(0, &mut bytes).expect("read"), BYTES);
         bytes
-    })
+    });
+    if round > 0 {
+        let stat = |name| store.metadata(name).expect("metadata");
+        assert_eq!((stat(STILL).mtime_ns, stat(STILL).mode & 0o7777), (seconds(round), mode(round)), "torn");
+        assert_eq!(stat("dir").mode & 0o7777, mode(round), "a group is torn");
+    }
+    round
+}
+
+/// What a round sets.
+fn seconds(round: u64) -> i64 {
+    round as i64 * 1_000_000_000
+}
+
+fn mode(round: u64) -> u32 {
+    0o700 | (round % 8) as u32
 }
 
 /// Commits groups, each of which writes both files and makes a third, until it is killed.
@@ -146,6 +164,10 @@ fn commit(dir: &Path) {
         }
         let new = group.create(format!("dir/{round}"), 0o640).expect("create");
         group.append(&new, &content(round)).expect("append");
+        group.set_times(STILL, None, Some(seconds(round))).expect("utimensat");
+        for path in [STILL, "dir"] {
+            group.set_mode(path, mode(round)).expect("chmod");
+        }
         group.commit().expect("commit");
         println!("\ncommitted {round}");
         std::io::stdout().flush().expect("somebody listens");
@@ -194,7 +216,7 @@ fn init(host: &Host, at: &Path) {
 fn on(host: &Host, scratch: &Path) {
     let at = scratch.join("at");
     let first_files = || {
-        for name in FILES {
+        for name in FILES.into_iter().chain([STILL]) {
             let path = scratch.join(host.files).join(name);
             std::fs::create_dir_all(path.parent().expect("it has one")).expect("mkdir");
             std::fs::write(path, content(0)).expect("write");
@@ -230,6 +252,11 @@ fn on(host: &Host, scratch: &Path) {
             for made in last + 1..=round {
                 assert_eq!(home(&format!("dir/{made}")), content(made), "{}", host.name);
             }
+            for path in [STILL, "dir"] {
+                let stat = std::fs::metadata(at.join(path)).expect("stat");
+                assert_eq!(stat.mode() & 0o7777, mode(round), "{}: {path}", host.name);
+            }
+            assert_eq!(std::fs::metadata(at.join(STILL)).expect("stat").mtime(), round as i64, "{}", host.name);
         }
         last = round;
     }

@@ -5,11 +5,11 @@ mod common;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use wholly::{Group, Options, Rename, Store};
+use wholly::{Group, Options, Rename, SetXattr, Store};
 use wholly_media::host::{HostMedium, HostOptions};
 
 /// What is to be seen of an object: type and permissions, content or target, link count of what is no directory.
@@ -18,9 +18,16 @@ struct Seen {
     mode: u32,
     content: Vec<u8>,
     links: u32,
+    owner: (u32, u32),
+    /// Where it was chosen; that of a change is the clock's.
+    mtime_ns: Option<i64>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The first path, in order, by which the same object is seen.
     first: String,
 }
+
+/// Times that are chosen are below, those of the clock above.
+const LONG_AGO: i64 = 1_000_000_000_000_000_000;
 
 type Tree = BTreeMap<String, Seen>;
 
@@ -38,7 +45,23 @@ enum Op {
     Rename(usize, usize),
     Exchange(usize, usize),
     NoReplace(usize, usize),
+    Chmod(usize, u32),
+    Chown(usize, Option<u32>, Option<u32>),
+    /// To so many seconds and nanoseconds.
+    Touch(usize, u32),
+    SetXattr(usize, usize, usize, SetXattr),
+    RemoveXattr(usize, usize),
 }
+
+const XATTRS: &[&str] = &[
+    "user.a",
+    "user.b",
+    "trusted.c",
+    "nothing.d",
+    "security.capability",
+    "system.posix_acl_access",
+    "system.posix_acl_default",
+];
 
 const PATHS: &[&str] =
     &["foo", "bar", "A", "A/foo", "A/bar", "A/C", "A/C/foo", "A/C/bar", "B", "B/foo", "B/bar", "B/C", "B/C/foo"];
@@ -58,7 +81,56 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (path(), path()).prop_map(|(from, to)| Op::Rename(from, to)),
         2 => (path(), path()).prop_map(|(from, to)| Op::Exchange(from, to)),
         1 => (path(), path()).prop_map(|(from, to)| Op::NoReplace(from, to)),
+        2 => (path(), 0u32..0o10000).prop_map(|(path, mode)| Op::Chmod(path, mode)),
+        1 => (path(), owner(), owner()).prop_map(|(path, uid, gid)| Op::Chown(path, uid, gid)),
+        2 => (path(), any::<u32>()).prop_map(|(path, time)| Op::Touch(path, time % 900_000_000)),
+        3 => (path(), 0..XATTRS.len(), 0usize..300, how()).prop_map(|(path, name, value, how)| {
+            Op::SetXattr(path, name, value, how)
+        }),
+        2 => (path(), 0..XATTRS.len()).prop_map(|(path, name)| Op::RemoveXattr(path, name)),
     ]
+}
+
+fn owner() -> impl Strategy<Value = Option<u32>> {
+    // Who is not root may give files to himself only.
+    let others: u32 = if rustix::process::geteuid().is_root() { 3 } else { 0 };
+    proptest::option::of((0..=others).prop_map(|other| rustix::process::geteuid().as_raw() + other))
+}
+
+fn how() -> impl Strategy<Value = SetXattr> {
+    proptest::sample::select(vec![SetXattr::Any, SetXattr::Any, SetXattr::Create, SetXattr::Replace])
+}
+
+fn time_of(time: u32) -> i64 {
+    i64::from(time) * 1_000_000_000 + i64::from(time % 1000)
+}
+
+/// A value for an extended attribute.
+fn value_of(name: usize, length: usize) -> Vec<u8> {
+    if XATTRS[name].contains("capability") && !length.is_multiple_of(4) {
+        let mut value = vec![0; 20];
+        (value[3], value[4]) = (2, length as u8);
+        return value;
+    }
+    if !XATTRS[name].contains("acl") || length.is_multiple_of(8) {
+        return (0..length).map(|i| (i ^ length) as u8).collect();
+    }
+    // A list: what its owner, others by name, and all the others may.
+    let bits = |by: usize| (length / by % 8) as u16;
+    let none = u32::MAX;
+    let entries: &[(u16, u16, u32)] = match length % 4 {
+        0 => &[(1, bits(3), none), (4, bits(5), none), (32, bits(7), none)],
+        1 => &[(1, 6, none), (2, bits(3), 7), (4, bits(5), none), (16, bits(7), none), (32, 0, none)],
+        2 => &[(1, 7, none), (4, bits(2), none), (8, bits(3), 9), (16, bits(5), none), (32, bits(7), none)],
+        _ => &[],
+    };
+    let mut value = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        value.extend_from_slice(&tag.to_le_bytes());
+        value.extend_from_slice(&permissions.to_le_bytes());
+        value.extend_from_slice(&id.to_le_bytes());
+    }
+    value
 }
 
 #[derive(Clone, Debug)]
@@ -92,7 +164,11 @@ fn on_host(root: &Path, op: &Op) -> Result<(), i32> {
     };
     let file = |path: &usize| fs::OpenOptions::new().read(true).write(true).open(at(path)).map_err(errno);
     match op {
-        Op::Create(path) => fs::File::create_new(at(path)).map(drop).map_err(errno),
+        // With a default list the umask has no say.
+        Op::Create(path) => {
+            let mut new = fs::OpenOptions::new();
+            new.write(true).create_new(true).mode(0o644).open(at(path)).map(drop).map_err(errno)
+        }
         Op::Write(path, offset, _) => {
             use std::os::unix::fs::FileExt;
             if fs::metadata(at(path)).map_err(errno)?.file_type().is_fifo() {
@@ -106,7 +182,7 @@ fn on_host(root: &Path, op: &Op) -> Result<(), i32> {
             }
             file(path)?.set_len(u64::from(*length)).map_err(errno)
         }
-        Op::Mkdir(path) => fs::create_dir(at(path)).map_err(errno),
+        Op::Mkdir(path) => fs::DirBuilder::new().mode(0o755).create(at(path)).map_err(errno),
         Op::Fifo(path) => rustix::fs::mknodat(CWD, at(path), FileType::Fifo, Mode::from_raw_mode(0o644), 0)
             .map_err(|errno| errno.raw_os_error()),
         Op::Symlink(target, path) => std::os::unix::fs::symlink(PATHS[*target], at(path)).map_err(errno),
@@ -116,6 +192,30 @@ fn on_host(root: &Path, op: &Op) -> Result<(), i32> {
         Op::Rename(from, to) => renamed(from, to, RenameFlags::empty()),
         Op::Exchange(from, to) => renamed(from, to, RenameFlags::EXCHANGE),
         Op::NoReplace(from, to) => renamed(from, to, RenameFlags::NOREPLACE),
+        Op::Chmod(path, mode) => {
+            if fs::symlink_metadata(at(path)).map_err(errno)?.is_symlink() {
+                return Err(95);
+            }
+            fs::set_permissions(at(path), fs::Permissions::from_mode(*mode)).map_err(errno)
+        }
+        Op::Chown(path, uid, gid) => std::os::unix::fs::lchown(at(path), *uid, *gid).map_err(errno),
+        Op::Touch(path, time) => {
+            use rustix::fs::{AtFlags, Timespec, Timestamps};
+            let ns = time_of(*time);
+            let time = Timespec { tv_sec: ns / 1_000_000_000, tv_nsec: (ns % 1_000_000_000) as _ };
+            let times = Timestamps { last_access: time, last_modification: time };
+            rustix::fs::utimensat(CWD, at(path), &times, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| e.raw_os_error())
+        }
+        Op::SetXattr(path, name, length, how) => {
+            let flags = match how {
+                SetXattr::Any => rustix::fs::XattrFlags::empty(),
+                SetXattr::Create => rustix::fs::XattrFlags::CREATE,
+                SetXattr::Replace => rustix::fs::XattrFlags::REPLACE,
+            };
+            rustix::fs::lsetxattr(at(path), XATTRS[*name], &value_of(*name, *length), flags)
+                .map_err(|e| e.raw_os_error())
+        }
+        Op::RemoveXattr(path, name) => rustix::fs::lremovexattr(at(path), XATTRS[*name]).map_err(|e| e.raw_os_error()),
     }
 }
 
@@ -141,6 +241,13 @@ fn in_group(group: &mut Group<'_>, op: &Op) -> wholly::Result<()> {
         Op::Rename(from, to) => group.rename(at(from), at(to), Rename::Replace),
         Op::Exchange(from, to) => group.rename(at(from), at(to), Rename::Exchange),
         Op::NoReplace(from, to) => group.rename(at(from), at(to), Rename::NoReplace),
+        Op::Chmod(path, mode) => group.set_mode(at(path), *mode),
+        Op::Chown(path, uid, gid) => group.set_owner(at(path), *uid, *gid),
+        Op::Touch(path, time) => group.set_times(at(path), Some(time_of(*time)), Some(time_of(*time))),
+        Op::SetXattr(path, name, length, how) => {
+            group.set_xattr(at(path), XATTRS[*name], &value_of(*name, *length), *how)
+        }
+        Op::RemoveXattr(path, name) => group.remove_xattr(at(path), XATTRS[*name]),
     }
 }
 
@@ -172,10 +279,33 @@ fn host_tree(root: &Path) -> Tree {
                 .entry(stat.ino())
                 .and_modify(|known| *known = known.clone().min(path.clone()))
                 .or_insert(path.clone());
-            tree.insert(path, Seen { mode: stat.mode(), content, links, first: stat.ino().to_string() });
+            let seen = Seen {
+                mode: stat.mode(),
+                content,
+                links,
+                owner: (stat.uid(), stat.gid()),
+                mtime_ns: chosen(stat.mtime() * 1_000_000_000 + stat.mtime_nsec()),
+                xattrs: xattrs(&root.join(&path)),
+                first: stat.ino().to_string(),
+            };
+            tree.insert(path, seen);
         }
     }
     finish(tree, &first.into_iter().map(|(ino, path)| (ino.to_string(), path)).collect())
+}
+
+fn chosen(mtime_ns: i64) -> Option<i64> {
+    Some(mtime_ns).filter(|&ns| ns < LONG_AGO)
+}
+
+fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let value = |name: &str| {
+        let mut value = vec![0; 300];
+        let length = rustix::fs::lgetxattr(path, name, &mut value).ok()?;
+        value.truncate(length);
+        Some((name.as_bytes().to_vec(), value))
+    };
+    XATTRS.iter().filter_map(|name| value(name)).collect()
 }
 
 fn finish(mut tree: Tree, first: &HashMap<String, String>) -> Tree {
@@ -216,7 +346,13 @@ fn group_tree(group: &mut Group<'_>) -> wholly::Result<Tree> {
                 .and_modify(|known| *known = known.clone().min(path.clone()))
                 .or_insert(path.clone());
             let links = if is_dir { 0 } else { stat.nlink };
-            tree.insert(path, Seen { mode: stat.mode, content, links, first: ino });
+            let mut xattrs = BTreeMap::new();
+            for name in group.xattrs(&path)?.into_iter().filter(|name| XATTRS.iter().any(|x| x.as_bytes() == name)) {
+                let value = group.xattr(&path, std::str::from_utf8(&name).unwrap())?.expect("it is listed");
+                xattrs.insert(name, value);
+            }
+            let (owner, mtime_ns) = ((stat.uid, stat.gid), chosen(stat.mtime_ns));
+            tree.insert(path, Seen { mode: stat.mode, content, links, owner, mtime_ns, xattrs, first: ino });
         }
     }
     Ok(finish(tree, &first))

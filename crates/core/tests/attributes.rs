@@ -1,0 +1,228 @@
+//! Attributes: times that changes have, claims, bystanders, permissions. What calls do is compared with the host's in `names.rs`.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use wholly::{Error, Options, SetXattr, Store};
+use wholly_media::host::{HostMedium, HostOptions};
+
+/// How exact times are.
+const GRAIN_NS: i64 = 20_000_000;
+
+fn options() -> (Options, impl Fn(HostMedium) -> HostOptions) {
+    let options = Options { background: false, ..Options::default() };
+    (options, |medium| HostOptions { medium, ..HostOptions::default() })
+}
+
+fn now_ns() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    now.as_nanos() as i64
+}
+
+fn at_home(dir: &Path, path: &str) -> i64 {
+    let stat = fs::symlink_metadata(dir.join(path)).unwrap();
+    stat.mtime() * 1_000_000_000 + stat.mtime_nsec()
+}
+
+/// A change has its own time, and keeps it: in the group, after it, after a crash, and at home, whenever that is.
+#[test]
+fn a_change_has_the_time_when_it_was_made() {
+    for (dir, medium) in common::Dir::on_media("times") {
+        fs::create_dir(dir.join("dir")).unwrap();
+        fs::write(dir.join("dir/old"), b"old").unwrap();
+        let (options, host) = options();
+        Store::init_with(&*dir, &options, host(medium)).unwrap();
+        let open = || Store::open_with(&*dir, options.clone(), host(medium)).unwrap();
+        let store = open();
+        let times = |store: &Store| {
+            ["dir/old", "dir/new", "dir", "dir/link"].map(|path| store.metadata(path).unwrap().mtime_ns)
+        };
+
+        let begin = now_ns();
+        let mut group = store.begin();
+        let new = group.create("dir/new", 0o644).unwrap();
+        group.symlink("old", "dir/link").unwrap();
+        let old = group.open_file("dir/old").unwrap();
+        group.write_at(&old, 0, b"new").unwrap();
+        let seen = ["dir/old", "dir/new", "dir"].map(|path| group.metadata(path).unwrap().mtime_ns);
+        let end = now_ns();
+        for ns in seen {
+            assert!(begin - GRAIN_NS <= ns && ns <= end, "{begin} {ns} {end}");
+        }
+        group.commit().unwrap();
+        let committed = times(&store);
+        for ns in committed {
+            assert!(begin - GRAIN_NS <= ns && ns <= end + GRAIN_NS, "{begin} {ns} {end}");
+        }
+
+        // Another group later: only what it changes has another time.
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        new.write_at(0, b"later").unwrap();
+        let later = times(&store);
+        assert_eq!((later[0], later[2], later[3]), (committed[0], committed[2], committed[3]));
+        assert!(later[1] > committed[1]);
+
+        drop((old, new, store));
+        let store = open();
+        assert_eq!(times(&store), later, "after a crash");
+        store.checkpoint().unwrap();
+        assert_eq!(times(&store), later, "with home");
+        store.close().unwrap();
+        assert_eq!(["dir/old", "dir/new", "dir", "dir/link"].map(|path| at_home(&dir, path)), later, "at home");
+    }
+}
+
+/// Of a chosen time and a change the later one counts.
+#[test]
+fn a_chosen_time_lasts_until_the_next_change() {
+    for (dir, medium) in common::Dir::on_media("chosen-times") {
+        for name in ["chosen", "changed"] {
+            fs::write(dir.join(name), name).unwrap();
+        }
+        let (options, host) = options();
+        Store::init_with(&*dir, &options, host(medium)).unwrap();
+        let open = || Store::open_with(&*dir, options.clone(), host(medium)).unwrap();
+        let store = open();
+        let mut group = store.begin();
+        for name in ["chosen", "changed"] {
+            let file = group.open_file(name).unwrap();
+            group.write_at(&file, 0, b"1").unwrap();
+            group.set_times(name, Some(5_000_000_001), Some(7_000_000_002)).unwrap();
+            if name == "changed" {
+                group.write_at(&file, 1, b"2").unwrap();
+            }
+        }
+        group.set_times(".", None, Some(9)).unwrap();
+        group.commit().unwrap();
+        let check = |store: &Store, when: &str| {
+            let stat = |name| store.metadata(name).unwrap();
+            assert_eq!((stat("chosen").atime_ns, stat("chosen").mtime_ns), (5_000_000_001, 7_000_000_002), "{when}");
+            assert_eq!(stat("changed").atime_ns, 5_000_000_001, "{when}");
+            assert!(stat("changed").mtime_ns > 7_000_000_002, "{when}");
+            assert_eq!(stat(".").mtime_ns, 9, "{when}");
+        };
+        check(&store, "committed");
+        drop(store);
+        let store = open();
+        check(&store, "recovered");
+        store.checkpoint().unwrap();
+        check(&store, "with home");
+        store.close().unwrap();
+        assert_eq!(at_home(&dir, "chosen"), 7_000_000_002);
+    }
+}
+
+/// Groups that set attributes of one object exclude each other; those that change names in a directory are in nobody's way.
+#[test]
+fn attributes_belong_to_one_group_at_a_time() {
+    let dir = common::Dir::new(&std::env::temp_dir(), "attribute-claims");
+    fs::create_dir(dir.join("dir")).unwrap();
+    fs::write(dir.join("file"), b"").unwrap();
+    Store::init(&*dir, &Options::default()).unwrap();
+    let store = Store::open(&*dir).unwrap();
+    let (mut one, mut other) = (store.begin(), store.begin());
+    one.set_mode("dir", 0o750).unwrap();
+    other.create("dir/new", 0o644).unwrap();
+    for busy in [other.set_mode("dir", 0o700), other.set_xattr("dir", "user.a", b"1", SetXattr::Any)] {
+        assert!(matches!(busy, Err(Error::Busy(..))), "{busy:?}");
+    }
+    one.set_mode("file", 0o600).unwrap();
+    assert!(matches!(other.set_times("file", None, Some(1)), Err(Error::Busy(..))));
+    one.commit().unwrap();
+    other.set_times("file", None, Some(1)).unwrap();
+    other.set_mode("dir", 0o711).unwrap();
+    other.commit().unwrap();
+    let modes = ["dir", "file", "dir/new"].map(|path| store.metadata(path).unwrap().mode & 0o7777);
+    assert_eq!(modes, [0o711, 0o600, 0o644]);
+    store.close().unwrap();
+    let home = |path: &str| fs::metadata(dir.join(path)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(["dir", "file", "dir/new"].map(home), modes);
+}
+
+/// What a bystander has set is not set over.
+#[test]
+fn a_bystanders_attributes_are_a_conflict() {
+    type Meddle = fn(&Path);
+    let meddle: [(&str, Meddle); 2] = [
+        ("its mode", |path| fs::set_permissions(path, fs::Permissions::from_mode(0o711)).unwrap()),
+        ("an extended attribute", |path| {
+            rustix::fs::setxattr(path, "user.a", b"theirs", rustix::fs::XattrFlags::empty()).unwrap();
+        }),
+    ];
+    for (what, meddle) in meddle {
+        let dir = common::Dir::new(&std::env::temp_dir(), "attribute-bystander");
+        fs::create_dir(dir.join("dir")).unwrap();
+        let options = Options { background: false, ..Options::default() };
+        Store::init(&*dir, &options).unwrap();
+        let store = Store::open_with(&*dir, options, HostOptions::default()).unwrap();
+        store.set_mode("dir", 0o750).unwrap();
+        store.set_xattr("dir", "user.a", b"ours", SetXattr::Create).unwrap();
+        meddle(&dir.join("dir"));
+        match store.checkpoint() {
+            Err(Error::Conflict { path, change }) => {
+                assert!(path == "dir" && change.contains(what), "{path}: {change}")
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(store.metadata("dir").unwrap().mode & 0o7777, 0o750, "the store keeps its own");
+    }
+}
+
+/// A new object is its directory's group's where that has the bit for it.
+#[test]
+fn a_set_group_id_directory_hands_its_group_on() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = common::Dir::new(&std::env::temp_dir(), "set-group-id");
+    Store::init(&*dir, &Options::default()).unwrap();
+    let store = Store::open(&*dir).unwrap();
+    let mut group = store.begin();
+    group.mkdir("shared", 0o755).unwrap();
+    group.set_owner("shared", None, Some(77)).unwrap();
+    group.set_mode("shared", 0o2775).unwrap();
+    group.create("shared/file", 0o640).unwrap();
+    group.mkdir("shared/dir", 0o700).unwrap();
+    group.commit().unwrap();
+    let seen = |path: &str| store.metadata(path).map(|stat| (stat.mode & 0o7777, stat.gid)).unwrap();
+    let expected = [(0o2775, 77), (0o640, 77), (0o2700, 77)];
+    assert_eq!(["shared", "shared/file", "shared/dir"].map(seen), expected);
+    store.close().unwrap();
+    let home = |path: &str| fs::metadata(dir.join(path)).map(|stat| (stat.mode() & 0o7777, stat.gid())).unwrap();
+    assert_eq!(["shared", "shared/file", "shared/dir"].map(home), expected);
+}
+
+/// Set-id bits and capabilities go with the owner, and errors are those of the calls.
+#[test]
+fn as_the_kernel_decides() {
+    let dir = common::Dir::new(&std::env::temp_dir(), "attribute-rules");
+    fs::write(dir.join("program"), b"").unwrap();
+    Store::init(&*dir, &Options::default()).unwrap();
+    let store = Store::open(&*dir).unwrap();
+    store.symlink("program", "link").unwrap();
+    let errno = |result: wholly::Result<()>| result.unwrap_err().errno();
+    assert_eq!(errno(store.set_mode("link", 0o600)), 95);
+    assert_eq!(errno(store.set_mode("program", 0o10000)), 22);
+    assert_eq!(errno(store.set_mode("nothing", 0o600)), 2);
+    let set = |path, name: &str, how| store.set_xattr(path, name, b"1", how);
+    assert_eq!(errno(set("program", "user.", SetXattr::Any)), 22);
+    assert_eq!(errno(set("program", "other.a", SetXattr::Any)), 95);
+    assert_eq!(errno(set("program", &format!("user.{}", "x".repeat(251)), SetXattr::Any)), 34);
+    assert_eq!(errno(set("link", "user.a", SetXattr::Any)), 1);
+    assert_eq!(errno(set("program", "user.a", SetXattr::Replace)), 61);
+    set("program", "user.a", SetXattr::Create).unwrap();
+    assert_eq!(errno(set("program", "user.a", SetXattr::Create)), 17);
+    assert_eq!(errno(store.set_xattr("program", "user.b", &vec![0; 65537], SetXattr::Any)), 7);
+    assert_eq!(errno(store.remove_xattr("program", "user.c")), 61);
+    assert_eq!(store.xattr("program", "user.a").unwrap().as_deref(), Some(&b"1"[..]));
+    if rustix::process::geteuid().is_root() {
+        store.set_mode("program", 0o6755).unwrap();
+        store.set_owner("program", Some(1234), None).unwrap();
+        let stat = store.metadata("program").unwrap();
+        assert_eq!((stat.mode & 0o7777, stat.uid), (0o755, 1234));
+    }
+    store.close().unwrap();
+}
