@@ -251,7 +251,7 @@ Examples:
 /// `wholly crash`.
 #[derive(Args, Debug)]
 pub struct CrashArgs {
-    /// Workloads: names, random-SEED, random-FROM..TO [default: all that are written by hand]
+    /// Workloads: names, random-SEED, random-FROM..TO [default: all that are written by hand, and some of those on names]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// World: medium and host file system; can be repeated

@@ -9,6 +9,9 @@ use std::fmt::Write;
 use std::time::Instant;
 use wholly_crash::{Limits, Outcome, SETTINGS, Seen, Setting, Workload, catalogue, explore_into, replay, sequences};
 
+/// Workloads whose runs are recorded before any of them is explored.
+const AT_ONCE: usize = 32;
+
 /// Columns of a replayed table.
 const WIDTH: usize = 150;
 
@@ -88,7 +91,7 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
         let lines =
             |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
         format!(
-            "workloads, random-SEED and names-SEED for drawn ones, ones and pairs of all ops on names, and scripts:\n{}\nworlds:\n{}",
+            "workloads, random-SEED and names-SEED for drawn ones; ones, pairs and some-pairs of all ops on names; and scripts:\n{}\nworlds:\n{}",
             lines(&listed.workloads),
             lines(&listed.worlds)
         )
@@ -96,13 +99,33 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-fn workloads(args: &CrashArgs) -> Result<Vec<Workload>, Failure> {
-    if args.workloads.is_empty() {
-        return Ok(catalogue::all());
+/// Workloads on names that are explored where none is asked for, a line each: many small ones, so that less is done to each.
+const NAMES: [&str; 4] = ["ones", "by-hand", "names-0..40", "some-pairs"];
+
+/// What has one line of the table.
+struct Task {
+    name: String,
+    workloads: Vec<Workload>,
+    limits: Limits,
+}
+
+fn tasks(args: &CrashArgs) -> Result<Vec<Task>, Failure> {
+    let (limits, of_names) = match args.effort {
+        Effort::Hunt => (Limits::hunt(), Limits::glance()),
+        Effort::Quick => (Limits::quick(), Limits::hunt()),
+        Effort::Thorough => (Limits::thorough(), Limits::hunt()),
+    };
+    let several = |name: &str| catalogue::several(name).ok_or_else(|| unknown("workload", name));
+    let one = |w: Workload| Task { name: w.name.clone(), workloads: vec![w], limits: limits.clone() };
+    if !args.workloads.is_empty() {
+        let found: Vec<Vec<Workload>> = args.workloads.iter().map(|name| several(name)).collect::<Result<_, _>>()?;
+        return Ok(found.into_iter().flatten().map(one).collect());
     }
-    let several = |name: &String| catalogue::several(name).ok_or_else(|| unknown("workload", name));
-    let found: Vec<Vec<Workload>> = args.workloads.iter().map(several).collect::<Result<_, _>>()?;
-    Ok(found.concat())
+    let mut tasks: Vec<Task> = catalogue::all().into_iter().map(one).collect();
+    for name in NAMES {
+        tasks.push(Task { name: name.into(), workloads: several(name)?, limits: of_names.clone() });
+    }
+    Ok(tasks)
 }
 
 fn unknown(what: &str, name: &str) -> Failure {
@@ -112,29 +135,30 @@ fn unknown(what: &str, name: &str) -> Failure {
 }
 
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let workloads = workloads(args)?;
+    let tasks = tasks(args)?;
     let worlds: Vec<Setting> = args
         .worlds
         .iter()
         .map(|name| Setting::find(name).ok_or_else(|| unknown("world", name)))
         .collect::<Result<_, _>>()?;
-    let limits = match args.effort {
-        Effort::Hunt => Limits::hunt(),
-        Effort::Quick => Limits::quick(),
-        Effort::Thorough => Limits::thorough(),
-    };
     let start = Instant::now();
-    let bar = ui.bar("workloads explored", (workloads.len() * worlds.len()) as u64);
+    let count: usize = tasks.iter().map(|task| task.workloads.len()).sum();
+    let bar = ui.bar("workloads explored", (count * worlds.len()) as u64);
     let mut explored = Explored { jobs: Vec::new(), violations: Vec::new(), seconds: 0.0 };
     let (seen, mut all) = (Seen::default(), Outcome::default());
     for world in &worlds {
-        for workload in &workloads {
-            let one = wholly_crash::Job { workload: workload.clone(), setting: world.clone() };
-            let outcome = explore_into(&seen, &[one], &limits);
-            explored.jobs.push(job(workload, world, &outcome));
-            all.merge(outcome);
-            bar.set_message(format!("explored; {} states", seen.distinct()));
-            bar.inc(1);
+        for task in &tasks {
+            let mut together = Outcome::default();
+            let before = (seen.distinct(), seen.nested());
+            for some in task.workloads.chunks(AT_ONCE) {
+                let one = |w: &Workload| wholly_crash::Job { workload: w.clone(), setting: world.clone() };
+                together.merge(explore_into(&seen, &some.iter().map(one).collect::<Vec<_>>(), &task.limits));
+                bar.set_message(format!("explored; {} states", seen.distinct()));
+                bar.inc(some.len() as u64);
+            }
+            (together.distinct, together.nested) = (seen.distinct() - before.0, seen.nested().saturating_sub(before.1));
+            explored.jobs.push(job(&task.name, world, &together));
+            all.merge(together);
         }
     }
     bar.finish_and_clear();
@@ -147,9 +171,9 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     Ok(if explored.violations.is_empty() { Exit::DONE } else { Exit::DAMAGED })
 }
 
-fn job(workload: &Workload, world: &Setting, outcome: &Outcome) -> Job {
+fn job(workload: &str, world: &Setting, outcome: &Outcome) -> Job {
     Job {
-        workload: workload.name.clone(),
+        workload: workload.into(),
         world: world.name.clone(),
         points: outcome.tally.points,
         images: outcome.tally.images,

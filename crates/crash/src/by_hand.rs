@@ -132,3 +132,112 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
          create-foo+append-foo,rename-foo-baz,rename-A-B,close,append-B/foo",
     ),
 ];
+
+/// On attributes.
+pub(crate) const ATTRIBUTES: &[(&str, &str, &str)] = &[
+    (
+        "attributes-of-the-new",
+        "what is made gets attributes with its birth, after it, and after it is home",
+        "bare,create-foo+append-foo+chmod-foo+tag-foo+times-foo,mkdir-B+chmod-B+tag-B+times-B,shut-foo,untag-foo+note-foo,home,\
+         chmod-foo+unnote-foo+times-B,home",
+    ),
+    (
+        "attributes-on-the-move",
+        "a directory moves whose attributes change, before and after, home and not",
+        "dirs,chmod-A+tag-A+times-A,rename-A-B/C,home,tag-B/C+rename-B/C-C,home,chmod-C+times-C,rename-C-A,kill,untag-A,home",
+    ),
+    (
+        "attributes-without-a-name",
+        "a file has attributes set, loses its name and is written to; another takes its place",
+        "bare,chmod-A/foo+tag-A/foo+unlink-A/foo,write-@A/foo,home,append-@A/foo,create-A/foo+tag-A/foo,kill,chmod-A/foo,\
+         times-A/foo,unlink-A/foo,home",
+    ),
+    (
+        "tags",
+        "an attribute is set, replaced and removed, home and not, again and again",
+        "bare,newtag-A/foo,retag-A/foo,home,retag-A/foo+note-A/foo,untag-A/foo,home,newtag-A/foo,untag-A/foo,home,\
+         tag-A/foo+unnote-A/foo,kill,untag-A/foo+tag-A/foo,home,untag-A/foo,close,tag-A/foo,home",
+    ),
+    (
+        "times-and-bytes",
+        "times are set before and after bytes are written, home and not",
+        "bare,times-A/foo,home,write-A/foo,home,times-A/foo+append-A/foo,home,append-A/foo+times-A/foo,home,atime-A/foo,\
+         write-A/foo+mtime-A/foo,kill,cut-A/foo,home,mtime-A/foo,grow-A/foo,write-A/foo,times-A/foo,home",
+    ),
+    (
+        "times-of-directories",
+        "times of directories are set before and after names in them change",
+        "dirs,times-A+create-A/bar,home,create-foo,times-A,home,unlink-A/bar+times-A,times-B,rename-A/C-B/C,home,\
+         times-A+times-B,rename-A/foo-B/foo,times-A,home,times-B/C,kill,create-B/bar,times-B,home",
+    ),
+    (
+        "shut",
+        "files that nobody may read or write are written to",
+        "bare,shut-A/foo,append-A/foo,home,write-A/foo,kill,append-A/foo+chmod-A/foo+shut-A/foo,home,\
+         create-foo+shut-foo+append-foo,append-foo,home,write-foo",
+    ),
+    (
+        "attributes-in-parts",
+        "groups that set large attributes and fill several segments",
+        "bare,\
+         note-A/foo+fill-A/foo+note-A+create-foo+fill-foo+note-foo+chmod-foo+times-foo+mkdir-B+note-B+times-B+fill-A/foo+chmod-A/foo,\
+         unnote-A/foo+note-foo+fill-foo+note-A+chmod-A,kill,times-A/foo,home",
+    ),
+    (
+        "attributes-of-links",
+        "times of symbolic links; times and permission bits of a FIFO",
+        "bare,symlink-A/foo-bar+times-bar,symlink-nowhere-baz,home,times-baz,home,mtime-bar,rename-bar-A/bar,atime-A/bar,kill,\
+         home,fifo-foo+chmod-foo+times-foo,home,times-foo+shut-foo,home",
+    ),
+    (
+        "attributes-and-deaths",
+        "processes die between attributes and their way home",
+        "bare,chmod-A/foo+tag-A/foo+times-A/foo,home,kill,shut-A/foo+untag-A/foo,kill,home,chmod-A/foo,times-A/foo,close,\
+         tag-A/foo",
+    ),
+    (
+        "attributes-of-two-names",
+        "attributes are set by one name of a file, and the other one goes",
+        "bare,link-A/foo-foo,chmod-foo+tag-A/foo,unlink-A/foo,times-foo,home,link-foo-A/foo+shut-A/foo,unlink-foo,home,\
+         tag-A/foo,kill,untag-A/foo",
+    ),
+    (
+        "attributes-at-once",
+        "groups that run at the same time and change attributes",
+        "dirs,chmod-A%create-A/bar,times-A%rename-A/foo-B/foo,tag-A/C%tag-B/foo,chmod-B/foo%chmod-A/bar,\
+         times-A/bar+append-A/bar%mtime-A,create-A/C/foo%times-A/C,home,chmod-A%tag-A,chmod-B/foo%write-B/foo,\
+         rename-A-C%chmod-A,home",
+    ),
+    (
+        "attributes-alone",
+        "calls outside of groups",
+        "bare,call.chmod-A/foo,call.tag-A/foo,call.times-A,home,call.untag-A/foo,call.times-A/foo,call.append-A/foo,kill,\
+         call.note-A,call.unnote-A,call.shut-A/foo,home",
+    ),
+    (
+        "attributes-aborted",
+        "groups that abort, and the same attributes for others",
+        "bare,abort.chmod-A/foo+tag-A/foo+times-A,tag-A/foo,abort.untag-A/foo+shut-A/foo,home,abort.create-foo+tag-foo,\
+         create-foo+chmod-foo,home,abort.untag-A/foo,untag-A/foo,home",
+    ),
+    (
+        "attributes-in-a-full-log",
+        "checkpoints in the middle of groups that change attributes",
+        "bare.tight,note-A/foo,note-A+chmod-A,grow-A/foo+note-A/foo,create-foo+note-foo+times-foo,unnote-A/foo,note-A,\
+         times-A+chmod-A/foo,note-foo+rename-foo-A/foo,chmod-A/foo,close,tag-A/foo",
+    ),
+    (
+        "replaced-with-attributes",
+        "a new file with attributes takes the name of one that has some",
+        "bare,tag-A/foo+chmod-A/foo,create-foo+append-foo+chmod-foo+tag-foo+times-foo+rename-foo-A/foo,home,\
+         create-foo+tag-foo+rename-foo-A/foo,chmod-A/foo,kill,create-bar+note-bar+exchange-bar-A/foo,times-bar+untag-bar,home",
+    ),
+];
+
+/// Only root may do this.
+pub(crate) const OWNERS: &[(&str, &str, &str)] = &[(
+    "owners",
+    "owners of what is there, of what is made, of a link",
+    "bare,chown-A/foo,home,chown-A+create-foo+chown-foo,home,mkdir-B+chown-B+chmod-B,chown-A/foo+chmod-A/foo,kill,\
+         symlink-A-bar,home,chown-bar,home",
+)];

@@ -36,6 +36,9 @@ fn abort(ops: impl Into<Vec<Op>>) -> Step {
     Step::Group { ops: ops.into(), commit: false }
 }
 
+/// How many `some-pairs` are.
+const SOME_PAIRS: usize = 200;
+
 const KILL: Step = Step::Reopen { close: false };
 const CLOSE: Step = Step::Reopen { close: true };
 
@@ -85,7 +88,7 @@ fn epochs() -> [Step; 13] {
 
 /// The hand-written workloads.
 pub fn all() -> Vec<Workload> {
-    use Step::{Call, Checkpoint};
+    use Step::{Across, Call, Checkpoint};
     vec![
         named(
             "small-commit",
@@ -295,6 +298,22 @@ pub fn all() -> Vec<Workload> {
             ],
         ),
         named(
+            "held",
+            "two groups that have outgrown memory, and hold what they append to the log, while a checkpoint runs",
+            (4, 4),
+            [
+                commit([write(0, 0, 1500)]),
+                commit([write(0, 700, 1500)]),
+                Across {
+                    first: vec![write(1, 0, 2500), append(1, 400)],
+                    second: vec![write(0, 300, 2500), append(0, 2500)],
+                },
+                KILL,
+                abort([write(1, 0, 2500)]),
+                commit([write(0, 9, 9)]),
+            ],
+        ),
+        named(
             "holes",
             "writes far behind the end: gaps read as zeros, blocks are allocated before stores into them",
             (4, 8),
@@ -321,14 +340,15 @@ pub fn find(name: &str) -> Option<Workload> {
     by_hand.find(|workload| workload.name == name).or_else(|| script::workload(name))
 }
 
-/// The workloads of a name, which may stand for several: `random-3..9` and `names-3..9` for those of these seeds, `by-hand`, `ones` and `pairs`
-/// for those on names, `files` for the others that are written by hand.
+/// The workloads of a name, which may stand for several: `random-3..9` and `names-3..9` for those of these seeds, `by-hand`, `ones`, `pairs`
+/// and `some-pairs` for those on names, `files` for the others that are written by hand.
 pub fn several(name: &str) -> Option<Vec<Workload>> {
     match name {
         "files" => return Some(all()),
         "by-hand" => return Some(sequences::by_hand()),
         "ones" => return Some(sequences::ones()),
         "pairs" => return Some(sequences::pairs()),
+        "some-pairs" => return Some(sequences::some_pairs(0, SOME_PAIRS)),
         _ => {}
     }
     for (kind, drawn) in [("random-", random as fn(u64) -> Workload), ("names-", sequences::drawn)] {

@@ -7,11 +7,21 @@ use crate::explore::Outcome;
 use crate::setting::Setting;
 
 /// Sites that only a log on persistent memory has.
-const PMEM_LOG: [Site; 6] =
-    [LANE_COMMIT, LANE_COMMIT_FENCE, LANE_PARTS_FENCE, RECOVER_LENGTH, RECOVER_REWRITE, RECOVER_FENCE];
+const PMEM_LOG: [Site; 10] = [
+    SEGMENT_HEADER,
+    LANE_PAYLOAD,
+    LANE_ENTRIES,
+    LANE_PART,
+    LANE_COMMIT,
+    LANE_COMMIT_FENCE,
+    LANE_PARTS_FENCE,
+    RECOVER_LENGTH,
+    RECOVER_REWRITE,
+    RECOVER_FENCE,
+];
 
 /// Sites that only a log on a disk has.
-const DISK_LOG: [Site; 3] = [BATCH_WRITE, SPILL_SYNC, RECOVER_SETTLE];
+const DISK_LOG: [Site; 4] = [BATCH_WRITE, SPILL_WRITE, SPILL_SYNC, RECOVER_SETTLE];
 
 /// Sites that only home files on persistent memory have.
 const PMEM_HOME: [Site; 2] = [CHECKPOINT_ALLOCATE, CHECKPOINT_FENCE];

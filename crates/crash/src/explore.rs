@@ -23,9 +23,11 @@ use crate::workload::{Start, Workload, mix};
 pub struct Limits {
     /// The states of a point.
     pub states: ExploreLimits,
-    /// One in so many states is crashed inside of its recovery, at `nested_points` points. States that keep all or nothing of what
-    /// is pending, and deaths of the process, are crashed at every point of recovery, and where each later operation returns.
+    /// One in so many states is crashed inside of its recovery, at `nested_points` points.
     pub nested_one_in: u64,
+    /// Of states that keep all or nothing of what is pending, and of deaths of the process, one in so many is crashed at every point of
+    /// recovery, and where each later operation returns.
+    pub whole_one_in: u64,
     /// Points of a recovery and of what follows it, drawn.
     pub nested_points: u64,
     /// States of a point inside of recovery that are drawn, besides none, all, and all but what one of the last events wrote.
@@ -54,6 +56,7 @@ impl Limits {
         Limits {
             states,
             nested_one_in: 16,
+            whole_one_in: 1,
             nested_points: 2,
             nested_samples: 2,
             go_on_one_in: 4,
@@ -85,7 +88,15 @@ impl Limits {
     pub fn glance() -> Limits {
         let states =
             ExploreLimits { exhaustive_bits: 3, single_units: 24, samples: 8, focus_bits: 3, ..Limits::hunt().states };
-        Limits { states, nested_one_in: 32, nested_points: 2, nested_samples: 1, from_break: true, ..Limits::hunt() }
+        Limits {
+            states,
+            nested_one_in: 32,
+            whole_one_in: 3,
+            nested_points: 2,
+            nested_samples: 1,
+            from_break: true,
+            ..Limits::hunt()
+        }
     }
 }
 
@@ -348,8 +359,8 @@ impl Worker<'_> {
             return ControlFlow::Continue(());
         }
         self.outcome.recoveries += 1;
-        let whole = whole && case.depth == 0;
         let sampled = |one_in: u64, salt: u64| one_in > 0 && mix(hash ^ salt).is_multiple_of(one_in);
+        let whole = whole && case.depth == 0 && sampled(self.limits.whole_one_in, 4);
         let nested = case.depth == 0 && (whole || sampled(self.limits.nested_one_in, 1));
         let extent = Extent {
             // Crashes inside of it are named by its points: replayed, it must be lived in the same way.

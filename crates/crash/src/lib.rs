@@ -4,7 +4,9 @@
 #![warn(missing_docs)]
 
 mod anatomy;
+mod apart;
 mod by_hand;
+pub mod bystanders;
 pub mod catalogue;
 pub mod coverage;
 mod explore;
@@ -28,5 +30,5 @@ pub use replay::{BadName, Crash, Replay, replay};
 pub use run::{Allowed, Operation, Run, run};
 pub use seen::Seen;
 pub use setting::{ALL as SETTINGS, Setting};
-pub use tree::{Kind, Number, Object, State};
+pub use tree::{Kind, Number, Object, State, Time};
 pub use workload::{EXISTING, FRESH, NAMES, Op, Promise, Start, Step, Workload, data};

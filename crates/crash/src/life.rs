@@ -10,14 +10,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use wholly::{Error, Rename, Store};
+use wholly_media::SetXattr;
 use wholly_media::sim::{Image, ReadSet, World};
 
 use crate::look::{at_home, served};
 use crate::run::{Allowed, Operation, in_group, open};
-use crate::script::PATHS;
+use crate::script::{PATHS, XATTRS};
 use crate::setting::Setting;
 use crate::tree::State;
-use crate::workload::{FRESH, NAMES, Op, Promise, Start, Workload, data};
+use crate::workload::{FRESH, NAMES, Op, Promise, Start, Workload};
 
 /// How much of a life is lived. Recovery and reading everything always are.
 #[derive(Clone, Copy, Debug)]
@@ -141,10 +142,7 @@ impl Life {
         let mut group = store.begin();
         let mut made = None;
         for (i, op) in ops_after(workload, &state).iter().enumerate() {
-            let bytes = match op {
-                Op::Write { length, .. } | Op::Append { length, .. } => data(u64::from(u32::MAX) + i as u64, *length),
-                _ => Vec::new(),
-            };
+            let bytes = op.bytes(u64::from(u32::MAX) + i as u64).unwrap_or_default();
             if after.apply(op, &bytes).is_err() {
                 continue;
             }
@@ -203,10 +201,21 @@ fn ops_after(workload: &Workload, state: &State) -> Vec<Op> {
             ops.push(Op::Link { from: first, to: NEW_LINK });
             ops.push(Op::Rename { from: last, to: NEW_NAME, how: Rename::Replace });
             ops.push(Op::Rename { from: FRESH, to: last, how: Rename::NoReplace });
+            // What it had of attributes, what is new has them too, and what both lie in.
+            ops.extend(ATTRIBUTES_AFTER);
         }
     }
     ops
 }
+
+/// The first of them after a write to that file, the others after names in that directory came.
+const ATTRIBUTES_AFTER: [Op; 5] = [
+    Op::SetTimes { path: NEW_LINK, atime: false, mtime: true },
+    Op::SetXattr { path: NEW_NAME, name: XATTRS[0], length: 30, how: SetXattr::Any },
+    Op::RemoveXattr { path: NEW_LINK, name: XATTRS[0] },
+    Op::SetMode { path: NEW_NAME, mode: 0o640 },
+    Op::SetTimes { path: NEW_DIR, atime: true, mtime: true },
+];
 
 const NEW_DIR: &str = "new";
 const NEW_LINK: &str = "new/link";

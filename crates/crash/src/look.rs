@@ -1,13 +1,15 @@
 //! Looking at all that is there: as a store or a group serves it, and at home.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use wholly::{DirEntry, Error, File, Group, Stat, Store};
 use wholly_media::sim::{Image, Place, World};
 
-use crate::script::PATHS;
-use crate::tree::{Kind, Number, Object, State};
+use crate::script::{PATHS, XATTRS};
+use crate::tree::{Kind, Number, OWNER, Object, State, Time};
 use crate::workload::{FRESH, Start, Workload};
 
 /// The folder that belongs to the store itself.
@@ -21,13 +23,19 @@ pub(crate) const FIFO: u32 = 0o010_000;
 
 /// What serves names: a store, or a group of it.
 pub(crate) trait Names {
+    /// Whether looking at an object may change the time of its last access.
+    const NOTES_LOOKS: bool;
     fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>>;
     fn metadata(&mut self, path: &str) -> wholly::Result<Stat>;
     fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>>;
+    fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>>;
+    fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>>;
     fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>>;
 }
 
 impl Names for &Store {
+    const NOTES_LOOKS: bool = true;
+
     fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
         Store::read_dir(self, path)
     }
@@ -40,12 +48,22 @@ impl Names for &Store {
         Store::read_link(self, path)
     }
 
+    fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>> {
+        Store::xattrs(self, path)
+    }
+
+    fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>> {
+        Store::xattr(self, path, OsStr::from_bytes(name))
+    }
+
     fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
         content(&self.open_file(path)?)
     }
 }
 
 impl Names for Group<'_> {
+    const NOTES_LOOKS: bool = true;
+
     fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
         Group::read_dir(self, path)
     }
@@ -56,6 +74,14 @@ impl Names for Group<'_> {
 
     fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
         Group::read_link(self, path)
+    }
+
+    fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>> {
+        Group::xattrs(self, path)
+    }
+
+    fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>> {
+        Group::xattr(self, path, OsStr::from_bytes(name))
     }
 
     fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
@@ -114,7 +140,7 @@ fn files(world: &Arc<World>, store: &Store, workload: &Workload, trouble: Troubl
 }
 
 /// Everything, from the store's directory on.
-pub(crate) fn tree(names: &mut impl Names, trouble: Trouble<'_>) -> Result<State, String> {
+pub(crate) fn tree<N: Names>(names: &mut N, trouble: Trouble<'_>) -> Result<State, String> {
     let mut found = Found::default();
     let mut todo = vec![String::new()];
     while let Some(dir) = todo.pop() {
@@ -145,9 +171,9 @@ pub(crate) fn tree(names: &mut impl Names, trouble: Trouble<'_>) -> Result<State
                     FIFO => Some(Kind::Fifo),
                     _ => None,
                 };
-                Ok((stat, object))
+                Ok((stat, object, xattrs(names, &path)?))
             });
-            let (stat, kind) = match looked {
+            let (stat, kind, (listed, xattrs)) = match looked {
                 Ok(looked) => looked,
                 Err(error) => {
                     trouble(&path, error)?;
@@ -169,12 +195,54 @@ pub(crate) fn tree(names: &mut impl Names, trouble: Trouble<'_>) -> Result<State
             if stat.size != bytes as u64 {
                 return Err(format!("{path} has {bytes} bytes and says {}", stat.size));
             }
-            found.add(&path, stat.ino, stat.mode, stat.nlink, kind)?;
+            let Some(kind) = kind else { return Err(format!("{path} has mode {:o}", stat.mode)) };
+            if !listed.iter().eq(xattrs.keys()) {
+                return Err(format!("{path} lists {listed:02x?} and has {:02x?}", xattrs.keys()));
+            }
+            let mut shown = shown(kind, stat.mode, (stat.uid, stat.gid), (stat.atime_ns, stat.mtime_ns), xattrs);
+            if N::NOTES_LOOKS && shown.atime == Time::Clock {
+                shown.atime = Time::Either;
+            }
+            found.add(&path, stat.ino, stat.nlink, shown)?;
         }
     }
     let state = found.state()?;
     absent(names, &state, trouble)?;
     Ok(state)
+}
+
+/// Names of extended attributes, and values by name.
+type Xattrs = (Vec<Vec<u8>>, BTreeMap<Vec<u8>, Vec<u8>>);
+
+/// The extended attributes of users that the object at `path` lists, and those that it has, of all that it may have.
+fn xattrs(names: &mut impl Names, path: &str) -> wholly::Result<Xattrs> {
+    let mut listed: Vec<_> = names.xattrs(path)?.into_iter().filter(|name| name.starts_with(b"user.")).collect();
+    listed.sort();
+    let mut values = BTreeMap::new();
+    for name in listed.iter().cloned().chain(XATTRS.map(|name| name.as_bytes().to_vec())) {
+        let value = names.xattr(path, &name)?;
+        values.extend(value.map(|value| (name, value)));
+    }
+    Ok((listed, values))
+}
+
+/// An object as it shows.
+fn shown(
+    kind: Kind,
+    mode: u32,
+    owner: (u32, u32),
+    (atime_ns, mtime_ns): (i64, i64),
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+) -> Object {
+    let named = |(name, value): (Vec<u8>, Vec<u8>)| (String::from_utf8_lossy(&name).into_owned(), Arc::from(value));
+    Object {
+        kind,
+        mode: mode & !TYPE,
+        owner: (owner.0 == OWNER.0 || owner.1 == OWNER.1).then_some(owner),
+        atime: Time::shown(atime_ns),
+        mtime: Time::shown(mtime_ns),
+        xattrs: xattrs.into_iter().map(named).collect(),
+    }
 }
 
 /// What no directory lists is not there by its path either; and what a symbolic link leads to is.
@@ -210,7 +278,8 @@ pub(crate) fn at_home(image: &Image) -> Result<State, String> {
             FIFO => Some(Kind::Fifo),
             _ => None,
         };
-        found.add(&path, it.ino, it.mode, it.nlink, kind)?;
+        let Some(kind) = kind else { return Err(format!("{path} has mode {:o}", it.mode)) };
+        found.add(&path, it.ino, it.nlink, shown(kind, it.mode, it.owner, it.times_ns, it.xattrs))?;
     }
     found.state()
 }
@@ -225,18 +294,24 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, path: &str, ino: u64, mode: u32, nlink: u32, kind: Option<Kind>) -> Result<(), String> {
-        let Some(kind) = kind else { return Err(format!("{path} has mode {mode:o}")) };
-        let object = Object { kind, mode: mode & !TYPE };
+    fn add(&mut self, path: &str, ino: u64, nlink: u32, object: Object) -> Result<(), String> {
+        let is_dir = object.is_dir();
         match self.numbers.get(&ino) {
-            Some(number) if *self.state.object(*number) == object && mode & TYPE != DIR => {
+            // Between looks at its two names, looking may have changed the time of its last access.
+            Some(number)
+                if *self.state.object(*number)
+                    == Object { atime: self.state.object(*number).atime, ..object.clone() }
+                    && !is_dir =>
+            {
                 self.state.name(path, *number);
             }
-            Some(_) => return Err(format!("{path} has the inode number of something else")),
+            Some(_) => {
+                return Err(format!("{path} has the inode number of something else, or shows another state of it"));
+            }
             None => {
                 let number = self.state.put(path, object);
                 self.numbers.insert(ino, number);
-                if mode & TYPE != DIR {
+                if !is_dir {
                     self.links.insert(number, nlink);
                 }
             }

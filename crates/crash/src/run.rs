@@ -10,10 +10,11 @@ use std::sync::Arc;
 use wholly::{Error, File, Group, Policy, Store};
 use wholly_media::sim::{EventKind, Mark, Trace, World};
 
+use crate::apart::go_together;
 use crate::look::{FIFO, served, tree};
 use crate::setting::Setting;
-use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, State};
-use crate::workload::{Op, Promise, Start, Step, Workload, data, mix};
+use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, OWNER, State, times};
+use crate::workload::{Op, Promise, Start, Step, Workload, mix};
 
 /// What identifies the store of every workload.
 const VOLUME_ID: [u8; 16] = *b"crash explorer..";
@@ -89,6 +90,11 @@ impl Run {
             None => "at the end".into(),
         }
     }
+}
+
+/// Makes the store of a world.
+pub(crate) fn format(world: &Arc<World>, workload: &Workload, setting: &Setting) -> wholly::Result<()> {
+    Store::format_on(&*world.log(), &*world.host(), &workload.options(setting.segment_bytes()), VOLUME_ID)
 }
 
 /// Opens the store of a world.
@@ -167,9 +173,7 @@ fn failed(what: &str) -> impl Fn(wholly::Error) -> Failed + '_ {
 impl Runner<'_> {
     fn all(&mut self) -> Result<(), Failed> {
         self.operation("making the store", self.state.clone(), |runner| {
-            let options = runner.workload.options(runner.setting.segment_bytes());
-            Store::format_on(&*runner.world.log(), &*runner.world.host(), &options, VOLUME_ID)
-                .map_err(failed("making the store"))
+            format(&runner.world, runner.workload, runner.setting).map_err(failed("making the store"))
         })?;
         self.open()?;
         for (i, step) in self.workload.steps.iter().enumerate() {
@@ -265,13 +269,9 @@ impl Runner<'_> {
     }
 
     fn bytes(&mut self, op: &Op) -> Vec<u8> {
-        match op {
-            Op::Write { length, .. } | Op::Append { length, .. } => {
-                self.writes += 1;
-                data(self.writes, *length)
-            }
-            _ => Vec::new(),
-        }
+        let bytes = op.bytes(self.writes + 1);
+        self.writes += u64::from(bytes.is_some());
+        bytes.unwrap_or_default()
     }
 
     fn step(&mut self, i: usize, step: &Step) -> Result<(), Failed> {
@@ -373,7 +373,10 @@ impl Runner<'_> {
             return Err(format!("in a group that is alone: {busy}"));
         }
         let mut other = self.begin(i)?;
-        if self.ops(i, &mut other, second)?.is_some() {
+        if let Some(busy) = self.ops(i, &mut other, second)? {
+            if go_together(&other.base, first, second) {
+                return Err(format!("two groups that have nothing to do with each other: {busy}"));
+            }
             self.busy += 1;
             self.abort(i, other)?;
         } else {
@@ -456,6 +459,14 @@ pub(crate) fn in_group(
             let file = opened(file)?;
             group.set_len(&file, *length)
         }
+        Op::SetMode { path, mode } => group.set_mode(path, *mode),
+        Op::SetOwner(path) => group.set_owner(path, Some(OWNER.0), Some(OWNER.1)),
+        Op::SetTimes { path, atime, mtime } => {
+            let (accessed, changed) = times(bytes);
+            group.set_times(path, atime.then_some(accessed), mtime.then_some(changed))
+        }
+        Op::SetXattr { path, name, how, .. } => group.set_xattr(path, name, bytes, *how),
+        Op::RemoveXattr { path, name } => group.remove_xattr(path, name),
     }
     .map(|()| None)
 }
@@ -478,6 +489,14 @@ fn call(store: &Store, file: Option<File>, op: &Op, bytes: &[u8]) -> wholly::Res
         Op::Write { file, offset, .. } => opened(file)?.write_at(*offset, bytes),
         Op::Append { file, .. } => opened(file)?.append(bytes).map(drop),
         Op::SetLen { file, length } => opened(file)?.set_len(*length),
+        Op::SetMode { path, mode } => store.set_mode(path, *mode),
+        Op::SetOwner(path) => store.set_owner(path, Some(OWNER.0), Some(OWNER.1)),
+        Op::SetTimes { path, atime, mtime } => {
+            let (accessed, changed) = times(bytes);
+            store.set_times(path, atime.then_some(accessed), mtime.then_some(changed))
+        }
+        Op::SetXattr { path, name, how, .. } => store.set_xattr(path, name, bytes, *how),
+        Op::RemoveXattr { path, name } => store.remove_xattr(path, name),
     }
     .map(|()| None)
 }

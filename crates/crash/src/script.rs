@@ -20,11 +20,15 @@
 //! | `create-P`, `mkdir-P`, `fifo-P`, `symlink-TARGET-P` | something new at the path `P` |
 //! | `link-P-Q`, `unlink-P`, `rmdir-P` | as the system calls |
 //! | `rename-P-Q`, `noreplace-P-Q`, `exchange-P-Q` | renames |
+//! | `chmod-P`, `shut-P`, `chown-P` | permission bits, none of them, owner and group |
+//! | `times-P`, `atime-P`, `mtime-P` | both times, or one |
+//! | `tag-P`, `newtag-P`, `retag-P`, `untag-P`, `note-P`, `unnote-P` | a small extended attribute is set, set where there is none or where there is one, removed; a large one |
 //! | `write-F`, `fill-F`, `append-F`, `cut-F`, `grow-F` | bytes of the file at the path `F`, or of that opened by the path behind `@` |
 
 use std::sync::LazyLock;
 
 use wholly::{Policy, Rename};
+use wholly_media::SetXattr;
 
 use crate::workload::{Op, Start, Step, Workload};
 
@@ -36,6 +40,9 @@ pub const PATHS: &[&str] = &[
 
 /// Targets of symbolic links, besides paths.
 const TARGETS: &[&str] = &["../foo", "nowhere"];
+
+/// Names of extended attributes: a small one and a large one.
+pub(crate) const XATTRS: [&str; 2] = ["user.tag", "user.note"];
 
 /// How many [`MANY`] are.
 pub(crate) const MOST: usize = 40;
@@ -67,6 +74,7 @@ pub fn op(text: &str) -> Option<Op> {
     if words.next().is_some() {
         return None;
     }
+    let tag = |how| Some(Op::SetXattr { path: path(first)?, name: XATTRS[0], length: 20, how });
     let rename = |how| Some(Op::Rename { from: path(first)?, to: path(second?)?, how });
     match (word, second) {
         ("create", None) => path(first).map(Op::Create),
@@ -79,6 +87,18 @@ pub fn op(text: &str) -> Option<Op> {
         ("rename", _) => rename(Rename::Replace),
         ("noreplace", _) => rename(Rename::NoReplace),
         ("exchange", _) => rename(Rename::Exchange),
+        ("chmod", None) => Some(Op::SetMode { path: path(first)?, mode: 0o705 }),
+        ("shut", None) => Some(Op::SetMode { path: path(first)?, mode: 0 }),
+        ("chown", None) => path(first).map(Op::SetOwner),
+        ("times", None) => Some(Op::SetTimes { path: path(first)?, atime: true, mtime: true }),
+        ("atime", None) => Some(Op::SetTimes { path: path(first)?, atime: true, mtime: false }),
+        ("mtime", None) => Some(Op::SetTimes { path: path(first)?, atime: false, mtime: true }),
+        ("tag", None) => tag(SetXattr::Any),
+        ("newtag", None) => tag(SetXattr::Create),
+        ("retag", None) => tag(SetXattr::Replace),
+        ("untag", None) => Some(Op::RemoveXattr { path: path(first)?, name: XATTRS[0] }),
+        ("note", None) => Some(Op::SetXattr { path: path(first)?, name: XATTRS[1], length: 1500, how: SetXattr::Any }),
+        ("unnote", None) => Some(Op::RemoveXattr { path: path(first)?, name: XATTRS[1] }),
         ("write", None) => Some(Op::Write { file: file(first)?, offset: 100, length: 24 }),
         ("fill", None) => Some(Op::Write { file: file(first)?, offset: 0, length: 1700 }),
         ("append", None) => Some(Op::Append { file: file(first)?, length: 30 }),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use wholly_media::sim::Random;
 
-use crate::by_hand::BY_HAND;
+use crate::by_hand::{ATTRIBUTES, BY_HAND, OWNERS};
 use crate::script::{MOST, op, workload};
 use crate::tree::{Kind, State};
 use crate::workload::{Op, Start, Workload};
@@ -44,6 +44,10 @@ pub(crate) fn vocabulary() -> Vec<String> {
         }
     }
     all.push("noreplace-A-B".into());
+    for path in ["foo", "A/foo", "A"] {
+        all.extend(["chmod", "times", "tag"].map(|word| format!("{word}-{path}")));
+    }
+    all.push("untag-A/foo".into());
     all
 }
 
@@ -69,8 +73,7 @@ fn after(state: &State, op: &Op) -> Option<State> {
         return None;
     }
     let mut after = state.clone();
-    let bytes: &[u8] = if op.is_of_bytes() { b"some bytes" } else { b"" };
-    after.apply(op, bytes).ok().map(|()| after)
+    after.apply(op, &op.bytes(0).unwrap_or_default()).ok().map(|()| after)
 }
 
 /// The paths that an op speaks of.
@@ -104,7 +107,8 @@ pub fn by_hand() -> Vec<Workload> {
         let workload = workload(script).unwrap_or_else(|| panic!("{script} makes no sense"));
         Workload { name: name.into(), about, ..workload }
     };
-    BY_HAND.iter().copied().map(named).collect()
+    let owners: &[_] = if rustix::process::geteuid().is_root() { OWNERS } else { &[] };
+    BY_HAND.iter().chain(ATTRIBUTES).chain(owners).copied().map(named).collect()
 }
 
 /// Forty files in one group: too much for every world and every run.
@@ -300,7 +304,7 @@ mod tests {
         let mut refused = Vec::new();
         let mut group = |state: &mut State, ops: &[Op]| {
             for op in ops {
-                if let Err(error) = state.apply(op, b"some bytes") {
+                if let Err(error) = state.apply(op, &op.bytes(0).unwrap_or_default()) {
                     refused.push(format!("{op:?}: {error}"));
                 }
             }
@@ -314,7 +318,7 @@ mod tests {
                     group(&mut state, first);
                     // Where it is in the way of the first it is given up.
                     let mut both = state.clone();
-                    if second.iter().all(|op| both.apply(op, b"some bytes").is_ok()) {
+                    if second.iter().all(|op| both.apply(op, &op.bytes(0).unwrap_or_default()).is_ok()) {
                         state = both;
                     }
                 }

@@ -7,7 +7,9 @@
 //! - *opened*: by which path the process has opened which file. Whatever becomes of the name, `@` and that path mean this file. A file
 //!   without a name lives as long as it is opened, and nobody else sees it.
 
+mod attributes;
 mod compare;
+mod host;
 mod merge;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,6 +20,9 @@ use wholly_media::Rename;
 use wholly_media::sim::World;
 
 use crate::workload::Op;
+pub use attributes::Time;
+pub(crate) use attributes::{OWNER, times};
+pub(crate) use host::{SITE, on_host};
 
 /// The number of an object of a state.
 pub type Number = u32;
@@ -54,25 +59,37 @@ pub struct Object {
     pub kind: Kind,
     /// Its permission bits.
     pub mode: u32,
+    /// Owner and group, where a call has set them.
+    pub owner: Option<(u32, u32)>,
+    /// The time of its last access.
+    pub atime: Time,
+    /// The time of its last change.
+    pub mtime: Time,
+    /// Its extended attributes.
+    pub xattrs: BTreeMap<String, Arc<[u8]>>,
 }
 
 impl Object {
+    pub(crate) fn new(kind: Kind, mode: u32) -> Object {
+        Object { kind, mode, owner: None, atime: Time::Clock, mtime: Time::Clock, xattrs: BTreeMap::new() }
+    }
+
     /// The directory of a store, or another one that was there before it.
     pub(crate) fn dir(mode: u32) -> Object {
-        Object { kind: Kind::Dir(BTreeMap::new()), mode }
+        Object::new(Kind::Dir(BTreeMap::new()), mode)
     }
 
     /// A regular file.
     pub fn file(content: impl Into<Arc<[u8]>>, mode: u32) -> Object {
-        Object { kind: Kind::File(content.into()), mode }
+        Object::new(Kind::File(content.into()), mode)
     }
 
     /// A symbolic link.
     pub(crate) fn symlink(target: impl Into<String>) -> Object {
-        Object { kind: Kind::Symlink(target.into()), mode: LINK_MODE }
+        Object::new(Kind::Symlink(target.into()), LINK_MODE)
     }
 
-    fn is_dir(&self) -> bool {
+    pub(crate) fn is_dir(&self) -> bool {
         matches!(self.kind, Kind::Dir(_))
     }
 
@@ -111,6 +128,13 @@ impl State {
         let number = self.add(object);
         self.name(path, number);
         number
+    }
+
+    /// Takes a name away, if it is there.
+    pub(crate) fn lose(&mut self, path: &str) {
+        if let Ok((dir, name)) = self.parent(path) {
+            self.set(dir, name, None);
+        }
     }
 
     /// Gives an object one more name.
@@ -218,12 +242,17 @@ impl State {
         &self.objects[&number]
     }
 
+    /// Whether there is an object with this number.
+    pub(crate) fn has(&self, number: Number) -> bool {
+        self.objects.contains_key(&number)
+    }
+
     /// How many names an object has.
     pub fn names_of(&self, number: Number) -> usize {
         self.paths().iter().filter(|(_, of)| *of == number).count()
     }
 
-    /// Changes the state as `op` does, writing `bytes`.
+    /// Changes the state as `op` does with these [bytes](Op::bytes).
     ///
     /// # Errors
     /// That of the system call, where it refuses. Then nothing has changed.
@@ -234,7 +263,7 @@ impl State {
                 self.opened.insert((*path).into(), number);
             }
             Op::Mkdir(path) => drop(self.make(path, Object::dir(DIR_MODE))?),
-            Op::Mknod(path) => drop(self.make(path, Object { kind: Kind::Fifo, mode: FIFO_MODE })?),
+            Op::Mknod(path) => drop(self.make(path, Object::new(Kind::Fifo, FIFO_MODE))?),
             Op::Symlink { target, path } => drop(self.make(path, Object::symlink(*target))?),
             Op::Link { from, to } => {
                 let (old_dir, old_name) = self.parent(from)?;
@@ -246,19 +275,19 @@ impl State {
                 if self.objects[&number].is_dir() {
                     return Err(Errno::PERM);
                 }
-                self.set(dir, name, Some(number));
+                self.change(dir, name, Some(number));
             }
             Op::Unlink(path) => {
                 let (dir, name) = self.parent(path)?;
                 if self.objects[&self.entry(dir, name)?].is_dir() {
                     return Err(Errno::ISDIR);
                 }
-                self.set(dir, name, None);
+                self.change(dir, name, None);
             }
             Op::Rmdir(path) => {
                 let (dir, name) = self.parent(path)?;
                 match &self.objects[&self.entry(dir, name)?].kind {
-                    Kind::Dir(names) if names.is_empty() => self.set(dir, name, None),
+                    Kind::Dir(names) if names.is_empty() => self.change(dir, name, None),
                     Kind::Dir(_) => return Err(Errno::NOTEMPTY),
                     _ => return Err(Errno::NOTDIR),
                 }
@@ -272,6 +301,11 @@ impl State {
                 content.resize(*length as usize, 0);
                 self.set_content(number, content);
             }
+            Op::SetMode { .. }
+            | Op::SetOwner(_)
+            | Op::SetTimes { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. } => self.set_attributes(op, bytes)?,
         }
         self.forget();
         Ok(())
@@ -280,7 +314,7 @@ impl State {
     fn make(&mut self, path: &str, object: Object) -> Result<Number, Errno> {
         let (dir, name) = self.free(path)?;
         let number = self.add(object);
-        self.set(dir, name, Some(number));
+        self.change(dir, name, Some(number));
         Ok(number)
     }
 
@@ -315,8 +349,8 @@ impl State {
                 }
             }
         }
-        self.set(old_dir, old_name, if how == Rename::Exchange { replaced } else { None });
-        self.set(new_dir, new_name, Some(moved));
+        self.change(old_dir, old_name, if how == Rename::Exchange { replaced } else { None });
+        self.change(new_dir, new_name, Some(moved));
         Ok(())
     }
 
@@ -336,6 +370,13 @@ impl State {
 
     fn set_content(&mut self, number: Number, content: impl Into<Arc<[u8]>>) {
         self.objects.get_mut(&number).expect("it is there").kind = Kind::File(content.into());
+        self.changes(number);
+    }
+
+    /// Sets a name, whose directory notes the time.
+    fn change(&mut self, dir: Number, name: &str, value: Option<Number>) {
+        self.set(dir, name, value);
+        self.changes(dir);
     }
 
     fn set(&mut self, dir: Number, name: &str, value: Option<Number>) {
@@ -356,7 +397,7 @@ impl State {
     }
 
     /// The regular file that `file` means.
-    fn file(&self, file: &str) -> Result<Number, Errno> {
+    pub(crate) fn file(&self, file: &str) -> Result<Number, Errno> {
         if let Some(path) = file.strip_prefix('@') {
             return self.opened.get(path).copied().ok_or(Errno::BADF);
         }
@@ -375,7 +416,7 @@ impl State {
     }
 
     /// The directory of `path`, and its last part.
-    fn parent<'p>(&self, path: &'p str) -> Result<(Number, &'p str), Errno> {
+    pub(crate) fn parent<'p>(&self, path: &'p str) -> Result<(Number, &'p str), Errno> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let dir = self.walk(parent, true)?;
         if self.objects[&dir].is_dir() { Ok((dir, name)) } else { Err(Errno::NOTDIR) }

@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use wholly::{Policy, Rename};
+use wholly_media::SetXattr;
 use wholly_media::sim::Random;
 
 use crate::tree::{FILE_MODE, Object, State};
@@ -85,22 +86,76 @@ pub enum Op {
         /// The new length in bytes.
         length: u64,
     },
+    /// Sets the permission bits.
+    SetMode {
+        /// Of what.
+        path: &'static str,
+        /// The bits.
+        mode: u32,
+    },
+    /// Sets owner and group, to some that nobody has otherwise.
+    SetOwner(&'static str),
+    /// Sets times, to some that no clock shows.
+    SetTimes {
+        /// Of what.
+        path: &'static str,
+        /// Whether that of the last access is set.
+        atime: bool,
+        /// Whether that of the last change is set.
+        mtime: bool,
+    },
+    /// Sets an extended attribute.
+    SetXattr {
+        /// Of what.
+        path: &'static str,
+        /// Its name.
+        name: &'static str,
+        /// Bytes of the value.
+        length: usize,
+        /// Whether it is there already.
+        how: SetXattr,
+    },
+    /// Removes an extended attribute.
+    RemoveXattr {
+        /// Of what.
+        path: &'static str,
+        /// Its name.
+        name: &'static str,
+    },
 }
 
 impl Op {
-    /// The file that it changes or makes; of an op on names the name that it gives or takes.
+    /// The path of what it changes or makes; of an op on names the name that it gives or takes.
     pub fn file(&self) -> &'static str {
         match self {
             Op::Create(path) | Op::Mkdir(path) | Op::Mknod(path) | Op::Symlink { path, .. } => path,
             Op::Link { to, .. } | Op::Rename { to, .. } => to,
             Op::Unlink(path) | Op::Rmdir(path) => path,
             Op::Write { file, .. } | Op::Append { file, .. } | Op::SetLen { file, .. } => file,
+            Op::SetMode { path, .. } | Op::SetTimes { path, .. } | Op::SetOwner(path) => path,
+            Op::SetXattr { path, .. } | Op::RemoveXattr { path, .. } => path,
         }
     }
 
     /// Whether it changes the bytes of a file, and no name.
     pub fn is_of_bytes(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::Append { .. } | Op::SetLen { .. })
+    }
+
+    /// Whether it changes attributes, and neither bytes nor names.
+    pub fn is_of_attributes(&self) -> bool {
+        use Op::{RemoveXattr, SetMode, SetOwner, SetTimes, SetXattr};
+        matches!(self, SetMode { .. } | SetOwner(_) | SetTimes { .. } | SetXattr { .. } | RemoveXattr { .. })
+    }
+
+    /// The bytes that it takes as the write with this number: what it writes, the value of an attribute, or what times are made of.
+    pub fn bytes(&self, number: u64) -> Option<Vec<u8>> {
+        let length = match self {
+            Op::Write { length, .. } | Op::Append { length, .. } | Op::SetXattr { length, .. } => *length,
+            Op::SetTimes { .. } => 16,
+            _ => return None,
+        };
+        Some(data(number, length))
     }
 }
 

@@ -4,6 +4,7 @@
 
 use wholly_crash::{Job, Limits, Outcome, Seen, Setting, Workload, catalogue, coverage, explore_into};
 use wholly_media::Site;
+use wholly_media::sim::ExploreLimits;
 
 fn long() -> bool {
     std::env::var_os("WHOLLY_LONG").is_some()
@@ -22,9 +23,10 @@ fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Lim
     outcome
 }
 
-/// Sites of names are covered by the workloads on names.
+/// Sites of names and attributes are covered by the workloads on names.
 fn of_bytes(sites: &[Site]) -> Vec<Site> {
-    sites.iter().copied().filter(|site| !site.0.starts_with("names.")).collect()
+    let of_names = |site: &Site| site.0.starts_with("names.") || site.0.starts_with("attributes.");
+    sites.iter().copied().filter(|site| !of_names(site)).collect()
 }
 
 /// One test, so that its two workers are all there are, and one count of states.
@@ -32,22 +34,28 @@ fn of_bytes(sites: &[Site]) -> Vec<Site> {
 fn nothing_is_torn_lost_or_invented() {
     let limits = |short: Limits| if long() { Limits::thorough() } else { short };
     let (most, some, few) = (limits(Limits::quick()), limits(Limits::hunt()), limits(Limits::glance()));
+    // Of words there are many more than of sectors, and one is like the other.
+    let words = limits(Limits {
+        states: ExploreLimits { samples: 300, single_units: 120, pair_units: 0, ..Limits::quick().states },
+        ..Limits::quick()
+    });
     let (seen, mut all) = (Seen::default(), Outcome::default());
     let hand_written = catalogue::all();
     for (name, _) in wholly_crash::SETTINGS {
         let setting = Setting::named(name);
         let first = ["pmem", "disk"].contains(name);
         let effort = match *name {
-            _ if first => &most,
-            "pmem-x86" | "disk-ext4" => &some,
+            "pmem" => &words,
+            "disk" => &most,
+            "disk-ext4" => &some,
             _ => &few,
         };
         let mut outcome = explored(&seen, &hand_written, &setting, effort);
         let drawn = match *name {
-            "pmem" => random(0, 12, 200),
+            "pmem" => random(0, 6, 200),
             "disk" => [random(200, 30, 600), random(1000, 20, 400)].concat(),
             "disk-ext4" => random(200, 20, 600),
-            "pmem-over-disk" => random(1000, 15, 400),
+            "pmem-over-disk" => random(1000, 5, 400),
             _ => Vec::new(),
         };
         if !drawn.is_empty() {

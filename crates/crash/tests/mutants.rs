@@ -5,9 +5,9 @@ use wholly_crash::{Limits, Setting, Workload, catalogue, explore, sequences};
 use wholly_media::Site;
 use wholly_media::sim::{Mutation, MutationKind};
 
-/// Whether what a site does is about names.
+/// Whether what a site does is about names or attributes.
 fn of_names(site: Site) -> bool {
-    site.0.starts_with("names.")
+    site.0.starts_with("names.") || site.0.starts_with("attributes.")
 }
 
 /// The long run doubts every proof.

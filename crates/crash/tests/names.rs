@@ -1,4 +1,4 @@
-//! The crash explorer over names: every op that makes sense, pairs of them, longer workloads written by hand and drawn.
+//! The crash explorer over names and attributes: every op that makes sense, pairs of them, longer workloads written by hand and drawn.
 //!
 //! `WHOLLY_LONG=1` goes through all pairs, and more of everything. No verdict depends on time.
 
@@ -52,7 +52,7 @@ fn no_name_is_torn_lost_or_invented() {
     assert!(all.busy > 0, "no two groups were in each other's way");
     (all.distinct, all.nested) = (seen.distinct(), seen.nested());
     println!("all worlds: {all}\n{}", coverage::table(&all));
-    let names = |site: &wholly_media::Site| site.0.starts_with("names.");
+    let names = |site: &wholly_media::Site| site.0.starts_with("names.") || site.0.starts_with("attributes.");
     let sites: Vec<_> = wholly::site::ALL.iter().copied().filter(names).collect();
     assert_eq!(coverage::uncovered(&sites, &all), [], "sites that were no crash point");
 }

@@ -95,3 +95,12 @@ fn a_log_on_a_disk_does_not_fence_mapped_files() {
     explored("checkpoints", "disk-torn");
     explored("growth", "disk-torn");
 }
+
+/// A group made a file, and a directory, and chose their times. The checkpoint told the log which inodes they are, by a record above its target, took that
+/// record for a later change whose time the log would go on telling, left the times to a later pass, and moved the tail past the only record that
+/// had them. A crash then left the times of the pass.
+#[test]
+fn what_a_pass_made_has_its_times_before_the_tail_moves() {
+    explored("bare,mkdir-B+times-B,home", "disk");
+    explored("bare,create-foo+times-foo,home", "pmem");
+}

@@ -1,8 +1,9 @@
 //! Whether two states are the same for who can only look, and where they differ.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::{Kind, Object, State};
+use super::{Kind, Object, State, Time};
 use crate::workload::mix;
 
 impl State {
@@ -17,7 +18,7 @@ impl State {
                 return h;
             }
             let object = &self.objects[&number];
-            let h = mix(h ^ u64::from(object.mode));
+            let h = hash_attributes(mix(h ^ u64::from(object.mode)), object);
             match &object.kind {
                 Kind::File(content) => hash_bytes(h, content),
                 Kind::Dir(_) => mix(h ^ 1),
@@ -82,8 +83,41 @@ fn differ(path: &str, should: &Object, is: &Object) -> Option<String> {
         (a, b) if a == b => {}
         _ => return Some(format!("{path} is {} instead of {}", is.describe(), should.describe())),
     }
-    let differs = should.mode != is.mode;
-    differs.then(|| format!("{path} has mode {:o} instead of {:o}", is.mode, should.mode))
+    let differs = |what: &str, is: String, should: String| Some(format!("{path} has {what} {is} instead of {should}"));
+    if should.mode != is.mode {
+        return differs("mode", format!("{:o}", is.mode), format!("{:o}", should.mode));
+    }
+    if should.owner != is.owner {
+        return differs("owner", format!("{:?}", is.owner), format!("{:?}", should.owner));
+    }
+    for (what, is, should) in [("atime", is.atime, should.atime), ("mtime", is.mtime, should.mtime)] {
+        if !should.may_be(is) {
+            return differs(what, format!("{is:?}"), format!("{should:?}"));
+        }
+    }
+    let names = should.xattrs.keys().chain(is.xattrs.keys());
+    let mut values = names.map(|name| (name, is.xattrs.get(name), should.xattrs.get(name)));
+    let (name, is, should) = values.find(|(_, is, should)| is != should)?;
+    differs(name, value(is), value(should))
+}
+
+/// The value of an extended attribute, in words.
+fn value(value: Option<&Arc<[u8]>>) -> String {
+    match value {
+        Some(value) => format!("{} bytes, {:02x?}", value.len(), &value[..value.len().min(8)]),
+        None => "nothing".into(),
+    }
+}
+
+fn hash_attributes(h: u64, object: &Object) -> u64 {
+    let time = |time: Time| match time {
+        Time::Clock => 0,
+        Time::Either => 1,
+        Time::Set(time_ns) => mix(time_ns as u64) | 2,
+    };
+    let owner = object.owner.map_or(0, |(uid, gid)| u64::from(uid) << 32 | u64::from(gid) | 1 << 63);
+    let h = mix(mix(mix(h ^ owner) ^ time(object.atime)) ^ time(object.mtime));
+    object.xattrs.iter().fold(h, |h, (name, value)| hash_bytes(hash_bytes(h, name.as_bytes()), value))
 }
 
 fn hash_bytes(h: u64, bytes: &[u8]) -> u64 {

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, Number, Object, State};
+use super::{Kind, Number, Object, State, Time};
 
 impl State {
-    /// Makes the changes that led from `base` to `theirs`: names one by one, the bytes of each file.
+    /// Makes the changes that led from `base` to `theirs`: names one by one, the bytes of each file, the attributes of each object.
     ///
     /// # Errors
     /// In words, where somebody has changed the same since `base`, or where the two do not go together.
@@ -14,11 +14,15 @@ impl State {
         let mut numbers: BTreeMap<Number, Number> = BTreeMap::new();
         for (&number, object) in theirs.objects.range(base.next..) {
             let empty = match object.kind {
-                Kind::Dir(_) => Object::dir(object.mode),
+                Kind::Dir(_) => Object { kind: Kind::Dir(BTreeMap::new()), ..object.clone() },
                 _ => object.clone(),
             };
             numbers.insert(number, self.add(empty));
         }
+        let changed = |(number, object): (&Number, &Object)| {
+            base.objects.get(number).filter(|before| object.is_changed(before)).map(|_| (*number, object.mtime))
+        };
+        let others: BTreeMap<Number, Time> = self.objects.iter().filter_map(changed).collect();
         let here = |number: &Number| numbers.get(number).copied().unwrap_or(*number);
         let nothing = BTreeMap::new();
         // What they removed was empty before.
@@ -44,7 +48,7 @@ impl State {
                         if self.entry(dir, name).ok() != was.copied() {
                             return Err(format!("both have changed the name {name} of a directory"));
                         }
-                        self.set(dir, name, is.map(here));
+                        self.change(dir, name, is.map(here));
                     }
                 }
                 (Kind::File(content), Some(Kind::File(before))) if content != before => {
@@ -54,6 +58,20 @@ impl State {
                     self.set_content(*number, content.clone());
                 }
                 _ => {}
+            }
+        }
+        for (number, after) in &theirs.objects {
+            match (base.objects.get(number), self.objects.get_mut(&here(number))) {
+                (Some(before), Some(object)) => {
+                    object.merge_attributes(before, after)?;
+                    // Neither waits for the other where one names something in a directory and one sets its times.
+                    let both = others.get(number).filter(|_| before.is_dir() && after.is_changed(before));
+                    if both.is_some_and(|other| (after.mtime, *other) != (Time::Clock, Time::Clock)) {
+                        object.mtime = Time::Either;
+                    }
+                }
+                (Some(_), None) => {}
+                (None, object) => object.expect("it was added").mtime = after.mtime,
             }
         }
         for (path, number) in &theirs.opened {

@@ -1,0 +1,51 @@
+//! The same ops, on a host directory.
+
+use std::sync::Arc;
+
+use wholly_media::{HostFile, HostFs, Site};
+
+use super::attributes::{OWNER, times};
+use super::{DIR_MODE, FIFO_MODE, FILE_MODE};
+use crate::look::FIFO;
+use crate::workload::Op;
+
+/// At which a program makes its calls that is no store.
+pub(crate) const SITE: Site = Site("bystander");
+
+/// Does an op; `file`, where it is open, is the one whose bytes it changes. Returns a file that it made.
+pub(crate) fn on_host(
+    fs: &dyn HostFs,
+    file: Option<&Arc<dyn HostFile>>,
+    op: &Op,
+    bytes: &[u8],
+) -> wholly_media::Result<Option<Arc<dyn HostFile>>> {
+    let opened = |path: &str| match file {
+        Some(file) => Ok(file.clone()),
+        None => fs.open(path.as_bytes(), true),
+    };
+    match *op {
+        Op::Create(path) => return fs.create(SITE, path.as_bytes(), FILE_MODE).map(Some),
+        Op::Mkdir(path) => fs.mkdir(SITE, path.as_bytes(), DIR_MODE),
+        Op::Mknod(path) => fs.mknod(SITE, path.as_bytes(), FIFO | FIFO_MODE, 0),
+        Op::Symlink { target, path } => fs.symlink(SITE, target.as_bytes(), path.as_bytes()),
+        Op::Link { from, to } => fs.hard_link(SITE, from.as_bytes(), to.as_bytes()),
+        Op::Unlink(path) => fs.unlink(SITE, path.as_bytes()),
+        Op::Rmdir(path) => fs.rmdir(SITE, path.as_bytes()),
+        Op::Rename { from, to, how } => fs.rename(SITE, from.as_bytes(), to.as_bytes(), how),
+        Op::Write { file: path, offset, .. } => opened(path)?.write_at(SITE, offset, bytes),
+        Op::Append { file: path, .. } => {
+            let file = opened(path)?;
+            file.write_at(SITE, file.stat()?.size, bytes)
+        }
+        Op::SetLen { file: path, length } => opened(path)?.set_len(SITE, length),
+        Op::SetMode { path, mode } => fs.set_mode(SITE, path.as_bytes(), mode),
+        Op::SetOwner(path) => fs.set_owner(SITE, path.as_bytes(), Some(OWNER.0), Some(OWNER.1)),
+        Op::SetTimes { path, atime, mtime } => {
+            let (accessed, changed) = times(bytes);
+            fs.set_times(SITE, path.as_bytes(), atime.then_some(accessed), mtime.then_some(changed))
+        }
+        Op::SetXattr { path, name, how, .. } => fs.set_xattr(SITE, path.as_bytes(), name.as_bytes(), bytes, how),
+        Op::RemoveXattr { path, name } => fs.remove_xattr(SITE, path.as_bytes(), name.as_bytes()),
+    }
+    .map(|()| None)
+}
