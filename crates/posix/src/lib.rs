@@ -13,6 +13,7 @@
 //! | [`host`] | a directory of the host as a `Vfs` |
 //! | [`differ`] | random calls on two implementations that must do the same |
 //! | [`planted`] | mistakes, to see that they are found |
+//! | `through` | calls with another context |
 
 #![forbid(unsafe_code)]
 
@@ -22,10 +23,12 @@ pub mod differ;
 pub mod host;
 pub mod planted;
 mod suite;
+mod through;
 mod tree;
 
 pub use check::{Failure, Outcome};
 pub use host::HostVfs;
 pub use planted::{Mistake, Planted};
 pub use suite::{Case, Exception, Needs, Report, cases, run, run_one};
+pub use through::Through;
 pub use tree::{File, Tree};

@@ -25,6 +25,8 @@ pub mod program;
 #[path = "../../core/src/site.rs"]
 pub mod site;
 pub mod sync;
+#[path = "../../core/src/vfs/mod.rs"]
+pub mod vfs;
 
 pub use error::{Error, Result};
 pub use hostdir::{File, Group, Options, Policy, Store, Writer};

@@ -6,6 +6,9 @@ use wholly::vfs::{FileType, Ino, OFlags, Result};
 
 use crate::tree::Tree;
 
+/// The folder of a store in its directory.
+const OWN_FOLDER: &[u8] = b".wholly";
+
 /// What each path names, in words.
 pub(super) type Described = BTreeMap<String, String>;
 
@@ -19,7 +22,10 @@ pub(super) fn describe(tree: &Tree<'_>) -> Described {
 
 fn below(tree: &Tree<'_>, path: &str, found: &mut (Described, BTreeMap<Ino, String>)) -> Result<()> {
     let stat = tree.stat(path)?;
-    let mut text = format!("{:?}, mode {:o}, {} links", stat.kind, stat.mode.as_raw_mode(), stat.nlink);
+    // What a store keeps for itself is seen from outside only.
+    let own = path == "/" && tree.exists(OWN_FOLDER)?;
+    let links = stat.nlink - u64::from(own && stat.nlink > 2);
+    let mut text = format!("{:?}, mode {:o}, {links} links", stat.kind, stat.mode.as_raw_mode());
     for name in tree.xattrs(path)? {
         text += &format!(", {name}={:?}", tree.xattr(path, &name)?);
     }
@@ -38,7 +44,7 @@ fn below(tree: &Tree<'_>, path: &str, found: &mut (Described, BTreeMap<Ino, Stri
     }
     found.0.insert(path.into(), text);
     if stat.kind == FileType::Directory {
-        for name in tree.names(path)? {
+        for name in tree.names(path)?.into_iter().filter(|name| !own || name.name != OWN_FOLDER) {
             let child = format!("{}/{}", path.trim_end_matches('/'), String::from_utf8_lossy(&name.name));
             below(tree, &child, found)?;
         }

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::{MountFlags, UnmountFlags};
+use wholly_media::host::HostOptions;
 use wholly_posix::HostVfs;
 
 /// A new directory, removed with what is in it.
@@ -104,7 +105,7 @@ pub fn directory() -> Result<Place, String> {
 }
 
 /// What is there; else a line that says why not, which under `CI=true` is a failure.
-pub fn or_skip(place: Result<Place, String>) -> Option<Place> {
+pub fn or_skip<T>(place: Result<T, String>) -> Option<T> {
     match place {
         Ok(place) => Some(place),
         Err(why) => {
@@ -112,5 +113,43 @@ pub fn or_skip(place: Result<Place, String>) -> Option<Place> {
             println!("skipped: {why}");
             None
         }
+    }
+}
+
+/// A store in a directory of the tmpfs that everybody has.
+pub struct Stored {
+    store: wholly::Store,
+    /// Whether calls can be made as any user.
+    pub users: bool,
+    scratch: Scratch,
+}
+
+impl Stored {
+    /// A new one.
+    pub fn new(options: wholly::Options) -> Result<Stored, String> {
+        let shm = Path::new("/dev/shm");
+        if !shm.is_dir() {
+            return Err("there is no /dev/shm".into());
+        }
+        let scratch = Scratch::below(shm);
+        wholly::Store::init(&scratch.0, &options).map_err(|error| error.to_string())?;
+        let store =
+            wholly::Store::open_with(&scratch.0, options, HostOptions::default()).map_err(|error| error.to_string())?;
+        Ok(Stored { store, users: rustix::process::geteuid().is_root(), scratch })
+    }
+
+    /// It.
+    pub fn store(&self) -> &wholly::Store {
+        &self.store
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.scratch.0
+    }
+
+    /// It, by inode and handle.
+    pub fn vfs(&self) -> wholly::StoreVfs {
+        wholly::StoreVfs::new(&self.store)
     }
 }

@@ -1,0 +1,138 @@
+//! The suite over a store: what it does otherwise than the host's ext4 stands here, each with its reason.
+
+mod places;
+
+use std::sync::Mutex;
+
+use places::Stored;
+use wholly::vfs::{Context, Errno, Ino, Vfs};
+use wholly::{Options, Policy};
+use wholly_posix::{Exception, Through, Tree};
+
+const fn exception(case: &'static str, reason: &'static str) -> Exception {
+    Exception { case, reason }
+}
+
+const NO_HOLES: &str = "holes are not punched yet, and space is not reserved";
+const NO_SEEK: &str = "holes are not known yet: all of a file is data";
+
+const STORE: &[Exception] = &[
+    exception("space::allocate_keep_size", NO_HOLES),
+    exception("space::allocate_takes_space", NO_HOLES),
+    exception("space::punch_makes_zeros", NO_HOLES),
+    exception("space::punch_inside_a_block", NO_HOLES),
+    exception("space::punch_beyond_the_end", NO_HOLES),
+    exception("space::punch_gives_space_back", NO_HOLES),
+    exception("space::zero_range_makes_zeros", NO_HOLES),
+    exception("space::zero_range_can_grow", NO_HOLES),
+    exception("space::zero_range_keep_size", NO_HOLES),
+    exception("space::collapse_takes_out", NO_HOLES),
+    exception("space::collapse_to_the_end", NO_HOLES),
+    exception("space::collapse_wants_whole_blocks", NO_HOLES),
+    exception("space::insert_makes_room", NO_HOLES),
+    exception("space::insert_beyond_the_end", NO_HOLES),
+    exception("space::data_is_found", NO_SEEK),
+    exception("space::a_hole_is_found", NO_SEEK),
+    exception("space::a_file_that_is_one_hole", NO_SEEK),
+    exception("space::seek_sees_punched_holes", NO_HOLES),
+    exception("times::punch_changes_the_content", NO_HOLES),
+    exception("set_times::utimes_beyond_2038", "records tell times in ns: up to the year 2262"),
+];
+
+const CTIME: &str = "what went home has the time at which that was as time of the last change of anything";
+const OWN_READS: &str = "what the store itself reads at home has a new time of access";
+const SIZE: &str = "a directory's size is another once it is made, and CTIME";
+
+/// Where everything goes home between the calls.
+const AT_HOME: &[Exception] = &[
+    exception("rename::refuses_full_directories", SIZE),
+    exception("rename_types::dir", SIZE),
+    exception("rename_types::full_dir", SIZE),
+    exception("times::create_sets_all", CTIME),
+    exception("times::create_changes_the_directory", CTIME),
+    exception("times::write_changes_the_content", CTIME),
+    exception("times::chmod_changes_the_inode", CTIME),
+    exception("times::chown_changes_the_inode", CTIME),
+    exception("times::copy_changes_the_target", OWN_READS),
+    exception("times::noatime_leaves_atime", OWN_READS),
+    exception("times::failed_calls_change_nothing", OWN_READS),
+    exception("set_times::utimes_of_now", CTIME),
+];
+
+fn place(options: Options) -> Option<Stored> {
+    places::or_skip(Stored::new(options))
+}
+
+fn run(vfs: &dyn Vfs, users: bool, more: &[Exception]) {
+    let exceptions = [STORE, more].concat();
+    let report = wholly_posix::run(vfs, users, &exceptions);
+    println!("{} passed, {} skipped, {} exceptions", report.passed, report.skipped.len(), exceptions.len());
+    report.expect_passed();
+}
+
+/// Runs the suite by a policy. Nothing goes home but where the log is full: when that is would be luck.
+fn by_policy(policy: Policy) {
+    let Some(place) = place(Options { policy, background: false, ..Options::default() }) else { return };
+    let vfs = place.vfs();
+    run(&vfs, place.users, &[]);
+    assert_eq!(vfs.held(), (0, 0), "references and handles are given back");
+}
+
+#[test]
+fn each_call_by_itself() {
+    by_policy(Policy::PerOp);
+}
+
+#[test]
+fn from_sync_to_sync() {
+    by_policy(Policy::PerSync);
+}
+
+#[test]
+fn all_calls_together() {
+    by_policy(Policy::Shared { interval: std::time::Duration::from_millis(20) });
+}
+
+/// All is home before each call: nothing is served from the log.
+#[test]
+fn everything_at_home() {
+    let Some(place) = place(Options { background: false, ..Options::default() }) else { return };
+    let vfs = place.vfs();
+    let failed = Mutex::new(None);
+    let at_home = Through::new(&vfs, |ctx| {
+        if let Err(error) = place.store().checkpoint() {
+            failed.lock().unwrap().get_or_insert(error);
+        }
+        ctx.clone()
+    });
+    run(&at_home, place.users, AT_HOME);
+    let failed = failed.lock().unwrap().take();
+    assert!(failed.is_none(), "taking everything home: {failed:?}");
+    assert_eq!(vfs.held(), (0, 0), "references and handles are given back");
+}
+
+/// The whole suite in one explicit group, of which nobody else sees anything before it commits.
+#[test]
+fn in_one_group() {
+    let Some(place) = place(Options::default()) else { return };
+    let vfs = place.vfs();
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    for ends_well in [true, false] {
+        let group = vfs.begin().expect("begin a group");
+        let in_group = Through::new(&vfs, |ctx| Context { group: Some(group), ..ctx.clone() });
+        run(&in_group, place.users, &[]);
+        Tree::new(&in_group, Ino::ROOT).file("left", 0o640, b"by the group").expect("make a file");
+        assert_eq!(tree.names("/").expect("list").len(), 0, "it is the group's");
+        assert_eq!(vfs.held(), (0, 0), "references and handles are given back");
+        if ends_well {
+            vfs.commit(group).expect("commit");
+            assert_eq!(tree.content("left").expect("read"), b"by the group");
+            tree.unlink("left").expect("remove");
+        } else {
+            vfs.abort(group).expect("abort");
+            assert_eq!(tree.names("/").expect("list").len(), 0, "it has not happened");
+        }
+        let ctx = Context { group: Some(group), ..Context::superuser() };
+        assert_eq!(vfs.getattr(&ctx, Ino::ROOT).unwrap_err(), Errno::INVAL, "it has ended");
+    }
+}
