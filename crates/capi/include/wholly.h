@@ -52,6 +52,26 @@
 #include <stdint.h>
 
 /**
+ * In the place of an owner or a group: it stays as it is.
+ */
+#define WHOLLY_KEEP_OWNER UINT32_MAX
+
+/**
+ * In the place of a time: it stays as it is.
+ */
+#define WHOLLY_KEEP_TIME INT64_MIN
+
+/**
+ * Extended attributes: it must not be there yet. The number is the kernel's.
+ */
+#define WHOLLY_XATTR_CREATE 1
+
+/**
+ * Extended attributes: it must be there already. The number is the kernel's.
+ */
+#define WHOLLY_XATTR_REPLACE 2
+
+/**
  * Rename: nothing may have the new name. The number is the kernel's.
  */
 #define WHOLLY_RENAME_NOREPLACE 1
@@ -166,8 +186,7 @@ typedef struct wholly_dir_entry {
 } wholly_dir_entry;
 
 /**
- * What is known of what a name names. Set its size before it is filled in. Times are in nanoseconds since the epoch, and do not tell yet
- * of what is not home. All is on the file system of the store's directory, so that there is no number of a device.
+ * What is known of what a name names. Set its size before it is filled in. Times are in nanoseconds since the epoch. All is on the file system of the store's directory, so that there is no number of a device.
  */
 typedef struct wholly_metadata {
     /**
@@ -439,6 +458,141 @@ extern "C" {
  * The text is the library's, and stays until the next call of this thread fails or the thread ends.
  */
 const char *wholly_error_text(void);
+
+/**
+ * Sets the permission bits, set-id bits included.
+ *
+ * Errors: -ENOENT; -EPERM for who is not the owner; -EOPNOTSUPP for a symbolic link; -EINVAL where mode has other bits; -EBUSY where another
+ * group sets attributes of it, or changes the file; those of all paths.
+ */
+int wholly_group_chmod(struct wholly_group *group,
+                       const char *path,
+                       uint32_t mode);
+
+/**
+ * Sets owner and group, each unless it is WHOLLY_KEEP_OWNER. A file loses its set-id bits by that, and its capabilities.
+ *
+ * Errors: -ENOENT; -EPERM for who may not; -EBUSY as wholly_group_chmod; those of all paths.
+ */
+int wholly_group_chown(struct wholly_group *group,
+                       const char *path,
+                       uint32_t uid,
+                       uint32_t gid);
+
+/**
+ * Sets the times of the last access and of the last change of content, in nanoseconds since the epoch, each unless it is WHOLLY_KEEP_TIME.
+ *
+ * Errors: -ENOENT; -EPERM for who is not the owner; -EBUSY as wholly_group_chmod; those of all paths.
+ */
+int wholly_group_utimens(struct wholly_group *group,
+                         const char *path,
+                         int64_t atime_ns,
+                         int64_t mtime_ns);
+
+/**
+ * Sets an extended attribute of the kinds user, trusted or security, to length bytes, at most 65536. With WHOLLY_XATTR_CREATE it must not be
+ * there yet, with WHOLLY_XATTR_REPLACE it must.
+ *
+ * Errors: -ENOENT; -EEXIST, -ENODATA as the flags ask; -EOPNOTSUPP for other kinds, and where the file system has none; -EPERM, -EACCES for who
+ * may not, and for user attributes of what is no file or directory; -ERANGE for a name of more than 255 bytes, -E2BIG for a longer value;
+ * -EINVAL for other flags; -EBUSY as wholly_group_chmod; those of all paths.
+ */
+int wholly_group_setxattr(struct wholly_group *group,
+                          const char *path,
+                          const char *name,
+                          const void *value,
+                          size_t length,
+                          uint32_t flags);
+
+/**
+ * Removes an extended attribute.
+ *
+ * Errors: -ENODATA where there is none; those of wholly_group_setxattr.
+ */
+int wholly_group_removexattr(struct wholly_group *group, const char *path, const char *name);
+
+/**
+ * Reads the value of an extended attribute, as the group sees it. Returns how many bytes it has; where length is 0 it only does that.
+ *
+ * Errors: -ENOENT; -ENODATA where there is none; -ERANGE where it is longer than length; -EOPNOTSUPP, -EACCES as wholly_group_setxattr; those of
+ * all paths.
+ */
+int64_t wholly_group_getxattr(struct wholly_group *group,
+                              const char *path,
+                              const char *name,
+                              void *buffer,
+                              size_t length);
+
+/**
+ * Lists the names of all extended attributes that the process may see, as the group sees them, each with a zero behind it. Returns how many
+ * bytes they are; where length is 0 it only does that.
+ *
+ * Errors: -ENOENT; -ERANGE where they are more than length; those of all paths.
+ */
+int64_t wholly_group_listxattr(struct wholly_group *group,
+                               const char *path,
+                               void *buffer,
+                               size_t length);
+
+/**
+ * wholly_group_chmod in a group of its own: the mode survives when this returns.
+ *
+ * Errors: those of wholly_group_chmod and wholly_group_commit.
+ */
+int wholly_store_chmod(const struct wholly_store *store, const char *path, uint32_t mode);
+
+/**
+ * wholly_group_chown in a group of its own: owner and group survive when this returns.
+ *
+ * Errors: those of wholly_group_chown and wholly_group_commit.
+ */
+int wholly_store_chown(const struct wholly_store *store, const char *path, uint32_t uid, uint32_t gid);
+
+/**
+ * wholly_group_utimens in a group of its own: the times survive when this returns.
+ *
+ * Errors: those of wholly_group_utimens and wholly_group_commit.
+ */
+int wholly_store_utimens(const struct wholly_store *store, const char *path, int64_t atime_ns, int64_t mtime_ns);
+
+/**
+ * wholly_group_setxattr in a group of its own: the attribute survives when this returns.
+ *
+ * Errors: those of wholly_group_setxattr and wholly_group_commit.
+ */
+int wholly_store_setxattr(const struct wholly_store *store,
+                          const char *path,
+                          const char *name,
+                          const void *value,
+                          size_t length,
+                          uint32_t flags);
+
+/**
+ * wholly_group_removexattr in a group of its own: the attribute does not come back after a crash when this has returned.
+ *
+ * Errors: those of wholly_group_removexattr and wholly_group_commit.
+ */
+int wholly_store_removexattr(const struct wholly_store *store,
+                             const char *path,
+                             const char *name);
+
+/**
+ * wholly_group_getxattr, as everybody sees it.
+ *
+ * Errors: those of wholly_group_getxattr.
+ */
+int64_t wholly_store_getxattr(const struct wholly_store *store,
+                              const char *path,
+                              const char *name,
+                              void *buffer,
+                              size_t length);
+
+/**
+ * wholly_group_listxattr, as everybody sees them.
+ *
+ * Errors: those of wholly_group_listxattr.
+ */
+int64_t wholly_store_listxattr(const struct wholly_store *store, const char *path, void *buffer, size_t length);
 
 /**
  * Opens a listing of a directory, as the group sees it, without . and .. and in no order; the path . is the store's directory. A symbolic

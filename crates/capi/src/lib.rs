@@ -11,6 +11,7 @@
 //! | `options` | how a store is made and opened |
 //! | `store`, `file`, `group`, `writer` | the functions of that handle |
 //! | `names` | what groups and stores change of names |
+//! | `attributes` | mode, owner, times, extended attributes |
 //! | `look`, `dir` | what names name, and what names there are, as groups and stores see them |
 //! | `version` | which library this is |
 
@@ -20,6 +21,7 @@
 
 mod answer;
 mod arguments;
+mod attributes;
 mod dir;
 mod file;
 mod group;

@@ -10,8 +10,7 @@ use crate::group::wholly_group;
 use crate::sized::{self, Sized};
 use crate::store::wholly_store;
 
-/// What is known of what a name names. Set its size before it is filled in. Times are in nanoseconds since the epoch, and do not tell yet
-/// of what is not home. All is on the file system of the store's directory, so that there is no number of a device.
+/// What is known of what a name names. Set its size before it is filled in. Times are in nanoseconds since the epoch. All is on the file system of the store's directory, so that there is no number of a device.
 #[repr(C)]
 pub struct wholly_metadata {
     /// sizeof(wholly_metadata).
