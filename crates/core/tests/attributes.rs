@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -149,7 +150,8 @@ fn a_bystanders_attributes_are_a_conflict() {
     let meddle: [(&str, Meddle); 2] = [
         ("its mode", |path| fs::set_permissions(path, fs::Permissions::from_mode(0o711)).unwrap()),
         ("an extended attribute", |path| {
-            rustix::fs::setxattr(path, "user.a", b"theirs", rustix::fs::XattrFlags::empty()).unwrap();
+            rustix::fs::setxattr(path.as_os_str().as_bytes(), "user.a", b"theirs", rustix::fs::XattrFlags::empty())
+                .unwrap();
         }),
     ];
     for (what, meddle) in meddle {

@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -301,7 +302,7 @@ fn chosen(mtime_ns: i64) -> Option<i64> {
 fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let value = |name: &str| {
         let mut value = vec![0; 300];
-        let length = rustix::fs::lgetxattr(path, name, &mut value).ok()?;
+        let length = rustix::fs::lgetxattr(path.as_os_str().as_bytes(), name, &mut value).ok()?;
         value.truncate(length);
         Some((name.as_bytes().to_vec(), value))
     };
