@@ -15,23 +15,32 @@ use zerocopy::FromBytes;
 struct Part {
     range: Range<u64>,
     name: String,
-    /// The commit that cannot be believed without it: in the last life, where its payload counts too.
+    /// The commit that cannot be believed without it, where its payload counts too.
     commit: Option<u64>,
 }
+
+/// The commits of a life that are not home, by lane, in order.
+type Commits = BTreeMap<u32, Vec<u64>>;
 
 /// The structures of a log that is whole.
 pub(crate) struct Anatomy {
     parts: Vec<Part>,
-    /// The commits of the last life that are not home, by lane, in order.
-    commits: BTreeMap<u32, Vec<u64>>,
+    /// Those of the last life.
+    commits: Commits,
+    /// Those of the life before it, of which only the superblock in force tells.
+    inherited: Commits,
+    /// Where that superblock is.
+    in_force: Range<u64>,
 }
 
 impl Anatomy {
     /// Of the log of a world.
     pub(crate) fn of(world: &Arc<World>) -> Anatomy {
         let region = world.log();
-        let mut anatomy = Anatomy { parts: Vec::new(), commits: BTreeMap::new() };
+        let mut anatomy =
+            Anatomy { parts: Vec::new(), commits: Commits::new(), inherited: Commits::new(), in_force: 0..0 };
         let Ok(superblock) = read_superblock(&*region) else { return anatomy };
+        anatomy.in_force = superblock.slot_offset()..superblock.slot_offset() + 128;
         for slot in 0..2 {
             let age = if superblock.slot_offset() == slot * SUPERBLOCK_SLOT { "in force" } else { "of before" };
             anatomy.put(slot * SUPERBLOCK_SLOT..slot * SUPERBLOCK_SLOT + 128, format!("superblock {age}"), None);
@@ -47,9 +56,11 @@ impl Anatomy {
             }
         }
         segments.sort_unstable();
+        let before = segments.iter().map(|segment| segment.1).filter(|life| *life < superblock.incarnation).max();
         for (i, (lane, incarnation, sequence, start)) in segments.iter().enumerate() {
             let last = segments.get(i + 1).is_none_or(|next| (next.0, next.1) != (*lane, *incarnation));
             let this_life = *incarnation == superblock.incarnation;
+            let counts = this_life || Some(*incarnation) == before;
             let life = if this_life { "life" } else { "earlier life" };
             let place = if last { "last segment" } else { "segment" };
             let seed = segment_seed(&superblock.volume_id, *incarnation, *sequence);
@@ -60,11 +71,12 @@ impl Anatomy {
             let count = records.heads().len();
             let commits: Vec<Option<u64>> = records
                 .heads()
-                .map(|head| (head.kind == RecordKind::Commit && this_life).then_some(head.sequence))
+                .map(|head| (head.kind == RecordKind::Commit && counts).then_some(head.sequence))
                 .map(|sequence| sequence.filter(|sequence| *sequence >= superblock.tail))
                 .collect();
             if commits.iter().any(Option::is_some) {
-                anatomy.commits.entry(*lane).or_default().extend(commits.iter().flatten());
+                let life = if this_life { &mut anatomy.commits } else { &mut anatomy.inherited };
+                life.entry(*lane).or_default().extend(commits.iter().flatten());
             }
             // Without its header a segment is one that was never written, unless a second batch says otherwise.
             let first = commits.first().copied().flatten();
@@ -104,13 +116,16 @@ impl Anatomy {
     }
 
     /// Whether groups can be lost with these ranges without anybody seeing it, named by how many came behind each: if so many stand at the
-    /// ends of lanes in the last life with everything hit from there on. Before that something is left that tells of what was there.
+    /// ends of lanes in the last life with everything hit from there on. Before that something is left that tells of what was there. Where
+    /// the last life has not committed, and one fault takes the superblock that it began with as well, that holds of the life before.
     pub(crate) fn excuses(&self, ranges: &[Range<u64>], groups: &BTreeSet<usize>) -> bool {
         let hit: Vec<u64> = self.hit(ranges).filter_map(|part| part.commit).collect();
+        let unbegun = self.commits.is_empty() && ranges.iter().any(|range| range.contains(&self.in_force.start));
+        let commits = if unbegun { &self.inherited } else { &self.commits };
         let end = |lane: &Vec<u64>| lane.iter().rev().take_while(|commit| hit.contains(commit)).count();
-        let ends: usize = self.commits.values().map(end).sum();
+        let ends: usize = commits.values().map(end).sum();
         // One lane has one end (a group that made an empty file whose name is home already does not show that it is gone). Of several lanes
         // it is not known which groups are whose.
-        groups.len() <= ends && (self.commits.len() > 1 || groups.iter().all(|group| *group < ends))
+        groups.len() <= ends && (commits.len() > 1 || groups.iter().all(|group| *group < ends))
     }
 }

@@ -4,7 +4,8 @@
 //! One thing cannot be told from a crash. Behind the last commit of a lane in the last life may stand anything: what an earlier lap left,
 //! or what was torn. So where the end of a lane was destroyed, *all of it* from some commit on, the log is that of another history, in
 //! which that commit was never made. Whoever loses groups without a word must have been hit like that, must lose them wholly, and no group
-//! that another one builds on: see [`Anatomy::excuses`]. It is the only exception.
+//! that another one builds on: see [`Anatomy::excuses`]. So it is with the end of the life before, where one fault takes the superblock
+//! along that the last life began with, and that life has committed nothing yet. There is no other exception.
 //! Home files are ordinary files: rot in them is the host's.
 
 use std::collections::BTreeSet;
