@@ -129,6 +129,11 @@ impl StoreInner {
     /// A call is about to change the content of a file, perhaps beside others: what goes by that goes in a group of its own.
     #[cold]
     fn content_changes(self: &Arc<Self>, file: &Arc<Inner>) -> Result<()> {
+        // Of calls that own the file there is one at a time.
+        let _append = file.append.lock().unwrap();
+        if !file.may_have_privileges() {
+            return Ok(());
+        }
         let mut running = Running::new(self.clone(), Sharing::Own).into_implicit();
         running.join(file)?;
         running.content_changes(file)?;
