@@ -30,7 +30,7 @@ test: ## all tests (a newcomer needs only Rust and gcc)
 test-long: ## all tests with their long bounds
 	WHOLLY_LONG=1 $(CARGO) test --workspace $(ARGS)
 
-# Twenty-five million distinct states, eight million of them inside of recoveries; half an hour on two cores, and some minutes for names.
+# Twenty-five million distinct states, eight million of them inside of recoveries; half an hour on two cores; names besides.
 crash: ## explore crashes beyond what `make test` does
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough \
 		--world pmem --world pmem-x86 --world disk --world disk-ext4 $(ARGS)

@@ -167,13 +167,13 @@ impl Running {
     /// A file whose content somebody changes loses what made it run as its owner, unless that is the superuser; its capabilities in any case.
     pub(in crate::hostdir) fn drop_privileges(&mut self, at: At<'_>) -> Result<()> {
         let mine = self.claim_attributes(at)?;
-        if self.xattr_of(at, &mine.found, CAPABILITY).is_ok_and(|value| value.is_some()) {
+        let capable = self.xattr_of(at, &mine.found, CAPABILITY).is_ok_and(|value| value.is_some());
+        if capable {
             self.put_xattr(at, &mine, CAPABILITY, None)?;
         }
-        match privileges(&mine.stat, &self.who) {
-            Some(mode) => self.set(&mine, Wish { mode: Some(mode), ..Wish::default() }),
-            None => Ok(()),
-        }
+        let Some(mode) = privileges(&mine.stat, &self.who) else { return Ok(()) };
+        let set = self.set(&mine, Wish { mode: Some(mode), ..Wish::default() });
+        if capable { set.map_err(|error| self.break_off(error)) } else { set }
     }
 
     /// Whether a file has privileges, and whether some of them go when `who` changes its content.

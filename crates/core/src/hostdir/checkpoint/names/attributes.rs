@@ -123,7 +123,7 @@ impl NamePlan<'_> {
             mode = wanted.mode.or(Some(stat.mode & 0o7777));
         }
         if wanted.xattrs.contains_key(acl::ACCESS) {
-            mode = wanted.mode;
+            mode = wanted.mode.or(mode);
         }
         for (name, value) in &wanted.xattrs {
             let set = match value {
