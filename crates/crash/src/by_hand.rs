@@ -125,6 +125,12 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
          unlink-foo+fill-B/bar+fill-B/foo+fill-bar+rename-bar-foo,kill,rename-B-A/C,home",
     ),
     (
+        "names-in-lots",
+        "passes take home the names of before, while later groups set the same ones, and more",
+        "bare,create-foo+append-foo+mkdir-B,lot,rename-foo-B/foo+append-B/foo,pass,create-foo+fill-foo,lot,rename-A/foo-bar+unlink-foo,\
+         lot,mkdir-A/C+create-foo+append-bar,pass,kill,rename-B-A/C+append-bar,lot,create-B+append-bar,pass,pass,home",
+    ),
+    (
         "names-in-a-full-log",
         "checkpoints in the middle of groups that change names",
         "bare.tight,create-foo+grow-foo+append-foo,mkdir-B+rename-foo-B/foo,link-B/foo-foo,unlink-B/foo+rmdir-B,\
@@ -219,6 +225,12 @@ pub(crate) const ATTRIBUTES: &[(&str, &str, &str)] = &[
         "groups that abort, and the same attributes for others",
         "bare,abort.chmod-A/foo+tag-A/foo+times-A,tag-A/foo,abort.untag-A/foo+shut-A/foo,home,abort.create-foo+tag-foo,\
          create-foo+chmod-foo,home,abort.untag-A/foo,untag-A/foo,home",
+    ),
+    (
+        "attributes-in-lots",
+        "passes take home the attributes of before, while later groups set others",
+        "bare,chmod-A/foo+tag-A/foo+append-A/foo,lot,shut-A/foo+append-A/foo,pass,create-foo+tag-foo+times-foo,lot,untag-A/foo+times-A/foo,\
+         pass,note-A+chmod-foo+append-foo,lot,untag-foo+append-foo,pass,kill,times-foo+append-A/foo,lot,append-A/foo+mtime-foo,pass,pass",
     ),
     (
         "attributes-in-a-full-log",

@@ -88,7 +88,7 @@ fn epochs() -> [Step; 13] {
 
 /// The hand-written workloads.
 pub fn all() -> Vec<Workload> {
-    use Step::{Across, Call, Checkpoint};
+    use Step::{Across, Announce, Call, Checkpoint, Pass};
     vec![
         named(
             "small-commit",
@@ -314,6 +314,47 @@ pub fn all() -> Vec<Workload> {
             ],
         ),
         named(
+            "lots",
+            "passes take home what was committed before, while later groups of the same files stay in the log",
+            (4, 8),
+            [
+                commit([write(0, 100, 40), write(0, 4200, 30), append(1, 50)]),
+                Announce,
+                commit([write(0, 900, 24), write(1, 10, 8)]),
+                Pass,
+                commit([append(0, 90), append(1, 20)]),
+                Announce,
+                commit([write(0, 130, 20), set_len(1, 60)]),
+                Announce,
+                commit([append(1, 9)]),
+                Pass,
+                KILL,
+                commit([append(0, 300)]),
+                Announce,
+                commit([write(0, 5100, 10)]),
+                Pass,
+                Pass,
+            ],
+        ),
+        named(
+            "lots-of-lengths",
+            "passes take home lengths, while later groups write to the same files",
+            (4, 8),
+            [
+                commit([append(1, 70), set_len(0, 5100)]),
+                Checkpoint,
+                commit([set_len(1, 60), set_len(0, 9000)]),
+                Announce,
+                commit([append(1, 5), write(0, 10, 8)]),
+                Pass,
+                commit([set_len(0, 40), set_len(1, 300)]),
+                Announce,
+                commit([append(1, 9), write(0, 3, 4)]),
+                Pass,
+                KILL,
+            ],
+        ),
+        named(
             "holes",
             "writes far behind the end: gaps read as zeros, blocks are allocated before stores into them",
             (4, 8),
@@ -362,6 +403,7 @@ pub fn several(name: &str) -> Option<Vec<Workload>> {
 struct Draw {
     state: u64,
     syncs: bool,
+    lots: bool,
 }
 
 impl Draw {
@@ -386,7 +428,7 @@ impl Draw {
     }
 
     fn step(&mut self) -> Step {
-        match self.below(14) {
+        match self.below(if self.lots { 19 } else { 14 }) {
             0..=6 => {
                 let ops = (0..self.below(4)).map(|_| self.op(true)).collect();
                 Step::Group { ops, commit: self.below(4) > 0 }
@@ -394,14 +436,19 @@ impl Draw {
             7..=9 if self.syncs && self.below(4) == 0 => sync(self.below(4) as usize),
             7..=9 => Step::Call(self.op(false)),
             10 | 11 => Step::Checkpoint,
+            14..=16 => Step::Announce,
+            17 | 18 => Step::Pass,
             _ => Step::Reopen { close: self.below(3) == 0 },
         }
     }
 }
 
+/// From this seed on passes take home what was committed before, and leave what came since.
+pub const LOTS: u64 = 2000;
+
 /// A workload drawn by a seed. The same seed gives the same one for ever.
 pub fn random(seed: u64) -> Workload {
-    let mut draw = Draw { state: seed, syncs: false };
+    let mut draw = Draw { state: seed, syncs: false, lots: seed >= LOTS };
     let min_segments = 2 + draw.below(3) as u32;
     let max_segments = min_segments + draw.below(4) as u32;
     // Seeds below are named in tests of bugs that are gone.

@@ -275,7 +275,7 @@ fn hash_of(text: &str) -> u64 {
     text.bytes().fold(0, |h, byte| mix(h ^ u64::from(byte)))
 }
 
-/// Sites after which every recovery that is crashed inside is crashed.
+/// Sites from which on to its end every recovery that is crashed inside is crashed.
 const RARE: [Site; 1] = [site::RECOVER_WIPE];
 
 /// At a point inside of recovery, so many of the last events are lost in turn.
@@ -415,7 +415,9 @@ impl Worker<'_> {
         let mut chosen: Vec<u64> = (0..self.limits.nested_points).map(|i| mix(hash ^ (i << 8 | 7)) % points).collect();
         // What only torn states come by is not left to chance.
         let rare = |site: Option<Site>| site.is_some_and(|site| RARE.contains(&site));
-        chosen.extend((1..).zip(&run.trace.events).filter(|(_, event)| rare(event.site)).map(|(point, _)| point));
+        if let Some(first) = run.trace.events.iter().position(|event| rare(event.site)) {
+            chosen.extend(first as u64 + 1..=recovered);
+        }
         if whole {
             chosen.extend(0..=recovered);
             chosen.extend(run.operations.iter().map(|operation| operation.end));

@@ -46,8 +46,12 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "a block that was stored to and fenced is there with its bytes; one that was not is allocated again before the next store. What a \
          file system does to an allocation that a sync covered is not modelled.",
     ),
-    ("checkpoint.fence", "drop-order", "pmem", TIMED),
-    ("checkpoint.size", "delay-write", "", TIMED),
+    (
+        "checkpoint.size",
+        "delay-write",
+        "pmem",
+        "the next that orders anything is the fence of the stores into mappings; a file whose length was told to change is synced behind that.",
+    ),
     (
         "names.clean",
         "delay-write",
@@ -56,10 +60,6 @@ pub const EQUIVALENT: &[Equivalent] = &[
          any case, because the changes of one name survive in order.",
     ),
 ];
-
-const TIMED: &str = "behind its bytes and its length a file gets its time, which asks for a sync; that covers stores into its mapping, and of an \
-                     object's attributes a crash keeps a prefix. Only beside groups that go on while a pass takes home what came before does a \
-                     file not get its time; no pass of these workloads runs beside a group.";
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";

@@ -289,6 +289,13 @@ impl Runner<'_> {
                 runner.store().checkpoint().map_err(failed("checkpoint"))?;
                 Ok(())
             }),
+            Step::Announce => self.operation(format!("lot {i}"), self.state.clone(), |runner| {
+                runner.store().announce_lot().map_err(failed("announcement of a lot"))
+            }),
+            Step::Pass => self.operation(format!("pass {i}"), self.state.clone(), |runner| {
+                runner.store().take_lot_home().map_err(failed("pass"))?;
+                Ok(())
+            }),
             Step::Reopen { close } => {
                 if *close {
                     self.drop_files()?;

@@ -115,6 +115,8 @@ fn ops(text: &str) -> Option<Vec<Op>> {
 fn step(text: &str) -> Option<Step> {
     match text {
         "home" => return Some(Step::Checkpoint),
+        "lot" => return Some(Step::Announce),
+        "pass" => return Some(Step::Pass),
         "kill" => return Some(Step::Reopen { close: false }),
         "close" => return Some(Step::Reopen { close: true }),
         _ => {}

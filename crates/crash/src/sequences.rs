@@ -207,6 +207,9 @@ pub fn pairs() -> Vec<Workload> {
     made(&scripts)
 }
 
+/// From this seed on lots are announced between the groups, and go home later.
+pub const LOTS: u64 = 100_000;
+
 /// A workload drawn by a seed, called by its script: five to eight ops. The same seed gives the same one as long as the vocabulary stays
 /// as it is.
 pub fn drawn(seed: u64) -> Workload {
@@ -218,6 +221,7 @@ pub fn drawn(seed: u64) -> Workload {
     let mut draw = Draw { random: Random(seed), verbs: verbs.into_values().collect() };
     let (start, mut state) = starts()[draw.random.below(2) as usize].clone();
     let (mut script, mut ops) = (start.to_string(), 5 + draw.random.below(4));
+    let lots = seed >= LOTS;
     while ops > 0 {
         let (mut then, kind) = (state.clone(), draw.random.below(12));
         let most = if kind == 7 { 1 } else { ops.min(3) };
@@ -245,6 +249,9 @@ pub fn drawn(seed: u64) -> Workload {
         }
         if kind != 5 {
             state = then;
+        }
+        if lots {
+            script += ["", "", ",lot", ",lot", ",pass"][draw.random.below(5) as usize];
         }
     }
     workload(&(script + ",home")).expect("it makes sense")
@@ -324,7 +331,7 @@ mod tests {
                 }
                 Step::Call(op) => group(&mut state, std::slice::from_ref(op)),
                 Step::Reopen { .. } => state.reopen(),
-                Step::Checkpoint | Step::Sync(_) => {}
+                Step::Checkpoint | Step::Announce | Step::Pass | Step::Sync(_) => {}
             }
         }
         refused

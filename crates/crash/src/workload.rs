@@ -183,6 +183,10 @@ pub enum Step {
     Sync(&'static str),
     /// Everything goes home.
     Checkpoint,
+    /// What is committed so far is a lot, which the background thread is to take home later.
+    Announce,
+    /// The background thread takes the oldest lot home.
+    Pass,
     /// The process ends, without a checkpoint or with one, and another one opens the store.
     Reopen {
         /// Whether the store was closed properly.

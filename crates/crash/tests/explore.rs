@@ -52,9 +52,9 @@ fn nothing_is_torn_lost_or_invented() {
         };
         let mut outcome = explored(&seen, &hand_written, &setting, effort);
         let drawn = match *name {
-            "pmem" => random(0, 6, 200),
-            "disk" => [random(200, 30, 600), random(1000, 20, 400)].concat(),
-            "disk-ext4" => random(200, 20, 600),
+            "pmem" => [random(0, 4, 200), random(catalogue::LOTS, 3, 200)].concat(),
+            "disk" => [random(200, 24, 600), random(1000, 14, 400), random(catalogue::LOTS, 20, 600)].concat(),
+            "disk-ext4" => [random(200, 14, 600), random(catalogue::LOTS, 10, 600)].concat(),
             "pmem-over-disk" => random(1000, 5, 400),
             _ => Vec::new(),
         };

@@ -27,8 +27,7 @@ fn mutants_of(setting: &str, workloads: &[Workload], wanted: fn(Site) -> bool) {
 #[test]
 fn every_mutant_is_caught_or_proven_equivalent() {
     mutants_of("pmem", &catalogue::all(), |site| !of_names(site));
-    // No workload yet leaves a record on a disk that a later write could complete if recovery had not wiped it in time.
-    mutants_of("disk", &catalogue::all(), |site| !of_names(site) && site != wholly::site::RECOVER_WIPE);
+    mutants_of("disk", &catalogue::all(), |site| !of_names(site));
     mutants_of("disk", &sequences::by_hand(), of_names);
 }
 

@@ -262,6 +262,25 @@ impl Store {
         self.used(|inner| inner.sync_all())
     }
 
+    /// What the background thread does whenever the log has grown by a quarter: what is committed now becomes a lot, which waits for its
+    /// pass. For a store without that thread, as the crash explorer has it.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where the medium failed.
+    #[doc(hidden)]
+    pub fn announce_lot(&self) -> Result<()> {
+        self.used(|inner| inner.announce_lot())
+    }
+
+    /// What the background thread does when the log fills up: the oldest lot goes home, and what was committed after it stays.
+    ///
+    /// # Errors
+    /// Those of [`checkpoint`](Self::checkpoint).
+    #[doc(hidden)]
+    pub fn take_lot_home(&self) -> Result<CheckpointReport> {
+        self.used(|inner| inner.take_lot_home())
+    }
+
     /// Takes everything that is committed home. On return it survives without the log, and other programs see it; where the log had grown,
     /// its free end is given back.
     ///

@@ -138,6 +138,21 @@ impl StoreInner {
         Ok(report)
     }
 
+    /// See [`Store::announce_lot`](super::Store::announce_lot).
+    pub fn announce_lot(&self) -> Result<()> {
+        let mut queue = self.checkpointer.queue.lock().unwrap();
+        self.check_usable()?;
+        if !self.is_all_home(&queue) {
+            self.announce(&mut queue);
+        }
+        Ok(())
+    }
+
+    /// See [`Store::take_lot_home`](super::Store::take_lot_home).
+    pub fn take_lot_home(&self) -> Result<CheckpointReport> {
+        self.pass(&mut self.checkpointer.queue.lock().unwrap(), false)
+    }
+
     /// Takes home the oldest lot, or `all` of them.
     fn pass(&self, queue: &mut Queue, all: bool) -> Result<CheckpointReport> {
         self.checkpointer.running.store(1, Ordering::SeqCst);
