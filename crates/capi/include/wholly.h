@@ -298,9 +298,10 @@ typedef struct wholly_options {
      */
     uint32_t caches_persist;
     /**
-     * Zero.
+     * Not zero: a copy of a store, which wholly_store_open else refuses with -ESTALE while its log holds updates, is taken for what it was
+     * copied from: its files are found by their places.
      */
-    uint32_t reserved;
+    uint32_t adopt;
 } wholly_options;
 
 /**

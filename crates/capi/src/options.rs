@@ -52,8 +52,9 @@ pub struct wholly_options {
     pub no_background: u32,
     /// Not zero: the machine keeps its caches at a power failure (eADR), so that nothing need be flushed from them to persistent memory.
     pub caches_persist: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Not zero: a copy of a store, which wholly_store_open else refuses with -ESTALE while its log holds updates, is taken for what it was
+    /// copied from: its files are found by their places.
+    pub adopt: u32,
 }
 
 // SAFETY: integers, each at a multiple of its size without a gap, and four words of four bytes at the end.
@@ -93,9 +94,6 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         WHOLLY_MEDIUM_DISK => HostMedium::Disk,
         _ => return refuse("no such medium"),
     };
-    if given.reserved != 0 {
-        return refuse("what is reserved is not zero");
-    }
     let (default, host) = (Options::default(), HostOptions::default());
     let or = |given: u64, default: u64| if given == 0 { default } else { given };
     let options = Options {
@@ -106,6 +104,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         background: given.no_background == 0,
         checkpoint_threads: or(given.checkpoint_threads.into(), default.checkpoint_threads as u64) as usize,
         gather_bytes: or(given.gather_bytes, default.gather_bytes),
+        adopt: given.adopt != 0,
     };
     let reserve = or(given.reserve_bytes, host.reserve);
     Ok((options, HostOptions { medium, caches_persist: given.caches_persist != 0, reserve, ..host }))

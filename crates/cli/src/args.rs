@@ -172,11 +172,15 @@ On return the log is empty and all files are current.
 --all recovers each store that the calling user has registered, by `wholly init` or --register. One that is not there, or not mounted, is skipped; \
 one in use is left to its program. WHOLLY_REGISTRY names another registry: a directory with a file for each store.
 
+A copy of a store whose log was not empty, or one that came from a backup, does not open: its log speaks of the files that were copied. --adopt takes \
+the files here in their place, as they are; where a checkpoint was at work when the copy was made, it may find conflicts.
+
 Exit code, a sum: 0: there was nothing to do; 1: something was recovered; 4: damage or a conflict is left; 8: a store could not be opened.
 
 Examples:
   wholly recover /srv/data
   wholly recover --all                    as a system does when it starts
+  wholly recover --adopt /restored/data   recover a copy, with the files that are there
   wholly recover --register /mnt/data     recover a store that was moved here, and remember the place
   wholly recover --json /srv/data | jq .conflicts";
 
@@ -192,6 +196,9 @@ pub struct RecoverArgs {
     /// Also remember the store for --all: one that was moved, or made by a program
     #[arg(long, conflicts_with = "all")]
     pub register: bool,
+    /// Take a copy for what it was copied from: files are found by their places, whatever inodes they are
+    #[arg(long, conflicts_with = "all")]
+    pub adopt: bool,
 }
 
 const CHECK_EXAMPLES: &str = "\

@@ -85,6 +85,9 @@ fn finding(found: &wholly::Finding, repaired: bool) -> Finding {
         FindingKind::Payload => {
             ("payload", "these bytes are lost, and stay behind in the log: write them again, or keep a copy of .wholly")
         }
+        FindingKind::Copy => {
+            ("copy", "open the original; or `wholly recover --adopt` takes the log's groups for the files here")
+        }
         FindingKind::Home => (
             "home",
             "neither version is lost: the store's is in its log, see `wholly dump`; put the file back as it was, with its times",

@@ -41,7 +41,8 @@ struct DumpedSlot {
     segment_bytes: Option<u64>,
     block_bytes: Option<u32>,
     volume_id: Option<String>,
-    file_system_id: Option<String>,
+    /// The inode that the log was when it was opened last, null where nobody knows.
+    log_inode: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -170,7 +171,7 @@ fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
         segment_bytes: field(|s| s.segment_bytes),
         block_bytes: checked.as_ref().ok().map(|s| s.block),
         volume_id: hex(|s| s.volume_id),
-        file_system_id: hex(|s| s.fs_id),
+        log_inode: field(|s| s.origin.ino).filter(|ino| *ino != 0),
     }
 }
 

@@ -91,6 +91,11 @@ impl Failure {
                     .advice("neither version was touched: the store's is in its log, see `wholly dump`")
                     .exit(Exit::DAMAGED)
             }
+            Error::Copied { groups } => Failure::new(
+                what,
+                format!("this is a copy, and its log has {groups} groups for the files it was copied from"),
+            )
+            .advice("open the original; or `wholly recover --adopt` takes them for the files here"),
             Error::Media(error) => Failure::of_media(what, error),
             other => Failure::new(what, other),
         }

@@ -26,6 +26,8 @@ struct Recovered {
     rejected_records: u32,
     /// Names that they set.
     names: u64,
+    /// Whether it was a copy, whose files took the place of those that were copied.
+    adopted: bool,
     /// Bytes written to the files.
     home_bytes: u64,
     conflicts: Vec<Conflict>,
@@ -44,7 +46,7 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
         return all::run(ui);
     }
     let start = Instant::now();
-    let recovered = recover(open("recover", &args.dir, ui)?, &args.dir, start, ui)?;
+    let recovered = recover(open_as("recover", &args.dir, args.adopt, ui)?, &args.dir, start, ui)?;
     ui.emit("recover", &recovered, text)?;
     if args.register && !register("recover", &args.dir)? {
         return Err(all::no_registry(format!("recover {}", args.dir.display())));
@@ -55,7 +57,7 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
 /// Takes everything home of a store in `dir` that was just opened, and closes it.
 fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovered, Failure> {
     let failed = |error| Failure::of_store("recover", dir, error);
-    let RecoveryReport { scan, files, names, conflicts } = store.recovery().clone();
+    let RecoveryReport { scan, files, names, adopted, conflicts } = store.recovery().clone();
     let mut recovered = Recovered {
         dir: dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf()).to_string_lossy().into_owned(),
         medium: store.stat().medium,
@@ -64,6 +66,7 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
         files,
         rejected_records: scan.rejected,
         names,
+        adopted,
         home_bytes: 0,
         conflicts: conflicts
             .into_iter()
@@ -92,13 +95,18 @@ impl Recovered {
 
 /// Opens the store in `dir` for `verb`, which recovers it.
 pub fn open(verb: &str, dir: &Path, ui: &Ui) -> Result<Store, Failure> {
-    let medium = survey::medium_of(dir, verb)?;
-    open_on(medium, dir, ui).map_err(|error| Failure::of_store(verb, dir, error))
+    open_as(verb, dir, false, ui)
 }
 
-fn open_on(medium: HostMedium, dir: &Path, ui: &Ui) -> wholly::Result<Store> {
+/// The same; a copy is adopted, if that is wanted.
+fn open_as(verb: &str, dir: &Path, adopt: bool, ui: &Ui) -> Result<Store, Failure> {
+    let medium = survey::medium_of(dir, verb)?;
+    open_on(medium, dir, adopt, ui).map_err(|error| Failure::of_store(verb, dir, error))
+}
+
+fn open_on(medium: HostMedium, dir: &Path, adopt: bool, ui: &Ui) -> wholly::Result<Store> {
     let spinner = ui.spinner("reading the log");
-    let options = Options { background: false, ..Options::default() };
+    let options = Options { background: false, adopt, ..Options::default() };
     let store = Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() });
     spinner.finish_and_clear();
     store
@@ -138,6 +146,9 @@ fn text(recovered: &Recovered) -> String {
     };
     if recovered.names > 0 {
         text += &format!("  names        {}\n", count(recovered.names, "name"));
+    }
+    if recovered.adopted {
+        text += "  adopted      the copy: its files took the place of those that it was copied from\n";
     }
     if recovered.home_bytes > 0 {
         text += &format!("  taken home   {}\n", size(recovered.home_bytes));

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Place, places, wholly};
 use serde_json::Value;
+use std::process::Command;
 
 #[test]
 fn init_says_what_the_file_system_offers() {
@@ -158,6 +159,29 @@ fn recover_leaves_both_versions_of_a_conflict() {
         assert_eq!(std::fs::read(place.dir.join("b")).unwrap(), b"by an editor");
         assert_eq!(std::fs::read(place.dir.join("a")).unwrap(), [0; 1000]);
         assert_eq!(place.run(&["stat", "--json"]).json()["pending"]["groups"], 1);
+    }
+}
+
+#[test]
+fn a_copy_is_recovered_only_where_it_is_to_be_adopted() {
+    for place in places() {
+        place.run(&["init"]).exits(0);
+        place.crash_after_groups(2);
+        let copy = place.dir.with_extension("copy");
+        assert!(Command::new("cp").arg("-a").args([&place.dir, &copy]).status().expect("cp").success());
+        let copied = copy.to_str().expect("UTF-8");
+        let refused = wholly(&["recover", copied]);
+        refused.exits(8);
+        assert!(refused.err.contains("this is a copy, and its log has 2 groups"), "{}", refused.err);
+        let checked = wholly(&["check", copied]);
+        checked.exits(4);
+        assert!(checked.out.starts_with("copy: log: ") && checked.out.contains("--adopt"), "{}", checked.out);
+        let adopted = wholly(&["recover", "--adopt", copied]);
+        adopted.exits(1);
+        assert!(adopted.out.contains("adopted      the copy"), "{}", adopted.out);
+        wholly(&["recover", copied]).exits(0);
+        std::fs::remove_dir_all(&copy).expect("remove the copy");
+        place.run(&["recover", "--adopt"]).exits(1);
     }
 }
 

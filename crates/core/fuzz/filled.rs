@@ -27,7 +27,7 @@ pub fn options() -> Options {
 pub fn filled(config: SimConfig) -> Arc<World> {
     let world = World::new(SimConfig { log_len: 0, ..config });
     world.add_file("a", &[0; LENGTH]);
-    Store::format_on(&*world.log(), &*world.host(), &options(), VOLUME).unwrap();
+    Store::format_on(&*world.log(), &options(), VOLUME).unwrap();
     for life in 0..2u8 {
         let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
         let file = store.open_file("a").unwrap();

@@ -52,6 +52,16 @@ pub enum Error {
         /// What differs.
         change: String,
     },
+    /// The store is a copy, or was restored from a backup, and its log holds updates of files that are other inodes here. Open what it was
+    /// copied from, or [adopt](crate::Options::adopt) it. Nothing was changed.
+    #[error(
+        "the store is a copy, and its log holds {groups} groups for the files that it was copied from; `wholly recover --adopt` takes \
+             them for the files here"
+    )]
+    Copied {
+        /// Committed groups that are not home.
+        groups: u64,
+    },
     /// An earlier write-back failed: close the store and open it again, which recovers it.
     #[error("the store has failed and must be reopened: {0}")]
     Poisoned(String),
@@ -86,7 +96,7 @@ impl Error {
             Error::NoSpace(_) => Errno::NOSPC,
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             Error::Corrupt { .. } => Errno::UCLEAN,
-            Error::Conflict { .. } => Errno::STALE,
+            Error::Conflict { .. } | Error::Copied { .. } => Errno::STALE,
             Error::Poisoned(_) => Errno::IO,
             Error::Media(error) => return error.raw_os_error(),
         }
@@ -121,6 +131,7 @@ mod tests {
             (Error::Unsupported(s()), Errno::OPNOTSUPP),
             (Error::corrupt("", ""), Errno::UCLEAN),
             (Error::Conflict { path: s(), change: s() }, Errno::STALE),
+            (Error::Copied { groups: 1 }, Errno::STALE),
             (Error::Poisoned(s()), Errno::IO),
             (Error::Media(MediaError::new("write", "", Errno::DQUOT)), Errno::DQUOT),
         ];
@@ -133,7 +144,8 @@ mod tests {
                 | Error::Invalid(_)
                 | Error::NoSpace(_)
                 | Error::Unsupported(_) => {}
-                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Poisoned(_) | Error::Media(_) => {}
+                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied { .. } => {}
+                Error::Poisoned(_) | Error::Media(_) => {}
             }
             let text = format!("{error:?}");
             assert_eq!(Errno::from(error), errno, "{text}");

@@ -46,7 +46,7 @@ impl Store {
         let mut failed = None;
         let made = StoreHome::create(&host, |home| {
             let region = home.create_region(site::LOG_FORMAT, LOG, 0)?;
-            Store::format_on(&*region, &*host, options, volume_id).map_err(|error| {
+            Store::format_on(&*region, options, volume_id).map_err(|error| {
                 let errno = Errno::from_raw_os_error(error.errno());
                 failed = Some(error);
                 wholly_media::Error::new("format", LOG, errno)

@@ -54,7 +54,7 @@ fn threads(config: SimConfig, seed: u64) {
     for thread in 0..THREADS {
         (0..FILES).for_each(|n| world.add_file(name(thread, n), &vec![0; FILE_BYTES as usize]));
     }
-    Store::format_on(&*world.log(), &*world.host(), &options(), [7; 16]).unwrap();
+    Store::format_on(&*world.log(), &options(), [7; 16]).unwrap();
     let mut models = vec![vec![vec![0u8; FILE_BYTES as usize]; FILES]; THREADS];
     for life in 0..3 {
         let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
@@ -115,7 +115,7 @@ fn a_log_that_stays_full_ends_the_work() {
     for round in 0..40 {
         let world = World::new(SimConfig { log_len: 0, ..SimConfig::pmem() });
         ["0", "1"].into_iter().for_each(|name| world.add_file(name, &[0; 4096]));
-        Store::format_on(&*world.log(), &*world.host(), &small, [7; 16]).unwrap();
+        Store::format_on(&*world.log(), &small, [7; 16]).unwrap();
         let store = Store::open_on(world.log(), world.host(), small.clone(), None).unwrap();
         std::thread::scope(|scope| {
             for name in ["0", "1"] {
@@ -140,7 +140,7 @@ fn power_failures(config: SimConfig, seed: u64) {
     const POINTS: u64 = 120;
     let world = World::new(SimConfig { log_len: 0, ..config.clone() });
     (0..FILES).for_each(|n| world.add_file(n.to_string(), &vec![0; FILE_BYTES as usize]));
-    Store::format_on(&*world.log(), &*world.host(), &options(), [7; 16]).unwrap();
+    Store::format_on(&*world.log(), &options(), [7; 16]).unwrap();
     let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
     let files: Vec<File> = (0..FILES).map(|n| store.open_file(n.to_string()).unwrap()).collect();
     let mut random = Random(seed);

@@ -96,7 +96,7 @@ fn a_group_that_outgrows_memory_makes_few_calls_on_a_disk() {
         background: false,
         ..Options::default()
     };
-    Store::format_on(&*world.log(), &*world.host(), &options, [7; 16]).unwrap();
+    Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
     let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
     let file = store.open_file("file").unwrap();
     let mut group = store.begin();

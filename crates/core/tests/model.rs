@@ -85,7 +85,7 @@ impl Rig {
         world.add_dir("dir");
         world.add_file("a", b"first");
         world.add_file("dir/b", b"");
-        Store::format_on(&*world.log(), &*world.host(), &options(policy), [7; 16]).unwrap();
+        Store::format_on(&*world.log(), &options(policy), [7; 16]).unwrap();
         let model = Model::from([("a", b"first".to_vec()), ("dir/b", Vec::new())]);
         let mut rig = Rig { world, policy, store: None, files: BTreeMap::new(), model, counter: 0 };
         rig.open();

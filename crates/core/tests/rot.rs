@@ -21,7 +21,7 @@ fn options() -> Options {
 fn world(config: SimConfig) -> Arc<World> {
     let world = World::new(SimConfig { log_len: 0, ..config });
     world.add_file("a", &[0; 10_000]);
-    Store::format_on(&*world.log(), &*world.host(), &options(), [3; 16]).unwrap();
+    Store::format_on(&*world.log(), &options(), [3; 16]).unwrap();
     world
 }
 

@@ -8,6 +8,7 @@ mod apart;
 mod by_hand;
 pub mod bystanders;
 pub mod catalogue;
+pub mod copies;
 pub mod coverage;
 mod explore;
 pub mod faults;

@@ -94,7 +94,7 @@ impl Run {
 
 /// Makes the store of a world.
 pub(crate) fn format(world: &Arc<World>, workload: &Workload, setting: &Setting) -> wholly::Result<()> {
-    Store::format_on(&*world.log(), &*world.host(), &workload.options(setting.segment_bytes()), VOLUME_ID)
+    Store::format_on(&*world.log(), &workload.options(setting.segment_bytes()), VOLUME_ID)
 }
 
 /// Opens the store of a world.

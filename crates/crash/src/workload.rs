@@ -236,6 +236,7 @@ impl Workload {
             background: false,
             policy: self.policy,
             gather_bytes: self.gather_bytes,
+            adopt: true,
             ..wholly::Options::default()
         }
     }

@@ -219,9 +219,6 @@ pub trait HostFs: HostNames {
     /// What the files of this directory may do at a crash.
     fn guarantees(&self) -> &Guarantees;
 
-    /// The identity of the file system: its UUID where it tells one, else its file system id.
-    fn fs_id(&self) -> [u8; 16];
-
     /// The time in ns since the epoch, as the file system would give it to a change now.
     fn now_ns(&self) -> i64;
 

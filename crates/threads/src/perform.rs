@@ -102,7 +102,7 @@ impl Stage {
     fn perform(self: &Arc<Self>, setting: &Setting) -> Result<(u64, State), String> {
         let options = self.program.options(setting.segment_bytes());
         let failed = |what: &'static str| move |error: Error| format!("{what}: {error}");
-        Store::format_on(&*self.world.log(), &*self.world.host(), &options, VOLUME_ID).map_err(failed("format"))?;
+        Store::format_on(&*self.world.log(), &options, VOLUME_ID).map_err(failed("format"))?;
         let store = Store::open_on(self.world.log(), self.world.host(), options, None).map_err(failed("open"))?;
         let made = self.world.now();
         let mut files = BTreeMap::new();

@@ -65,8 +65,8 @@ impl Program {
             log_min_bytes: u64::from(self.segments.0) * segment_bytes,
             log_max_bytes: u64::from(self.segments.1) * segment_bytes,
             background: self.background,
-            checkpoint_threads: 2,
             gather_bytes: self.gather_bytes,
+            ..Options::default()
         }
     }
 

@@ -133,7 +133,7 @@ fn record(tree: &Tree, work: &Work, config: SimConfig) -> wholly::Result<Run> {
     for (name, content) in &tree.files.0 {
         world.add_file(name, content);
     }
-    Store::format_on(&*world.log(), &*world.host(), &options(), *b"a demonstration\0")?;
+    Store::format_on(&*world.log(), &options(), *b"a demonstration\0")?;
     let made = world.now();
     let store = Store::open_on(world.log(), world.host(), options(), None)?;
     let mut program = Program::new(work, store);

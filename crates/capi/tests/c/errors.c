@@ -116,9 +116,6 @@ static void arguments(const char *dir, wholly_store *store, wholly_file *file, w
     options = options_of_size();
     options.medium = 3;
     FAILS(EINVAL, "medium", wholly_store_init(dir, &options));
-    options = options_of_size();
-    options.reserved = 1;
-    FAILS(EINVAL, "reserved", wholly_store_init(dir, &options));
     /* Of a newer version: what it does not ask for does no harm. */
     struct {
         wholly_options known;

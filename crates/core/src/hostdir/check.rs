@@ -12,7 +12,7 @@ use wholly_media::{Guarantees, HostFile, HostFs, Kind, PersistenceDomain, Region
 use super::homes::Looking;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
 use super::published::Published;
-use super::recover::Replay;
+use super::recover::{Replay, origin_of};
 use crate::error::{Error, Result};
 use crate::log::layout::{Entry, LINE, SEGMENTS_START, Superblock, SuperblockFault};
 use crate::log::scan::{self, CommittedGroup, RecordView, SegmentReader};
@@ -29,6 +29,8 @@ pub enum FindingKind {
     Log,
     /// The payload of a committed group does not match its checksum: the store opens, and refuses to read those bytes.
     Payload,
+    /// The store is a copy, and its log is not empty: it does not open until it is adopted.
+    Copy,
     /// A file changed, or vanished, while the log held updates of it: the store opens, and takes nothing home.
     Home,
     /// The store's folder can be read by more people than its owner, or not by the owner. `tidy` corrects it.
@@ -111,6 +113,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
     }
 
     let region: Arc<dyn Region> = Arc::new(ReadOnly::new(log, len, superblock.block));
+    let origin = origin_of(&*host);
     let homes = Looking(host);
     let index = Published::new();
     let geometry = Geometry {
@@ -119,7 +122,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
         max_segments: superblock.min_segments,
     };
     let mut judge = Judge {
-        replay: Replay::new(region.clone(), &homes, &index, &superblock),
+        replay: Replay::new(region.clone(), &homes, &index, &superblock).may_adopt(),
         reader: SegmentReader::new(&*region, SEGMENTS_START, superblock.segment_bytes),
         start: SEGMENTS_START,
         region: &*region,
@@ -128,7 +131,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
         places: HashSet::new(),
         report: &mut report,
     };
-    let (_, scan) = scan::open(region.clone(), geometry, &mut judge, &|_| ())?;
+    let (_, scan) = scan::open(region.clone(), geometry, origin, &mut judge, &|_| ())?;
     judge.replay.settle()?;
     let mut conflicts: Vec<_> = judge.replay.conflicts().cloned().collect();
     conflicts.sort();
@@ -226,6 +229,13 @@ impl scan::Replay for Judge<'_> {
     }
 
     fn refuse(&mut self, error: Error) -> Result<()> {
+        if let Error::Copied { groups } = error {
+            let what = format!("a copy of another store, with {groups} groups for the files of that one");
+            self.note(Finding::new(FindingKind::Copy, "log", what));
+            // What else is wrong shows as after an adoption.
+            self.replay.adopt();
+            return Ok(());
+        }
         let Error::Corrupt { place, fault } = error else { return Err(error) };
         self.note(Finding::new(FindingKind::Log, place, fault));
         Ok(())

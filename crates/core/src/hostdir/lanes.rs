@@ -154,7 +154,7 @@ mod tests {
             let world = World::new(SimConfig { log_len: 0, ..config });
             world.add_file("a", &[0; 64]);
             let options = Options { background: false, gather_bytes: 512, ..Options::default() };
-            Store::format_on(&*world.log(), &*world.host(), &options, [7; 16]).unwrap();
+            Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
             let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
             let file = store.open_file("a").unwrap();
             let _seated: Vec<_> = (0..super::SEATS).map(|_| store.begin()).collect();

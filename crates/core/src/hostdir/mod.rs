@@ -108,6 +108,9 @@ pub struct Options {
     pub checkpoint_threads: usize,
     /// Bytes of a group that are gathered in memory before it goes to the log early (on persistent memory most groups go there at once).
     pub gather_bytes: u64,
+    /// Whether a copy of a store is taken for what it was copied from: its files are found by their places, whatever inodes they are
+    /// ([`Error::Copied`]). Of no effect on what is no copy.
+    pub adopt: bool,
 }
 
 impl Default for Options {
@@ -120,6 +123,7 @@ impl Default for Options {
             background: true,
             checkpoint_threads: 2,
             gather_bytes: 512 << 10,
+            adopt: false,
         }
     }
 }
@@ -184,8 +188,8 @@ pub(crate) struct StoreInner {
 
 impl Store {
     /// Makes the log of a store in an empty region; it survives when this returns.
-    pub fn format_on(region: &dyn Region, host: &dyn HostFs, options: &Options, volume_id: [u8; 16]) -> Result<()> {
-        Log::format(region, options.geometry()?, volume_id, host.fs_id())
+    pub fn format_on(region: &dyn Region, options: &Options, volume_id: [u8; 16]) -> Result<()> {
+        Log::format(region, options.geometry()?, volume_id)
     }
 
     /// Opens a store over given media: recovers it, and owns it until it is closed. `ownership` is dropped last.

@@ -18,7 +18,7 @@ use super::fork::{Forked, Ownership};
 use super::homes::Homes;
 use super::lanes::Seats;
 use super::memory::Memory;
-use super::names::{FoundObject, Kind, NameReplay, Names, Set};
+use super::names::{FoundObject, Kind, NameReplay, Names, Object, ROOT, Set};
 use super::published::{Numbers, Published, Written};
 use super::records::{Attributes, Baseline, Birth, Identity, Value, Xattr};
 use super::table::{FileTable, host_error};
@@ -28,7 +28,7 @@ use crate::index::BLOCK;
 use crate::log::batch::BatchLane;
 use crate::log::checksum::payload_checksum;
 use crate::log::first_of;
-use crate::log::layout::{Entry, EntryKind, LINE, Superblock};
+use crate::log::layout::{Entry, EntryKind, LINE, Origin, Superblock};
 use crate::log::scan::{self, CommittedGroup, Record, RecordView, ScanReport};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 
@@ -41,6 +41,8 @@ pub struct RecoveryReport {
     pub files: u64,
     /// Names that the log sets.
     pub names: u64,
+    /// Whether the store was a copy and was adopted. If there are conflicts it is to be adopted again.
+    pub adopted: bool,
     /// Files that a bystander changed, and how. Their updates stay in the log, and nothing goes home.
     pub conflicts: Vec<(String, String)>,
 }
@@ -76,6 +78,8 @@ pub(super) struct Replay<'a> {
     clock: Option<(i64, u64)>,
     /// Home files that are kept open.
     open: usize,
+    /// Whether a copy of the store is to be served.
+    may_adopt: bool,
 }
 
 /// Home files that recovery keeps open.
@@ -129,7 +133,12 @@ pub(super) fn open(
     let before = crate::log::read_superblock(&*region)?;
     let index = Published::new();
     let mut replay = Replay::new(region.clone(), &host, &index, &before);
-    let (log, scan) = scan::open(region, options.geometry()?, &mut replay, &|writes| index.arena.prepare(writes))?;
+    if options.adopt {
+        replay = replay.may_adopt();
+    }
+    let origin = origin_of(&*host);
+    let coming = |writes| index.arena.prepare(writes);
+    let (log, scan) = scan::open(region, options.geometry()?, origin, &mut replay, &coming)?;
     std::mem::take(&mut replay.numbers).give_back(&index.arena);
 
     replay.settle()?;
@@ -144,6 +153,7 @@ pub(super) fn open(
         scan,
         files: replay.found.files.iter().filter(|found| !found.file.is_clean()).count() as u64,
         names: replay.names.state.registers.values().map(|names| names.len() as u64).sum(),
+        adopted: replay.names.is_adopted(),
         conflicts,
     };
     let Replay { files, names, clock, .. } = replay;
@@ -175,6 +185,11 @@ pub(super) fn open(
     })
 }
 
+/// Which inode the log of a store is.
+pub(super) fn origin_of(host: &dyn HostFs) -> Origin {
+    host.stat(b".wholly/log").map_or(Origin::default(), |stat| Origin { ino: stat.ino, btime_ns: stat.btime_ns })
+}
+
 impl scan::Replay for Replay<'_> {
     #[inline]
     fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()> {
@@ -197,6 +212,14 @@ impl scan::Replay for Replay<'_> {
         }
         let records: Vec<_> = group.parts.iter().map(Record::view).chain([group.commit]).collect();
         self.records(group.sequence, &records)
+    }
+
+    fn refuse(&mut self, error: Error) -> Result<()> {
+        if !self.may_adopt || !matches!(error, Error::Copied { .. }) {
+            return Err(error);
+        }
+        self.adopt();
+        Ok(())
     }
 
     #[inline(always)]
@@ -238,7 +261,20 @@ impl<'a> Replay<'a> {
             dirty: Vec::new(),
             clock: None,
             open: 0,
+            may_adopt: false,
         }
+    }
+
+    /// Prepared for a copy.
+    pub fn may_adopt(mut self) -> Self {
+        self.may_adopt = true;
+        self.names.may_adopt();
+        self
+    }
+
+    /// See [`NameReplay::adopt`].
+    pub fn adopt(&mut self) {
+        self.names.adopt();
     }
 
     /// Looks for everything that the log speaks of at home, once all groups were given.
@@ -288,9 +324,11 @@ impl<'a> Replay<'a> {
         };
         let stat = home.stat()?;
         let mut now = Baseline::of(&stat);
-        if let Some(last) = last.filter(|_| forced) {
-            // It has changed by being opened.
+        if let Some(last) = last.filter(|_| forced || self.names.is_adopted()) {
+            // It has changed by being opened, or by being made.
             now.ctime_ns = last.ctime_ns;
+            // A copy has the times of what was copied, or its own.
+            now.mtime_ns = if self.names.is_adopted() { last.mtime_ns } else { now.mtime_ns };
         }
         // What a group created is durable at home only once that group is: until then a crash may take its times back.
         if let Some(change) = last.filter(|_| !created).and_then(|last| last.difference(&now)) {
@@ -601,6 +639,22 @@ fn is_in_the_way(errno: Errno) -> bool {
 impl StoreInner {
     /// Removes what of the store's own folders nobody needs any more: what passes left that a crash ended.
     pub(super) fn finish_recovery(&self) -> Result<()> {
-        if self.recovery.conflicts.is_empty() { self.clean_folders(self.recovery.scan.groups == 0) } else { Ok(()) }
+        if !self.recovery.conflicts.is_empty() {
+            return Ok(());
+        }
+        if self.recovery.adopted {
+            self.adopt()?;
+        }
+        self.clean_folders(self.recovery.scan.groups == 0)
+    }
+
+    /// The log learns which inodes its objects are in this copy; from then on it is none.
+    fn adopt(&self) -> Result<()> {
+        let found = self.names.with(|state| {
+            let is_found = |(id, object): &(&u64, &Object)| **id != ROOT && object.inode.is_some();
+            state.objects.iter().filter(is_found).map(|(id, _)| *id).collect::<Vec<_>>()
+        });
+        self.know(&found)?;
+        self.log.moved_to(origin_of(&*self.host))
     }
 }

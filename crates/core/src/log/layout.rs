@@ -3,7 +3,7 @@
 //! Everything is little-endian, made of whole reserved bytes, and untrusted until a `checked` function has turned it
 //! into a native type.
 
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::INCARNATION_SHIFT;
@@ -12,7 +12,7 @@ use super::checksum::{checksum, record_seed};
 /// Everything in the log is a whole number of lines.
 pub const LINE: u64 = 64;
 /// The version of the format that this code writes.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// Bytes of one superblock slot; two of them open the log.
 pub const SUPERBLOCK_SLOT: u64 = 4096;
 /// Where the segments begin.
@@ -43,7 +43,8 @@ pub struct RawSuperblock {
     compatible: U32,
     block: U32,
     volume_id: [u8; 16],
-    fs_id: [u8; 16],
+    origin_ino: U64,
+    origin_btime_ns: I64,
     generation: U64,
     incarnation: U64,
     tail: U64,
@@ -79,13 +80,31 @@ impl Kept {
     }
 }
 
+/// An inode of the host, by number and time of birth in ns; all zero where nobody knows it. The objects that groups speak of are named in the
+/// same way: where the log's own inode is another one, theirs are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The number.
+    pub ino: u64,
+    /// When it was born.
+    pub btime_ns: i64,
+}
+
+impl Origin {
+    /// Whether a log that was this inode, and is `now`, was copied.
+    pub fn is_copied(self, now: Origin) -> bool {
+        let unknown = Origin::default();
+        self != now && self != unknown && now != unknown
+    }
+}
+
 /// A superblock that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Names this store's log; part of every checksum's seed.
     pub volume_id: [u8; 16],
-    /// The host file system on which the log was made.
-    pub fs_id: [u8; 16],
+    /// Which inode the log is, to tell a copy of the store by.
+    pub origin: Origin,
     /// Grows by one with each write of a superblock; the valid slot with the higher one counts.
     pub generation: u64,
     /// The life of the log: raised by each recovery before its first append.
@@ -154,7 +173,8 @@ impl Superblock {
             compatible: U32::ZERO,
             block: U32::new(self.block),
             volume_id: self.volume_id,
-            fs_id: self.fs_id,
+            origin_ino: U64::new(self.origin.ino),
+            origin_btime_ns: I64::new(self.origin.btime_ns),
             generation: U64::new(self.generation),
             incarnation: U64::new(self.incarnation),
             tail: U64::new(self.tail),
@@ -201,7 +221,7 @@ impl Superblock {
         }
         Ok(Superblock {
             volume_id: raw.volume_id,
-            fs_id: raw.fs_id,
+            origin: Origin { ino: raw.origin_ino.get(), btime_ns: raw.origin_btime_ns.get() },
             generation: raw.generation.get(),
             incarnation: raw.incarnation.get(),
             tail: raw.tail.get(),
@@ -539,7 +559,7 @@ mod tests {
     fn superblock() -> Superblock {
         Superblock {
             volume_id: [1; 16],
-            fs_id: [2; 16],
+            origin: Origin { ino: 2, btime_ns: 3 },
             generation: 1,
             incarnation: 1,
             tail: 1 << INCARNATION_SHIFT,

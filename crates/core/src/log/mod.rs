@@ -72,7 +72,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::{Error, Result};
 use crate::site;
 use crate::sync::{AtomicU64, Backoff, Mutex, OnceLock, Ordering, heavy_fence};
-use layout::{Kept, LINE, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
+use layout::{Kept, LINE, Origin, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
 use segment::SegmentTable;
 
 /// Sequences and group ids hold the incarnation above this many bits, so that neither ever repeats.
@@ -165,7 +165,7 @@ pub struct Log {
 
 impl Log {
     /// Writes an empty log into `region`, which must be empty; it survives when this returns.
-    pub fn format(region: &dyn Region, geometry: Geometry, volume_id: [u8; 16], fs_id: [u8; 16]) -> Result<()> {
+    pub fn format(region: &dyn Region, geometry: Geometry, volume_id: [u8; 16]) -> Result<()> {
         let block = u64::from(region.guarantees().block).max(LINE);
         assert!(geometry.segment_bytes.is_power_of_two());
         if geometry.segment_bytes < block * 2 {
@@ -177,7 +177,8 @@ impl Log {
         region.set_len(site::LOG_FORMAT, SEGMENTS_START + u64::from(geometry.min_segments) * geometry.segment_bytes)?;
         let superblock = Superblock {
             volume_id,
-            fs_id,
+            // Where it will be, the first open knows.
+            origin: Origin::default(),
             generation: 1,
             incarnation: 0,
             tail: first_of(0),
@@ -320,6 +321,11 @@ impl Log {
             superblock.checkpointing = target;
             superblock.committed = committed;
         })
+    }
+
+    /// Makes it durable which inode the log is.
+    pub fn moved_to(&self, now: Origin) -> Result<()> {
+        self.update_superblock(site::RECOVER_INCARNATION, |superblock| superblock.origin = now)
     }
 
     /// Makes it durable that every group below `tail` is home, and frees the segments that nobody needs any more

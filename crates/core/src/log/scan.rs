@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 use super::batch::BATCH_LANE;
 use super::checksum::segment_seed;
 use super::lane::rewrite;
-use super::layout::{Kept, LINE, RawSegmentHeader, RawSuperblock, SEGMENTS_START, SegmentHeader, Superblock};
+use super::layout::{Kept, LINE, Origin, RawSegmentHeader, RawSuperblock, SEGMENTS_START, SegmentHeader, Superblock};
 use super::read::{is_record, starts_batch};
 use super::replay::{End, replay};
 use super::verify::holds;
@@ -315,15 +315,16 @@ fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End], to: &mut i
     Ok(())
 }
 
-/// Opens the log in `region`: see the head of this module. `to` gets the committed groups that are not home yet, in commit order. When it
+/// Opens the log in `region`, which is the inode `now`: see the head of this module. `to` gets the committed groups that are not home yet, in commit order. When it
 /// does, what was accepted may not be durable yet: it may build nothing from them but what is volatile, or vanishes with the process. Where
 /// another thread helps, `coming` is called in it with the number of operations that were read and not yet given.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Unsupported`], [`Error::Corrupt`] naming the place; or what `to` returns.
+/// [`Error::NotAStore`], [`Error::Unsupported`], [`Error::Corrupt`] naming the place, [`Error::Copied`]; or what `to` returns.
 pub fn open(
     region: Arc<dyn Region>,
     geometry: Geometry,
+    now: Origin,
     to: &mut impl Replay,
     coming: &(dyn Fn(usize) + Sync),
 ) -> Result<(Log, ScanReport)> {
@@ -358,6 +359,11 @@ pub fn open(
             "log",
             format!("group {:#x} had committed before a checkpoint began, and is missing", superblock.committed),
         ))?;
+    }
+    // Groups that are home speak of nothing any more.
+    let copied = superblock.origin.is_copied(now) && replayed.groups > 0;
+    if copied {
+        to.refuse(Error::Copied { groups: replayed.groups })?;
     }
 
     // From here on there is nothing to refuse any more.
@@ -395,6 +401,10 @@ pub fn open(
         next.checkpointing = next.tail;
     }
     next.kept = KeptSegment::kept(&kept, next.tail);
+    if !copied {
+        // A copy stays one until its log has told which inodes its objects are here.
+        next.origin = now;
+    }
     write_superblock(&*region, site::RECOVER_INCARNATION, &next)?;
 
     let log = Log::new(region.clone(), geometry, next, kept);

@@ -96,7 +96,6 @@ impl Pmem {
 pub struct HostDir {
     root: OwnedFd,
     file_system: FileSystem,
-    fs_id: [u8; 16],
     pmem: Option<Arc<Pmem>>,
     guarantees: Guarantees,
     /// The device number of the directory, where directories below it may be other volumes of the same mount.
@@ -118,7 +117,6 @@ impl HostDir {
         // Says now what every later call would say.
         open_beneath(root.as_fd(), b"", OFlags::PATH).or_fail("openat2", || show(name))?;
         let file_system = FileSystem::of(&root)?;
-        let fs_id = fs_id(root.as_fd()).or_fail("fstatfs", || show(name))?;
         let pmem = match options.medium {
             HostMedium::Pmem => true,
             HostMedium::Disk => false,
@@ -136,7 +134,7 @@ impl HostDir {
             };
             Arc::new(Pmem { options: map, emulator: options.emulator })
         });
-        Ok(HostDir { root, file_system, fs_id, pmem, guarantees, volume, no_unnamed: AtomicBool::new(false) })
+        Ok(HostDir { root, file_system, pmem, guarantees, volume, no_unnamed: AtomicBool::new(false) })
     }
 
     /// The kind of file system that it lies on.
@@ -236,10 +234,6 @@ impl HostFs for HostDir {
     /// The UUID that the file system tells (Linux 6.9). Else the id that `statfs` gives, with the kind of the file system behind it:
     /// ext4 and btrfs make that id of their UUID, xfs of the number of its device, which may be another after a reboot; a store there
     /// that is found with another id is taken for a copy.
-    fn fs_id(&self) -> [u8; 16] {
-        self.fs_id
-    }
-
     fn now_ns(&self) -> i64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         now.tv_sec * 1_000_000_000 + i64::from(now.tv_nsec as i32)
@@ -376,16 +370,4 @@ fn guarantees(root: BorrowedFd<'_>, file_system: FileSystem, pmem: bool, options
 /// Whether files in the directory are mapped from persistent memory. One that cannot be written to has no such files for us.
 fn has_dax(root: BorrowedFd<'_>) -> bool {
     open_beneath(root, b"", OFlags::TMPFILE | OFlags::RDWR).is_ok_and(|fd| is_dax(fd.as_fd()))
-}
-
-/// See [`HostFs::fs_id`] of [`HostDir`].
-fn fs_id(root: BorrowedFd<'_>) -> rustix::io::Result<[u8; 16]> {
-    if let Some(uuid) = sys::file_system_uuid(root) {
-        return Ok(uuid);
-    }
-    let statfs = rustix::fs::fstatfs(root)?;
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(&rustix::fs::fstatvfs(root)?.f_fsid.to_le_bytes());
-    id[8..12].copy_from_slice(&(statfs.f_type as u32).to_le_bytes());
-    Ok(id)
 }

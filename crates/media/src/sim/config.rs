@@ -114,6 +114,8 @@ pub struct SimConfig {
     /// A fault: the newest version of a sector may also survive torn, with its old bytes, zeros or random bytes from
     /// the tear on. Pages of files on disks tear between sectors, with their old ones behind the tear.
     pub tearing: bool,
+    /// Added to the numbers of all inodes: in a copy of a directory they are others.
+    pub inodes_from: u64,
     /// What is broken on purpose.
     pub mutations: Vec<Mutation>,
     /// The identity of the calling thread. Must not be [`KERNEL`] or [`DEAD`]. Called without any lock held.
@@ -131,6 +133,7 @@ impl Default for SimConfig {
             home_page: 4096,
             times: true,
             tearing: false,
+            inodes_from: 0,
             mutations: Vec::new(),
             thread: os_thread,
         }

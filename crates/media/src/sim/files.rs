@@ -2,6 +2,7 @@
 
 use super::HostModel;
 use super::event::EventKind;
+use super::obj::LOG;
 use super::pending::Effect;
 use super::reads::question;
 use super::region::SimRegion;
@@ -31,8 +32,9 @@ pub(super) fn shown(path: &[u8]) -> String {
 pub(super) fn stat(live: &mut Live, id: ObjId) -> Stat {
     let obj = live.latest.obj(id);
     let stat = Stat {
-        ino: u64::from(id),
-        btime_ns: obj.btime_ns,
+        ino: live.inode(id),
+        // 0 is no time of birth.
+        btime_ns: obj.btime_ns.max(1),
         size: obj.len,
         allocated: obj.allocated(),
         atime_ns: obj.atime_ns,
@@ -85,10 +87,6 @@ impl HostFs for SimHost {
         &self.world.host_guarantees
     }
 
-    fn fs_id(&self) -> [u8; 16] {
-        *b"simulated host\0\0"
-    }
-
     /// To ask does not make time pass.
     fn now_ns(&self) -> i64 {
         self.world.live().now_ns()
@@ -110,8 +108,12 @@ impl HostFs for SimHost {
         Ok(self.file(obj, write))
     }
 
+    /// The log is no file of the directory, but shows as one here.
     fn stat(&self, path: &[u8]) -> Result<Stat> {
         let mut live = self.world.live();
+        if path == b".wholly/log" {
+            return Ok(Stat { ino: live.inode(ObjId::MAX), btime_ns: 1, ..stat(&mut live, LOG) });
+        }
         let id = self.resolve_itself(&mut live, "stat", path)?;
         Ok(stat(&mut live, id))
     }

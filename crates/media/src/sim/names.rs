@@ -294,7 +294,7 @@ impl HostNames for SimHost {
             }
             let entry = |(name, id): (&Arc<[u8]>, &ObjId)| {
                 let kind = live.latest.obj(*id).mode & 0o170_000;
-                DirEntry { name: name.to_vec(), ino: u64::from(*id), kind }
+                DirEntry { name: name.to_vec(), ino: live.inode(*id), kind }
             };
             Ok(dir.entries.iter().map(entry).collect::<Vec<_>>())
         };

@@ -33,8 +33,16 @@ pub(super) struct Live {
     ops: HashMap<u64, u64>,
     calls: HashMap<Site, u64>,
     clock_ns: i64,
+    inodes_from: u64,
     /// What is durable so far; made when somebody asks, and brought up to date then.
     tracker: Option<Tracker>,
+}
+
+impl Live {
+    /// The number by which programs know an object's inode.
+    pub fn inode(&self, id: ObjId) -> u64 {
+        self.inodes_from + u64::from(id)
+    }
 }
 
 impl World {
@@ -55,7 +63,6 @@ impl World {
         Arc::new(World {
             log_guarantees: config.log_guarantees(),
             host_guarantees: config.host_guarantees(),
-            config,
             live: Mutex::new(Live {
                 latest: image.seen(),
                 reads: None,
@@ -65,8 +72,10 @@ impl World {
                 ops: HashMap::new(),
                 calls: HashMap::new(),
                 clock_ns: 0,
+                inodes_from: config.inodes_from,
                 tracker: None,
             }),
+            config,
         })
     }
 

@@ -162,21 +162,6 @@ fn decode(result: isize) -> rustix::io::Result<usize> {
     }
 }
 
-/// The UUID of a file system (`FS_IOC_GETFSUUID`, Linux 6.9), where it tells one.
-pub(crate) fn file_system_uuid(fd: BorrowedFd<'_>) -> Option<[u8; 16]> {
-    /// `struct fsuuid2` of `linux/fs.h`.
-    #[repr(C)]
-    struct FsUuid {
-        len: u8,
-        uuid: [u8; 16],
-    }
-    const FS_IOC_GETFSUUID: ioctl::Opcode = ioctl::opcode::read::<FsUuid>(0x15, 0);
-    // SAFETY: the opcode writes one `struct fsuuid2`, of which `FsUuid` has size and layout; all bit patterns are valid.
-    let answer = unsafe { ioctl::ioctl(fd, ioctl::Getter::<FS_IOC_GETFSUUID, FsUuid>::new()) }.ok()?;
-    // Shorter ids (FAT: 4 bytes) are padded with zeros by the kernel's own buffer; an id of zeros is no id.
-    (answer.len > 0 && answer.uuid != [0; 16]).then_some(answer.uuid)
-}
-
 /// The size of a block device in bytes (`BLKGETSIZE64`).
 pub(crate) fn block_device_len(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
     const BLKGETSIZE64: ioctl::Opcode = ioctl::opcode::read::<usize>(0x12, 114);

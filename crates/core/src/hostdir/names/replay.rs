@@ -20,6 +20,10 @@ pub(crate) struct NameReplay {
     pub state: State,
     /// Which object an inode is, as records say.
     inodes: HashMap<(u64, i64), u64>,
+    /// Whether objects are what stands at their places: the store is a copy, in which they are other inodes.
+    by_place: bool,
+    /// The object that was at a name before the first group that is not home; only where a copy may be adopted.
+    first: Option<HashMap<Name, u64>>,
     /// Names at which records say that there is something, by directory.
     candidates: HashMap<u64, BTreeSet<Vec<u8>>>,
     /// Objects whose place a Name entry has told: later identities tell what their group saw, which may be older.
@@ -47,11 +51,28 @@ impl NameReplay {
         NameReplay {
             state,
             inodes: HashMap::new(),
+            by_place: false,
+            first: None,
             candidates: HashMap::new(),
             moved: BTreeSet::new(),
             looked: HashMap::new(),
             conflicts: Vec::new(),
         }
+    }
+
+    /// The store may be a copy that is to be [adopted](Self::adopt). To be called before the first group.
+    pub fn may_adopt(&mut self) {
+        self.first = Some(HashMap::new());
+    }
+
+    /// The store is a copy: objects are what stands at their places, whatever inodes those are.
+    pub fn adopt(&mut self) {
+        self.by_place = true;
+    }
+
+    /// Whether the store is a copy that was adopted.
+    pub fn is_adopted(&self) -> bool {
+        self.by_place
     }
 
     /// A group made an object.
@@ -71,12 +92,19 @@ impl NameReplay {
         object.identified = sequence;
         object.inode = None;
         if identity.ino != 0 {
+            if identity.btime_ns == 0 {
+                // A number alone may be another object's in an adopted copy.
+                self.inodes.retain(|_, known| *known != id);
+            }
             self.inodes.insert((identity.ino, identity.btime_ns), id);
         }
         if identity.parent != 0 {
             let place = (identity.parent, identity.name.clone());
             self.candidates.entry(place.0).or_default().insert(place.1.clone());
             if !moved {
+                if let Some(first) = &mut self.first {
+                    first.insert(place.clone(), id);
+                }
                 object.place = Some(place);
             }
         }
@@ -120,6 +148,9 @@ impl NameReplay {
 
     /// Looks for all objects on the host, directories before what is in them. To be called once, after the last group.
     pub fn search(&mut self, host: &dyn HostFs) -> Result<()> {
+        if self.by_place {
+            self.find_anchors(host)?;
+        }
         let mut todo = VecDeque::from([ROOT]);
         let mut folders = [(ANCHORS, ANCHOR_FOLDER), (BLANKS, BLANK_FOLDER)].into_iter();
         loop {
@@ -132,14 +163,14 @@ impl NameReplay {
             let Some(path) = self.state.host_path(dir) else { continue };
             for name in self.candidates.get(&dir).cloned().unwrap_or_default() {
                 let stat = stat_or_nothing(host, &join(&path, &name))?;
-                let known = stat.as_ref().and_then(|stat| self.inodes.get(&(stat.ino, stat.btime_ns)));
-                if let Some(&id) = known.filter(|_| dir == ANCHORS || dir == BLANKS)
+                let known = stat.as_ref().and_then(|stat| self.object_at(dir, &name, stat));
+                if let Some(id) = known.filter(|_| dir == ANCHORS || dir == BLANKS)
                     && let Some(object) = self.state.objects.get_mut(&id)
                 {
                     object.count_hanging(dir, true);
                 }
                 if let Some(stat) = &stat
-                    && let Some(&id) = self.inodes.get(&(stat.ino, stat.btime_ns))
+                    && let Some(id) = known
                     && let Some(object) = self.state.objects.get_mut(&id)
                     && object.home.is_none()
                     && object.kind == Kind::of(stat.mode)
@@ -156,6 +187,41 @@ impl NameReplay {
             }
         }
         self.settle_registers(host)
+    }
+
+    /// In a copy: the objects that hang in the folder of anchors, by the inodes that they are here.
+    fn find_anchors(&mut self, host: &dyn HostFs) -> Result<()> {
+        // An adoption that a crash ended may have identified them by their inodes here; without a time of birth a number proves nothing.
+        self.inodes.retain(|(_, btime_ns), _| *btime_ns != 0);
+        for name in names_in(host, ANCHOR_FOLDER)? {
+            if let Some(id) = self.hanging(&name)
+                && let Some(stat) = stat_or_nothing(host, &join(ANCHOR_FOLDER, &name))?
+            {
+                self.inodes.insert((stat.ino, stat.btime_ns), id);
+                // What stands at its place by now is another one.
+                self.first.iter_mut().for_each(|first| first.retain(|_, at| *at != id));
+            }
+        }
+        Ok(())
+    }
+
+    /// The object that hangs under this name in one of the store's own folders.
+    fn hanging(&self, name: &[u8]) -> Option<u64> {
+        let id = u64::from_str_radix(std::str::from_utf8(name).ok()?, 16).ok()?;
+        self.state.objects.contains_key(&id).then_some(id)
+    }
+
+    /// Which object the host has at a name.
+    fn object_at(&self, dir: u64, name: &[u8], stat: &Stat) -> Option<u64> {
+        let inode = (stat.ino, stat.btime_ns);
+        if let Some(&id) = self.inodes.get(&inode).or_else(|| self.state.by_inode.get(&inode)) {
+            return Some(id);
+        }
+        match dir {
+            _ if !self.by_place => None,
+            ANCHORS | BLANKS => self.hanging(name),
+            _ => self.first.as_ref()?.get(&(dir, name.to_vec())).copied(),
+        }
     }
 
     /// Finds out what the host has at each name that groups have set.

@@ -63,11 +63,13 @@ impl Running {
         }
     }
 
-    /// Tells the log which inodes a pass made for objects.
+    /// Tells the log which inodes objects are: those that a pass made for them, or those that they are in a copy.
     pub(in crate::hostdir) fn know(&mut self, ids: &[u64]) -> Result<()> {
         for &id in ids {
-            if let Some(identity) = self.store.names.with(|state| state.identity(id)) {
-                self.log_entry(EntryKind::Identify, id, &identity.to_bytes())?;
+            let store = self.store.clone();
+            if let Some((identity, file)) = store.names.with(|state| Some((state.identity(id)?, state.file(id)))) {
+                let baseline = file.and_then(|file| file.baseline()).filter(|_| !store.checkpointer.is_running());
+                self.log_entry(EntryKind::Identify, id, &Identity { baseline, ..identity }.to_bytes())?;
                 self.names_mut().identified(id, 0, true);
             }
         }

@@ -217,10 +217,7 @@ impl NamePlan<'_> {
         if unknown.is_empty() {
             return Ok(());
         }
-        // Nobody may wait for this pass, which waits for the record.
-        store.checkpointer.hold(true);
         let known = store.know(&unknown);
-        store.checkpointer.hold(false);
         store.checkpointer.knew.store(1, Ordering::Relaxed);
         known?;
         store.names.with(|state| {
@@ -244,10 +241,13 @@ fn made_as(state: &mut State, id: u64, inode: (u64, i64), place: &Name) {
 }
 
 impl crate::hostdir::StoreInner {
-    fn know(&self, ids: &[u64]) -> Result<()> {
+    /// The log learns which inodes these objects are. Where it is full it grows: nobody may wait for a pass, which waits for the record.
+    pub(in crate::hostdir) fn know(&self, ids: &[u64]) -> Result<()> {
         let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
         let mut group = Running::new(store, Sharing::Own);
-        group.know(ids)?;
-        group.commit()
+        self.checkpointer.hold(true);
+        let known = group.know(ids).and_then(|()| group.commit());
+        self.checkpointer.hold(false);
+        known
     }
 }
