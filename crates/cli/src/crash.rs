@@ -3,9 +3,8 @@
 use crate::args::{CrashArgs, Effort};
 use crate::error::{Exit, Failure};
 use crate::html;
-use crate::output::Ui;
+use crate::output::{Ui, print};
 use serde::Serialize;
-use std::fmt::Write;
 use std::time::Instant;
 use wholly_crash::{Limits, Outcome, SETTINGS, Seen, Setting, Workload, catalogue, explore_into, replay, sequences};
 
@@ -102,6 +101,9 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
 /// Workloads on names that are explored where none is asked for, a line each: many small ones, so that less is done to each.
 const NAMES: [&str; 4] = ["ones", "by-hand", "names-0..40", "some-pairs"];
 
+/// The same where the log is on persistent memory. Names are the host's: what the log is on matters less, and takes longer.
+const NAMES_ON_PMEM: [&str; 1] = ["by-hand"];
+
 /// What has one line of the table.
 struct Task {
     name: String,
@@ -109,12 +111,15 @@ struct Task {
     limits: Limits,
 }
 
-fn tasks(args: &CrashArgs) -> Result<Vec<Task>, Failure> {
+/// What is done in a world.
+fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
     let (limits, of_names) = match args.effort {
         Effort::Hunt => (Limits::hunt(), Limits::glance()),
         Effort::Quick => (Limits::quick(), Limits::hunt()),
         Effort::Thorough => (Limits::thorough(), Limits::hunt()),
     };
+    let (names, of_names) =
+        if world.sim.log.is_pmem() { (&NAMES_ON_PMEM[..], Limits::glance()) } else { (&NAMES[..], of_names) };
     let several = |name: &str| catalogue::several(name).ok_or_else(|| unknown("workload", name));
     let one = |w: Workload| Task { name: w.name.clone(), workloads: vec![w], limits: limits.clone() };
     if !args.workloads.is_empty() {
@@ -122,8 +127,8 @@ fn tasks(args: &CrashArgs) -> Result<Vec<Task>, Failure> {
         return Ok(found.into_iter().flatten().map(one).collect());
     }
     let mut tasks: Vec<Task> = catalogue::all().into_iter().map(one).collect();
-    for name in NAMES {
-        tasks.push(Task { name: name.into(), workloads: several(name)?, limits: of_names.clone() });
+    for name in names {
+        tasks.push(Task { name: name.to_string(), workloads: several(name)?, limits: of_names.clone() });
     }
     Ok(tasks)
 }
@@ -135,19 +140,25 @@ fn unknown(what: &str, name: &str) -> Failure {
 }
 
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let tasks = tasks(args)?;
     let worlds: Vec<Setting> = args
         .worlds
         .iter()
         .map(|name| Setting::find(name).ok_or_else(|| unknown("world", name)))
         .collect::<Result<_, _>>()?;
+    let tasks = worlds.iter().map(|world| tasks(args, world)).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
-    let count: usize = tasks.iter().map(|task| task.workloads.len()).sum();
-    let bar = ui.bar("workloads explored", (count * worlds.len()) as u64);
+    let count: usize = tasks.iter().flatten().map(|task| task.workloads.len()).sum();
+    let bar = ui.bar("workloads explored", count as u64);
+    // A line at a time: all of it takes long.
+    let tell = |text: String| if ui.json { Ok(()) } else { bar.suspend(|| print(text.as_bytes())) };
+    tell(format!(
+        "{:<18} {:<16} {:>8} {:>10} {:>10} {:>8}\n",
+        "workload", "world", "points", "states", "recovered", "sampled"
+    ))?;
     let mut explored = Explored { jobs: Vec::new(), violations: Vec::new(), seconds: 0.0 };
     let (seen, mut all) = (Seen::default(), Outcome::default());
-    for world in &worlds {
-        for task in &tasks {
+    for (world, tasks) in worlds.iter().zip(&tasks) {
+        for task in tasks {
             let mut together = Outcome::default();
             let before = (seen.distinct(), seen.nested());
             for some in task.workloads.chunks(AT_ONCE) {
@@ -157,7 +168,9 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
                 bar.inc(some.len() as u64);
             }
             (together.distinct, together.nested) = (seen.distinct() - before.0, seen.nested().saturating_sub(before.1));
-            explored.jobs.push(job(&task.name, world, &together));
+            let job = job(&task.name, world, &together);
+            tell(line(&job, &together))?;
+            explored.jobs.push(job);
             all.merge(together);
         }
     }
@@ -186,36 +199,26 @@ fn job(workload: &str, world: &Setting, outcome: &Outcome) -> Job {
     }
 }
 
+/// The line of a task, and what was wrong.
+fn line(job: &Job, outcome: &Outcome) -> String {
+    let mut line = format!(
+        "{:<18} {:<16} {:>8} {:>10} {:>10} {:>8}{}\n",
+        job.workload,
+        job.world,
+        job.points,
+        job.distinct_states,
+        job.recoveries,
+        job.sampled_points,
+        if job.violations > 0 { "  VIOLATED" } else { "" }
+    );
+    for violation in &outcome.violations {
+        line += &format!("\nVIOLATION: {violation}\n\n");
+    }
+    line
+}
+
 fn text(explored: &Explored, all: &Outcome) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "{:<18} {:<16} {:>8} {:>10} {:>10} {:>8}",
-        "workload", "world", "points", "states", "recovered", "sampled"
-    );
-    for job in &explored.jobs {
-        let _ = writeln!(
-            out,
-            "{:<18} {:<16} {:>8} {:>10} {:>10} {:>8}{}",
-            job.workload,
-            job.world,
-            job.points,
-            job.distinct_states,
-            job.recoveries,
-            job.sampled_points,
-            if job.violations > 0 { "  VIOLATED" } else { "" }
-        );
-    }
-    let _ = writeln!(
-        out,
-        "\n{all}\nin {:.1} s; \"sampled\" are points of which not all states were made",
-        explored.seconds
-    );
-    for violation in &all.violations {
-        let _ = writeln!(out, "\nVIOLATION: {violation}");
-    }
-    out
+    format!("\n{all}\nin {:.1} s; \"sampled\" are points of which not all states were made\n", explored.seconds)
 }
 
 fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure> {

@@ -337,3 +337,33 @@ fn a_file_larger_than_the_log_goes_through_one_group() {
         assert!(dir.join(".wholly/log").metadata().unwrap().len() < 4 << 20, "the log is small again");
     });
 }
+
+#[test]
+fn no_file_becomes_longer_than_the_host_allows() {
+    const EFBIG: i32 = 27;
+    on_media("lengths", |dir, medium| {
+        let probe = std::fs::File::create(dir.join("probe")).unwrap();
+        init(dir, medium).unwrap();
+        let store = open(dir, medium).unwrap();
+        let file = store.create_file("long", 0o644).unwrap();
+        let mut refused = 0;
+        for length in [1 << 30, (16 << 40) - 4096, 16 << 40, 1 << 51, (1 << 52) - 8192, 1 << 52, 1 << 62] {
+            let fits = probe.set_len(length).is_ok() && length <= (1 << 52) - 8192;
+            let mut group = store.begin();
+            match group.set_len(&file, length) {
+                Ok(()) => assert!(fits, "{length}"),
+                Err(error) => {
+                    assert!(!fits && error.errno() == EFBIG, "{length}: {error}");
+                    assert!(group.write_at(&file, length - 1, b"x").is_err_and(|error| error.errno() == EFBIG));
+                    refused += 1;
+                }
+            }
+            // What was refused has changed nothing, and the group goes on.
+            group.write_at(&file, 0, b"begins").unwrap();
+            group.commit().unwrap();
+            store.checkpoint().unwrap();
+            assert_eq!(std::fs::metadata(dir.join("long")).unwrap().len(), file.len());
+        }
+        assert!(refused >= 2);
+    });
+}

@@ -244,6 +244,11 @@ pub trait HostFs: HostNames {
         Ok(None)
     }
 
+    /// Bytes of the largest file that the calling process may have there.
+    fn largest_file(&self) -> u64 {
+        u64::MAX
+    }
+
     /// How much space there is, and how much of it is free.
     fn space(&self) -> Result<Space>;
 

@@ -44,6 +44,7 @@ mod handle;
 mod homes;
 mod implicit;
 mod lanes;
+mod lengths;
 mod memory;
 mod names;
 mod overlay;

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::index::BLOCK;
 use crate::log::batch::Gathered;
 use crate::log::lane::{AppendError, Lane};
-use crate::log::layout::{EntryKind, LARGEST_FILE};
+use crate::log::layout::EntryKind;
 use crate::sync::{Backoff, Ordering};
 
 pub(super) use attributes::Wish;
@@ -303,9 +303,7 @@ impl Running {
 
     #[inline]
     pub(super) fn write(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > LARGEST_FILE) {
-            return Err(Error::invalid("a write beyond 4 PiB, where a store's files end"));
-        }
+        self.store.check_length(inner, offset.saturating_add(data.len() as u64))?;
         if data.is_empty() {
             return Ok(());
         }
@@ -357,9 +355,7 @@ impl Running {
     }
 
     pub(super) fn set_len(&mut self, inner: &Arc<Inner>, length: u64) -> Result<()> {
-        if length > LARGEST_FILE {
-            return Err(Error::invalid("a length beyond 4 PiB, where a store's files end"));
-        }
+        self.store.check_length(inner, length)?;
         self.check_whole()?;
         let i = self.join(inner)?;
         if inner.may_have_privileges() {

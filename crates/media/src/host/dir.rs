@@ -13,8 +13,8 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What the files of a directory are taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -102,6 +102,15 @@ pub struct HostDir {
     volume: Option<u64>,
     /// Whether the file system once refused a file without a name; it will again.
     no_unnamed: AtomicBool,
+    /// See [`HostFs::largest_file`], once somebody has asked.
+    largest_file: Mutex<Option<LargestFile>>,
+}
+
+/// The largest file of a file system, in bytes, under a limit of the process.
+#[derive(Clone, Copy, Debug)]
+struct LargestFile {
+    limit: u64,
+    bytes: u64,
 }
 
 impl HostDir {
@@ -134,7 +143,15 @@ impl HostDir {
             };
             Arc::new(Pmem { options: map, emulator: options.emulator })
         });
-        Ok(HostDir { root, file_system, pmem, guarantees, volume, no_unnamed: AtomicBool::new(false) })
+        Ok(HostDir {
+            root,
+            file_system,
+            pmem,
+            guarantees,
+            volume,
+            no_unnamed: AtomicBool::new(false),
+            largest_file: Mutex::new(None),
+        })
     }
 
     /// The kind of file system that it lies on.
@@ -289,6 +306,22 @@ impl HostFs for HostDir {
         })
     }
 
+    /// Linux does not tell, so a file without a name is made as long as may be. Where there are none, nothing is known to be too much.
+    fn largest_file(&self) -> u64 {
+        // Beyond its limit a process would get a signal.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX);
+        let mut known = self.largest_file.lock().unwrap();
+        if let Some(LargestFile { bytes, .. }) = known.filter(|known| known.limit == limit) {
+            return bytes;
+        }
+        let bytes = match self.open_unnamed(b"") {
+            Ok(Some(fd)) => largest(limit.min(i64::MAX as u64), |len| rustix::fs::ftruncate(&fd, len).is_ok()),
+            _ => limit,
+        };
+        *known = Some(LargestFile { limit, bytes });
+        bytes
+    }
+
     fn settle(&self, path: &[u8]) -> Result<Option<Stat>> {
         if self.file_system != FileSystem::Overlay {
             return Ok(None);
@@ -365,6 +398,19 @@ fn guarantees(root: BorrowedFd<'_>, file_system: FileSystem, pmem: bool, options
         emulated: !real || slowed.is_some(),
         description,
     }
+}
+
+/// The largest length that `fits`, of those up to `most`; a shorter one fits wherever a longer one does, and 0 always.
+fn largest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    if fits(most) {
+        return most;
+    }
+    let (mut least, mut most) = (0, most);
+    while least + 1 < most {
+        let middle = least + (most - least) / 2;
+        if fits(middle) { least = middle } else { most = middle }
+    }
+    least
 }
 
 /// Whether files in the directory are mapped from persistent memory. One that cannot be written to has no such files for us.

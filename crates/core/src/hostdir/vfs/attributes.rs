@@ -3,7 +3,7 @@
 use wholly_media::{SetXattr, Stat};
 
 use super::handles::OpenFile;
-use super::{LARGEST, StoreVfs, file_type, who};
+use super::{StoreVfs, file_type, who};
 use crate::error::Error;
 use crate::hostdir::names::Kind;
 use crate::hostdir::names::permit::{READ, SEARCH, WRITE};
@@ -111,7 +111,7 @@ impl StoreVfs {
             match file {
                 Some(file) if file.id != id || !file.writes() => Err(Errno::INVAL),
                 None if !self.permits(ctx, running, id, WRITE)? => Err(Errno::ACCESS),
-                _ if size > LARGEST => Err(Errno::FBIG),
+                _ if size > self.store.longest(size) => Err(Errno::FBIG),
                 _ => Ok(()),
             }
         })

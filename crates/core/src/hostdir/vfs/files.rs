@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::handles::{Open, OpenFile};
-use super::{LARGEST, StoreVfs, Way};
+use super::{StoreVfs, Way};
 use crate::hostdir::file::File as Inner;
 use crate::hostdir::handle::File;
 use crate::hostdir::names::permit::{READ, SEARCH, WRITE};
@@ -210,7 +210,8 @@ impl StoreVfs {
         let write = |running: &mut Running, size: u64| {
             let offset = at.unwrap_or(size);
             running.tell_exact_times();
-            let fits = LARGEST.saturating_sub(offset).min(data.len() as u64) as usize;
+            let largest = self.store.longest(offset.saturating_add(data.len() as u64));
+            let fits = largest.saturating_sub(offset).min(data.len() as u64) as usize;
             running.write(inner, offset, &data[..fits])?;
             Ok((offset, fits))
         };
@@ -263,7 +264,7 @@ impl StoreVfs {
         if !whole(from_offset) || !whole(to_offset) {
             return Err(Errno::OVERFLOW);
         }
-        if to_offset >= LARGEST && len > 0 {
+        if len > 0 && to_offset >= self.store.longest(to_offset) {
             return Err(Errno::FBIG);
         }
         let size = self.look(ctx, |running| Ok(running.stat_of(from.id)?.size))?;
@@ -298,7 +299,7 @@ impl StoreVfs {
         if !mode.is_empty() {
             return Err(Errno::OPNOTSUPP);
         }
-        if end > LARGEST {
+        if end > self.store.longest(end) {
             return Err(Errno::FBIG);
         }
         self.about_to_change(ctx, file)?;

@@ -45,7 +45,6 @@ use super::names::permit::Who;
 use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
 use crate::error::Error;
-use crate::log::layout::LARGEST_FILE;
 use crate::sync::{AtomicU64, RwLock};
 use crate::vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
@@ -205,10 +204,6 @@ impl StoreVfs {
         }
     }
 }
-
-/// The largest size of a file, in bytes: ext4 has no larger ones, and what a group may hold a pass must be able to take home.
-const LARGEST: u64 = (16 << 40) - 4096;
-const _: () = assert!(LARGEST < LARGEST_FILE);
 
 fn who(ctx: &Context) -> Who {
     Who::User { uid: ctx.uid, gid: ctx.gid, groups: ctx.groups.as_slice().into() }
