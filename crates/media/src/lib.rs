@@ -320,7 +320,8 @@ pub trait HostFile: Send + Sync {
     /// After an error nothing is known of what was written since the last sync that succeeded; it must not be retried.
     fn sync(&self, site: Site) -> Result<()>;
 
-    /// The first `len` bytes of the file as a region of persistent memory, `None` where the medium is not byte-addressable.
+    /// The first `len` bytes of the file as a region of persistent memory, `None` where the medium is not byte-addressable, or there is no
+    /// address space for so many.
     /// `len` may lie beyond the end of the file; only bytes inside the file may be touched. The region's
     /// [`set_len`](Region::set_len) is not supported.
     fn map(&self, len: u64) -> Result<Option<Arc<dyn Region>>>;

@@ -160,8 +160,12 @@ impl HostFile for OrdinaryFile {
     fn map(&self, len: u64) -> Result<Option<Arc<dyn Region>>> {
         let Some(pmem) = &self.pmem else { return Ok(None) };
         let options = PmemOptions { name: self.name(), writable: self.writable, ..pmem.options.clone() };
-        let region = PmemRegion::window(self.fd.as_fd(), len, options)?;
-        Ok(Some(pmem.slow_down(region)))
+        match PmemRegion::window(self.fd.as_fd(), len, options) {
+            Ok(region) => Ok(Some(pmem.slow_down(region))),
+            // Files may be longer than the address space is.
+            Err(error) if error.errno == Errno::NOMEM => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn as_any(&self) -> &dyn Any {
