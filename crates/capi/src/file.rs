@@ -2,7 +2,8 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use wholly::File;
+use rustix::io::Errno;
+use wholly::{Error, Fallocate, File, Result};
 
 use crate::answer::{Health, answer, done};
 use crate::arguments::{bytes, bytes_mut, owned, shared};
@@ -13,6 +14,18 @@ pub struct wholly_file {
     pub(crate) file: File,
     health: Health,
     path: CString,
+}
+
+/// Mode of wholly_group_fallocate and wholly_file_fallocate: the file does not grow.
+pub const WHOLLY_FALLOCATE_KEEP_SIZE: u32 = 1;
+/// Mode: the range becomes a hole; only together with WHOLLY_FALLOCATE_KEEP_SIZE.
+pub const WHOLLY_FALLOCATE_PUNCH_HOLE: u32 = 2;
+/// Mode: the range becomes zeros that have their space.
+pub const WHOLLY_FALLOCATE_ZERO_RANGE: u32 = 16;
+
+pub(crate) fn fallocate(mode: u32) -> Result<Fallocate> {
+    let unknown = || Error::Refused(format!("mode {mode:#x} of fallocate"), Errno::OPNOTSUPP);
+    Fallocate::from_mode(mode).ok_or_else(unknown)
 }
 
 impl wholly_file {
@@ -98,6 +111,20 @@ pub unsafe extern "C" fn wholly_file_set_len(file: *const wholly_file, length: u
     })
 }
 
+/// Changes what space the length bytes from offset on have: see wholly_group_fallocate. Under WHOLLY_POLICY_PER_OP that survives when this
+/// returns.
+///
+/// Errors: those of wholly_group_fallocate.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_fallocate(file: *const wholly_file, mode: u32, offset: u64, length: u64) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: an open handle.
+        let handle = unsafe { shared(file, "file") }?;
+        let how = fallocate(mode)?;
+        handle.health.run(|| handle.file.fallocate(how, offset, length))
+    })
+}
+
 /// Returns the size of the file in bytes, as everybody sees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_file_len(file: *const wholly_file) -> i64 {
@@ -126,4 +153,38 @@ pub unsafe extern "C" fn wholly_file_sync(file: *const wholly_file) -> c_int {
 pub unsafe extern "C" fn wholly_file_path(file: *const wholly_file) -> *const c_char {
     // SAFETY: the caller's part of the contract: an open handle.
     unsafe { shared(file, "file") }.map_or(std::ptr::null(), |handle| handle.path.as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::FallocateFlags;
+
+    #[test]
+    fn modes_are_those_of_the_system() {
+        let bits = [
+            (WHOLLY_FALLOCATE_KEEP_SIZE, FallocateFlags::KEEP_SIZE),
+            (WHOLLY_FALLOCATE_PUNCH_HOLE, FallocateFlags::PUNCH_HOLE),
+            (WHOLLY_FALLOCATE_ZERO_RANGE, FallocateFlags::ZERO_RANGE),
+        ];
+        for (ours, theirs) in bits {
+            assert_eq!(ours, theirs.bits());
+        }
+        for (mode, how) in [
+            (0, Some(Fallocate::Extend)),
+            (1, Some(Fallocate::Keep)),
+            (2, None),
+            (3, Some(Fallocate::Punch)),
+            (16, Some(Fallocate::ZeroExtend)),
+            (17, Some(Fallocate::Zero)),
+            // Others of the system's: collapse, insert, unshare.
+            (8, None),
+            (32, None),
+            (64, None),
+            (1 << 31, None),
+        ] {
+            assert_eq!(fallocate(mode).ok(), how, "{mode:#x}");
+        }
+        assert_eq!(fallocate(2).unwrap_err().errno(), Errno::OPNOTSUPP.raw_os_error());
+    }
 }

@@ -174,6 +174,35 @@ pub unsafe extern "C" fn wholly_group_set_len(
     })
 }
 
+/// Changes what space the length bytes from offset on have, as fallocate(2) does, by mode:
+///
+///   0                                                        reserves space; the file grows to the end of the range
+///   WHOLLY_FALLOCATE_KEEP_SIZE                               reserves space
+///   WHOLLY_FALLOCATE_PUNCH_HOLE | WHOLLY_FALLOCATE_KEEP_SIZE makes a hole: zeros, and whole blocks are given back
+///   WHOLLY_FALLOCATE_ZERO_RANGE                              makes zeros that have their space; the file grows as with 0
+///   WHOLLY_FALLOCATE_ZERO_RANGE | WHOLLY_FALLOCATE_KEEP_SIZE makes zeros that have their space
+///
+/// What reads as zeros is in the group as bytes are, and costs one small record, however long it is. Blocks are given back, or reserved,
+/// when the group is taken home; if there is no space then, the checkpoint fails until there is.
+///
+/// Errors: -EOPNOTSUPP for other modes; -EINVAL for a range of no bytes, -EFBIG for one that ends beyond 4 PiB; -ENOSPC where what is to be
+/// reserved is more than all that is free; those of wholly_group_write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_fallocate(
+    group: *mut wholly_group,
+    file: *const wholly_file,
+    mode: u32,
+    offset: u64,
+    length: u64,
+) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread.
+        let (handle, file) = unsafe { (exclusive(group, "group")?, shared(file, "file")?) };
+        let how = crate::file::fallocate(mode)?;
+        handle.call(|group| group.fallocate(&file.file, how, offset, length))
+    })
+}
+
 /// Reads up to length bytes at offset, as the group sees the file. Returns how many: fewer only at its end.
 ///
 /// Errors: -EUCLEAN where the bytes have rotted in the log; -EINVAL for a file of another store; of the file system.

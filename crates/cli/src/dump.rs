@@ -200,6 +200,7 @@ fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&T
             EntryKind::Identify => "identify",
             EntryKind::Parts => "parts",
             EntryKind::Clock => "clock",
+            EntryKind::Space => "space",
             EntryKind::Create => "create",
             EntryKind::Name => "name",
             EntryKind::Attributes => "attributes",
@@ -314,6 +315,7 @@ fn write_entry(out: &mut String, entry: &DumpedEntry) -> std::fmt::Result {
         ("truncate", _) => format!("to {} B", entry.offset),
         ("parts", _) => format!("of group {}", number(entry.offset)),
         ("identify" | "create", Some(operands)) => format!("as object {id}: {operands}"),
+        ("space", Some(operands)) => format!("{operands}, from {} on", entry.offset),
         (_, Some(operands)) => operands.to_string(),
         _ => format!("as object {id}"),
     };

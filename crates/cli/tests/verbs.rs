@@ -107,6 +107,29 @@ fn dump_prints_every_record_with_names() {
 }
 
 #[test]
+fn dump_tells_what_becomes_of_space() {
+    for place in places() {
+        place.run(&["init"]).exits(0);
+        let store = place.open();
+        let a = store.open_file("a").expect("a");
+        a.fallocate(wholly::Fallocate::ZeroExtend, 100, 10_000).expect("fallocate");
+        drop((a, store));
+        let dump = place.run(&["dump", "--json"]).json();
+        let all = entries(&dump["segments"][0]["records"][0]);
+        let spaces: Vec<_> = all.filter(|entry| entry["kind"] == "space").collect();
+        let told = |i: usize| (&spaces[i]["path"], &spaces[i]["offset"], &spaces[i]["operands"]["becomes"]);
+        // What was there, and what is behind its end.
+        assert_eq!(spaces.len(), 2);
+        assert_eq!(told(0), (&"a".into(), &100.into(), &"zeros".into()));
+        assert_eq!(told(1), (&"a".into(), &100.into(), &"reserved, within the file".into()));
+        assert_eq!(spaces[1]["operands"]["bytes"], 10_000);
+        let text = place.run(&["dump"]);
+        assert!(text.out.contains("10000 B reserved, within the file, from 100 on"), "{}", text.out);
+        place.run(&["check"]).exits(0);
+    }
+}
+
+#[test]
 fn dump_tells_rot_by_its_place() {
     for place in places() {
         place.run(&["init"]).exits(0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wholly::{Options, Store};
+use wholly::{Fallocate, Options, Store};
 use wholly_media::sim::{SimConfig, World};
 
 /// Bytes of a segment.
@@ -23,7 +23,7 @@ pub fn options() -> Options {
     }
 }
 
-/// A store that was killed, with a log of small groups, large ones, created files, a truncation, aborted groups and two incarnations.
+/// A store that was killed, with a log of small groups, large ones, created files, a truncation, holes, aborted groups and two incarnations.
 pub fn filled(config: SimConfig) -> Arc<World> {
     let world = World::new(SimConfig { log_len: 0, ..config });
     world.add_file("a", &[0; LENGTH]);
@@ -38,6 +38,11 @@ pub fn filled(config: SimConfig) -> Arc<World> {
                 let created = group.create(format!("c{life}"), 0o600).unwrap();
                 group.append(&created, &[round; 500]).unwrap();
                 group.set_len(&created, 200).unwrap();
+            }
+            if round == 5 {
+                let how = [Fallocate::Punch, Fallocate::ZeroExtend][usize::from(life)];
+                group.fallocate(&file, how, 1000, 5000).unwrap();
+                group.write_at(&file, 4000, &[round; 300]).unwrap();
             }
             if round == 4 { group.abort() } else { group.commit().unwrap() }
         }

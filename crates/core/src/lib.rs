@@ -60,4 +60,4 @@ pub use hostdir::{
     CheckpointReport, File, Finding, FindingKind, Group, Options, Policy, RecoveryReport, Report, Store, StoreStat,
     StoreVfs, Writer,
 };
-pub use wholly_media::{DirEntry, Rename, SetXattr, Stat};
+pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};

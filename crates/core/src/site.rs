@@ -85,6 +85,10 @@ sites! {
     CHECKPOINT_SIZE = "checkpoint.size";
     /// Blocks of a home file are allocated before stores into them.
     CHECKPOINT_ALLOCATE = "checkpoint.allocate";
+    /// Blocks of a home file become zeros: a hole, or with their space.
+    CHECKPOINT_PUNCH = "checkpoint.punch";
+    /// Space is reserved for blocks of a home file.
+    CHECKPOINT_RESERVE = "checkpoint.reserve";
     /// Committed bytes go home.
     CHECKPOINT_DATA = "checkpoint.data";
     /// Home bytes stored into mappings are durable.

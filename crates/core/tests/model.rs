@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use wholly::{File, Group, Options, Policy, Store};
+use wholly::{Fallocate, File, Group, Options, Policy, Store};
 use wholly_media::sim::{SimConfig, World};
 
 /// Names that operations choose from. The first two exist from the start.
@@ -17,6 +17,7 @@ enum Op {
     Write { file: usize, offset: u64, length: usize },
     Append { file: usize, length: usize },
     SetLen { file: usize, length: u64 },
+    Fallocate { file: usize, how: Fallocate, offset: u64, length: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -34,8 +35,16 @@ fn op() -> impl Strategy<Value = Op> {
         1 => file.clone().prop_map(Op::Create),
         6 => (file.clone(), 0u64..20_000, 0usize..9000).prop_map(|(file, offset, length)| Op::Write { file, offset, length }),
         2 => (file.clone(), 0usize..5000).prop_map(|(file, length)| Op::Append { file, length }),
-        2 => (file, 0u64..20_000).prop_map(|(file, length)| Op::SetLen { file, length }),
+        2 => (file.clone(), 0u64..20_000).prop_map(|(file, length)| Op::SetLen { file, length }),
+        4 => (file, how(), 0u64..20_000, 1u64..20_000)
+            .prop_map(|(file, how, offset, length)| Op::Fallocate { file, how, offset, length }),
     ]
+}
+
+/// Holes as often as all others.
+fn how() -> impl Strategy<Value = Fallocate> {
+    use Fallocate::{Extend, Keep, Punch, Zero, ZeroExtend};
+    proptest::sample::select(vec![Punch, Punch, Punch, Punch, Keep, Extend, Zero, ZeroExtend])
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -137,6 +146,11 @@ impl Rig {
                 group.set_len(file, length).unwrap();
                 model.get_mut(name_of(file)).unwrap().resize(length as usize, 0);
             }
+            Op::Fallocate { file, how, offset, length } => {
+                let Some(file) = files.get(NAMES[file]) else { return };
+                group.fallocate(file, how, offset, length).unwrap();
+                change_space(model.get_mut(name_of(file)).unwrap(), how, offset as usize, (offset + length) as usize);
+            }
         }
         for (name, content) in model.iter() {
             let file = &files[name];
@@ -168,6 +182,12 @@ impl Rig {
                 let Some(file) = self.files.get(NAMES[file]).cloned() else { return };
                 file.set_len(length).unwrap();
                 self.model.get_mut(name_of(&file)).unwrap().resize(length as usize, 0);
+            }
+            Op::Fallocate { file, how, offset, length } => {
+                let Some(file) = self.files.get(NAMES[file]).cloned() else { return };
+                file.fallocate(how, offset, length).unwrap();
+                let content = self.model.get_mut(name_of(&file)).unwrap();
+                change_space(content, how, offset as usize, (offset + length) as usize);
             }
         }
     }
@@ -245,6 +265,16 @@ fn paint(content: &mut Vec<u8>, offset: usize, data: &[u8]) {
         content.resize(offset + data.len(), 0);
     }
     content[offset..offset + data.len()].copy_from_slice(data);
+}
+
+fn change_space(content: &mut Vec<u8>, how: Fallocate, from: usize, to: usize) {
+    if how.extends() && to > content.len() {
+        content.resize(to, 0);
+    }
+    if how.zeroes() {
+        let size = content.len();
+        content[from.min(size)..to.min(size)].fill(0);
+    }
 }
 
 /// Reads a file whole, and asks for more than there is.

@@ -63,6 +63,7 @@ pub const ALL: &[Bystander] = &[
         but: &["foo", "baz"],
     },
     for_good("bare,write-A/foo", &["append-A/foo"], &["A/foo"]),
+    for_good("bare,punch-A/foo", &["append-A/foo"], &["A/foo"]),
     for_good("bare,write-A/foo", &["unlink-A/foo", "create-A/foo", "append-A/foo"], &["A/foo"]),
     for_good("bare,tag-A/foo,create-foo", &["tag-A/foo"], &[]),
     for_good("bare,chmod-A,create-foo", &["shut-A"], &[]),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wholly::Policy;
+use wholly::{Fallocate, Policy};
 
 use crate::script;
 use crate::sequences;
@@ -22,6 +22,14 @@ fn append(file: usize, length: usize) -> Op {
 
 fn set_len(file: usize, length: u64) -> Op {
     Op::SetLen { file: NAMES[file], length }
+}
+
+fn fallocate(file: usize, how: Fallocate, offset: u64, length: u64) -> Op {
+    Op::Fallocate { file: NAMES[file], how, offset, length }
+}
+
+fn punch(file: usize, offset: u64, length: u64) -> Op {
+    fallocate(file, Fallocate::Punch, offset, length)
 }
 
 fn sync(file: usize) -> Step {
@@ -368,6 +376,48 @@ pub fn all() -> Vec<Workload> {
                 Checkpoint,
             ],
         ),
+        named(
+            "punches",
+            "holes over what is home, over what is not and over both, before and behind writes to the same blocks; cut, and grown again",
+            (4, 8),
+            [
+                commit([write(1, 0, 13_000), punch(1, 4096, 4096), write(1, 5000, 20)]),
+                commit([punch(0, 100, 4200), punch(1, 4000, 5000), write(1, 4090, 30)]),
+                Checkpoint,
+                commit([write(1, 8192, 4000)]),
+                commit([punch(1, 0, 20_000), write(1, 12_500, 8)]),
+                abort([punch(0, 0, 9000)]),
+                Checkpoint,
+                Call(punch(0, 0, 4096)),
+                commit([write(0, 5, 9), set_len(0, 3000), set_len(0, 9000), punch(0, 4096, 4096)]),
+                KILL,
+                commit([punch(1, 12_000, 1000), write(1, 12_480, 16), punch(0, 0, 10)]),
+                Checkpoint,
+                Call(punch(1, 12_480, 8)),
+            ],
+        ),
+        named(
+            "space",
+            "zeros with space, space without zeros, within files and behind their ends, over holes and below them, in one group and in others",
+            (4, 8),
+            [
+                commit([
+                    fallocate(1, Fallocate::Extend, 100, 9000),
+                    write(1, 4000, 200),
+                    fallocate(0, Fallocate::Zero, 50, 4200),
+                ]),
+                commit([fallocate(0, Fallocate::Keep, 4096, 9000), fallocate(1, Fallocate::ZeroExtend, 4050, 9000)]),
+                Checkpoint,
+                commit([punch(1, 0, 8192), fallocate(1, Fallocate::Extend, 0, 4096), write(1, 8, 8)]),
+                commit([punch(0, 0, 8192)]),
+                commit([fallocate(0, Fallocate::Zero, 4000, 9000), set_len(0, 7000)]),
+                KILL,
+                Call(fallocate(1, Fallocate::Keep, 20_000, 5000)),
+                commit([write(1, 20_100, 20), punch(1, 16_384, 4096)]),
+                Checkpoint,
+                commit([fallocate(1, Fallocate::Zero, 0, 30_000), set_len(1, 5000)]),
+            ],
+        ),
     ]
 }
 
@@ -403,7 +453,7 @@ pub fn several(name: &str) -> Option<Vec<Workload>> {
 struct Draw {
     state: u64,
     syncs: bool,
-    lots: bool,
+    later: bool,
 }
 
 impl Draw {
@@ -419,6 +469,11 @@ impl Draw {
 
     fn op(&mut self, creates: bool) -> Op {
         let file = self.below(4) as usize;
+        if self.later && self.below(3) == 0 {
+            use Fallocate::{Extend, Keep, Punch, Zero, ZeroExtend};
+            let how = [Punch, Punch, Punch, Zero, ZeroExtend, Extend, Keep][self.below(7) as usize];
+            return fallocate(file, how, self.length(9000), 1 + self.length(9000));
+        }
         match self.below(11) {
             0 if creates => create(file),
             0..=6 => write(file, self.length(9000), self.length(4500) as usize),
@@ -428,7 +483,7 @@ impl Draw {
     }
 
     fn step(&mut self) -> Step {
-        match self.below(if self.lots { 19 } else { 14 }) {
+        match self.below(if self.later { 19 } else { 14 }) {
             0..=6 => {
                 let ops = (0..self.below(4)).map(|_| self.op(true)).collect();
                 Step::Group { ops, commit: self.below(4) > 0 }
@@ -443,12 +498,13 @@ impl Draw {
     }
 }
 
-/// From this seed on passes take home what was committed before, and leave what came since.
-pub const LOTS: u64 = 2000;
+/// From this seed on passes take home what was committed before, and leave what came since; and there are holes. Of lower seeds some stand in
+/// tests of bugs that are gone.
+pub const LATER: u64 = 2000;
 
 /// A workload drawn by a seed. The same seed gives the same one for ever.
 pub fn random(seed: u64) -> Workload {
-    let mut draw = Draw { state: seed, syncs: false, lots: seed >= LOTS };
+    let mut draw = Draw { state: seed, syncs: false, later: seed >= LATER };
     let min_segments = 2 + draw.below(3) as u32;
     let max_segments = min_segments + draw.below(4) as u32;
     // Seeds below are named in tests of bugs that are gone.

@@ -332,7 +332,8 @@ impl Runner<'_> {
             }
             let file = handle.and_then(|path| open.files.get(&path).or_else(|| self.files.get(&path)).cloned());
             // A file that a group joins is synced first.
-            let changes = op.is_of_bytes() && (!bytes.is_empty() || matches!(op, Op::SetLen { .. }));
+            let changes =
+                op.is_of_bytes() && (!bytes.is_empty() || matches!(op, Op::SetLen { .. } | Op::Fallocate { .. }));
             let joins = changes || matches!(op, Op::Append { .. });
             let after = if joins { self.synced(op.file()) } else { self.state.clone() };
             let done = self.operation(format!("in group {i}"), after, |_| Ok(open.perform(file, op, &bytes)))?;
@@ -466,6 +467,10 @@ pub(crate) fn in_group(
             let file = opened(file)?;
             group.set_len(&file, *length)
         }
+        Op::Fallocate { file, how, offset, length } => {
+            let file = opened(file)?;
+            group.fallocate(&file, *how, *offset, *length)
+        }
         Op::SetMode { path, mode } => group.set_mode(path, *mode),
         Op::SetOwner(path) => group.set_owner(path, Some(OWNER.0), Some(OWNER.1)),
         Op::SetTimes { path, atime, mtime } => {
@@ -496,6 +501,7 @@ fn call(store: &Store, file: Option<File>, op: &Op, bytes: &[u8]) -> wholly::Res
         Op::Write { file, offset, .. } => opened(file)?.write_at(*offset, bytes),
         Op::Append { file, .. } => opened(file)?.append(bytes).map(drop),
         Op::SetLen { file, length } => opened(file)?.set_len(*length),
+        Op::Fallocate { file, how, offset, length } => opened(file)?.fallocate(*how, *offset, *length),
         Op::SetMode { path, mode } => store.set_mode(path, *mode),
         Op::SetOwner(path) => store.set_owner(path, Some(OWNER.0), Some(OWNER.1)),
         Op::SetTimes { path, atime, mtime } => {

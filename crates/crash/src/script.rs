@@ -24,10 +24,12 @@
 //! | `times-P`, `atime-P`, `mtime-P` | both times, or one |
 //! | `tag-P`, `newtag-P`, `retag-P`, `untag-P`, `note-P`, `unnote-P` | a small extended attribute is set, set where there is none or where there is one, removed; a large one |
 //! | `write-F`, `fill-F`, `append-F`, `cut-F`, `grow-F` | bytes of the file at the path `F`, or of that opened by the path behind `@` |
+//! | `punch-F`, `nick-F`, `zero-F`, `blank-F` | whole blocks of it become a hole, some bytes; zeros to behind its end, up to its end |
+//! | `alloc-F`, `reserve-F` | it gets space, and grows; behind its end |
 
 use std::sync::LazyLock;
 
-use wholly::{Policy, Rename};
+use wholly::{Fallocate, Policy, Rename};
 use wholly_media::SetXattr;
 
 use crate::workload::{Op, Start, Step, Workload};
@@ -75,6 +77,7 @@ pub fn op(text: &str) -> Option<Op> {
         return None;
     }
     let tag = |how| Some(Op::SetXattr { path: path(first)?, name: XATTRS[0], length: 20, how });
+    let space = |how, offset, length| Some(Op::Fallocate { file: file(first)?, how, offset, length });
     let rename = |how| Some(Op::Rename { from: path(first)?, to: path(second?)?, how });
     match (word, second) {
         ("create", None) => path(first).map(Op::Create),
@@ -104,6 +107,12 @@ pub fn op(text: &str) -> Option<Op> {
         ("append", None) => Some(Op::Append { file: file(first)?, length: 30 }),
         ("cut", None) => Some(Op::SetLen { file: file(first)?, length: 40 }),
         ("grow", None) => Some(Op::SetLen { file: file(first)?, length: 5000 }),
+        ("punch", None) => space(Fallocate::Punch, 0, 8192),
+        ("nick", None) => space(Fallocate::Punch, 60, 50),
+        ("zero", None) => space(Fallocate::ZeroExtend, 50, 4300),
+        ("blank", None) => space(Fallocate::Zero, 0, 4096),
+        ("alloc", None) => space(Fallocate::Extend, 200, 4800),
+        ("reserve", None) => space(Fallocate::Keep, 4096, 5000),
         _ => None,
     }
 }

@@ -31,6 +31,10 @@ pub(crate) fn vocabulary() -> Vec<String> {
         }
     }
     // One file of each kind is enough for what is not of its name.
+    for verb in ["punch", "nick", "zero", "blank", "alloc", "reserve"] {
+        all.push(format!("{verb}-A/foo"));
+    }
+    all.extend(["grow-A/foo", "punch-foo", "punch-@A/foo"].map(String::from));
     all.extend(
         ["write-@A/foo", "cut-@A/foo", "symlink-A-B", "symlink-foo-A/bar", "exchange-A/foo-B"].map(String::from),
     );

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::Rename;
 use wholly_media::sim::World;
+use wholly_media::{Fallocate, Rename};
 
 use crate::workload::Op;
 pub use attributes::Time;
@@ -299,6 +299,19 @@ impl State {
                 let number = self.file(file)?;
                 let mut content = self.content(file).expect("it is a file").to_vec();
                 content.resize(*length as usize, 0);
+                self.set_content(number, content);
+            }
+            Op::Fallocate { file, how, offset, length } => {
+                let number = self.file(file)?;
+                let mut content = self.content(file).expect("it is a file").to_vec();
+                let end = (offset + length) as usize;
+                if matches!(how, Fallocate::Extend | Fallocate::ZeroExtend) && end > content.len() {
+                    content.resize(end, 0);
+                }
+                if matches!(how, Fallocate::Punch | Fallocate::Zero | Fallocate::ZeroExtend) {
+                    let (from, to) = ((*offset as usize).min(content.len()), end.min(content.len()));
+                    content[from..to].fill(0);
+                }
                 self.set_content(number, content);
             }
             Op::SetMode { .. }

@@ -10,7 +10,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use wholly::{Policy, Rename};
+use wholly::{Fallocate, Policy, Rename};
 use wholly_media::SetXattr;
 use wholly_media::sim::Random;
 
@@ -86,6 +86,17 @@ pub enum Op {
         /// The new length in bytes.
         length: u64,
     },
+    /// Changes what space a range has.
+    Fallocate {
+        /// Which file.
+        file: &'static str,
+        /// To what.
+        how: Fallocate,
+        /// Where, in bytes.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+    },
     /// Sets the permission bits.
     SetMode {
         /// Of what.
@@ -131,7 +142,8 @@ impl Op {
             Op::Create(path) | Op::Mkdir(path) | Op::Mknod(path) | Op::Symlink { path, .. } => path,
             Op::Link { to, .. } | Op::Rename { to, .. } => to,
             Op::Unlink(path) | Op::Rmdir(path) => path,
-            Op::Write { file, .. } | Op::Append { file, .. } | Op::SetLen { file, .. } => file,
+            Op::Write { file, .. } | Op::Append { file, .. } => file,
+            Op::SetLen { file, .. } | Op::Fallocate { file, .. } => file,
             Op::SetMode { path, .. } | Op::SetTimes { path, .. } | Op::SetOwner(path) => path,
             Op::SetXattr { path, .. } | Op::RemoveXattr { path, .. } => path,
         }
@@ -139,7 +151,7 @@ impl Op {
 
     /// Whether it changes the bytes of a file, and no name.
     pub fn is_of_bytes(&self) -> bool {
-        matches!(self, Op::Write { .. } | Op::Append { .. } | Op::SetLen { .. })
+        matches!(self, Op::Write { .. } | Op::Append { .. } | Op::SetLen { .. } | Op::Fallocate { .. })
     }
 
     /// Whether it changes attributes, and neither bytes nor names.

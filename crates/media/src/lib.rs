@@ -270,19 +270,53 @@ pub trait HostFs: HostNames {
     fn sync_all(&self, site: Site) -> Result<()>;
 }
 
-/// What [`HostFile::fallocate`] does.
+/// What becomes of the space of a range of bytes: the modes of `fallocate(2)` that there are here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fallocate {
-    /// Allocates the range; the size stays as it is.
+    /// Reserves space for the range; content and size stay as they are (`FALLOC_FL_KEEP_SIZE`).
     Keep,
-    /// Allocates the range; the file grows up to its end.
+    /// Reserves space for the range; the file grows to the end of it (mode 0).
     Extend,
-    /// Makes the range read as zeros and gives back its whole blocks; the size stays.
+    /// Makes the range read as zeros and gives back its whole blocks; the size stays (`FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`).
     Punch,
-    /// Makes the range read as zeros, allocated; the size stays.
+    /// Makes the range read as zeros, its space reserved; the size stays (`FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE`).
     Zero,
-    /// Makes the range read as zeros, allocated; the file grows up to its end.
+    /// Makes the range read as zeros, its space reserved; the file grows to the end of it (`FALLOC_FL_ZERO_RANGE`).
     ZeroExtend,
+}
+
+impl Fallocate {
+    /// The one with these bits of `fallocate(2)`, if there is one.
+    pub fn from_mode(mode: u32) -> Option<Fallocate> {
+        const KEEP_SIZE: u32 = 1;
+        const PUNCH_HOLE: u32 = 2;
+        const ZERO_RANGE: u32 = 16;
+        const PUNCH: u32 = PUNCH_HOLE | KEEP_SIZE;
+        const ZERO: u32 = ZERO_RANGE | KEEP_SIZE;
+        match mode {
+            0 => Some(Fallocate::Extend),
+            KEEP_SIZE => Some(Fallocate::Keep),
+            PUNCH => Some(Fallocate::Punch),
+            ZERO => Some(Fallocate::Zero),
+            ZERO_RANGE => Some(Fallocate::ZeroExtend),
+            _ => None,
+        }
+    }
+
+    /// Whether the range reads as zeros afterwards.
+    pub fn zeroes(self) -> bool {
+        matches!(self, Fallocate::Punch | Fallocate::Zero | Fallocate::ZeroExtend)
+    }
+
+    /// Whether the range has space afterwards.
+    pub fn reserves(self) -> bool {
+        self != Fallocate::Punch
+    }
+
+    /// Whether a file that ends in the range or before grows to the end of it.
+    pub fn extends(self) -> bool {
+        matches!(self, Fallocate::Extend | Fallocate::ZeroExtend)
+    }
 }
 
 /// An open regular file of a host directory.
@@ -310,6 +344,13 @@ pub trait HostFile: Send + Sync {
     fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()> {
         if len == 0 { Ok(()) } else { self.fallocate(site, Fallocate::Keep, offset, len) }
     }
+
+    /// The first byte at or behind `offset` that is in no hole; none where there is only a hole before the end. What is allocated and was
+    /// not written may count as a hole or not.
+    fn next_data(&self, offset: u64) -> Result<Option<u64>>;
+
+    /// The first byte at or behind `offset` that is in a hole, as which the end of the file counts; none at the end and behind it.
+    fn next_hole(&self, offset: u64) -> Result<Option<u64>>;
 
     /// Sets the times of the last access and the last change of content, in ns since the epoch, as far as they are given.
     fn set_times(&self, site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()>;

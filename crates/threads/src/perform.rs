@@ -310,6 +310,7 @@ impl Actor {
                 }
                 Op::Append { .. } => drop(group.append(&file, &bytes)?),
                 Op::SetLen { length, .. } => group.set_len(&file, *length)?,
+                Op::Fallocate { how, offset, length, .. } => group.fallocate(&file, *how, *offset, *length)?,
                 _ => return Err(Error::Unsupported(format!("{op:?} by threads"))),
             }
             changes.push((op.clone(), bytes));
@@ -333,6 +334,7 @@ impl Actor {
             Op::Write { offset, .. } => file.write_at(*offset, &bytes).map(|()| None),
             Op::Append { .. } => file.append(&bytes).map(Some),
             Op::SetLen { length, .. } => file.set_len(*length).map(|()| None),
+            Op::Fallocate { how, offset, length, .. } => file.fallocate(*how, *offset, *length).map(|()| None),
             _ => Err(Error::Unsupported(format!("{op:?} by threads"))),
         };
         match done {

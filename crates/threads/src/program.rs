@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use wholly_crash::{NAMES, Op, Start, Step, Workload};
+use wholly_media::Fallocate;
 
 use crate::{Options, Policy};
 
@@ -113,6 +114,10 @@ fn cut(file: &'static str, length: u64) -> Op {
     Op::SetLen { file, length }
 }
 
+fn punch(file: &'static str, offset: u64, length: u64) -> Op {
+    Op::Fallocate { file, how: Fallocate::Punch, offset, length }
+}
+
 fn group(ops: &[Op]) -> Act {
     Act::Group { ops: ops.to_vec(), commit: true }
 }
@@ -195,6 +200,22 @@ pub fn all() -> Vec<Program> {
                 vec![call(cut(A, 100)), call(write(A, 4090, 20))],
                 vec![group(&[write(A, 4000, 200), cut(A, 4100)]), call(append(A, 9))],
                 vec![Checkpoint],
+            ],
+        ),
+        program(
+            "holes",
+            vec![
+                vec![call(punch(A, 0, 4096)), call(write(A, 48, 24))],
+                vec![group(&[write(A, 0, 40), punch(A, 0, 5000), write(A, 4096, 24)])],
+                vec![Checkpoint, Checkpoint],
+            ],
+        ),
+        program(
+            "readers-of-holes",
+            vec![
+                vec![call(write(A, 8, 40)), call(punch(A, 0, 4096)), call(write(A, 32, 16))],
+                vec![Checkpoint, Checkpoint],
+                vec![look(0, 104), look(0, 104), look(0, 104)],
             ],
         ),
         program(

@@ -82,6 +82,38 @@ static void what_was_dropped_is_recovered(const char *dir)
     has(dir, "a", "Airst");
 }
 
+static void holes_and_space(const char *dir)
+{
+    const unsigned punch = WHOLLY_FALLOCATE_PUNCH_HOLE | WHOLLY_FALLOCATE_KEEP_SIZE;
+    wholly_store *store = store_in(dir);
+    wholly_file *file = file_of(store, "new");
+    OK(wholly_file_set_len(file, 0));
+    OK(wholly_file_write(file, 0, "0123456789", 10));
+    OK(wholly_file_fallocate(file, punch, 2, 3));
+    char buffer[16];
+    GIVES(10, wholly_file_read(file, 0, buffer, sizeof buffer));
+    CHECK(memcmp(buffer, "01\0\0\00056789", 10) == 0);
+    OK(wholly_file_fallocate(file, 0, 5, 7));
+    GIVES(12, wholly_file_len(file));
+    GIVES(-EOPNOTSUPP, wholly_file_fallocate(file, WHOLLY_FALLOCATE_PUNCH_HOLE, 0, 1));
+    GIVES(-EINVAL, wholly_file_fallocate(file, punch, 0, 0));
+    GIVES(-EFBIG, wholly_file_fallocate(file, punch, INT64_MAX, 1));
+    GIVES(-EINVAL, wholly_file_fallocate(NULL, punch, 0, 1));
+
+    wholly_group *group;
+    OK(wholly_store_begin(store, &group));
+    OK(wholly_group_fallocate(group, file, WHOLLY_FALLOCATE_ZERO_RANGE, 8, 20));
+    OK(wholly_group_fallocate(group, file, WHOLLY_FALLOCATE_KEEP_SIZE, 0, 1 << 20));
+    GIVES(-EOPNOTSUPP, wholly_group_fallocate(group, file, 8, 0, 4096));
+    GIVES(28, wholly_group_len(group, file));
+    GIVES(12, wholly_file_len(file));
+    OK(wholly_group_commit(group));
+    GIVES(16, wholly_file_read(file, 0, buffer, sizeof buffer));
+    CHECK(memcmp(buffer, "01\0\0\000567\0\0\0\0\0\0\0", 16) == 0);
+    OK(wholly_file_close(file));
+    OK(wholly_store_close(store));
+}
+
 static void policies(const char *dir)
 {
     wholly_options options = options_of_size();
@@ -122,6 +154,7 @@ int main(int argc, char **argv)
     put(argv[1], "b", "second");
     life_of_a_store(argv[1]);
     what_was_dropped_is_recovered(argv[1]);
+    holes_and_space(argv[1]);
     policies(argv[1]);
     return 0;
 }

@@ -5,7 +5,8 @@ use crate::survey::{Told, number};
 use rustix::fs::FileType;
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
-use wholly::hostdir::records::{Attributes, Baseline, Birth, Identity, Value, Xattr};
+use wholly::Fallocate;
+use wholly::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
 
 /// The fields of a payload.
 #[derive(Serialize)]
@@ -53,6 +54,8 @@ pub enum Operands {
     },
     /// Of `xattr`.
     Xattr { name: String, removed: bool, bytes: u64, checksum_before: Option<String> },
+    /// Of `space`: its bytes begin at the entry's offset.
+    Space { becomes: &'static str, bytes: u64 },
     /// Of `clock`.
     Clock { time_ns: u64 },
 }
@@ -92,8 +95,19 @@ impl Operands {
                 bytes: value.as_ref().map_or(0, Vec::len) as u64,
                 checksum_before: before.map(hex),
             },
+            Told::Space(Space { length, how }) => Operands::Space { becomes: becomes(*how), bytes: *length },
             Told::Impossible => return None,
         })
+    }
+}
+
+fn becomes(how: Fallocate) -> &'static str {
+    match how {
+        Fallocate::Keep => "reserved",
+        Fallocate::Extend => "reserved, within the file",
+        Fallocate::Punch => "a hole",
+        Fallocate::Zero => "zeros",
+        Fallocate::ZeroExtend => "zeros, within the file",
     }
 }
 
@@ -167,6 +181,7 @@ impl Display for Operands {
             }
             Operands::Xattr { name, removed: true, .. } => write!(f, "{name} removed"),
             Operands::Xattr { name, bytes, .. } => write!(f, "{name} set to {bytes} B"),
+            Operands::Space { becomes, bytes } => write!(f, "{bytes} B {becomes}"),
             Operands::Clock { time_ns } => f.write_str(&time(*time_ns as i64)),
         }
     }

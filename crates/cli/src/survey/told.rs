@@ -1,7 +1,7 @@
 //! What entries tell in their payloads, and which paths follow from it.
 
 use std::collections::HashMap;
-use wholly::hostdir::records::{Attributes, Birth, Identity, Value, Xattr};
+use wholly::hostdir::records::{Attributes, Birth, Identity, Space, Value, Xattr};
 use wholly::log::layout::EntryKind;
 
 /// The object that is the store's directory.
@@ -14,6 +14,7 @@ pub enum Told {
     Value(Value),
     Attributes(Attributes),
     Xattr(Xattr),
+    Space(Space),
     /// Its checksum holds, and no program writes such a thing.
     Impossible,
 }
@@ -28,6 +29,7 @@ impl Told {
             EntryKind::Name => Value::checked(payload).map(Told::Value),
             EntryKind::Attributes => Attributes::checked(payload).map(Told::Attributes),
             EntryKind::Xattr => Xattr::checked(payload).map(Told::Xattr),
+            EntryKind::Space => Space::checked(payload).map(Told::Space),
         };
         Some(Box::new(told.unwrap_or(Told::Impossible)))
     }

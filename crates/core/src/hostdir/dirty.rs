@@ -25,6 +25,11 @@ impl DirtyBlock {
         DirtyBlock(u64::from(file) << BLOCK_BITS | block)
     }
 
+    /// The size of a file.
+    pub fn of_size(file: u32) -> Self {
+        DirtyBlock(u64::from(file) << BLOCK_BITS | SIZE)
+    }
+
     /// The file's number.
     pub fn file(self) -> u32 {
         (self.0 >> BLOCK_BITS) as u32
@@ -97,7 +102,7 @@ impl Dirty {
 
     /// Names the size of a file.
     pub fn push_resize(&self, file: u32) {
-        self.push(None, DirtyBlock(u64::from(file) << BLOCK_BITS | SIZE));
+        self.push(None, DirtyBlock::of_size(file));
     }
 
     /// Names blocks again.

@@ -7,8 +7,10 @@ use wholly_media::{HostFile, Region, Stat};
 use super::StoreInner;
 use super::clock::AT_HOME;
 use super::implicit::Epoch;
-use super::published::Published;
+use super::memory::HOLE;
+use super::published::{Published, Stock, Written};
 use super::records::Baseline;
+use super::space::{FileSpace, Wishes};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, FileIndex, NO_VERSION, Version, pieces};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering};
@@ -55,6 +57,8 @@ pub(crate) struct File {
     pub index: FileIndex,
     /// Home bytes from here on do not count: they read as zero.
     pub home_limit: AtomicU64,
+    /// What is wished of its blocks.
+    pub space: FileSpace,
     /// The path that it was opened by, for messages.
     pub path: Vec<u8>,
     /// The host file; none before somebody opens it, or while the host has not made it.
@@ -102,6 +106,7 @@ impl File {
             index: FileIndex::default(),
             size: AtomicU64::new(size),
             home_limit: AtomicU64::new(size),
+            space: FileSpace::default(),
             pending: AtomicU64::new(0),
             visited: AtomicU8::new(0),
             resized: AtomicU8::new(0),
@@ -361,10 +366,15 @@ impl File {
         let mut at = offset;
         while !rest.is_empty() {
             let in_block = (BLOCK - at % BLOCK).min(rest.len() as u64) as usize;
+            let space = self.space.state();
             let mut done = if rest.len() > in_block { self.read_run(store, at, rest)? } else { 0 };
             if done == 0 {
                 self.read_block(store, at / BLOCK, (at % BLOCK) as u16, &mut rest[..in_block])?;
                 done = in_block;
+            }
+            if self.space.state() != space {
+                // Home bytes of before may have been made zeros meanwhile, in part.
+                continue;
             }
             at += done as u64;
             rest = &mut rest[done..];
@@ -442,8 +452,25 @@ impl File {
         Ok(())
     }
 
-    /// Home bytes, zero from where they do not count.
+    /// Home bytes, zero where they do not count.
     fn read_home(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if !self.space.any() {
+            return self.read_counted(store, offset, buf);
+        }
+        let (mut at, end) = (offset, offset + buf.len() as u64);
+        while at < end {
+            let zeroed = self.space.with(|wishes| wishes.next_zeroed(at / BLOCK));
+            let from = zeroed.as_ref().map_or(end, |blocks| (blocks.start * BLOCK).clamp(at, end));
+            let to = zeroed.map_or(end, |blocks| blocks.end.saturating_mul(BLOCK).min(end));
+            self.read_counted(store, at, &mut buf[(at - offset) as usize..(from - offset) as usize])?;
+            buf[(from - offset) as usize..(to - offset) as usize].fill(0);
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// The same, where no block is wished to be zeros.
+    fn read_counted(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<()> {
         let limit = self.home_limit.load(Ordering::Acquire);
         let counted = limit.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (counted, beyond) = buf.split_at_mut(counted);
@@ -489,6 +516,9 @@ impl File {
     /// The caller owns the file, or recovers.
     pub fn publish_truncate(&self, index: &Published, length: u64, freed: &mut Vec<u32>) {
         self.home_limit.fetch_min(length, Ordering::AcqRel);
+        if self.space.any() {
+            self.space.change(|wishes| wishes.cut(length.div_ceil(BLOCK)));
+        }
         self.index.for_each_from(length / BLOCK, &mut |block, slot| {
             if slot.is_empty() {
                 return;
@@ -506,6 +536,20 @@ impl File {
         let _home = self.home_state.lock().unwrap();
         self.home_limit.fetch_min(length, Ordering::AcqRel);
         self.publish_size(index, |_| length);
+    }
+
+    /// Publishes what a group at `sequence` wishes of the file's blocks. The caller owns the file.
+    pub fn publish_wishes(&self, index: &Published, wishes: &Wishes, sequence: u64, stock: &mut Stock) {
+        // First, so that who sees home bytes of a block not count sees none of its older versions either.
+        for (blocks, _) in wishes.in_range(0..u64::MAX).filter(|(_, wish)| wish.zeroes()) {
+            self.index.for_each_in(blocks, &mut |block, slot| {
+                if !slot.is_empty() {
+                    index.publish(self, hole(block, sequence), true, stock);
+                }
+            });
+        }
+        self.space.change(|all| all.take_in(wishes, sequence));
+        self.bring_home(index);
     }
 
     /// Publishes a new size, and sees to it that a checkpoint brings it home.
@@ -532,4 +576,9 @@ impl File {
             index.dirty.push_resize(self.number);
         }
     }
+}
+
+/// A block that became a hole.
+pub(super) fn hole(block: u64, stamp: u64) -> Written {
+    Written { offset: block * BLOCK, length: BLOCK, position: HOLE, stamp }
 }

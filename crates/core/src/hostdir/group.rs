@@ -6,6 +6,8 @@ mod names;
 use std::path::Path;
 use std::sync::Arc;
 
+use wholly_media::Fallocate;
+
 use super::StoreInner;
 use super::fork::Used;
 use super::handle::File;
@@ -188,6 +190,41 @@ impl<'w> Group<'w> {
     /// As [`write_at`](Self::write_at).
     pub fn set_len(&mut self, file: &File, length: u64) -> Result<()> {
         self.call(|running| running.set_len(file.inner(&running.store)?, length))
+    }
+
+    /// Changes what space the `length` bytes from `offset` on have, as `fallocate(2)` does: reserves it, or makes a hole or zeros of them.
+    /// What reads as zeros is in the group wholly or not at all, as bytes are, and costs one small record, however long it is. Blocks are
+    /// given back, or reserved, when the group is taken home; if there is no space then, the checkpoint fails until there is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range of no bytes, `EFBIG` for one that ends beyond 4 PiB; [`Error::NoSpace`] where what is to be reserved is
+    /// more than all that is free; [`Error::Busy`] where another group changes the file.
+    ///
+    /// # Example
+    /// ```
+    /// # fn main() -> wholly::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("wholly-doc-fallocate-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).unwrap();
+    /// # wholly::Store::init(&dir, &wholly::Options::default())?;
+    /// let store = wholly::Store::open(&dir)?;
+    /// let mut group = store.begin();
+    /// let queue = group.create("queue", 0o644)?;
+    /// group.fallocate(&queue, wholly::Fallocate::Keep, 0, 1 << 20)?; // room for what is to come
+    /// group.append(&queue, &[1; 10_000])?;
+    /// group.commit()?;
+    ///
+    /// queue.fallocate(wholly::Fallocate::Punch, 0, 8192)?; // what was dealt with takes no space any more
+    /// let mut bytes = [9; 8193];
+    /// queue.read_at(0, &mut bytes)?;
+    /// assert!(bytes[..8192].iter().all(|byte| *byte == 0) && bytes[8192] == 1);
+    /// # drop(queue);
+    /// # store.close()?;
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fallocate(&mut self, file: &File, how: Fallocate, offset: u64, length: u64) -> Result<()> {
+        self.call(|running| running.fallocate(file.inner(&running.store)?, how, offset, length))
     }
 
     /// Reads up to `buf.len()` bytes at `offset`, as the group sees the file; fewer only at its end.

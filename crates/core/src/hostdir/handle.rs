@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
+use wholly_media::Fallocate;
 use wholly_media::host::Refused;
 
 use super::StoreInner;
@@ -150,6 +151,18 @@ impl File {
     pub fn set_len(&self, length: u64) -> Result<()> {
         self.used(|file| {
             file.store.implicit(&file.inner, true, |_| true, |running, _| running.set_len(&file.inner, length))
+        })
+    }
+
+    /// Changes what space the `length` bytes from `offset` on have: reserves it, or makes a hole or zeros of them. See
+    /// [`Group::fallocate`](super::Group::fallocate). Under the policy `per-op` it survives when this returns.
+    ///
+    /// # Errors
+    /// Those of [`Group::fallocate`](super::Group::fallocate).
+    pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
+        self.used(|file| {
+            let call = |running: &mut super::running::Running, _| running.fallocate(&file.inner, how, offset, length);
+            file.store.implicit(&file.inner, true, |_| true, call)
         })
     }
 

@@ -56,6 +56,13 @@ impl StoreInner {
         file.read(self, offset, buf)
     }
 
+    /// Looks at the group that has not committed and that everybody sees, with the file's number there, if it has changed the file.
+    pub(super) fn with_epoch<T>(&self, file: &Arc<Inner>, look: impl FnOnce(Option<(&Running, usize)>) -> T) -> T {
+        let Some(epoch) = self.epoch(file) else { return look(None) };
+        let epoch = epoch.read().unwrap();
+        look(epoch.as_ref().and_then(|running| Some((running, running.find(file)?))))
+    }
+
     /// The size that everybody sees.
     pub(super) fn visible_len(&self, file: &Arc<Inner>) -> u64 {
         if let Some(epoch) = self.epoch(file)

@@ -3,10 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::index::BLOCK;
 use crate::sync::{AtomicU64, Ordering, RwLock};
 
 /// Positions from here on are bytes of buffers in memory.
 pub const MEMORY: u64 = 1 << 47;
+
+/// Positions from here on are zeros of a block that home has as well, or home bytes that do not count: see
+/// [`space`](super::space#invariants).
+pub const HOLE: u64 = MEMORY - BLOCK;
+
+/// Positions from here on are zeros of a block, which are nowhere else. All before are of the log.
+pub const ZEROS: u64 = HOLE - BLOCK;
 
 /// The bytes of a write, and the sequence of its group.
 struct Kept {

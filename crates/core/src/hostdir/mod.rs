@@ -6,8 +6,8 @@
 //! - *explicit group*: what a program does between [`Store::begin`] and its end. *Implicit group*: one call outside of any (policy
 //!   `per-op`).
 //! - *owner* of a file: the one explicit group that may change it. Implicit calls *share* a file.
-//! - *position*: where a version's bytes are: below [`MEMORY`] a byte of the log, from there on a byte of a buffer in memory (on disks
-//!   a group's bytes stay there until they are home, so that nobody reads them back from the log).
+//! - *position*: where a version's bytes are: below `ZEROS` a byte of the log, from [`MEMORY`] on a byte of a buffer in memory (on disks
+//!   a group's bytes stay there until they are home, so that nobody reads them back from the log), between them zeros.
 //!
 //! # Invariants
 //!
@@ -53,6 +53,7 @@ mod published;
 pub mod records;
 mod recover;
 mod running;
+mod space;
 mod table;
 mod vfs;
 mod writer;
@@ -86,7 +87,7 @@ use checkpoint::Checkpointer;
 use clock::Clock;
 use fork::{Forked, keep_for_ever};
 use lanes::Seats;
-use memory::Memory;
+use memory::{Memory, ZEROS};
 use names::Names;
 use published::Published;
 use table::FileTable;
@@ -493,8 +494,11 @@ impl StoreInner {
     /// Copies a version's bytes.
     #[inline]
     pub fn read_position(&self, position: u64, buf: &mut [u8]) -> Result<()> {
-        if position < MEMORY {
+        if position < ZEROS {
             self.log.read_payload(position, buf)
+        } else if position < MEMORY {
+            buf.fill(0);
+            Ok(())
         } else {
             self.memory.read(position, buf);
             Ok(())

@@ -12,6 +12,8 @@ pub(crate) enum Place {
     Gathered(usize, u32),
     /// Byte of the log.
     Log(u64),
+    /// Nowhere: they are zeros.
+    Zeros,
 }
 
 impl Default for Place {
@@ -26,6 +28,7 @@ impl Place {
         match self {
             Place::Gathered(entry, at) => Place::Gathered(entry, at + bytes as u32),
             Place::Log(position) => Place::Log(position + bytes),
+            Place::Zeros => Place::Zeros,
         }
     }
 }
@@ -44,7 +47,7 @@ pub(crate) struct PrivateWrite {
 }
 
 impl PrivateWrite {
-    fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.offset + u64::from(self.length)
     }
 
@@ -104,10 +107,14 @@ impl Overlay {
 
     #[cold]
     fn push_to_map(&mut self, write: PrivateWrite) {
+        self.move_to_map();
+        self.insert(write);
+    }
+
+    fn move_to_map(&mut self) {
         for i in 0..std::mem::take(&mut self.count) {
             self.insert(self.list[i]);
         }
-        self.insert(write);
     }
 
     fn insert(&mut self, write: PrivateWrite) {
@@ -140,6 +147,22 @@ impl Overlay {
         }
         self.count = kept;
         self.remove(file, length, u64::MAX);
+    }
+
+    /// Nothing that was written to `from..to` of a file counts from now on.
+    pub fn clear_range(&mut self, file: u32, from: u64, to: u64) {
+        let touched = |write: &PrivateWrite| write.file == file && write.offset < to && from < write.end();
+        if self.list[..self.count].iter().any(touched) {
+            self.move_to_map();
+        }
+        self.remove(file, from, to);
+    }
+
+    /// The first byte at or behind `from` of a file that was written, and is no zero of a [hole](Place::Zeros).
+    pub fn next_written(&self, file: u32, from: u64) -> Option<u64> {
+        let mut written = self.in_range(file, from, u64::MAX).filter(|write| write.place != Place::Zeros);
+        // Only the map is in order.
+        if self.map.is_empty() { written.map(|write| write.offset).min() } else { Some(written.next()?.offset) }
     }
 
     /// The writes to `from..to` of a file, cut to that range, in the order in which they lie over each other.

@@ -13,14 +13,15 @@ use wholly_media::{HostFs, Region};
 use super::checkpoint::Checkpointer;
 use super::clock::Clock;
 use super::dirty::DirtyBlock;
-use super::file::File;
+use super::file::{File, hole};
 use super::fork::{Forked, Ownership};
 use super::homes::Homes;
 use super::lanes::Seats;
-use super::memory::Memory;
+use super::memory::{Memory, ZEROS};
 use super::names::{FoundObject, Kind, NameReplay, Names, Object, ROOT, Set};
 use super::published::{Numbers, Published, Written};
-use super::records::{Attributes, Baseline, Birth, Identity, Value, Xattr};
+use super::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
+use super::space::Shape;
 use super::table::{FileTable, host_error};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
@@ -28,7 +29,7 @@ use crate::index::BLOCK;
 use crate::log::batch::BatchLane;
 use crate::log::checksum::payload_checksum;
 use crate::log::first_of;
-use crate::log::layout::{Entry, EntryKind, LINE, Origin, Superblock};
+use crate::log::layout::{Entry, EntryKind, LARGEST_FILE, LINE, Origin, Superblock};
 use crate::log::scan::{self, CommittedGroup, Record, RecordView, ScanReport};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 
@@ -389,9 +390,10 @@ impl<'a> Replay<'a> {
                 {
                     found.file.set_mtime(ns, RECOVERED);
                 }
-                if !matches!(entry.kind, EntryKind::Write | EntryKind::Truncate) {
+                if !matches!(entry.kind, EntryKind::Write | EntryKind::Truncate | EntryKind::Space) {
                     continue;
                 }
+                let space = if entry.kind == EntryKind::Space { Some(self.space(record, entry)?) } else { None };
                 let Some(found) = self.found.get_mut(entry.file) else {
                     return Err(Error::corrupt(
                         format!("log, byte {}", record.position),
@@ -399,6 +401,12 @@ impl<'a> Replay<'a> {
                     ));
                 };
                 let file = &*found.file;
+                if let Some(space) = space {
+                    let file = found.file.clone();
+                    self.replay_space(&file, entry.offset, space, sequence);
+                    self.changed(&file);
+                    continue;
+                }
                 if entry.kind == EntryKind::Truncate {
                     // Also where it grows by that, for all that is known: how long home is comes out later.
                     found.cut = true;
@@ -418,6 +426,47 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// Reads the payload of an entry that has to be known now.
+    fn payload(&self, record: &RecordView<'_>, entry: &Entry, of: &str) -> Result<Vec<u8>> {
+        let position = record.position + u64::from(entry.line) * LINE;
+        let mut payload = vec![0; entry.length as usize];
+        self.region.read(position, &mut payload)?;
+        if entry.payload_checksum == payload_checksum(record.segment_seed, position, &payload) {
+            return Ok(payload);
+        }
+        Err(foul(record, entry, of))
+    }
+
+    /// What a group says of the space of a file.
+    #[cold]
+    fn space(&self, record: &RecordView<'_>, entry: &Entry) -> Result<Space> {
+        let payload = self.payload(record, entry, SPACE)?;
+        let space = Space::checked(&payload)
+            .filter(|space| entry.offset.checked_add(space.length).is_some_and(|end| end <= LARGEST_FILE));
+        space.ok_or_else(|| foul(record, entry, SPACE))
+    }
+
+    /// What [`File::publish_wishes`] does, and what of it is in no wish.
+    fn replay_space(&mut self, file: &File, offset: u64, space: Space, sequence: u64) {
+        let end = offset + space.length;
+        let shape = Shape::new(space.how, offset, end);
+        let mut publish = |written| self.index.publish_recovered(file, written, &mut self.numbers, &mut self.dirty);
+        for edge in shape.edges() {
+            let (offset, length) = (edge.start, edge.end - edge.start);
+            publish(Written { offset, length, position: ZEROS, stamp: sequence });
+        }
+        file.index.for_each_in(shape.zeroed.clone(), &mut |block, slot| {
+            if !slot.is_empty() {
+                publish(hole(block, sequence));
+            }
+        });
+        file.space.change(|wishes| shape.wish(wishes, sequence));
+        if space.how.extends() {
+            file.publish_size(self.index, |size| size.max(end));
+        }
+        file.bring_home(self.index);
+    }
+
     /// What a group says of objects, names and attributes: it identifies objects when it commits, so behind what it did to them. Gives what
     /// it sets, in order.
     #[cold]
@@ -431,16 +480,8 @@ impl<'a> Replay<'a> {
                     self.clock = Some((entry.offset as i64, sequence));
                     continue;
                 }
-                let position = record.position + u64::from(entry.line) * LINE;
-                let mut payload = vec![0; entry.length as usize];
-                self.region.read(position, &mut payload)?;
-                let foul = || {
-                    let what = "what a group says of a name does not match its checksum";
-                    Error::corrupt(format!("log, byte {position}"), what)
-                };
-                if entry.payload_checksum != payload_checksum(record.segment_seed, position, &payload) {
-                    return Err(foul());
-                }
+                let payload = self.payload(record, entry, NAME)?;
+                let foul = || foul(record, entry, NAME);
                 match entry.kind {
                     EntryKind::Create => {
                         let birth = Birth::checked(&payload).ok_or_else(foul)?;
@@ -604,6 +645,16 @@ impl Change {
             Change::Attributes(id, _) | Change::Xattr(id, _) => [*id, 0, 0],
         }
     }
+}
+
+const NAME: &str = "a name";
+const SPACE: &str = "the space of a file";
+
+/// What an entry says cannot be so.
+#[cold]
+fn foul(record: &RecordView<'_>, entry: &Entry, of: &str) -> Error {
+    let place = format!("log, byte {}", record.position + u64::from(entry.line) * LINE);
+    Error::corrupt(place, format!("what a group says of {of} does not match its checksum"))
 }
 
 /// In the place of a sequence: that of a group below every target to come.

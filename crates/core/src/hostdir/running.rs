@@ -7,6 +7,7 @@ mod commit;
 mod identify;
 mod names;
 mod objects;
+mod space;
 mod times;
 mod xattrs;
 
@@ -32,6 +33,7 @@ use crate::sync::{Backoff, Ordering};
 
 pub(super) use attributes::Wish;
 pub(super) use names::At;
+pub(super) use space::OwnWishes;
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -75,6 +77,8 @@ pub(crate) struct Joined {
     pub(super) size: u64,
     /// Committed bytes from here on do not count for the group.
     limit: u64,
+    /// What it wants of the file's blocks. Committed bytes of those that it zeroes do not count for it either.
+    wishes: OwnWishes,
     /// Whether the group created it.
     pub(super) created: bool,
     /// The highest sequence of a group that had changed it when it was joined.
@@ -285,6 +289,7 @@ impl Running {
             inner,
             size,
             limit: u64::MAX,
+            wishes: None,
             created,
             last,
             touched: false,
@@ -370,6 +375,9 @@ impl Running {
         if length < file.size {
             file.limit = file.limit.min(length);
             seat.writes.cut(i as u32, length);
+            if let Some(wishes) = &mut file.wishes {
+                wishes.cut(length.div_ceil(BLOCK));
+            }
         }
         file.size = length;
         Ok(())
@@ -388,6 +396,9 @@ impl Running {
         let length = buf.len().min(file.size.saturating_sub(offset) as usize);
         let buf = &mut buf[..length];
         inner.read_within(&self.store, offset, buf, file.limit)?;
+        if let Some(wishes) = &file.wishes {
+            wishes.zero_bytes(offset, buf);
+        }
         for write in self.seat().writes.in_range(i as u32, offset, offset + length as u64) {
             let part = &mut buf[(write.offset - offset) as usize..][..write.length as usize];
             match write.place {
@@ -395,6 +406,7 @@ impl Running {
                 Place::Gathered(entry, at) => {
                     part.copy_from_slice(&self.seat().gathered[entry].data[at as usize..][..part.len()]);
                 }
+                Place::Zeros => part.fill(0),
             }
         }
         Ok(length)

@@ -3,6 +3,8 @@
 //! Blocks below 64 stand in the tree of depth 0, blocks below 64² in that of depth 1, and so on: the number itself tells the depth, no
 //! unused upper level is walked, and a growing file only adds a tree. Nodes are set once and live as long as the index.
 
+use std::ops::Range;
+
 use super::slot::Slot;
 use crate::sync::{AtomicU64, OnceLock, Ordering};
 
@@ -79,11 +81,37 @@ impl FileIndex {
 
     /// Calls `f` for every slot of a block from `first` on that exists, in order.
     pub fn for_each_from<'a>(&'a self, first: u64, f: &mut dyn FnMut(u64, &'a Slot)) {
+        self.for_each_in(first..u64::MAX, f);
+    }
+
+    /// Calls `f` for every slot of some blocks that exists, in order: it costs as many nodes as there are, however many blocks that are.
+    pub fn for_each_in<'a>(&'a self, blocks: Range<u64>, f: &mut dyn FnMut(u64, &'a Slot)) {
+        let mut all = |block, slot| {
+            f(block, slot);
+            false
+        };
         for depth in 0..DEPTHS {
             if let Some(root) = self.roots[depth].get() {
-                visit(root, depth, 0, first, f);
+                visit(root, depth, 0, &blocks, &mut all);
             }
         }
+    }
+
+    /// The first block from `first` on whose slot exists and is one that is `wanted`.
+    pub fn first_from(&self, first: u64, wanted: &dyn Fn(&Slot) -> bool) -> Option<u64> {
+        let mut found = None;
+        let mut is_found = |block, slot: &Slot| {
+            found = wanted(slot).then_some(block);
+            found.is_some()
+        };
+        for depth in 0..DEPTHS {
+            if let Some(root) = self.roots[depth].get()
+                && visit(root, depth, 0, &(first..u64::MAX), &mut is_found)
+            {
+                break;
+            }
+        }
+        found
     }
 
     /// Bytes of memory that the nodes take.
@@ -92,22 +120,25 @@ impl FileIndex {
     }
 }
 
-fn visit<'a>(node: &'a Node, depth: usize, base: u64, first: u64, f: &mut dyn FnMut(u64, &'a Slot)) {
+/// Whether `f` has said of a slot that this was the last.
+fn visit<'a>(
+    node: &'a Node,
+    depth: usize,
+    base: u64,
+    blocks: &Range<u64>,
+    f: &mut dyn FnMut(u64, &'a Slot) -> bool,
+) -> bool {
     let width = 1u64 << (BITS * depth as u32);
-    for i in 0..FANOUT {
+    (0..FANOUT).any(|i| {
         let block = base + i as u64 * width;
-        if block + (width - 1) < first {
-            continue;
+        if block + (width - 1) < blocks.start || block >= blocks.end {
+            return false;
         }
         match node {
             Node::Leaf(slots) => f(block, &slots[i]),
-            Node::Inner(children) => {
-                if let Some(child) = children[i].get() {
-                    visit(child, depth - 1, block, first, f);
-                }
-            }
+            Node::Inner(children) => children[i].get().is_some_and(|child| visit(child, depth - 1, block, blocks, f)),
         }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -136,5 +167,16 @@ mod tests {
         for block in blocks.iter().filter(|&&block| block >= 65) {
             assert!(seen.contains(block));
         }
+        let mut within = Vec::new();
+        index.for_each_in(65..262_144, &mut |block, _| within.push(block));
+        seen.retain(|block| *block < 262_144);
+        assert_eq!(within, seen);
+
+        let wanted = |first: u64, wanted: u64| {
+            let slot: *const Slot = index.get(wanted).unwrap();
+            index.first_from(first, &|other| std::ptr::eq(slot, other))
+        };
+        assert_eq!([wanted(0, 64), wanted(64, 64), wanted(65, 64)], [Some(64), Some(64), None]);
+        assert_eq!(wanted(0, 1 << 40), Some(1 << 40));
     }
 }

@@ -439,6 +439,8 @@ pub enum EntryKind {
     Parts = 4,
     /// `offset` is the time in ns since the epoch from this group's sequence on.
     Clock = 5,
+    /// The payload tells what becomes of the space of a range of `file`, from `offset` on.
+    Space = 6,
     /// The payload is all that `file` is made with: the group creates it.
     Create = 16,
     /// The payload tells which object a name in the directory `file` stands for from here on.
@@ -499,6 +501,7 @@ impl Entry {
             3 => EntryKind::Identify,
             4 => EntryKind::Parts,
             5 => EntryKind::Clock,
+            6 => EntryKind::Space,
             16 => EntryKind::Create,
             17 => EntryKind::Name,
             18 => EntryKind::Attributes,
@@ -517,6 +520,8 @@ impl Entry {
                 offset.checked_add(u64::from(length)).is_some_and(|end| end <= LARGEST_FILE)
             }
             EntryKind::Parts | EntryKind::Clock => offset <= i64::MAX as u64 && length == 0 && file == 0,
+            // How long the range is stands in the payload.
+            EntryKind::Space => offset <= LARGEST_FILE && length > 0 && file != 0,
             // What they ask for is all in the payload.
             EntryKind::Identify | EntryKind::Create | EntryKind::Name | EntryKind::Attributes | EntryKind::Xattr => {
                 offset == 0 && length > 0 && file != 0
@@ -615,6 +620,10 @@ mod tests {
             (Parts, 0, last, 0, true),
             (Parts, 0, last + 1, 0, false),
             (Parts, 7, 1, 0, false),
+            (Space, 7, LARGEST_FILE, 16, true),
+            (Space, 7, LARGEST_FILE + 1, 16, false),
+            (Space, 7, 0, 0, false),
+            (Space, 0, 0, 16, false),
             (Clock, 0, now, 0, true),
             (Clock, 0, last + 1, 0, false),
             (Clock, 0, now, 1, false),
@@ -630,7 +639,7 @@ mod tests {
             assert!(read_back(kind, 0, 0, 64).is_none(), "{kind:?} of nothing");
         }
         let head = Head { sequence: 2, after: 1, lines: 4, entries: 1, part: 0, kind: RecordKind::Commit, flags: 0 };
-        for kind in (0..=u8::MAX).filter(|kind| !matches!(kind, 1..=5 | 16..=19)) {
+        for kind in (0..=u8::MAX).filter(|kind| !matches!(kind, 1..=6 | 16..=19)) {
             let raw = RawEntry { kind, ..RawEntry::default() };
             assert_eq!(Entry::checked(&raw, &head), None, "kind {kind}");
         }

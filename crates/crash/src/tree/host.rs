@@ -38,6 +38,7 @@ pub(crate) fn on_host(
             file.write_at(SITE, file.stat()?.size, bytes)
         }
         Op::SetLen { file: path, length } => opened(path)?.set_len(SITE, length),
+        Op::Fallocate { file: path, how, offset, length } => opened(path)?.fallocate(SITE, how, offset, length),
         Op::SetMode { path, mode } => fs.set_mode(SITE, path.as_bytes(), mode),
         Op::SetOwner(path) => fs.set_owner(SITE, path.as_bytes(), Some(OWNER.0), Some(OWNER.1)),
         Op::SetTimes { path, atime, mtime } => {

@@ -6,7 +6,7 @@ use crate::pmem::{PmemOptions, PmemRegion};
 use crate::sys::{self, OrFail, show};
 use crate::{Error, Fallocate, HostFile, Region, Result, Site, Stat};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -116,6 +116,16 @@ pub(super) fn stat(fd: BorrowedFd<'_>) -> rustix::io::Result<Stat> {
     })
 }
 
+impl OrdinaryFile {
+    /// Nobody looks at where the descriptor stands.
+    fn seek(&self, call: &'static str, to: SeekFrom) -> Result<Option<u64>> {
+        match rustix::fs::seek(&self.fd, to) {
+            Err(Errno::NXIO) => Ok(None),
+            found => found.map(Some).or_fail(call, || self.name()),
+        }
+    }
+}
+
 impl HostFile for OrdinaryFile {
     fn stat(&self) -> Result<Stat> {
         stat(self.fd.as_fd()).or_fail("statx", || self.name())
@@ -145,6 +155,14 @@ impl HostFile for OrdinaryFile {
         };
         sys::allocate(&self.fd, flags, offset, len)
             .or_fail("fallocate", || format!("{}, {len} bytes at {offset}", self.name()))
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        self.seek("lseek for data", SeekFrom::Data(offset))
+    }
+
+    fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
+        self.seek("lseek for a hole", SeekFrom::Hole(offset))
     }
 
     fn set_times(&self, _site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {

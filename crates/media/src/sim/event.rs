@@ -130,6 +130,8 @@ pub enum EventKind {
         offset: u64,
         /// How many bytes.
         len: u64,
+        /// The clock.
+        time_ns: i64,
     },
     /// Whole blocks of a file were given back.
     Punch {
@@ -139,6 +141,8 @@ pub enum EventKind {
         offset: u64,
         /// How many bytes, whole blocks.
         len: u64,
+        /// The clock.
+        time_ns: i64,
     },
     /// A name was given, taken or moved.
     Names {

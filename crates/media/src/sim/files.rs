@@ -185,6 +185,16 @@ impl SimFile {
     }
 }
 
+impl SimFile {
+    /// Where holes and data are was asked and answered.
+    fn sought(&self, live: &mut Live, kind: u64, offset: u64, found: Option<u64>) {
+        if let Some(reads) = &mut live.reads {
+            let place = [u64::from(self.obj).to_le_bytes(), offset.to_le_bytes()];
+            reads.answer(question(kind, place.as_flattened()), found.map_or(0, |at| at + 1));
+        }
+    }
+}
+
 /// The parts of calls that change content, recorded.
 impl SimFile {
     fn put(&self, live: &mut Live, call: &Call, offset: u64, data: &[u8]) {
@@ -215,16 +225,18 @@ impl SimFile {
     }
 
     fn allocate_blocks(&self, live: &mut Live, call: &Call, offset: u64, len: u64) {
+        let time_ns = live.time_ns();
         if !call.is_dropped() {
-            live.latest.allocate(self.obj, offset, len);
+            Effect::Allocate { obj: self.obj, offset, len, time_ns: Some(time_ns) }.apply(&mut live.latest);
         }
-        finish(live, &self.world, call, EventKind::Allocate { obj: self.obj, offset, len });
+        finish(live, &self.world, call, EventKind::Allocate { obj: self.obj, offset, len, time_ns });
     }
 
     /// Writes zeros to the blocks of a range that are there.
     fn put_zeros(&self, live: &mut Live, call: &Call, from: u64, to: u64) {
         let block = PAGE as u64;
-        for n in from / block..to.div_ceil(block) {
+        let end = to.div_ceil(block).min(live.latest.obj(self.obj).pages_end());
+        for n in from / block..end {
             let (from, to) = (from.max(n * block), to.min((n + 1) * block));
             if live.latest.obj(self.obj).has_page(n) {
                 self.put(live, call, from, &[0; PAGE][..(to - from) as usize]);
@@ -238,15 +250,13 @@ impl SimFile {
         if offset < size {
             self.put_zeros(live, call, offset, end.min(size));
         }
-        let (first, last) = (offset.div_ceil(block), end / block);
-        if (first..last).any(|n| live.latest.obj(self.obj).has_page(n)) {
-            let (offset, len) = (first * block, (last - first) * block);
-            let effect = Effect::Punch { obj: self.obj, offset, len };
-            if !call.is_dropped() {
-                effect.apply(&mut live.latest);
-            }
-            finish(live, &self.world, call, EventKind::Punch { obj: self.obj, offset, len });
+        let (first, last) = (offset.div_ceil(block), (end / block).min(live.latest.obj(self.obj).pages_end()));
+        let (offset, len) = (first * block, last.saturating_sub(first) * block);
+        let time_ns = live.time_ns();
+        if !call.is_dropped() {
+            Effect::Punch { obj: self.obj, offset, len, time_ns: Some(time_ns) }.apply(&mut live.latest);
         }
+        finish(live, &self.world, call, EventKind::Punch { obj: self.obj, offset, len, time_ns });
     }
 }
 
@@ -302,6 +312,29 @@ impl HostFile for SimFile {
             self.cut(&mut live, &call, end);
         }
         Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        let mut live = self.world.live();
+        let file = live.latest.obj(self.obj);
+        let found = (offset < file.len)
+            .then(|| (offset / PAGE as u64..file.pages_end()).find(|n| file.is_written(*n)))
+            .flatten()
+            .map(|n| offset.max(n * PAGE as u64))
+            .filter(|at| *at < file.len);
+        self.sought(&mut live, 7, offset, found);
+        Ok(found)
+    }
+
+    fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
+        let mut live = self.world.live();
+        let file = live.latest.obj(self.obj);
+        let found = (offset < file.len).then(|| {
+            let first = (offset / PAGE as u64..).find(|n| !file.is_written(*n)).expect("a file ends");
+            offset.max(first * PAGE as u64).min(file.len)
+        });
+        self.sought(&mut live, 0, offset, found);
+        Ok(found)
     }
 
     fn set_times(&self, site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {

@@ -159,6 +159,16 @@ impl Obj {
         self.page(n).is_some()
     }
 
+    /// Whether block `n` has been written to since it was allocated.
+    pub fn is_written(&self, n: u64) -> bool {
+        self.page(n).is_some_and(|page| !Arc::ptr_eq(page, &zero_page()))
+    }
+
+    /// No block from this one on is allocated.
+    pub fn pages_end(&self) -> u64 {
+        (self.chunks.len() * CHUNK) as u64
+    }
+
     /// Bytes allocated.
     pub fn allocated(&self) -> u64 {
         self.chunks.iter().map(|c| c.iter().flatten().count() as u64).sum::<u64>() * PAGE as u64

@@ -95,11 +95,13 @@ pub(super) enum Effect {
         obj: ObjId,
         offset: u64,
         len: u64,
+        time_ns: Option<i64>,
     },
     Punch {
         obj: ObjId,
         offset: u64,
         len: u64,
+        time_ns: Option<i64>,
     },
     /// All that a call changed, or one of its changes.
     Names {
@@ -114,6 +116,15 @@ pub(super) enum Effect {
     },
 }
 
+/// The content of an object was changed at a time.
+fn modified(state: &mut State, obj: ObjId, time_ns: Option<i64>) {
+    if let Some(t) = time_ns {
+        // The later one wins, in whatever order units are applied.
+        let ctime_ns = state.obj(obj).ctime_ns.max(t);
+        state.set_times(obj, t, ctime_ns);
+    }
+}
+
 impl Effect {
     pub fn apply(&self, state: &mut State) {
         match self {
@@ -123,14 +134,16 @@ impl Effect {
                 if let Some(len) = len {
                     state.set_len(*obj, *len);
                 }
-                if let Some(t) = time_ns {
-                    // The later one wins, in whatever order units are applied.
-                    let ctime_ns = state.obj(*obj).ctime_ns.max(*t);
-                    state.set_times(*obj, *t, ctime_ns);
-                }
+                modified(state, *obj, *time_ns);
             }
-            Effect::Allocate { obj, offset, len } => state.allocate(*obj, *offset, *len),
-            Effect::Punch { obj, offset, len } => state.punch(*obj, *offset, *len),
+            Effect::Allocate { obj, offset, len, time_ns } => {
+                state.allocate(*obj, *offset, *len);
+                modified(state, *obj, *time_ns);
+            }
+            Effect::Punch { obj, offset, len, time_ns } => {
+                state.punch(*obj, *offset, *len);
+                modified(state, *obj, *time_ns);
+            }
             Effect::Names { time_ns, .. } => {
                 for change in self.names() {
                     state.set_name(change.dir, &change.name, change.is);

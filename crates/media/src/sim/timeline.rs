@@ -206,7 +206,7 @@ fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>) -> (String, Option<u
         EventKind::Fence { obj } | EventKind::Create { obj, .. } | EventKind::Sync { obj } => (name(obj), None, None),
         EventKind::LogLen { new, .. } => (name(&LOG), None, Some(*new)),
         EventKind::SetLen { obj, new, .. } => (name(obj), None, Some(*new)),
-        EventKind::Allocate { obj, offset, len } | EventKind::Punch { obj, offset, len } => {
+        EventKind::Allocate { obj, offset, len, .. } | EventKind::Punch { obj, offset, len, .. } => {
             (name(obj), Some(*offset), Some(*len))
         }
         EventKind::Names { changes, .. } => {

@@ -119,15 +119,17 @@ impl Tracker {
                 }
                 self.attr(New { thread: KERNEL, ..new }, *obj, Some(*len), *time_ns, Vec::new());
             }
-            EventKind::Allocate { obj, offset, len } => {
-                let effect = Effect::Allocate { obj: *obj, offset: *offset, len: *len };
+            EventKind::Allocate { obj, offset, len, time_ns } => {
+                let time_ns = self.config.times.then_some(*time_ns);
+                let effect = Effect::Allocate { obj: *obj, offset: *offset, len: *len, time_ns };
                 self.push(New { thread: KERNEL, ..new }, self.meta_key(*obj), effect, Vec::new());
             }
-            EventKind::Punch { obj, offset, len } => {
+            EventKind::Punch { obj, offset, len, time_ns } => {
+                let time_ns = self.config.times.then_some(*time_ns);
                 // What is written there later is kept with this, like what is written beyond a cut.
                 self.shrinks.push((*obj, self.now));
                 let needs = self.pending_bytes(*obj, *offset, *len);
-                let effect = Effect::Punch { obj: *obj, offset: *offset, len: *len };
+                let effect = Effect::Punch { obj: *obj, offset: *offset, len: *len, time_ns };
                 self.push(New { thread: KERNEL, ..new }, self.meta_key(*obj), effect, needs);
             }
             EventKind::Names { changes, time_ns, .. } => self.names(New { thread: KERNEL, ..new }, changes, *time_ns),

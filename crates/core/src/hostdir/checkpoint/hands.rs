@@ -5,15 +5,16 @@
 
 use std::sync::Arc;
 
-use wholly_media::{HostFile, Region};
+use rustix::io::Errno;
+use wholly_media::{Fallocate, HostFile, Region};
 
 use super::names::forgive;
 use super::{CheckpointReport, StoreInner};
 use crate::error::Result;
-use crate::hostdir::MEMORY;
 use crate::hostdir::dirty::DirtyBlock;
-use crate::hostdir::file::File;
+use crate::hostdir::file::{File, HomeState};
 use crate::hostdir::homes::Homes;
+use crate::hostdir::memory::{HOLE, MEMORY, ZEROS};
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
 use crate::index::{BLOCK, Claim, NO_VERSION, Piece, Slot, Version, logged_pieces};
@@ -73,9 +74,12 @@ struct Run {
 struct Home<'f> {
     file: &'f File,
     host: &'f dyn HostFile,
+    target: u64,
     size: u64,
     dense: bool,
     needs_sync: bool,
+    /// Whether it is to be looked at again.
+    again: bool,
 }
 
 impl<'a> Hands<'a> {
@@ -130,9 +134,13 @@ impl<'a> Hands<'a> {
         };
         let before = check_bystanders(&file)?;
         self.report.files += 1;
-        let mut home = Home { file: &file, host: &*home, size: 0, dense: false, needs_sync: false };
+        let (target, size, dense) = (self.target, 0, false);
+        let mut home = Home { file: &file, host: &*home, target, size, dense, needs_sync: false, again: false };
         let taken = self.take_blocks_home(&mut home, blocks, between);
         let result = taken.and_then(|()| self.set_mtime(&home));
+        if home.again {
+            self.again.push(DirtyBlock::of_size(file.number));
+        }
         let needs_sync = home.needs_sync;
         self.touched.push(Touched { file, before, needs_sync });
         result
@@ -172,7 +180,11 @@ impl<'a> Hands<'a> {
         let mut clean = 0;
         for dirty in blocks {
             let Some(block) = dirty.block() else {
-                clean += u64::from(file.resized.swap(0, Ordering::AcqRel));
+                if file.space.change(|wishes| wishes.done(0..u64::MAX, target)) {
+                    self.again.push(*dirty);
+                } else {
+                    clean += u64::from(file.resized.swap(0, Ordering::AcqRel));
+                }
                 continue;
             };
             let Some(slot) = file.index.get(block) else { continue };
@@ -262,9 +274,15 @@ impl<'a> Hands<'a> {
                     pieces[visit.pieces..].sort_unstable_by_key(|piece| piece.start);
                 }
             }
+            let found = pieces.len();
+            // Of a block that became a hole nothing is to be written: home is zeros there by now, or is not yet to be.
+            if pieces[visit.pieces..].iter().any(is_hole) {
+                let rest = pieces.split_off(visit.pieces);
+                pieces.extend(rest.into_iter().filter(|piece| !is_hole(piece)));
+            }
             // Who sees the list as it was before may be reading home bytes that are about to change, or garbage.
             visit.claim.drain_readers();
-            if pieces.len() > visit.pieces {
+            if found > visit.pieces {
                 return true;
             }
             if visit.claim.newest() != NO_VERSION {
@@ -276,22 +294,28 @@ impl<'a> Hands<'a> {
 
     /// Copies the pieces of claimed blocks home.
     fn copy(&mut self, home: &mut Home<'_>, visits: &[Visit<'_>]) -> Result<()> {
-        let Some(last) = visits.last() else { return Ok(()) };
-        let end = last.block * BLOCK + u64::from(self.pieces.last().expect("a visit has a piece").end);
+        // Not of all visits there are bytes.
+        let ends = visits.iter().skip(1).map(|visit| visit.pieces).chain([self.pieces.len()]);
+        let visits: Vec<(u64, &[Piece])> = visits
+            .iter()
+            .zip(ends)
+            .filter(|(visit, end)| visit.pieces < *end)
+            .map(|(visit, end)| (visit.block, &self.pieces[visit.pieces..end]))
+            .collect();
+        let Some((last, pieces)) = visits.last() else { return Ok(()) };
+        let end = last * BLOCK + u64::from(pieces[pieces.len() - 1].end);
         if end > home.size {
             home.bring_size_home(end, visits.len() as u64)?;
         }
         let mapping = home.file.mapping(end)?;
         if mapping.is_some() && !home.dense {
-            home.allocate(visits)?;
+            home.allocate(&visits)?;
         }
         self.runs.clear();
-        let ends = visits.iter().skip(1).map(|visit| visit.pieces).chain([self.pieces.len()]);
-        for (visit, end) in visits.iter().zip(ends) {
-            for piece in &self.pieces[visit.pieces..end] {
+        for (block, pieces) in visits {
+            for piece in pieces {
                 let position = piece.position.expect("pieces in the log only");
-                let (offset, length) =
-                    (visit.block * BLOCK + u64::from(piece.start), usize::from(piece.end - piece.start));
+                let (offset, length) = (block * BLOCK + u64::from(piece.start), usize::from(piece.end - piece.start));
                 match self.runs.last_mut() {
                     Some(run) if run.follows(offset, position) => run.length += length,
                     _ => self.runs.push(Run { offset, position, length }),
@@ -314,16 +338,16 @@ impl<'a> Hands<'a> {
     fn copy_to_mapping(&mut self, home: &Home<'_>, mapping: &dyn Region) -> Result<()> {
         let log = self.store.log.region();
         for (i, run) in self.runs.iter().enumerate() {
-            if let Some(next) = self.runs.get(i + 1).filter(|next| next.position < MEMORY) {
+            if let Some(next) = self.runs.get(i + 1).filter(|next| next.position < ZEROS) {
                 // The processor finds out by itself where a run goes on, not where one begins.
                 log.prefetch_range(next.position, next.length.min(1024));
             }
-            let written = if run.position < MEMORY {
+            let written = if run.position < ZEROS {
                 self.store.log.check_payload(run.position, run.length)?;
                 mapping.write_from(site::CHECKPOINT_DATA, run.offset, log, run.position, run.length)
             } else {
                 self.buffer.resize(run.length, 0);
-                self.store.memory.read(run.position, &mut self.buffer);
+                self.store.read_position(run.position, &mut self.buffer)?;
                 mapping.write(site::CHECKPOINT_DATA, run.offset, &self.buffer)
             };
             written.map_err(|error| host_error(error, &home.file.path))?;
@@ -372,10 +396,12 @@ impl<'a> Hands<'a> {
 
 impl Run {
     fn follows(&self, offset: u64, position: u64) -> bool {
-        self.offset + self.length as u64 == offset
-            && self.position + self.length as u64 == position
-            && position < MEMORY
+        self.offset + self.length as u64 == offset && self.position + self.length as u64 == position && position < ZEROS
     }
+}
+
+fn is_hole(piece: &Piece) -> bool {
+    piece.position.is_some_and(|position| (HOLE..MEMORY).contains(&position))
 }
 
 /// Invariant 7 of the store. Returns how the file lies.
@@ -426,15 +452,18 @@ impl Home<'_> {
             // If a group cut the file meanwhile, its limit stays.
             let _ = file.home_limit.compare_exchange(limit, size, Ordering::AcqRel, Ordering::Acquire);
         }
+        if file.space.any() {
+            self.bring_space_home(&mut state).map_err(failed)?;
+        }
         (self.size, self.dense) = (state.size, state.dense);
         Ok(())
     }
 
     /// Allocates blocks, adjacent ones by one call: a store into a mapping could fail for want of space.
-    fn allocate(&mut self, visits: &[Visit<'_>]) -> Result<()> {
+    fn allocate(&mut self, visits: &[(u64, &[Piece])]) -> Result<()> {
         self.needs_sync = true;
-        for run in visits.chunk_by(|a, b| a.block + 1 == b.block) {
-            let first = run[0].block * BLOCK;
+        for run in visits.chunk_by(|(a, _), (b, _)| a + 1 == *b) {
+            let first = run[0].0 * BLOCK;
             let length = (run.len() as u64 * BLOCK).min(self.size - first);
             self.host
                 .allocate(site::CHECKPOINT_ALLOCATE, first, length)
@@ -442,4 +471,59 @@ impl Home<'_> {
         }
         Ok(())
     }
+
+    /// Makes wishes of groups below the target come true, each by one call. Whoever publishes one meanwhile is above it.
+    fn bring_space_home(&mut self, state: &mut HomeState) -> wholly_media::Result<()> {
+        let file = self.file;
+        for (blocks, how) in file.space.with(|wishes| wishes.due(self.target)) {
+            // Behind the end of the file are no bytes, but there may be space.
+            let end = if how.reserves() { blocks.end } else { blocks.end.min(state.size.div_ceil(BLOCK)) };
+            if blocks.start < end {
+                self.needs_sync = true;
+                state.dense &= how.reserves();
+                self.fallocate(how, blocks.start * BLOCK, end * BLOCK, state.size)?;
+            }
+            file.space.change(|wishes| wishes.done(blocks, self.target));
+        }
+        if file.space.any() && file.resized.swap(1, Ordering::AcqRel) == 0 {
+            // Of groups above the target: whoever published them may have found that a pass was to come.
+            file.pending.fetch_add(1, Ordering::AcqRel);
+            self.again = true;
+        }
+        Ok(())
+    }
+
+    /// `fallocate`, or what comes to the same where the file system does not have that mode. Space that cannot be reserved is not; that
+    /// there is none left is an error.
+    fn fallocate(&self, how: Fallocate, from: u64, to: u64, size: u64) -> wholly_media::Result<()> {
+        let site = if how.zeroes() { site::CHECKPOINT_PUNCH } else { site::CHECKPOINT_RESERVE };
+        match self.host.fallocate(site, how, from, to - from) {
+            Err(error) if error.errno == Errno::OPNOTSUPP => {}
+            done => return done,
+        }
+        match how {
+            Fallocate::Zero => {
+                let inside = to.min(size.next_multiple_of(BLOCK));
+                if from < inside {
+                    self.fallocate(Fallocate::Punch, from, inside, size)?;
+                }
+                self.fallocate(Fallocate::Keep, from, to, size)
+            }
+            Fallocate::Punch => self.write_zeros(from, to.min(size)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where nothing else makes zeros: over what is no hole.
+    fn write_zeros(&self, from: u64, to: u64) -> wholly_media::Result<()> {
+        let mut at = from;
+        while let Some(data) = self.host.next_data(at)?.filter(|data| *data < to) {
+            let end = self.host.next_hole(data)?.map_or(to, |hole| hole.min(to));
+            at = end.min(data + ZERO_BYTES.len() as u64);
+            self.host.write_at(site::CHECKPOINT_DATA, data, &ZERO_BYTES[..(at - data) as usize])?;
+        }
+        Ok(())
+    }
 }
+
+static ZERO_BYTES: [u8; RUN] = [0; RUN];

@@ -6,12 +6,14 @@
 mod attributes;
 mod birth;
 mod identity;
+mod space;
 mod value;
 mod xattr;
 
 pub use attributes::{Attributes, AttributesBefore};
 pub use birth::Birth;
 pub use identity::{Baseline, Identity};
+pub use space::Space;
 pub use value::Value;
 pub use xattr::Xattr;
 

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::lanes::Seat;
+use crate::hostdir::memory::ZEROS;
 use crate::hostdir::names::Private;
 use crate::hostdir::overlay::{Overlay, Place, PrivateWrite};
 use crate::hostdir::published::{Prepared, Stock, Written};
@@ -97,7 +98,8 @@ impl Running {
         let mut prepared = Prepared::default();
         let mut first = FirstToPublish::default();
         let committed = lane.commit(&store.log, sequence, after(files, names), || {
-            if self.sharing == Sharing::Own && files.iter().all(|file| file.limit == u64::MAX) {
+            let cuts = |file: &Joined| file.limit != u64::MAX || file.wishes.is_some();
+            if self.sharing == Sharing::Own && !files.iter().any(cuts) {
                 first = prepare(store, files, writes, stock, sequence, &mut prepared);
             }
         });
@@ -220,7 +222,7 @@ struct FirstToPublish {
     bytes: u64,
 }
 
-/// Prepares to publish the writes of a group that owns its files and cuts none: all that can be done before it is durable.
+/// Prepares to publish the writes of a group that owns its files, and neither cuts nor zeroes any: all that can be done before it is durable.
 #[inline]
 fn prepare<'f>(
     store: &StoreInner,
@@ -247,6 +249,7 @@ fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
     let position = match write.place {
         Place::Log(position) => position,
         Place::Gathered(entry, at) => kept[entry] + u64::from(at),
+        Place::Zeros => ZEROS,
     };
     Written { offset: write.offset, length: u64::from(write.length), position, stamp: sequence }
 }
@@ -269,6 +272,11 @@ fn publish(
     let Seat { files, writes, stock, .. } = seat;
     for file in files.iter().filter(|file| file.limit != u64::MAX) {
         file.inner.publish_truncate(&store.index, file.limit, &mut stock.freed);
+    }
+    for file in files.iter() {
+        if let Some(wishes) = &file.wishes {
+            file.inner.publish_wishes(&store.index, wishes, sequence, stock);
+        }
     }
     if first.write < writes.len() {
         let mut begun = first.bytes;

@@ -63,6 +63,10 @@ impl Running {
             stat.nlink -= 1;
         }
         if let Some(file) = self.store.names.with(|state| state.file(id)) {
+            if let Some(taken) = self.space_taken(&file)? {
+                stat.allocated = taken;
+                return Ok(stat);
+            }
             let written = self.find(&file).map_or_else(|| self.store.visible_written(&file), |i| self.written_to(i));
             let waiting =
                 (file.pending.load(Ordering::Acquire) * BLOCK).saturating_add(written.next_multiple_of(BLOCK));

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use wholly_media::Fallocate;
+
 use super::handles::{Open, OpenFile};
 use super::{StoreVfs, Way};
 use crate::hostdir::file::File as Inner;
@@ -281,7 +283,7 @@ impl StoreVfs {
         self.write_file(ctx, to, Some(to_offset), &buf[..read]).map(|(_, written)| written)
     }
 
-    /// Of what can be asked for, a file can grow. Space is not reserved: the log needs other space than the file.
+    /// Changes what space a range has. Ranges are not taken out, nor put in between: what lies behind would be other blocks of the log.
     pub(super) fn allocate(
         &self,
         ctx: &Context,
@@ -290,30 +292,26 @@ impl StoreVfs {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        let end =
-            offset.checked_add(len).filter(|_| len > 0 && i64::try_from(offset).is_ok() && i64::try_from(len).is_ok());
-        let end = end.ok_or(Errno::INVAL)?;
+        if len == 0 || i64::try_from(offset).is_err() || i64::try_from(len).is_err() {
+            return Err(Errno::INVAL);
+        }
+        let how = Fallocate::from_mode(mode.bits()).ok_or(Errno::OPNOTSUPP)?;
         if !file.writes() {
             return Err(Errno::BADF);
         }
-        if !mode.is_empty() {
-            return Err(Errno::OPNOTSUPP);
-        }
-        if end > self.store.longest(end) {
+        let reaches = offset.saturating_add(len);
+        if reaches > self.store.longest(reaches) {
             return Err(Errno::FBIG);
         }
         self.about_to_change(ctx, file)?;
         let inner = file.file.inner(&self.store)?;
-        let grow = |running: &mut Running, size: u64| {
+        let call = |running: &mut Running| {
             running.tell_exact_times();
-            running.set_len(inner, size.max(end))
+            running.fallocate(inner, how, offset, len)
         };
         match self.way(ctx)? {
-            Way::Policy => Ok(self.used(|| self.store.implicit(inner, true, |_| true, grow))?),
-            Way::Group(_) => self.change(ctx, |running| {
-                let size = running.size_of(inner)?;
-                Ok(grow(running, size)?)
-            }),
+            Way::Policy => Ok(self.used(|| self.store.implicit(inner, true, |_| true, |running, _| call(running)))?),
+            Way::Group(_) => self.change(ctx, |running| Ok(call(running)?)),
         }
     }
 }

@@ -352,13 +352,12 @@ impl Vfs for StoreVfs {
 
     fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
         let open = self.handles.get(handle)?;
-        let file = open.file()?;
-        let size = self.look(ctx, |running| Ok(running.stat_of(file.id)?.size))?;
-        match seek {
-            Seek::Data(offset) | Seek::Hole(offset) if offset >= size => Err(Errno::NXIO),
-            Seek::Data(offset) => Ok(offset),
-            Seek::Hole(_) => Ok(size),
-        }
+        let file = open.file()?.file.inner(&self.store)?;
+        let found = self.look(ctx, |running| match seek {
+            Seek::Data(offset) => Ok(running.next_data(file, offset)?),
+            Seek::Hole(offset) => Ok(running.next_hole(file, offset)?),
+        });
+        found?.ok_or(Errno::NXIO)
     }
 
     fn fsync(&self, ctx: &Context, handle: Handle) -> Result<()> {

@@ -186,6 +186,35 @@ fn a_simulated_directory_behaves_as_a_real_one() {
     }
 }
 
+/// What there is to find of holes, of the same file on each host: blocks of 64 KiB, larger than any unit of a file system.
+fn holes_are_found(host: &dyn HostFs) {
+    const BLOCK: u64 = 64 << 10;
+    let file = host.create(W, b"holes", 0o600).unwrap();
+    file.write_at(W, 0, &[1; BLOCK as usize]).unwrap();
+    file.write_at(W, 32 * BLOCK, &[2; BLOCK as usize]).unwrap();
+    file.set_len(W, 40 * BLOCK).unwrap();
+    file.sync(F).unwrap();
+    let found = |at| (file.next_data(at * BLOCK).unwrap(), file.next_hole(at * BLOCK).unwrap());
+    assert_eq!([0, 16, 32].map(|at| found(at).0), [Some(0), Some(32 * BLOCK), Some(32 * BLOCK)]);
+    assert_eq!([0, 16, 32].map(|at| found(at).1), [Some(BLOCK), Some(16 * BLOCK), Some(33 * BLOCK)]);
+    assert_eq!([33, 40, 41].map(found), [(None, Some(33 * BLOCK)), (None, None), (None, None)]);
+    assert_eq!(file.next_data(32 * BLOCK + 5).unwrap(), Some(32 * BLOCK + 5));
+    file.fallocate(W, Fallocate::Punch, 0, BLOCK).unwrap();
+    file.sync(F).unwrap();
+    assert_eq!(found(0), (Some(32 * BLOCK), Some(0)));
+    file.set_len(W, 33 * BLOCK - 100).unwrap();
+    assert_eq!(file.next_hole(32 * BLOCK).unwrap(), Some(33 * BLOCK - 100), "the end is a hole");
+}
+
+#[test]
+fn holes_are_found_as_on_a_real_directory() {
+    holes_are_found(&*world(disk()).host());
+    for dir in [Some(TestDir::on_disk()), TestDir::on_tmpfs()].into_iter().flatten() {
+        let options = HostOptions { medium: HostMedium::Disk, ..HostOptions::default() };
+        holes_are_found(&HostDir::open(dir.path(), options).unwrap());
+    }
+}
+
 /// A history on a simulated directory, with syncs.
 fn history(seed: u64, config: SimConfig) -> Arc<World> {
     let world = world(config);
