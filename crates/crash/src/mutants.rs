@@ -46,6 +46,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "a block that was stored to and fenced is there with its bytes; one that was not is allocated again before the next store. What a \
          file system does to an allocation that a sync covered is not modelled.",
     ),
+    ("checkpoint.reserve", "drop-write", "", RESERVED),
+    ("checkpoint.reserve", "delay-write", "", RESERVED),
     ("checkpoint.fence", "drop-order", "pmem", TIMED),
     ("checkpoint.size", "delay-write", "", TIMED),
     (
@@ -60,6 +62,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
 const TIMED: &str = "behind its bytes and its length a file gets its time, which asks for a sync; that covers stores into its mapping, and of an \
                      object's attributes a crash keeps a prefix. Only beside groups that go on while a pass takes home what came before does a \
                      file not get its time; no pass of these workloads runs beside a group.";
+
+const RESERVED: &str = "a file has the same bytes without the space that was reserved for it; whether it has that space, the tests of the core ask";
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";
