@@ -72,6 +72,21 @@
 #define WHOLLY_XATTR_REPLACE 2
 
 /**
+ * Mode of wholly_group_fallocate and wholly_file_fallocate: the file does not grow.
+ */
+#define WHOLLY_FALLOCATE_KEEP_SIZE 1
+
+/**
+ * Mode: the range becomes a hole; only together with WHOLLY_FALLOCATE_KEEP_SIZE.
+ */
+#define WHOLLY_FALLOCATE_PUNCH_HOLE 2
+
+/**
+ * Mode: the range becomes zeros that have their space.
+ */
+#define WHOLLY_FALLOCATE_ZERO_RANGE 16
+
+/**
  * Rename: nothing may have the new name. The number is the kernel's.
  */
 #define WHOLLY_RENAME_NOREPLACE 1
@@ -665,6 +680,17 @@ int wholly_file_set_len(const struct wholly_file *file,
                         uint64_t length);
 
 /**
+ * Changes what space the length bytes from offset on have: see wholly_group_fallocate. Under WHOLLY_POLICY_PER_OP that survives when this
+ * returns.
+ *
+ * Errors: those of wholly_group_fallocate.
+ */
+int wholly_file_fallocate(const struct wholly_file *file,
+                          uint32_t mode,
+                          uint64_t offset,
+                          uint64_t length);
+
+/**
  * Returns the size of the file in bytes, as everybody sees it.
  */
 int64_t wholly_file_len(const struct wholly_file *file);
@@ -745,6 +771,27 @@ int64_t wholly_group_append(struct wholly_group *group,
  * Errors: those of wholly_group_write.
  */
 int wholly_group_set_len(struct wholly_group *group, const struct wholly_file *file, uint64_t length);
+
+/**
+ * Changes what space the length bytes from offset on have, as fallocate(2) does, by mode:
+ *
+ *   0                                                        reserves space; the file grows to the end of the range
+ *   WHOLLY_FALLOCATE_KEEP_SIZE                               reserves space
+ *   WHOLLY_FALLOCATE_PUNCH_HOLE | WHOLLY_FALLOCATE_KEEP_SIZE makes a hole: zeros, and whole blocks are given back
+ *   WHOLLY_FALLOCATE_ZERO_RANGE                              makes zeros that have their space; the file grows as with 0
+ *   WHOLLY_FALLOCATE_ZERO_RANGE | WHOLLY_FALLOCATE_KEEP_SIZE makes zeros that have their space
+ *
+ * What reads as zeros is in the group as bytes are, and costs one small record, however long it is. Blocks are given back, or reserved,
+ * when the group is taken home; if there is no space then, the checkpoint fails until there is.
+ *
+ * Errors: -EOPNOTSUPP for other modes; -EINVAL for a range of no bytes, -EFBIG for one that ends beyond 4 PiB; -ENOSPC where what is to be
+ * reserved is more than all that is free; those of wholly_group_write.
+ */
+int wholly_group_fallocate(struct wholly_group *group,
+                           const struct wholly_file *file,
+                           uint32_t mode,
+                           uint64_t offset,
+                           uint64_t length);
 
 /**
  * Reads up to length bytes at offset, as the group sees the file. Returns how many: fewer only at its end.

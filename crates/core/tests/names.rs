@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use common::Dir;
 use proptest::prelude::*;
 use wholly::{Group, Options, Rename, SetXattr, Store};
 use wholly_media::host::{HostMedium, HostOptions};
@@ -470,5 +471,43 @@ proptest! {
         for (dir, medium) in common::Dir::on_media("names") {
             run(&steps, &Options { background: false, ..Options::default() }, &dir, medium);
         }
+    }
+}
+
+/// A file that loses the name by which the log knew it hangs on an anchor while the log has something for it, and no longer.
+#[test]
+fn an_anchor_goes_when_nobody_needs_it() {
+    for (dir, medium) in Dir::on_media("idle-anchor") {
+        std::fs::write(dir.join("known"), "known").unwrap();
+        let host = HostOptions { medium, ..HostOptions::default() };
+        let options = Options { background: false, ..Options::default() };
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let open = || Store::open_with(&*dir, options.clone(), host.clone()).unwrap();
+        let anchors = || std::fs::read_dir(dir.join(".wholly/anchor")).map_or(0, |names| names.count());
+        let store = open();
+        // Nobody looks at the file but by the name that goes.
+        std::fs::hard_link(dir.join("known"), dir.join("linked")).unwrap();
+        let mut group = store.begin();
+        let file = group.open_file("linked").unwrap();
+        group.append(&file, b", and more").unwrap();
+        group.commit().unwrap();
+        drop(file);
+        store.unlink("linked").unwrap();
+        store.checkpoint().unwrap();
+        assert_eq!(anchors(), 1, "it was dirty when it lost its name");
+        for pass in 0..4 {
+            store.create_file(format!("other{pass}"), 0o644).unwrap();
+            store.checkpoint().unwrap();
+        }
+        assert_eq!(anchors(), 0);
+        assert_eq!(store.metadata("known").unwrap().nlink, 1);
+        let mut group = store.begin();
+        let file = group.open_file("known").unwrap();
+        group.append(&file, b", and more").unwrap();
+        group.commit().unwrap();
+        drop(file);
+        drop(store);
+        let store = open();
+        assert_eq!((store.recovery().conflicts.len(), store.metadata("known").unwrap().nlink), (0, 1));
     }
 }

@@ -36,6 +36,8 @@ pub struct Limits {
     pub go_on_one_in: u64,
     /// Where something is broken in the run: only from there on.
     pub from_break: bool,
+    /// Whether each recovery that comes by a rare site is crashed from there on, and not only some of them.
+    pub every_rare: bool,
     /// Threads that share the points.
     pub workers: usize,
     /// Violations after which a job is given up.
@@ -61,6 +63,7 @@ impl Limits {
             nested_samples: 2,
             go_on_one_in: 4,
             from_break: false,
+            every_rare: false,
             workers: 2,
             violations: 3,
         }
@@ -276,7 +279,7 @@ fn hash_of(text: &str) -> u64 {
 }
 
 /// Sites from which on to its end every recovery that is crashed inside is crashed.
-const RARE: [Site; 1] = [site::RECOVER_WIPE];
+pub(crate) const RARE: [Site; 1] = [site::RECOVER_WIPE];
 
 /// At a point inside of recovery, so many of the last events are lost in turn.
 const NESTED_EVENTS: usize = 4;
@@ -370,8 +373,9 @@ impl Worker<'_> {
         match live(&case.job.workload, &case.job.setting, image, case.allowed, extent) {
             Ok(life) => {
                 self.seen.state(mix(life.fingerprint ^ prepared.world), case.depth > 0);
-                if nested && life.served.is_some() {
-                    self.nested(prepared, case, choice, life, hash, whole);
+                let every_rare = self.limits.every_rare && case.depth == 0 && !nested;
+                if life.served.is_some() && (nested || every_rare) {
+                    self.nested(prepared, case, choice, life, hash, (whole, nested));
                 }
             }
             Err(what) => {
@@ -395,8 +399,10 @@ impl Worker<'_> {
         choice: &Choice,
         life: Life,
         hash: u64,
-        whole: bool,
+        (whole, nested): (bool, bool),
     ) {
+        // What follows the first recovery is not lived by all in the same way.
+        let first = life.operations.iter().find(|o| o.label == "recovery").map_or(0, |o| o.end);
         let recovered =
             life.operations.iter().filter(|o| o.label.contains("recovery")).map(|o| o.end).max().unwrap_or(0);
         let run = Run {
@@ -412,11 +418,12 @@ impl Worker<'_> {
         let path = format!("{}:{choice}", case.path);
         let mut explorer = Explorer::new(&run.trace);
         let points = run.trace.events.len() as u64 + 1;
-        let mut chosen: Vec<u64> = (0..self.limits.nested_points).map(|i| mix(hash ^ (i << 8 | 7)) % points).collect();
+        let count = if nested { self.limits.nested_points } else { 0 };
+        let mut chosen: Vec<u64> = (0..count).map(|i| mix(hash ^ (i << 8 | 7)) % points).collect();
         // What only torn states come by is not left to chance.
         let rare = |site: Option<Site>| site.is_some_and(|site| RARE.contains(&site));
-        if let Some(first) = run.trace.events.iter().position(|event| rare(event.site)) {
-            chosen.extend(first as u64 + 1..=recovered);
+        if let Some(at) = run.trace.events.iter().position(|event| rare(event.site)) {
+            chosen.extend(at as u64 + 1..=if nested { recovered } else { first });
         }
         if whole {
             chosen.extend(0..=recovered);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use wholly_media::Site;
 use wholly_media::sim::{EventKind, Mutation, MutationKind};
 
-use crate::explore::{Limits, Outcome, Violation, explore};
+use crate::explore::{Limits, Outcome, RARE, Violation, explore};
 use crate::run;
 use crate::setting::{Setting, word};
 use crate::workload::Workload;
@@ -52,6 +52,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "pmem",
         "the next that orders anything is the fence of the stores into mappings; a file whose length was told to change is synced behind that.",
     ),
+    ("checkpoint.reserve", "drop-write", "", RESERVED),
+    ("checkpoint.reserve", "delay-write", "", RESERVED),
     (
         "names.clean",
         "delay-write",
@@ -60,6 +62,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
          any case, because the changes of one name survive in order.",
     ),
 ];
+
+const RESERVED: &str = "a file has the same bytes without the space that was reserved for it; whether it has that space, the tests of the core ask";
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";
@@ -192,7 +196,8 @@ impl<'s> Hunt<'s> {
         let mut packs: Vec<&Pack> = self.packs.iter().filter(|pack| pack.passes.contains(&site)).collect();
         packs.sort_by_cached_key(|pack| std::cmp::Reverse(pack.catches.load(Ordering::Relaxed)));
         for limits in [&Limits::glance(), limits] {
-            let limits = Limits { workers: 1, violations: 1, ..limits.clone() };
+            let every_rare = RARE.contains(&mutation.site);
+            let limits = Limits { workers: 1, violations: 1, every_rare, ..limits.clone() };
             for pack in &packs {
                 mutant.caught = explore(&pack.workload, &broken, &limits).violations.into_iter().next();
                 if mutant.caught.is_some() {

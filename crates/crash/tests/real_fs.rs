@@ -3,15 +3,16 @@
 //! A loop device stands on a recording file. A program commits groups on the file system there and tells when each commit begins and has
 //! returned. From the record images are made: what was flushed, and a subset of what was not. Each is mounted, so that the file system
 //! recovers itself; the store is opened, recovers itself, and must serve every group whose commit had returned, and of the one in flight
-//! all or nothing. Then a new group commits, everything goes home, and the files hold it.
+//! all or nothing: bytes, names, permission bits and extended attributes. Then a new group commits, everything goes home, and the directory holds it.
 //!
 //! Needs root, FUSE and loop devices; the long run makes some thousand images. All mounts are in a mount namespace of their own process
 //! and go with it.
 
 #[path = "real_fs/disk.rs"]
 mod disk;
+#[path = "real_fs/tree.rs"]
+mod tree;
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,64 +22,16 @@ use disk::{Disks, Event, Pages, Point, Served};
 use wholly::{Options, Store};
 use wholly_media::sim::Random;
 
+use tree::{GROUPS, commit};
+
 /// What this program is to do, where it was started by itself.
 const ROLE: &str = "WHOLLY_REAL_FS_ROLE";
-
-const GROUPS: u32 = 40;
 
 /// Images that one process mounts.
 const MOUNTS: usize = 16;
 
 /// XFS wants 300 MiB; what is zero takes no memory.
 const DISK_BYTES: u64 = 320 << 20;
-
-/// The content of every file.
-type State = BTreeMap<String, Vec<u8>>;
-
-fn initial() -> State {
-    BTreeMap::from([("a".into(), vec![0xaa; 90_000]), ("b".into(), Vec::new())])
-}
-
-/// One change of a group.
-enum Op {
-    Write(&'static str, u64, Vec<u8>),
-    Append(&'static str, Vec<u8>),
-    SetLen(&'static str, u64),
-    Create(String, Vec<u8>),
-}
-
-fn ops(group: u32) -> Vec<Op> {
-    let (n, byte) = (u64::from(group), group as u8 + 1);
-    let mut ops = vec![
-        Op::Write("a", n * 17_777 % 80_000, vec![byte; 300 + group as usize * 4001 % 30_000]),
-        Op::Append("b", vec![byte; 50 + group as usize * 977 % 7000]),
-    ];
-    if group % 5 == 3 {
-        ops.push(Op::SetLen("a", 40_000 + n * 100));
-    }
-    if group % 4 == 1 {
-        ops.push(Op::Create(format!("dir/c{group}"), vec![byte; 100 + group as usize * 900]));
-    }
-    ops
-}
-
-/// What is there after so many groups.
-fn state(groups: u32) -> State {
-    let mut state = initial();
-    for op in (0..groups).flat_map(ops) {
-        match op {
-            Op::Write(name, offset, data) => {
-                let (file, end) = (state.get_mut(name).expect("it is there"), offset as usize + data.len());
-                file.resize(file.len().max(end), 0);
-                file[offset as usize..end].copy_from_slice(&data);
-            }
-            Op::Append(name, data) => state.get_mut(name).expect("it is there").extend(data),
-            Op::SetLen(name, len) => state.get_mut(name).expect("it is there").resize(len as usize, 0),
-            Op::Create(name, data) => _ = state.insert(name, data),
-        }
-    }
-    state
-}
 
 fn open(dir: &Path) -> Result<Store, String> {
     let options = Options { background: false, ..options() };
@@ -87,22 +40,6 @@ fn open(dir: &Path) -> Result<Store, String> {
 
 fn options() -> Options {
     Options { segment_bytes: 16 << 10, log_min_bytes: 64 << 10, log_max_bytes: 512 << 10, ..Options::default() }
-}
-
-fn commit(store: &Store, group: u32) -> wholly::Result<()> {
-    let mut changes = store.begin();
-    for op in ops(group) {
-        match op {
-            Op::Write(name, offset, data) => changes.write_at(&store.open_file(name)?, offset, &data)?,
-            Op::Append(name, data) => _ = changes.append(&store.open_file(name)?, &data)?,
-            Op::SetLen(name, len) => changes.set_len(&store.open_file(name)?, len)?,
-            Op::Create(name, data) => {
-                let file = changes.create(&name, 0o600)?;
-                changes.append(&file, &data)?;
-            }
-        }
-    }
-    changes.commit()
 }
 
 /// Tells the recorder, and waits until it knows.
@@ -146,27 +83,11 @@ fn record(kind: &str, scratch: &Path) {
 fn prepare(kind: &str, scratch: &Path) {
     let dir = mount(kind, scratch, 0).expect("the disk mounts");
     std::fs::create_dir_all(dir.join("dir")).expect("mkdir");
-    for (name, content) in initial() {
+    for (name, content) in tree::initial_files() {
         std::fs::write(dir.join(name), content).expect("write");
     }
     Store::init(&dir, &options()).expect("the store is made");
     run("sync", &["-f", &dir.to_string_lossy()]).expect("sync");
-}
-
-fn served(store: &Store) -> Result<State, String> {
-    let mut found = State::new();
-    for name in state(GROUPS).into_keys() {
-        match store.open_file(&name) {
-            Err(wholly::Error::NotFound(_)) => {}
-            Err(error) => return Err(format!("{name}: {error}")),
-            Ok(file) => {
-                let mut content = vec![0; file.len() as usize];
-                file.read_at(0, &mut content).map_err(|error| format!("{name}: {error}"))?;
-                found.insert(name, content);
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// Mounts an image, recovers the store, and asks whether what it serves is what may be there after `least` to `most` groups.
@@ -176,23 +97,17 @@ fn judge(kind: &str, scratch: &Path, disk: u64, least: u32, most: u32) -> Result
     if let Some((path, change)) = store.recovery().conflicts.first() {
         return Err(format!("a conflict where nobody interfered: {path}: {change}"));
     }
-    let found = served(&store)?;
-    let Some(groups) = (least..=most).find(|groups| state(*groups) == found) else {
-        let sizes =
-            |state: &State| state.iter().map(|(n, c)| format!("{n} {}", c.len())).collect::<Vec<_>>().join(", ");
-        return Err(format!("{} is served, expected {}", sizes(&found), sizes(&state(most))));
+    let found = tree::served(&store).map_err(|error| error.to_string())?;
+    let Some(groups) = (least..=most).find(|groups| tree::after(*groups) == found) else {
+        let what = tree::difference(&tree::after(most), &found).unwrap_or_default();
+        return Err(format!("after {least} to {most} groups: {what}"));
     };
-    let mut group = store.begin();
-    let file = store.open_file("b").map_err(|error| error.to_string())?;
-    group.append(&file, b"after").and_then(|_| group.commit()).map_err(|error| format!("a new group: {error}"))?;
-    drop(file);
+    // Groups draw on nothing but their number.
+    tree::commit(&store, groups).map_err(|error| format!("a new group: {error}"))?;
     store.close().map_err(|error| format!("close: {error}"))?;
-    let mut expected = state(groups);
-    expected.get_mut("b").expect("it is there").extend(b"after");
-    for (name, content) in expected {
-        if std::fs::read(dir.join(&name)).map_err(|error| format!("{name} at home: {error}"))? != content {
-            return Err(format!("{name} at home is not what was committed"));
-        }
+    let home = tree::at_home(&dir).map_err(|error| error.to_string())?;
+    if let Some(what) = tree::difference(&tree::after(groups + 1), &home) {
+        return Err(format!("at home: {what}"));
     }
     Ok(())
 }

@@ -76,12 +76,17 @@ pub(crate) struct File {
     mappings: [OnceLock<Option<Arc<dyn Region>>>; 44],
 }
 
+/// Whether every block of a file is allocated, as far as its looks tell.
+fn may_be_dense(stat: &Stat) -> Option<bool> {
+    if stat.allocated < stat.size { Some(false) } else { None }
+}
+
 /// How a file lies at home. Only checkpoints change it.
 pub(crate) struct HomeState {
     /// Size at home in bytes.
     pub size: u64,
-    /// Whether every block of it is allocated.
-    pub dense: bool,
+    /// Whether every block of it is allocated; not known where there are as many as it would take, but perhaps behind its end.
+    pub dense: Option<bool>,
     /// As a bystander must have left it.
     pub baseline: Option<Baseline>,
     /// What a bystander did; the file is not taken home any more.
@@ -121,7 +126,7 @@ impl File {
             append: Mutex::new(()),
             home_state: Mutex::new(HomeState {
                 size,
-                dense: stat.is_none_or(|stat| stat.allocated >= stat.size),
+                dense: stat.map_or(Some(true), may_be_dense),
                 baseline: stat.map(Baseline::of),
                 conflict: None,
             }),
@@ -255,7 +260,7 @@ impl File {
     /// Recovery has found the host file of what the log speaks of, and perhaps `cut`.
     pub fn recovered_as(&self, stat: &Stat, cut: bool) {
         let mut state = self.home_state.lock().unwrap();
-        (state.size, state.dense) = (stat.size, stat.allocated >= stat.size);
+        (state.size, state.dense) = (stat.size, may_be_dense(stat));
         state.baseline = Some(Baseline::of(stat));
         self.home_limit.fetch_min(stat.size, Ordering::AcqRel);
         if !cut {
@@ -319,7 +324,7 @@ impl File {
         {
             let stat = home.stat()?;
             state.size = stat.size;
-            state.dense = stat.allocated >= stat.size;
+            state.dense = may_be_dense(&stat);
             state.baseline = Some(Baseline::of(&stat));
             self.size.store(stat.size, Ordering::Release);
             self.home_limit.store(stat.size, Ordering::Release);

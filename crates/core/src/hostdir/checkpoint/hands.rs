@@ -76,7 +76,7 @@ struct Home<'f> {
     host: &'f dyn HostFile,
     target: u64,
     size: u64,
-    dense: bool,
+    dense: Option<bool>,
     needs_sync: bool,
     /// Whether it is to be looked at again.
     again: bool,
@@ -134,7 +134,7 @@ impl<'a> Hands<'a> {
         };
         let before = check_bystanders(&file)?;
         self.report.files += 1;
-        let (target, size, dense) = (self.target, 0, false);
+        let (target, size, dense) = (self.target, 0, Some(false));
         let mut home = Home { file: &file, host: &*home, target, size, dense, needs_sync: false, again: false };
         let taken = self.take_blocks_home(&mut home, blocks, between);
         let result = taken.and_then(|()| self.set_mtime(&home));
@@ -308,7 +308,7 @@ impl<'a> Hands<'a> {
             home.bring_size_home(end, visits.len() as u64)?;
         }
         let mapping = home.file.mapping(end)?;
-        if mapping.is_some() && !home.dense {
+        if mapping.is_some() && !home.is_dense()? {
             home.allocate(&visits)?;
         }
         self.runs.clear();
@@ -442,11 +442,11 @@ impl Home<'_> {
             self.needs_sync = true;
             self.host.set_len(site::CHECKPOINT_SIZE, size).map_err(failed)?;
             let grown = size - state.size;
-            if state.dense && grown <= 2 * blocks * BLOCK && file.mapping(size)?.is_some() {
+            if grown <= 2 * blocks * BLOCK && file.mapping(size)?.is_some() && is_dense(&mut state, self.host)? {
                 // About all of it is going to be written: allocated by one call rather than block by block.
                 self.host.allocate(site::CHECKPOINT_ALLOCATE, state.size, grown).map_err(failed)?;
             } else {
-                state.dense = false;
+                state.dense = Some(false);
             }
             state.size = size;
             // If a group cut the file meanwhile, its limit stays.
@@ -457,6 +457,14 @@ impl Home<'_> {
         }
         (self.size, self.dense) = (state.size, state.dense);
         Ok(())
+    }
+
+    /// Whether every block of the file is allocated.
+    fn is_dense(&mut self) -> Result<bool> {
+        if self.dense.is_none() {
+            self.dense = Some(is_dense(&mut self.file.home_state.lock().unwrap(), self.host)?);
+        }
+        Ok(self.dense == Some(true))
     }
 
     /// Allocates blocks, adjacent ones by one call: a store into a mapping could fail for want of space.
@@ -480,7 +488,9 @@ impl Home<'_> {
             let end = if how.reserves() { blocks.end } else { blocks.end.min(state.size.div_ceil(BLOCK)) };
             if blocks.start < end {
                 self.needs_sync = true;
-                state.dense &= how.reserves();
+                if !how.reserves() {
+                    state.dense = Some(false);
+                }
                 self.fallocate(how, blocks.start * BLOCK, end * BLOCK, state.size)?;
             }
             file.space.change(|wishes| wishes.done(blocks, self.target));
@@ -527,3 +537,12 @@ impl Home<'_> {
 }
 
 static ZERO_BYTES: [u8; RUN] = [0; RUN];
+
+/// Whether every block of a home file is allocated: the host is asked where nobody knows.
+fn is_dense(state: &mut HomeState, host: &dyn HostFile) -> Result<bool> {
+    if state.dense.is_none() {
+        // Blocks that were not written may count as a hole: they are allocated again.
+        state.dense = Some(state.size == 0 || host.next_hole(0)?.is_none_or(|hole| hole >= state.size));
+    }
+    Ok(state.dense == Some(true))
+}

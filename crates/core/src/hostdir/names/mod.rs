@@ -336,6 +336,30 @@ impl State {
         }
     }
 
+    /// Files that hang on anchors, and that nothing keeps: the log has nothing for them at or above its `tail`.
+    pub fn idle_on_anchors(&self, tail: u64) -> Vec<u64> {
+        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[0] && object.kind == Kind::Regular);
+        hanging.map(|(id, _)| *id).filter(|id| self.is_idle_on_anchor(*id, tail)).collect()
+    }
+
+    /// Whether this is one of them.
+    pub fn is_idle_on_anchor(&self, id: u64, tail: u64) -> bool {
+        let object = self.objects.get(&id).filter(|object| object.hangs[0]);
+        object.is_some_and(|object| !object.is_used(tail, self.passes + 1))
+            && self.claims.objects().all(|other| other != id)
+    }
+
+    /// An object has lost its anchor, which it needed no more.
+    pub fn fall(&mut self, id: u64) {
+        self.unhang(id, ANCHORS);
+        if let Some(object) = self.objects.get_mut(&id)
+            && object.home.as_ref().is_some_and(|home| home.0 == ANCHORS)
+        {
+            // It has another one, which nobody has told the store.
+            object.home = None;
+        }
+    }
+
     /// A committed group set this name.
     fn publish(&mut self, sequence: u64, dir: u64, name: &[u8], before: u64, after: u64) {
         let register = self.registers.entry(dir).or_default().entry(name.to_vec());
@@ -451,7 +475,8 @@ impl State {
                 names.values().flat_map(|register| register.values.iter().map(|value| value.1).chain([register.home])),
             );
         }
-        let used = self.objects.iter().filter(|(_, object)| object.is_used(tail, self.passes));
+        // What hangs on an anchor is forgotten once that is gone: till then the host counts a name too many.
+        let used = self.objects.iter().filter(|(_, object)| object.hangs[0] || object.is_used(tail, self.passes));
         todo.extend(used.map(|(id, _)| *id));
         let mut kept: HashSet<u64> = HashSet::from([ROOT]);
         while let Some(id) = todo.pop() {

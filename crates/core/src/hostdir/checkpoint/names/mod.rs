@@ -64,6 +64,8 @@ pub(super) struct NamePlan<'a> {
     move_: Vec<u64>,
     /// Files that lose all the names that the log knows, and have others on the host.
     keep: Vec<u64>,
+    /// Files whose anchors nobody needs any more.
+    idle: Vec<u64>,
     /// Objects that the host has, or may have, made without their attributes.
     mend: Vec<u64>,
     /// Objects whose attributes groups have set.
@@ -97,6 +99,7 @@ impl<'a> NamePlan<'a> {
             make: Vec::new(),
             move_: Vec::new(),
             keep: Vec::new(),
+            idle: Vec::new(),
             mend: Vec::new(),
             set: Vec::new(),
             timed: Vec::new(),
@@ -109,6 +112,7 @@ impl<'a> NamePlan<'a> {
         store.names.with(|state| {
             plan.find_changes(state, target);
             plan.find_attributes(state);
+            plan.idle = state.idle_on_anchors(store.log.tail());
         });
         plan.look_for_bystanders()?;
         plan.look_at_objects()?;
@@ -264,7 +268,7 @@ impl<'a> NamePlan<'a> {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        let lists = [&self.make, &self.nameless, &self.mend, &self.set, &self.timed];
+        let lists = [&self.make, &self.idle, &self.nameless, &self.mend, &self.set, &self.timed];
         self.changes.is_empty() && lists.into_iter().all(Vec::is_empty)
     }
 

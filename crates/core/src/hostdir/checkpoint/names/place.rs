@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use wholly_media::Rename;
 
-use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, id_name};
+use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, State, id_name};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
 use crate::site;
@@ -12,12 +12,33 @@ impl NamePlan<'_> {
     /// Removes names that end, and sets those that begin. Durable by the barrier at the end of the pass.
     pub fn place(&mut self) -> Result<()> {
         self.remove()?;
+        self.clean_idle_anchors()?;
         // Directories may lie in what hangs on an anchor yet: their paths are looked up one by one.
         for i in 0..self.changes.len() {
             let change = self.changes[i].clone();
             if change.want != 0 {
                 self.set(&change)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Removes anchors of files that are about to be forgotten: the log has nothing for them, and nobody has them.
+    fn clean_idle_anchors(&self) -> Result<()> {
+        let store = self.store;
+        for &id in &self.idle {
+            let path = self.path_of(&(ANCHORS, id_name(id)))?;
+            let remove = || {
+                // Who has found it meanwhile may know it by this name only.
+                let is_idle = store.names.with(|state| state.is_idle_on_anchor(id, store.log.tail()));
+                if is_idle { store.host.unlink(site::NAMES_CLEAN, &path).map(|()| true) } else { Ok(false) }
+            };
+            let fall = |state: &mut State, gone: &bool| {
+                if *gone {
+                    state.fall(id);
+                }
+            };
+            store.names.change_home(remove, fall).map_err(|error| host_error(error, &path))?;
         }
         Ok(())
     }
