@@ -268,9 +268,13 @@ impl Running {
     /// Makes an object that has no name.
     pub(super) fn bear_nameless(&mut self, birth: Birth) -> Result<u64> {
         let birth = Arc::new(birth);
-        let id = self.store.names.with(|state| state.bear(birth.clone()));
-        // So that it stays in the table.
-        self.claim(&Wanted { alone: vec![id], ..Wanted::default() })?;
+        let id = loop {
+            let id = self.store.names.with(|state| state.bear(birth.clone()));
+            // So that it stays in the table; where passes came between it does not.
+            if let Claimed::Yes = self.claim(&Wanted { alone: vec![id], ..Wanted::default() })? {
+                break id;
+            }
+        };
         self.names_mut().add_born(id);
         self.log_entry(EntryKind::Create, id, &birth.to_bytes())?;
         Ok(id)
