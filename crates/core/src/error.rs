@@ -2,6 +2,8 @@
 
 use wholly_media::Error as MediaError;
 
+use crate::hostdir::{Mismatch, ParkedId};
+
 /// What Wholly returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -52,12 +54,20 @@ pub enum Error {
         /// What differs.
         change: String,
     },
+    /// What a parked group relies on is not so any more. Nothing was changed; it stays parked.
+    #[error("parked group {0} cannot be applied: {list}", list = list(.1))]
+    Overtaken(ParkedId, std::sync::Arc<[Mismatch]>),
     /// An earlier write-back failed: close the store and open it again, which recovers it.
     #[error("the store has failed and must be reopened: {0}")]
     Poisoned(String),
     /// The medium or the host file system refused.
     #[error(transparent)]
     Media(#[from] MediaError),
+}
+
+/// In one line.
+fn list(mismatches: &[Mismatch]) -> String {
+    mismatches.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl Error {
@@ -86,7 +96,7 @@ impl Error {
             Error::NoSpace(_) => Errno::NOSPC,
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             Error::Corrupt { .. } => Errno::UCLEAN,
-            Error::Conflict { .. } => Errno::STALE,
+            Error::Conflict { .. } | Error::Overtaken(..) => Errno::STALE,
             Error::Poisoned(_) => Errno::IO,
             Error::Media(error) => return error.raw_os_error(),
         }
@@ -121,6 +131,7 @@ mod tests {
             (Error::Unsupported(s()), Errno::OPNOTSUPP),
             (Error::corrupt("", ""), Errno::UCLEAN),
             (Error::Conflict { path: s(), change: s() }, Errno::STALE),
+            (Error::Overtaken(ParkedId(1), [].into()), Errno::STALE),
             (Error::Poisoned(s()), Errno::IO),
             (Error::Media(MediaError::new("write", "", Errno::DQUOT)), Errno::DQUOT),
         ];
@@ -133,7 +144,11 @@ mod tests {
                 | Error::Invalid(_)
                 | Error::NoSpace(_)
                 | Error::Unsupported(_) => {}
-                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Poisoned(_) | Error::Media(_) => {}
+                Error::Corrupt { .. }
+                | Error::Conflict { .. }
+                | Error::Overtaken(..)
+                | Error::Poisoned(_)
+                | Error::Media(_) => {}
             }
             let text = format!("{error:?}");
             assert_eq!(Errno::from(error), errno, "{text}");

@@ -49,6 +49,13 @@ pub const EQUIVALENT: &[Equivalent] = &[
     ("checkpoint.fence", "drop-order", "pmem", TIMED),
     ("checkpoint.size", "delay-write", "", TIMED),
     (
+        "park.make",
+        "delay-write",
+        "",
+        "who asks for the file's first name is the folder's sync, behind the rename that gives it the other one; the file's own sync, before \
+         that, asks for its bytes.",
+    ),
+    (
         "names.clean",
         "delay-write",
         "",

@@ -2,11 +2,13 @@
 //! is every implicit one.
 
 mod acls;
+mod apply;
 mod attributes;
 mod commit;
 mod identify;
 mod names;
 mod objects;
+mod park;
 mod times;
 mod xattrs;
 
