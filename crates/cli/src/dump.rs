@@ -199,6 +199,7 @@ fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&T
             EntryKind::Identify => "identify",
             EntryKind::Parts => "parts",
             EntryKind::Clock => "clock",
+            EntryKind::Applied => "applied",
             EntryKind::Create => "create",
             EntryKind::Name => "name",
             EntryKind::Attributes => "attributes",
@@ -214,6 +215,7 @@ fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&T
         },
         operands: match entry.kind {
             EntryKind::Clock => Some(Operands::Clock { time_ns: entry.offset }),
+            EntryKind::Applied => Some(Operands::Applied { parked: wholly::ParkedId(entry.offset).to_string() }),
             _ => told.and_then(Operands::of),
         },
     }

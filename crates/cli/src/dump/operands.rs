@@ -42,7 +42,11 @@ pub enum Operands {
         target: Option<String>,
     },
     /// Of `name`.
-    Value { name: String, before: Option<u64>, after: Option<u64> },
+    Value {
+        name: String,
+        before: Option<u64>,
+        after: Option<u64>,
+    },
     /// Of `attributes`.
     Attributes {
         mode: Option<Change<u32>>,
@@ -52,9 +56,19 @@ pub enum Operands {
         modification_ns: Option<Change<i64>>,
     },
     /// Of `xattr`.
-    Xattr { name: String, removed: bool, bytes: u64, checksum_before: Option<String> },
+    Xattr {
+        name: String,
+        removed: bool,
+        bytes: u64,
+        checksum_before: Option<String>,
+    },
     /// Of `clock`.
-    Clock { time_ns: u64 },
+    Clock {
+        time_ns: u64,
+    },
+    Applied {
+        parked: String,
+    },
 }
 
 #[derive(Serialize)]
@@ -167,6 +181,7 @@ impl Display for Operands {
             }
             Operands::Xattr { name, removed: true, .. } => write!(f, "{name} removed"),
             Operands::Xattr { name, bytes, .. } => write!(f, "{name} set to {bytes} B"),
+            Operands::Applied { parked } => f.write_str(parked),
             Operands::Clock { time_ns } => f.write_str(&time(*time_ns as i64)),
         }
     }
