@@ -446,3 +446,30 @@ fn a_group_of_a_view_is_parked_too() {
         assert!(store.metadata("new").is_ok());
     }
 }
+
+/// Of a file that is too large to be summed up, size and times tell.
+#[test]
+fn a_large_file_is_known_by_its_times() {
+    for (dir, medium) in stores("parked-times") {
+        fs::File::create(dir.join("huge")).unwrap().set_len(17 << 20).unwrap();
+        let store = open(&dir, medium);
+        let huge = store.open_file("huge").unwrap();
+        huge.write_at(5, b"not home yet").unwrap();
+        let park = || {
+            let mut group = store.begin();
+            group.write_at(&huge, 16 << 20, b"parked").unwrap();
+            group.park("", None).unwrap()
+        };
+        let id = park();
+        store.mkdir("other", 0o700).unwrap();
+        store.checkpoint().unwrap();
+        store.apply(id).unwrap();
+        let id = park();
+        store.set_mode("huge", 0o600).unwrap();
+        store.checkpoint().unwrap();
+        assert!(matches!(store.apply(id), Err(Error::Overtaken(..))), "it has another time of change");
+        drop(huge);
+        store.close().unwrap();
+        assert_eq!(fs::read(dir.join("huge")).unwrap()[16 << 20..][..6], *b"parked");
+    }
+}

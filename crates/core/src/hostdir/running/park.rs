@@ -55,7 +55,7 @@ impl Running {
         let written = Writing::new(&*store.host, &unfinished, head, (now, expires))
             .and_then(|writing| self.write_out(writing, &mut summary));
         let named = written.and_then(|()| {
-            let renamed = store.host.rename(site::PARK_RENAME, &unfinished, &path, Rename::NoReplace);
+            let renamed = store.host.rename(site::PARK_RENAME, &unfinished, &path, Rename::Replace);
             renamed.map_err(|error| host_error(error, &path))
         });
         if let Err(error) = named {
