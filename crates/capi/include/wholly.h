@@ -180,11 +180,6 @@ typedef struct wholly_file wholly_file;
 typedef struct wholly_group wholly_group;
 
 /**
- * A parked group. Set its size before it is filled in. Times are in nanoseconds since the epoch.
- */
-typedef struct wholly_parked wholly_parked;
-
-/**
  * A listing of what was parked when it was opened. One thread at a time calls with it; which thread that is may change.
  */
 typedef struct wholly_parked_list wholly_parked_list;
@@ -289,6 +284,52 @@ typedef struct wholly_metadata {
      */
     uint32_t gid;
 } wholly_metadata;
+
+/**
+ * A parked group. Set its size before it is filled in. Times are in nanoseconds since the epoch.
+ */
+typedef struct wholly_parked {
+    /**
+     * sizeof(wholly_parked).
+     */
+    size_t size;
+    /**
+     * Its number, which no other group of the store ever has. `wholly list` shows it as id >> 40, a dash, and the rest.
+     */
+    uint64_t id;
+    /**
+     * When it was parked.
+     */
+    int64_t parked_ns;
+    /**
+     * When it is discarded; 0: never by itself.
+     */
+    int64_t expires_ns;
+    /**
+     * Bytes that it writes to files.
+     */
+    uint64_t bytes;
+    /**
+     * Bytes that it takes.
+     */
+    uint64_t space;
+    /**
+     * Files whose bytes it changes.
+     */
+    uint32_t files;
+    /**
+     * Names that it sets or takes away.
+     */
+    uint32_t names;
+    /**
+     * 1 where it cannot be read: then only id and space mean anything. Else 0.
+     */
+    uint64_t is_damaged;
+    /**
+     * What was noted.
+     */
+    char note[1032];
+} wholly_parked;
 
 /**
  * One change of a group. Set its size before it is filled in.

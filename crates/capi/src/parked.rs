@@ -27,13 +27,9 @@ pub unsafe extern "C" fn wholly_group_park(
 ) -> c_int {
     done(|| {
         check(id, "the place for the id")?;
-        let note = match note.is_null() {
-            true => "",
-            // SAFETY: the caller's part of the contract: a text.
-            false => {
-                unsafe { CStr::from_ptr(note) }.to_str().map_err(|_| Error::Invalid("the note is no UTF-8".into()))?
-            }
-        };
+        // SAFETY: the caller's part of the contract: a text, or NULL, of which nothing is read.
+        let note = (!note.is_null()).then(|| unsafe { CStr::from_ptr(note) }.to_str()).transpose();
+        let note = note.map_err(|_| Error::Invalid("the note is no UTF-8".into()))?.unwrap_or_default();
         let keep = (keep_seconds != 0).then(|| Duration::from_secs(keep_seconds));
         // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
         let parked = unsafe { end_with(group, |group| group.park(note, keep)) }?;
@@ -70,7 +66,7 @@ pub struct wholly_parked {
     /// 1 where it cannot be read: then only id and space mean anything. Else 0.
     pub is_damaged: u64,
     /// What was noted.
-    pub note: [c_char; LONGEST_NOTE + 8],
+    pub note: [c_char; 1032],
 }
 
 // SAFETY: words of eight bytes, two of four, and bytes, a multiple of eight of them.
@@ -231,6 +227,7 @@ unsafe impl Sized for wholly_change {
 }
 
 const _: () = {
+    assert!(LONGEST_NOTE < 1032);
     assert!(size_of::<wholly_parked>() == <wholly_parked as Sized>::FIRST);
     assert!(size_of::<wholly_change>() == <wholly_change as Sized>::FIRST);
 };

@@ -183,7 +183,7 @@ pub struct Review<'g> {
 /// Where the bytes are that a group writes.
 enum Source<'g> {
     Group(&'g Running, Summary),
-    Parked(Box<ParkedFile>, Mutex<Looked>),
+    Parked(Box<ParkedFile>, Box<Mutex<Looked>>),
 }
 
 /// What was looked for, and the piece that was read last.
@@ -203,7 +203,7 @@ impl<'g> Review<'g> {
         Review {
             changes: changes_of(&file.summary),
             store: store.clone(),
-            source: Source::Parked(Box::new(file), Mutex::new(looked)),
+            source: Source::Parked(Box::new(file), Box::new(Mutex::new(looked))),
         }
     }
 
