@@ -409,7 +409,7 @@ impl ParkedFile {
             return Err(Error::corrupt(path, "its catalogue does not match its checksum"));
         }
         let impossible = || Error::corrupt(&*path, "its catalogue cannot be what was written");
-        let summary = Reading { bytes: &bytes, end: head.catalogue, summary: Summary::default() };
+        let summary = Reading { bytes: &bytes, end: head.catalogue, summary: Summary::default(), open: None };
         let summary = summary.all().ok_or_else(impossible)?;
         Ok(ParkedFile { head, summary, file, path })
     }
@@ -455,6 +455,8 @@ struct Reading<'b> {
     /// Where the bytes end that the group writes.
     end: u64,
     summary: Summary,
+    /// The file of which a first Truncate was read, and no last one.
+    open: Option<u64>,
 }
 
 impl<'b> Reading<'b> {
@@ -541,17 +543,22 @@ impl<'b> Reading<'b> {
     }
 
     fn truncate(&mut self, id: u64, length: u64) -> Option<()> {
-        let is_begun = self.summary.contents.last_key_value().is_some_and(|(last, _)| *last == id);
-        let content = self.summary.contents.entry(id).or_default();
-        match is_begun {
-            false => content.limit = length,
-            true => content.size = length,
+        match self.open.take() {
+            None => {
+                let is_new = self.summary.contents.last_key_value().is_none_or(|(last, _)| *last < id);
+                self.summary.contents.insert(id, Content { limit: length, ..Content::default() });
+                self.open = Some(id);
+                is_new.then_some(())
+            }
+            Some(open) => {
+                self.summary.contents.get_mut(&open)?.size = length;
+                (open == id).then_some(())
+            }
         }
-        Some(())
     }
 
     fn write(&mut self, id: u64, piece: Piece) -> Option<()> {
-        let content = self.summary.contents.get_mut(&id)?;
+        let content = self.summary.contents.get_mut(&self.open.filter(|open| *open == id)?)?;
         let follows = content.pieces.last().is_none_or(|last| last.end() <= piece.offset);
         let fits = piece.offset.checked_add(u64::from(piece.length)).is_some_and(|end| end <= LARGEST_FILE)
             && piece.position >= HEAD as u64
@@ -563,6 +570,9 @@ impl<'b> Reading<'b> {
     /// Whether it speaks of nothing that it does not tell of.
     fn is_sound(&self) -> bool {
         let summary = &self.summary;
+        if self.open.is_some() {
+            return false;
+        }
         let is_known = |id: u64| summary.objects.contains_key(&id);
         let names = summary.names().iter().all(|((dir, _), &(before, after))| {
             (*dir == ROOT || is_known(*dir))
@@ -642,7 +652,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Option<Summary> {
-        Reading { bytes, end: 4126, summary: Summary::default() }.all()
+        Reading { bytes, end: 4126, summary: Summary::default(), open: None }.all()
     }
 
     #[test]
