@@ -17,7 +17,8 @@
  *   -ENOSPC      no space for it; the group can still be aborted, and nothing committed is lost.
  *   -EOPNOTSUPP  the store, or the program, is of a newer version than the library, or the file system cannot carry a store.
  *   -EUCLEAN     media are damaged at the place that the text names. What is intact is still served.
- *   -ESTALE      another program changed a file while the log held updates of it. Neither version is overwritten.
+ *   -ESTALE      another program changed a file while the log held updates of it: neither version is overwritten; or what a parked group
+ *                relies on is not so any more: nothing was changed.
  *   -EIO         an earlier write-back failed: close the store and open it again, which recovers it.
  *   others       what the file system refused, by its own number (-EROFS, ...).
  *
@@ -129,6 +130,36 @@
 #define WHOLLY_MEDIUM_DISK 2
 
 /**
+ * In wholly_change.what: something new gets the name.
+ */
+#define WHOLLY_CHANGE_CREATED 1
+
+/**
+ * In wholly_change.what: the name goes.
+ */
+#define WHOLLY_CHANGE_REMOVED 2
+
+/**
+ * In wholly_change.what: something new gets the name, in the place of what had it.
+ */
+#define WHOLLY_CHANGE_REPLACED 3
+
+/**
+ * In wholly_change.what: what had the name from gets this one instead.
+ */
+#define WHOLLY_CHANGE_RENAMED 4
+
+/**
+ * In wholly_change.what: what has the name from gets this one, too.
+ */
+#define WHOLLY_CHANGE_LINKED 5
+
+/**
+ * In wholly_change.what: what has the name is otherwise: its bytes, or its attributes.
+ */
+#define WHOLLY_CHANGE_CHANGED 6
+
+/**
  * The version of this header: WHOLLY_VERSION_MAJOR.WHOLLY_VERSION_MINOR.WHOLLY_VERSION_PATCH.
  */
 #define WHOLLY_VERSION_MAJOR 0
@@ -162,6 +193,17 @@ typedef struct wholly_file wholly_file;
  * One thread at a time calls with a group; which thread that is may change.
  */
 typedef struct wholly_group wholly_group;
+
+/**
+ * A listing of what was parked when it was opened. One thread at a time calls with it; which thread that is may change.
+ */
+typedef struct wholly_parked_list wholly_parked_list;
+
+/**
+ * What a parked group would change. It keeps the store open, as a file does. One thread at a time calls with it; which thread that is may
+ * change.
+ */
+typedef struct wholly_review wholly_review;
 
 /**
  * An open store. One process has it; its threads may share this handle and call with it at once.
@@ -257,6 +299,114 @@ typedef struct wholly_metadata {
      */
     uint32_t gid;
 } wholly_metadata;
+
+/**
+ * A parked group. Set its size before it is filled in. Times are in nanoseconds since the epoch.
+ */
+typedef struct wholly_parked {
+    /**
+     * sizeof(wholly_parked).
+     */
+    size_t size;
+    /**
+     * Its number, which no other group of the store ever has. `wholly list` shows it as id >> 40, a dash, and the rest.
+     */
+    uint64_t id;
+    /**
+     * When it was parked.
+     */
+    int64_t parked_ns;
+    /**
+     * When it is discarded; 0: never by itself.
+     */
+    int64_t expires_ns;
+    /**
+     * Bytes that it writes to files.
+     */
+    uint64_t bytes;
+    /**
+     * Bytes that it takes.
+     */
+    uint64_t space;
+    /**
+     * Files whose bytes it changes.
+     */
+    uint32_t files;
+    /**
+     * Names that it sets or takes away.
+     */
+    uint32_t names;
+    /**
+     * 1 where it cannot be read: then only id and space mean anything. Else 0.
+     */
+    uint64_t is_damaged;
+    /**
+     * What was noted.
+     */
+    char note[1032];
+} wholly_parked;
+
+/**
+ * One change of a group. Set its size before it is filled in.
+ */
+typedef struct wholly_change {
+    /**
+     * sizeof(wholly_change).
+     */
+    size_t size;
+    /**
+     * The name, as it is to be; of what is removed, as it was. The text is the review's, and stays until that is closed.
+     */
+    const char *path;
+    /**
+     * The name that what is renamed had, or another one of what is linked; NULL for all else.
+     */
+    const char *from;
+    /**
+     * Size in bytes before; 0 where there was nothing.
+     */
+    uint64_t bytes_before;
+    /**
+     * Size in bytes after; 0 where there is to be nothing.
+     */
+    uint64_t bytes_after;
+    /**
+     * WHOLLY_CHANGE_CREATED and so on.
+     */
+    uint32_t what;
+    /**
+     * 1 where the bytes of a file are otherwise, or may be; else 0.
+     */
+    uint32_t content;
+    /**
+     * Type and permission bits as in st_mode before; 0 where there was nothing.
+     */
+    uint32_t mode_before;
+    /**
+     * The same after.
+     */
+    uint32_t mode_after;
+    /**
+     * Owner and group before.
+     */
+    uint32_t uid_before;
+    /**
+     * See above.
+     */
+    uint32_t gid_before;
+    /**
+     * Owner and group after.
+     */
+    uint32_t uid_after;
+    /**
+     * See above.
+     */
+    uint32_t gid_after;
+    /**
+     * How many extended attributes are set or removed.
+     */
+    uint64_t xattrs;
+} wholly_change;
 
 /**
  * How a store is made and opened. Set all of it to zero, then its size, then what is to differ: zero stands for the default.
@@ -409,6 +559,14 @@ typedef struct wholly_stat {
      * What the log is on, in words.
      */
     char medium[128];
+    /**
+     * Groups that are parked.
+     */
+    uint64_t parked_groups;
+    /**
+     * Bytes that they take.
+     */
+    uint64_t parked_bytes;
 } wholly_stat;
 
 /**
@@ -987,6 +1145,84 @@ int wholly_store_rmdir(const struct wholly_store *store, const char *path);
  * Errors: those of wholly_group_rename and wholly_group_commit.
  */
 int wholly_store_rename(const struct wholly_store *store, const char *from, const char *to, uint32_t flags);
+
+/**
+ * Parks the group instead of committing it: on return it survives a crash by itself, as long as nobody applies or discards it, and has given
+ * up all that it had claimed. note is for people, of up to 1024 bytes, or NULL. With keep_seconds other than 0 it is discarded when so much
+ * time has passed. What it builds on and is not home yet is taken home first. The group ends and its handle is freed, also on failure.
+ *
+ * Errors: -EINVAL where it has changed nothing; those of wholly_store_checkpoint; -ENOSPC. Then the group is aborted.
+ */
+int wholly_group_park(struct wholly_group *group,
+                      const char *note,
+                      uint64_t keep_seconds,
+                      uint64_t *id);
+
+/**
+ * Opens a listing of what is parked, in the order in which the groups began. What has expired is discarded first. Close it by
+ * wholly_parked_list_close, before or after the store.
+ *
+ * Errors: of the file system.
+ */
+int wholly_store_open_parked_list(const struct wholly_store *store,
+                                  struct wholly_parked_list **list);
+
+/**
+ * Tells the next parked group of a listing. Returns 1, and 0 where there is none: then the struct is left as it is.
+ */
+int wholly_parked_list_read(struct wholly_parked_list *list, struct wholly_parked *parked);
+
+/**
+ * Closes a listing of parked groups.
+ */
+int wholly_parked_list_close(struct wholly_parked_list *list);
+
+/**
+ * Commits a parked group, if all that it relies on is as it was: the names that it sets, the bytes of files that it changes or removes, the
+ * attributes that it sets. When this returns 0 it survives, everybody sees it, and it is parked no more.
+ *
+ * Errors: -ESTALE where something is otherwise: the text lists all of that, nothing has changed, and the group stays parked; -EBUSY where a
+ * running group has something that it changes; -ENOENT where no such group is parked; -EUCLEAN; those of wholly_group_commit.
+ */
+int wholly_store_apply(const struct wholly_store *store,
+                       uint64_t id);
+
+/**
+ * Removes a parked group. It does not come back after a crash when this has returned.
+ *
+ * Errors: -ENOENT where no such group is parked.
+ */
+int wholly_store_discard(const struct wholly_store *store, uint64_t id);
+
+/**
+ * Looks at what a parked group would change. Close it by wholly_review_close.
+ *
+ * Errors: -ENOENT where no such group is parked; -EUCLEAN where it is damaged.
+ */
+int wholly_store_review(const struct wholly_store *store, uint64_t id, struct wholly_review **review);
+
+/**
+ * Tells the next change, in the order of paths. Returns 1, and 0 where there is none: then the struct is left as it is.
+ */
+int wholly_review_next(struct wholly_review *review, struct wholly_change *change);
+
+/**
+ * Reads up to length bytes of the file, or of the target of the symbolic link, that the change told last is about: as it was where after is
+ * 0, else as it is to be. Returns how many: fewer only at its end.
+ *
+ * Errors: -ENOENT where there is nothing on that side, or not any more; -EINVAL for what holds no bytes, and before the first change was
+ * told; -EUCLEAN.
+ */
+int64_t wholly_review_read(struct wholly_review *review,
+                           int after,
+                           uint64_t offset,
+                           void *buffer,
+                           size_t length);
+
+/**
+ * Closes a review.
+ */
+int wholly_review_close(struct wholly_review *review);
 
 /**
  * Makes the directory a store: creates .wholly in it. Files in it stay as they are. On return that survives a crash; after a

@@ -129,6 +129,7 @@ mod tests {
             (Error::Corrupt { place: s(), fault: s() }, Errno::UCLEAN, "UCLEAN"),
             (Error::Conflict { path: s(), change: s() }, Errno::STALE, "STALE"),
             (Error::Copied { groups: 1 }, Errno::STALE, "STALE"),
+            (Error::Overtaken(wholly::ParkedId(1), [].into()), Errno::STALE, "STALE"),
             (Error::Poisoned(s()), Errno::IO, "IO"),
             (refused(Errno::ACCESS), Errno::ACCESS, "ACCES"),
             (refused(Errno::PERM), Errno::PERM, "PERM"),

@@ -38,7 +38,7 @@ impl wholly_group {
     }
 
     /// Ends the group, if one runs.
-    pub(crate) fn end(&mut self, how: impl FnOnce(Group<'static>) -> Result<()>) -> Result<()> {
+    pub(crate) fn end<T>(&mut self, how: impl FnOnce(Group<'static>) -> Result<T>) -> Result<T> {
         let group = self.group.take().ok_or_else(ended)?;
         self.health.spend(group, how)
     }
@@ -53,7 +53,7 @@ fn ended() -> Error {
 ///
 /// # Safety
 /// Unless it is null, `group` is of a group that has not ended, of which nobody else uses the handle.
-unsafe fn end(group: *mut wholly_group, how: impl FnOnce(Group<'static>) -> Result<()>) -> Result<()> {
+pub(crate) unsafe fn end_with<T>(group: *mut wholly_group, how: impl FnOnce(Group<'static>) -> Result<T>) -> Result<T> {
     // SAFETY: the caller's promise.
     let handle = unsafe { exclusive(group, "group") }?;
     if handle.of_writer {
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn wholly_group_len(group: *mut wholly_group, file: *const
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_commit(group: *mut wholly_group) -> c_int {
     // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
-    done(|| unsafe { end(group, Group::commit) })
+    done(|| unsafe { end_with(group, Group::commit) })
 }
 
 /// Makes the group atomic, and ordered before later groups on the same files; a later wholly_group_commit or sync makes it durable. On
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn wholly_group_commit(group: *mut wholly_group) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_commit_atomic(group: *mut wholly_group) -> c_int {
     // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
-    done(|| unsafe { end(group, Group::commit_atomic) })
+    done(|| unsafe { end_with(group, Group::commit_atomic) })
 }
 
 /// Undoes the group, in memory and on the medium. The group ends and its handle is freed.
@@ -261,5 +261,5 @@ pub unsafe extern "C" fn wholly_group_abort(group: *mut wholly_group) -> c_int {
         Ok(())
     };
     // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
-    done(|| unsafe { end(group, abort) })
+    done(|| unsafe { end_with(group, abort) })
 }

@@ -13,6 +13,7 @@
 //! | `names` | what groups and stores change of names |
 //! | `attributes` | mode, owner, times, extended attributes |
 //! | `look`, `dir` | what names name, and what names there are, as groups and stores see them |
+//! | `parked` | groups that are set aside |
 //! | `version` | which library this is |
 
 #![warn(missing_docs)]
@@ -28,6 +29,7 @@ mod group;
 mod look;
 mod names;
 mod options;
+mod parked;
 mod sized;
 mod store;
 mod version;
@@ -42,4 +44,6 @@ const _: () = {
     moves::<group::wholly_group>();
     moves::<wholly::Writer>();
     moves::<dir::wholly_dir>();
+    moves::<parked::wholly_parked_list>();
+    moves::<parked::wholly_review>();
 };

@@ -175,11 +175,15 @@ pub struct wholly_stat {
     pub emulated: u64,
     /// What the log is on, in words.
     pub medium: [c_char; 128],
+    /// Groups that are parked.
+    pub parked_groups: u64,
+    /// Bytes that they take.
+    pub parked_bytes: u64,
 }
 
 // SAFETY: words of eight bytes, and bytes, a multiple of eight of them.
 unsafe impl Sized for wholly_stat {
-    const FIRST: usize = 240;
+    const FIRST: usize = 256;
     const NAME: &str = "stat";
 }
 
@@ -208,6 +212,8 @@ pub unsafe extern "C" fn wholly_store_stat(store: *const wholly_store, stat: *mu
             syncs: now.syncs,
             emulated: now.emulated.into(),
             medium: sized::text(&now.medium),
+            parked_groups: now.parked_groups,
+            parked_bytes: now.parked_bytes,
         };
         // SAFETY: as above.
         unsafe { sized::write(stat, filled) }

@@ -7,8 +7,8 @@ mod no_libc;
 
 use installed::{Installed, Language, Place};
 
-const PROGRAMS: [&str; 9] =
-    ["files", "groups", "names", "attributes", "errors", "refused", "threads", "killed", "forked"];
+const PROGRAMS: [&str; 10] =
+    ["files", "groups", "names", "attributes", "errors", "refused", "threads", "killed", "forked", "parked"];
 
 fn each_program(language: Language, flags: &[&str]) {
     let Some(installed) = Installed::get() else { return };

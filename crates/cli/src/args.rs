@@ -20,6 +20,7 @@ Examples:
   wholly stat ~/accounts         what is in it, and who uses it; changes nothing
   wholly recover ~/accounts      after a crash: take everything committed home
   wholly check ~/accounts        what is wrong with it, if anything
+  wholly list ~/accounts         what is parked in it; see also diff, apply, discard
   wholly deinit ~/accounts       make it an ordinary directory again
 
 Exit codes (as fsck(8)):
@@ -63,6 +64,18 @@ pub enum Verb {
     /// Take everything home and make the directory an ordinary one again
     #[command(after_help = DEINIT_EXAMPLES)]
     Deinit(DeinitArgs),
+    /// List the groups that are parked in a store; changes nothing, works while it is in use
+    #[command(after_help = LIST_EXAMPLES)]
+    List(ListArgs),
+    /// Show what a parked group would change
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+    /// Do what a parked group would change, all of it or nothing
+    #[command(after_help = APPLY_EXAMPLES)]
+    Apply(ParkedArgs),
+    /// Remove a parked group
+    #[command(after_help = DISCARD_EXAMPLES)]
+    Discard(ParkedArgs),
     /// Explore every state that a crash may leave of small programs, on simulated media
     #[command(after_help = CRASH_EXAMPLES)]
     Crash(CrashArgs),
@@ -226,7 +239,7 @@ pub struct CheckArgs {
 
 const DEINIT_EXAMPLES: &str = "\
 Everything committed is taken to the files, then .wholly is removed. Where something cannot go home, because another program changed the file or the \
-log is damaged, nothing is removed. A crash meanwhile leaves the store, or none; the files are whole in both cases.
+log is damaged, nothing is removed; nor where groups are parked, unless --discard-parked says so. A crash meanwhile leaves the store, or none; the files are whole in both cases.
 
 Exit code 0: it is an ordinary directory; 4: damage or a conflict keeps the store there; 8: in use, or no store.
 
@@ -240,6 +253,74 @@ pub struct DeinitArgs {
     /// The store
     #[arg(default_value = ".")]
     pub dir: PathBuf,
+    /// Also where groups are parked in it, which are lost
+    #[arg(long)]
+    pub discard_parked: bool,
+}
+
+const LIST_EXAMPLES: &str = "\
+A parked group is one that a program has set aside instead of committing it: it survives by itself until it is applied, discarded, or expires. \
+Nothing waits for it meanwhile. What has expired is removed when the store is next open, and listed until then.
+
+Exit code 0: listed; 4: one of them is damaged; 8: no store.
+
+Examples:
+  wholly list /srv/data
+  wholly list --json /srv/data | jq -r '.groups[].id'";
+
+/// `wholly list`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// The store
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+}
+
+const DIFF_EXAMPLES: &str = "\
+First a line for each name, then the lines that are otherwise in each file that is a text of up to 1 MiB. The store is opened for it, and so recovered.
+
+Exit code 0: shown; 4: it is damaged; 8: in use, no store, no such group.
+
+Examples:
+  wholly diff /srv/data 5-18
+  wholly diff --names-only /srv/data 5-18
+  wholly diff --json /srv/data 5-18 | jq -r '.changes[].path'";
+
+/// `wholly diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// The store
+    pub dir: PathBuf,
+    /// The group, as `wholly list` names it
+    pub id: wholly::ParkedId,
+    /// No lines of files
+    #[arg(long)]
+    pub names_only: bool,
+}
+
+const APPLY_EXAMPLES: &str = "\
+It is applied only if what it relies on is as it was: the names that it sets, the bytes of files that it changes or removes, attributes that it sets. \
+Else all that is otherwise is listed, nothing is changed, and it stays parked. On return all files are current.
+
+Exit code 0: applied; 4: something is otherwise, or damaged; 8: in use, no store, no such group.
+
+Examples:
+  wholly apply /srv/data 5-18
+  wholly apply --json /srv/data 5-18 | jq '.mismatches'";
+
+const DISCARD_EXAMPLES: &str = "\
+Exit code 0: it is gone; 8: in use, no store, no such group.
+
+Examples:
+  wholly discard /srv/data 5-18";
+
+/// `wholly apply`, `wholly discard`.
+#[derive(Args, Debug)]
+pub struct ParkedArgs {
+    /// The store
+    pub dir: PathBuf,
+    /// The group, as `wholly list` names it
+    pub id: wholly::ParkedId,
 }
 
 const CRASH_EXAMPLES: &str = "\

@@ -99,6 +99,9 @@ fn finding(found: &wholly::Finding, repaired: bool) -> Finding {
             "missing",
             "get it from a backup of the whole directory; where only `lock` is gone, make it: an empty file",
         ),
+        FindingKind::Parked => {
+            ("parked", "it cannot be applied as it is; `wholly discard` removes it, nothing else depends on it")
+        }
         FindingKind::Torn => ("torn", "nothing: a crash leaves that, and the next open removes it"),
         _ => ("other", "keep a copy of .wholly"),
     };

@@ -83,14 +83,19 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
     let workload = |w: Workload| Named { name: w.name, about: w.about.to_string() };
     let world = |&(name, about): &(&str, &str)| Named { name: name.into(), about: about.into() };
     let listed = Listed {
-        workloads: catalogue::all().into_iter().chain(sequences::by_hand()).map(workload).collect(),
+        workloads: catalogue::all()
+            .into_iter()
+            .chain(sequences::by_hand())
+            .chain(sequences::parked())
+            .map(workload)
+            .collect(),
         worlds: SETTINGS.iter().map(world).collect(),
     };
     ui.emit("crash", &listed, |listed| {
         let lines =
             |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
         format!(
-            "workloads, random-SEED and names-SEED for drawn ones; ones, pairs and some-pairs of all ops on names; and scripts:\n{}\nworlds:\n{}",
+            "workloads, random-SEED and names-SEED for drawn ones; ones, pairs and some-pairs of all ops on names; parked groups; and scripts:\n{}\nworlds:\n{}",
             lines(&listed.workloads),
             lines(&listed.worlds)
         )
@@ -99,7 +104,7 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
 }
 
 /// Workloads on names that are explored where none is asked for, a line each: many small ones, so that less is done to each.
-const NAMES: [&str; 4] = ["ones", "by-hand", "names-0..40", "some-pairs"];
+const NAMES: [&str; 5] = ["ones", "by-hand", "parked", "names-0..40", "some-pairs"];
 
 /// The same where the log is on persistent memory. Names are the host's: what the log is on matters less, and takes longer.
 const NAMES_ON_PMEM: [&str; 1] = ["by-hand"];

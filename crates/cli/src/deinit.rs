@@ -2,7 +2,7 @@
 
 use crate::args::DeinitArgs;
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, size};
+use crate::output::{Ui, count, size};
 use crate::recover;
 use crate::registry::Registry;
 use crate::survey;
@@ -16,6 +16,8 @@ struct Removed {
     groups: u64,
     /// Bytes written to the files.
     home_bytes: u64,
+    /// Parked groups that were discarded.
+    discarded: u64,
 }
 
 /// Removes a store.
@@ -24,9 +26,18 @@ pub fn run(args: &DeinitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let dir = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
     let volume_id = survey::volume_id_of(&dir, "deinit")?;
     let store = recover::open("deinit", &args.dir, ui)?;
+    let parked = store.parked().map_err(failed)?;
+    if !args.discard_parked && !parked.is_empty() {
+        let why = format!("{} in it", count(parked.len() as u64, "parked group"));
+        return Err(Failure::new(format!("deinit {}", dir.display()), why)
+            .advice("`wholly list` names them; apply or discard them, or say --discard-parked"));
+    }
     let groups = store.recovery().scan.groups;
     recover::take_home(&store, ui).map_err(failed)?;
     let home_bytes = store.stat().home_bytes_written;
+    for parked in &parked {
+        store.discard(parked.id).map_err(failed)?;
+    }
     store.remove().map_err(failed)?;
     if let (Some(registry), Some(volume_id)) = (Registry::of_user(), volume_id)
         && let Err(error) = registry.remove(&volume_id, &dir)
@@ -34,7 +45,8 @@ pub fn run(args: &DeinitArgs, ui: &Ui) -> Result<Exit, Failure> {
         let registry = registry.dir().display();
         eprintln!("wholly: deinit {}: `wholly recover --all` still asks for it: {registry}: {error}", dir.display());
     }
-    ui.emit("deinit", &Removed { dir, groups, home_bytes }, |removed| {
+    let removed = Removed { dir, groups, home_bytes, discarded: parked.len() as u64 };
+    ui.emit("deinit", &removed, |removed| {
         let home = match removed.home_bytes {
             0 => "everything was home".into(),
             bytes => format!("{} taken home", size(bytes)),

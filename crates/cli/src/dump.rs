@@ -201,6 +201,7 @@ fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&T
             EntryKind::Parts => "parts",
             EntryKind::Clock => "clock",
             EntryKind::Space => "space",
+            EntryKind::Applied => "applied",
             EntryKind::Create => "create",
             EntryKind::Name => "name",
             EntryKind::Attributes => "attributes",
@@ -216,6 +217,7 @@ fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&T
         },
         operands: match entry.kind {
             EntryKind::Clock => Some(Operands::Clock { time_ns: entry.offset }),
+            EntryKind::Applied => Some(Operands::Applied { parked: wholly::ParkedId(entry.offset).to_string() }),
             _ => told.and_then(Operands::of),
         },
     }

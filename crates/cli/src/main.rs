@@ -13,15 +13,19 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod apply;
 mod args;
 mod bench;
 mod check;
 mod crash;
 mod deinit;
+mod diff;
+mod discard;
 mod dump;
 mod error;
 mod html;
 mod init;
+mod list;
 mod output;
 mod papers;
 mod recover;
@@ -62,6 +66,10 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Recover(args) => recover::run(&args, ui),
         Verb::Check(args) => check::run(&args, ui),
         Verb::Deinit(args) => deinit::run(&args, ui),
+        Verb::List(args) => list::run(&args, ui),
+        Verb::Diff(args) => diff::run(&args, ui),
+        Verb::Apply(args) => apply::run(&args, ui),
+        Verb::Discard(args) => discard::run(&args, ui),
         Verb::Crash(args) => crash::run(&args, ui),
         Verb::Bench(args) => bench::run(args, ui),
         Verb::Completions(args) => papers::completions(&args),

@@ -6,6 +6,7 @@
 use crate::args::StatArgs;
 use crate::error::{Exit, Failure};
 use crate::init::verdict;
+use crate::list::{Parked, parked};
 use crate::output::{Ui, count, size};
 use crate::survey::{PendingFile, Survey, medium_of, volume_id};
 use serde::Serialize;
@@ -36,6 +37,8 @@ struct Stat {
     incarnation: Option<u64>,
     log: Log,
     pending: Pending,
+    /// Groups that are parked.
+    parked: Vec<Parked>,
     /// What does not fit.
     faults: Vec<String>,
 }
@@ -101,6 +104,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
             bytes: pending.bytes,
             paths: pending.paths,
         },
+        parked: parked(&args.dir, "stat")?,
         faults: survey.faults.clone(),
     };
     ui.emit("stat", &stat, text)?;
@@ -111,7 +115,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
 const SHOWN: usize = 10;
 
 /// How long ago a time was, in seconds since 1970.
-fn ago(time: i64) -> String {
+pub fn ago(time: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
     let seconds = (now - time).max(0) as u64;
     match seconds {
@@ -173,6 +177,11 @@ fn text(stat: &Stat) -> String {
     }
     if pending.paths.len() > SHOWN {
         text += &format!("               and {} more\n", pending.paths.len() - SHOWN);
+    }
+    if !stat.parked.is_empty() {
+        let space: u64 = stat.parked.iter().map(|parked| parked.space).sum();
+        let (groups, oldest) = (count(stat.parked.len() as u64, "group"), stat.parked[0].parked);
+        text += &format!("  parked       {groups}, {}; the first {}: see `wholly list`\n", size(space), ago(oldest));
     }
     for fault in &stat.faults {
         text += &format!("  damaged      {fault}\n");

@@ -261,7 +261,7 @@ impl Survey {
             for (entry, told) in seen.record.entries.iter().zip(&seen.told) {
                 // A file has another number after each open: it is the path that counts.
                 let path = match (entry.kind, told.as_deref()) {
-                    (EntryKind::Identify | EntryKind::Parts | EntryKind::Clock, _) => continue,
+                    (EntryKind::Identify | EntryKind::Parts | EntryKind::Clock | EntryKind::Applied, _) => continue,
                     (EntryKind::Name, Some(Told::Value(value))) => {
                         self.paths.get(&entry.file).map(|directory| Cow::from(below(directory, &value.name)))
                     }

@@ -8,10 +8,10 @@ use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, STAGED, StoreHom
 use wholly_media::{HostFs, HostNames};
 
 use crate::error::{Error, Result};
-use crate::hostdir::{Finding, FindingKind, Report, check_on, is_own_folder, slots_of};
+use crate::hostdir::{Finding, FindingKind, Parked, Report, check_on, is_own_folder, parked_on, slots_of};
 use crate::open::{LOG, home_error};
 
-/// What the store's folder has, besides the [folders](is_own_folder) that passes work in.
+/// What the store's folder has, besides the [folders](is_own_folder) that it keeps something in.
 const KNOWN: [&str; 3] = [LOG, "lock", STAGED];
 
 /// Finds what is wrong with the store in `dir`, and changes nothing.
@@ -57,6 +57,20 @@ pub fn check(dir: impl AsRef<Path>) -> Result<Report> {
     }
     report.findings.append(&mut findings);
     Ok(report)
+}
+
+/// What is parked in the store in `dir`, in the order in which the groups began: looked at from outside, while a program may have the store
+/// open. Nothing is changed, also not what has expired.
+///
+/// # Errors
+/// [`Error::NotAStore`]; [`Error::Media`].
+pub fn parked(dir: impl AsRef<Path>) -> Result<Vec<Parked>> {
+    let dir = dir.as_ref();
+    let host = HostDir::open(dir, HostOptions::default())?;
+    if !StoreHome::exists(&host)? {
+        return Err(Error::NotAStore(dir.display().to_string()));
+    }
+    parked_on(&host)
 }
 
 /// Gives the folder of the store in `dir` its mode, and removes what was left by stores that were half made or half removed there, and of

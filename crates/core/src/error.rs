@@ -2,6 +2,8 @@
 
 use wholly_media::Error as MediaError;
 
+use crate::hostdir::{Mismatch, ParkedId};
+
 /// What Wholly returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -62,12 +64,20 @@ pub enum Error {
         /// Committed groups that are not home.
         groups: u64,
     },
+    /// What a parked group relies on is not so any more. Nothing was changed; it stays parked.
+    #[error("parked group {0} cannot be applied: {list}", list = list(.1))]
+    Overtaken(ParkedId, std::sync::Arc<[Mismatch]>),
     /// An earlier write-back failed: close the store and open it again, which recovers it.
     #[error("the store has failed and must be reopened: {0}")]
     Poisoned(String),
     /// The medium or the host file system refused.
     #[error(transparent)]
     Media(#[from] MediaError),
+}
+
+/// In one line.
+fn list(mismatches: &[Mismatch]) -> String {
+    mismatches.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl Error {
@@ -96,7 +106,7 @@ impl Error {
             Error::NoSpace(_) => Errno::NOSPC,
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             Error::Corrupt { .. } => Errno::UCLEAN,
-            Error::Conflict { .. } | Error::Copied { .. } => Errno::STALE,
+            Error::Conflict { .. } | Error::Copied { .. } | Error::Overtaken(..) => Errno::STALE,
             Error::Poisoned(_) => Errno::IO,
             Error::Media(error) => return error.raw_os_error(),
         }
@@ -132,6 +142,7 @@ mod tests {
             (Error::corrupt("", ""), Errno::UCLEAN),
             (Error::Conflict { path: s(), change: s() }, Errno::STALE),
             (Error::Copied { groups: 1 }, Errno::STALE),
+            (Error::Overtaken(ParkedId(1), [].into()), Errno::STALE),
             (Error::Poisoned(s()), Errno::IO),
             (Error::Media(MediaError::new("write", "", Errno::DQUOT)), Errno::DQUOT),
         ];
@@ -144,7 +155,7 @@ mod tests {
                 | Error::Invalid(_)
                 | Error::NoSpace(_)
                 | Error::Unsupported(_) => {}
-                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied { .. } => {}
+                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied { .. } | Error::Overtaken(..) => {}
                 Error::Poisoned(_) | Error::Media(_) => {}
             }
             let text = format!("{error:?}");

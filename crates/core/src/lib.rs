@@ -52,12 +52,12 @@ pub mod site;
 pub mod sync;
 pub mod vfs;
 
-pub use check::{check, tidy};
+pub use check::{check, parked, tidy};
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity};
 pub use hostdir::{
-    CheckpointReport, File, Finding, FindingKind, Group, Options, Policy, RecoveryReport, Report, Store, StoreStat,
-    StoreVfs, Writer,
+    Change, CheckpointReport, File, Finding, FindingKind, Group, LONGEST_NOTE, Mismatch, Options, Parked, ParkedId,
+    Policy, RecoveryReport, Report, Review, Side, Store, StoreStat, StoreVfs, What, Writer, XattrChange,
 };
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};

@@ -71,6 +71,26 @@ sites! {
     NAMES_RMDIR = "names.rmdir";
     /// What a crashed pass left is removed.
     NAMES_CLEAN = "names.clean";
+    /// The folder of parked groups.
+    PARK_FOLDER = "park.folder";
+    /// That folder survives before a group is parked in it.
+    PARK_FOLDER_SYNC = "park.folder-sync";
+    /// The file of a group that is being parked, without its name.
+    PARK_MAKE = "park.make";
+    /// Bytes of such a file.
+    PARK_WRITE = "park.write";
+    /// Such a file is whole before it gets its name.
+    PARK_SYNC = "park.sync";
+    /// A parked group gets its name.
+    PARK_RENAME = "park.rename";
+    /// A group is parked.
+    PARK_SYNC_DIR = "park.sync-dir";
+    /// A parked group, or what was to be one, is removed.
+    PARK_REMOVE = "park.remove";
+    /// It does not come back.
+    PARK_REMOVE_SYNC = "park.remove-sync";
+    /// What an open finds parked survives before anybody sees it.
+    PARK_SETTLE = "park.settle";
     /// A checkpoint gives an object its owner.
     ATTRIBUTES_OWNER = "attributes.owner";
     /// A checkpoint sets or removes an extended attribute.

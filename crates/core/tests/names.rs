@@ -137,15 +137,27 @@ fn value_of(name: usize, length: usize) -> Vec<u8> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Group(Vec<Op>, bool),
+    Group(Vec<Op>, End),
     Checkpoint,
     Reopen(bool),
 }
 
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Commit,
+    Abort,
+    /// It is parked, and applied: by the next owner of the store, or at once.
+    Park(bool),
+}
+
+fn end() -> impl Strategy<Value = End> {
+    prop_oneof![6 => Just(End::Commit), 2 => Just(End::Abort), 2 => any::<bool>().prop_map(End::Park)]
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let group = |most| (proptest::collection::vec(op(), 1..most), proptest::bool::weighted(0.8));
+    let group = |most| (proptest::collection::vec(op(), 1..most), end());
     prop_oneof![
-        8 => group(8).prop_map(|(ops, commit)| Step::Group(ops, commit)),
+        8 => group(8).prop_map(|(ops, end)| Step::Group(ops, end)),
         2 => Just(Step::Checkpoint),
         2 => any::<bool>().prop_map(Step::Reopen),
     ]
@@ -374,6 +386,20 @@ fn errors_agree(op: &Op, host: i32, store: &wholly::Error) -> bool {
     store.errno() == host || opens || both
 }
 
+/// What was changed and is as it was after that has another time on the host only: gives both one.
+fn same_times(store: &Store, model: &Path) {
+    let (there, here) = (host_tree(model), group_tree(&mut store.begin()).unwrap());
+    for (path, seen) in &here {
+        if there.get(path).is_some_and(|other| other.mtime_ns != seen.mtime_ns) {
+            let time = rustix::fs::Timespec { tv_sec: 5, tv_nsec: 5 };
+            let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+            let at = model.join(path);
+            rustix::fs::utimensat(rustix::fs::CWD, &at, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+            store.set_times(path, None, Some(time_of(5))).unwrap();
+        }
+    }
+}
+
 fn run(steps: &[Step], options: &Options, home: &Path, medium: HostMedium) {
     let root = home.join("store");
     let (model, before) = (home.join("model"), home.join("before"));
@@ -389,7 +415,7 @@ fn run(steps: &[Step], options: &Options, home: &Path, medium: HostMedium) {
     let mut store = open();
     for step in steps {
         match step {
-            Step::Group(ops, commit) => {
+            Step::Group(ops, end) => {
                 copy_tree(&model, &before);
                 let mut group = store.begin();
                 for op in ops {
@@ -401,11 +427,27 @@ fn run(steps: &[Step], options: &Options, home: &Path, medium: HostMedium) {
                     }
                 }
                 assert_eq!(group_tree(&mut group).unwrap(), host_tree(&model), "in the group");
-                if *commit {
-                    group.commit().unwrap();
-                } else {
-                    group.abort();
-                    copy_tree(&before, &model);
+                match end {
+                    End::Commit => group.commit().unwrap(),
+                    End::Abort => {
+                        group.abort();
+                        copy_tree(&before, &model);
+                    }
+                    End::Park(by_the_next) => {
+                        let nothing = group.review().unwrap().changes().is_empty();
+                        match group.park("", None) {
+                            Ok(id) => {
+                                if *by_the_next {
+                                    drop(store);
+                                    store = open();
+                                }
+                                store.apply(id).unwrap();
+                            }
+                            Err(wholly::Error::Invalid(_)) if nothing => {}
+                            Err(error) => panic!("it cannot be parked: {error}"),
+                        }
+                        same_times(&store, &model);
+                    }
                 }
             }
             Step::Checkpoint => {

@@ -253,3 +253,68 @@ pub(crate) const OWNERS: &[(&str, &str, &str)] = &[(
     "bare,chown-A/foo,home,chown-A+create-foo+chown-foo,home,mkdir-B+chown-B+chmod-B,chown-A/foo+chmod-A/foo,kill,\
          symlink-A-bar,home,chown-bar,home",
 )];
+
+/// On groups that are parked.
+pub(crate) const PARKED: &[(&str, &str, &str)] = &[
+    (
+        "park-and-die",
+        "a group is parked, its process dies, and so do others before it is applied",
+        "bare,park.append-A/foo+create-foo+append-foo,kill,home,kill,apply.1,home",
+    ),
+    (
+        "apply-and-die",
+        "a parked group is applied and its process dies before anything is home",
+        "bare,park.write-A/foo+rename-A/foo-foo+mkdir-B+create-B/foo,apply.1,kill,write-foo,home",
+    ),
+    (
+        "park-on-what-is-not-home",
+        "a group builds on what was made and is not home, and is applied in another life",
+        "bare,create-foo+append-foo+mkdir-B,park.append-foo+rename-foo-B/foo+chmod-B/foo,kill,home,apply.1,kill,home",
+    ),
+    (
+        "discard",
+        "a parked group is discarded, another one after its process died",
+        "bare,park.unlink-A/foo,discard.1,kill,park.unlink-A/foo+rmdir-A,kill,discard.2,write-A/foo,home",
+    ),
+    (
+        "second-is-late",
+        "of two parked groups over one file the second to be applied cannot be",
+        "bare,park.write-A/foo,park.append-A/foo,apply.2,clash.1,kill,clash.1,home,clash.1,discard.1",
+    ),
+    (
+        "overtaken",
+        "a name is taken that a parked group wants, and given up again; a file is changed that it removes",
+        "bare,park.rename-A/foo-foo,create-foo,clash.1,unlink-foo,apply.1,park.unlink-foo,append-foo,clash.2,home,clash.2",
+    ),
+    (
+        "moved-meanwhile",
+        "what a parked group changes has moved, and where it makes something",
+        "dirs,park.append-A/foo+create-A/C/foo,rename-A/foo-B/bar+chmod-B/bar,rename-A/C-C,kill,home,kill,apply.1,home",
+    ),
+    (
+        "parked-attributes",
+        "a parked group sets attributes, of what it made too",
+        "bare,park.chmod-A/foo+tag-A/foo+times-A/foo+note-A+create-foo+tag-foo+chmod-foo+times-foo,home,kill,apply.1,kill,home",
+    ),
+    (
+        "parked-in-parts",
+        "a parked group that fills several segments",
+        "bare,park.create-foo+fill-foo+fill-A/foo+append-foo+fill-foo+mkdir-B+create-B/foo+fill-B/foo+append-B/foo,kill,apply.1,kill,home",
+    ),
+    (
+        "parked-in-a-full-log",
+        "the log is used again and again beside a parked group",
+        "bare.tight,park.create-foo+fill-foo+append-foo,append-A/foo,fill-A/foo,fill-A/foo,fill-A/foo,apply.1,append-foo,append-A/foo,\
+         close,append-foo",
+    ),
+    (
+        "expired",
+        "groups that expire, and one that does not",
+        "bare,fade.append-A/foo,append-A/foo,fade.create-foo,kill,park.unlink-A/foo,kill,apply.3,home",
+    ),
+    (
+        "parked-side-by-side",
+        "three parked groups that have nothing to do with each other",
+        "dirs,park.create-foo+append-foo,park.rename-A/foo-B/foo,park.rmdir-A/C,kill,apply.3,apply.1,home,apply.2,home,unlink-foo",
+    ),
+];

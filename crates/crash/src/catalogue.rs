@@ -427,16 +427,18 @@ pub fn find(name: &str) -> Option<Workload> {
     if let Some(workload) = drawn("random-", random).or_else(|| drawn("names-", sequences::drawn)) {
         return Some(workload);
     }
-    let mut by_hand = all().into_iter().chain(sequences::by_hand()).chain([sequences::many_creates()]);
+    let mut by_hand =
+        all().into_iter().chain(sequences::by_hand()).chain(sequences::parked()).chain([sequences::many_creates()]);
     by_hand.find(|workload| workload.name == name).or_else(|| script::workload(name))
 }
 
 /// The workloads of a name, which may stand for several: `random-3..9` and `names-3..9` for those of these seeds, `by-hand`, `ones`, `pairs`
-/// and `some-pairs` for those on names, `files` for the others that are written by hand.
+/// and `some-pairs` for those on names, `parked` for those on parked groups, `files` for the others that are written by hand.
 pub fn several(name: &str) -> Option<Vec<Workload>> {
     match name {
         "files" => return Some(all()),
         "by-hand" => return Some(sequences::by_hand()),
+        "parked" => return Some(sequences::parked()),
         "ones" => return Some(sequences::ones()),
         "pairs" => return Some(sequences::pairs()),
         "some-pairs" => return Some(sequences::some_pairs(0, SOME_PAIRS)),

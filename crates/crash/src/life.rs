@@ -2,7 +2,7 @@
 //!
 //! 1. Recovery succeeds, reports no conflict and serves one of the allowed states: nothing else.
 //! 2. Recovering once more serves the same.
-//! 3. A new group over old and new files commits.
+//! 3. What is parked can be applied, if all is as it was; a new group over old and new files commits.
 //! 4. A close takes everything home: all in the directory is as expected, byte for byte, link for link, and there is nothing else.
 //! 5. The log is empty then, and another open serves the same.
 
@@ -138,6 +138,7 @@ impl Life {
         let store = self.operation("open", &state, |life| {
             open(&life.world, workload, setting).map_err(|error| format!("open to go on: {error}"))
         })?;
+        let state = self.apply_all(workload, &store, state)?;
         let mut after = (*state).clone();
         let mut group = store.begin();
         let mut made = None;
@@ -165,6 +166,26 @@ impl Life {
             }
             life.expect(workload, &store, &after, "after close and open")
         })
+    }
+
+    /// Applies what is parked: it must be possible where all is as it was then.
+    fn apply_all(&mut self, workload: &Workload, store: &Store, mut state: Promise) -> Result<Promise, String> {
+        for parked in store.parked().map_err(|error| format!("what is parked: {error}"))? {
+            let number = parked.note.parse().unwrap_or_default();
+            let begin = self.world.now() + 1;
+            let done = store.apply(parked.id);
+            let mut after = (*state).clone();
+            match (&done, after.apply_parked(number)) {
+                (Ok(()), Ok(())) => {}
+                (Err(Error::Overtaken(..)), _) if !state.is_as_when_parked(number) => continue,
+                (done, model) => return Err(format!("apply of {number}: {done:?}, and should be {model:?}")),
+            }
+            let (end, label) = (self.world.now(), Cow::Borrowed("apply"));
+            state = Promise::new(after);
+            self.operations.push(Operation { label, begin, end, state: state.clone() });
+            self.expect(workload, store, &state, "after a parked group was applied")?;
+        }
+        Ok(state)
     }
 
     fn expect(&self, workload: &Workload, store: &Store, state: &State, when: &str) -> Result<(), String> {

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use wholly::{DirEntry, Error, File, Group, Stat, Store};
+use wholly::{DirEntry, Error, File, Group, Side, Stat, Store};
 use wholly_media::sim::{Image, Place, World};
 
 use crate::script::{PATHS, XATTRS};
@@ -14,6 +14,8 @@ use crate::workload::{FRESH, Start, Workload};
 
 /// The folder that belongs to the store itself.
 const OWN: &str = ".wholly";
+/// In it, what is parked.
+const PARKED: &str = ".wholly/parked/";
 
 const TYPE: u32 = 0o170_000;
 const DIR: u32 = 0o040_000;
@@ -118,10 +120,31 @@ pub(crate) fn served_but(
     workload: &Workload,
     trouble: Trouble<'_>,
 ) -> Result<State, String> {
-    match workload.start {
+    let mut state = match workload.start {
         Start::Files => files(world, store, workload, trouble),
         Start::Bare | Start::Dirs => tree(&mut store, trouble),
+    }?;
+    parked(store, &mut state)?;
+    Ok(state)
+}
+
+/// What is parked, each by its note. All that it would write is read.
+fn parked(store: &Store, state: &mut State) -> Result<(), String> {
+    for parked in store.parked().map_err(|error| format!("what is parked: {error}"))? {
+        let failed = |error| format!("parked group {}: {error}", parked.id);
+        let review = store.review(parked.id).map_err(failed)?;
+        for change in review.changes().iter().filter(|change| change.content) {
+            let mut content = vec![0; change.after.map_or(0, |stat| stat.size as usize)];
+            match review.read(change, Side::After, 0, &mut content) {
+                Ok(read) if read == content.len() => {}
+                // What was there is gone.
+                Err(Error::NotFound(_)) => {}
+                other => return Err(format!("parked group {}: {}: {other:?}", parked.id, change.path.display())),
+            }
+        }
+        state.has_parked(parked.note.parse().map_err(|_| format!("a parked group has the note {:?}", parked.note))?);
     }
+    Ok(())
 }
 
 /// Of a workload in which nothing but files changes: those that it speaks of.
@@ -260,11 +283,22 @@ fn absent(names: &mut impl Names, state: &State, trouble: Trouble<'_>) -> Result
     Ok(())
 }
 
-/// All that is at home. In the store's own folder there may be empty folders.
+/// The note in the file of a parked group, as the format has it.
+fn note_of(content: &[u8]) -> Option<u32> {
+    let length = u32::from_le_bytes(content.get(20..24)?.try_into().ok()?);
+    std::str::from_utf8(content.get(128..128 + length as usize)?).ok()?.parse().ok()
+}
+
+/// All that is at home. In the store's own folder there may be empty folders, and what is parked.
 pub(crate) fn at_home(image: &Image) -> Result<State, String> {
-    let mut found = Found::default();
+    let (mut found, mut parked) = (Found::default(), Vec::new());
     for it in image.names() {
         let path = String::from_utf8_lossy(&it.path).into_owned();
+        if path.starts_with(PARKED) && !path.ends_with(".new") {
+            let content = image.read(&Place::File(it.path)).unwrap_or_default();
+            parked.push(note_of(&content).ok_or_else(|| format!("{path} is no parked group"))?);
+            continue;
+        }
         if path.split('/').next() == Some(OWN) {
             if it.mode & TYPE != DIR || path.split('/').count() > 2 {
                 return Err(format!("{path} is left"));
@@ -281,7 +315,9 @@ pub(crate) fn at_home(image: &Image) -> Result<State, String> {
         let Some(kind) = kind else { return Err(format!("{path} has mode {:o}", it.mode)) };
         found.add(&path, it.ino, it.nlink, shown(kind, it.mode, it.owner, it.times_ns, it.xattrs))?;
     }
-    found.state()
+    let mut state = found.state()?;
+    parked.into_iter().for_each(|number| state.has_parked(number));
+    Ok(state)
 }
 
 /// A state in the making, its objects known by their inode numbers. Directories come before what is in them.

@@ -55,6 +55,13 @@ pub const EQUIVALENT: &[Equivalent] = &[
     ("checkpoint.reserve", "drop-write", "", RESERVED),
     ("checkpoint.reserve", "delay-write", "", RESERVED),
     (
+        "park.make",
+        "delay-write",
+        "",
+        "who asks for the file's first name is the folder's sync, behind the rename that gives it the other one; the file's own sync, before \
+         that, asks for its bytes.",
+    ),
+    (
         "names.clean",
         "delay-write",
         "",

@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use wholly::{Error, File, Group, Policy, Store};
+use wholly::{Error, File, Group, ParkedId, Policy, Store};
 use wholly_media::sim::{EventKind, Mark, Trace, World};
 
 use crate::apart::go_together;
@@ -116,6 +117,7 @@ pub fn run(workload: &Workload, setting: &Setting) -> Run {
         state: initial.clone(),
         visible: initial.clone(),
         writes: 0,
+        parks: 0,
         busy: 0,
         operations: Vec::new(),
     };
@@ -160,6 +162,7 @@ struct Runner<'w> {
     /// What everybody sees: under other policies than `per-op` that runs ahead of what has committed.
     visible: State,
     writes: u64,
+    parks: u32,
     busy: u64,
     operations: Vec<Operation>,
 }
@@ -284,6 +287,18 @@ impl Runner<'_> {
                 if *commit { self.commit(i, group) } else { self.abort(i, group) }
             }
             Step::Across { first, second } => self.across(i, first, second),
+            Step::Park { ops, stays } => self.park(i, ops, *stays),
+            Step::Apply { number, clash } => self.apply(i, *number, *clash),
+            Step::Discard { number } => {
+                let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
+                [&mut after, &mut visible].into_iter().for_each(|state| state.discard(*number));
+                let id = self.parked(*number)?;
+                self.operation(format!("discard {i}"), after, |runner| {
+                    runner.store().discard(id).map_err(failed("discard"))
+                })?;
+                self.visible = visible;
+                Ok(())
+            }
             Step::Call(op) => self.call(i, op),
             Step::Checkpoint => self.operation(format!("checkpoint {i}"), self.state.clone(), |runner| {
                 runner.store().checkpoint().map_err(failed("checkpoint"))?;
@@ -355,7 +370,8 @@ impl Runner<'_> {
             state.merge(&open.base, &open.private).map_err(exclude)?;
         }
         if self.workload.start != Start::Files {
-            let seen = tree(&mut open.group, &mut |path, error| Err(format!("group {i}, {path}: {error}")))?;
+            let mut seen = tree(&mut open.group, &mut |path, error| Err(format!("group {i}, {path}: {error}")))?;
+            seen.take_parked(&visible);
             if let Some(difference) = visible.difference(&seen) {
                 return Err(format!("as group {i} sees it, {difference}"));
             }
@@ -373,6 +389,49 @@ impl Runner<'_> {
             group.abort();
             Ok(())
         })
+    }
+
+    fn park(&mut self, i: usize, ops: &[Op], stays: bool) -> Result<(), Failed> {
+        let mut open = self.begin(i)?;
+        if let Some(busy) = self.ops(i, &mut open, ops)? {
+            return Err(format!("in a group that is alone: {busy}"));
+        }
+        let Open { group, private, files, .. } = open;
+        drop(files);
+        let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
+        [&mut after, &mut visible].into_iter().for_each(|state| state.park(&private, stays));
+        self.parks += 1;
+        let note = self.parks.to_string();
+        self.operation(format!("park {i}"), after, |_| {
+            group.park(&note, (!stays).then_some(Duration::ZERO)).map_err(failed("park"))
+        })?;
+        self.visible = visible;
+        Ok(())
+    }
+
+    /// The id of a parked group.
+    fn parked(&self, number: u32) -> Result<ParkedId, Failed> {
+        let all = self.store().parked().map_err(failed("what is parked"))?;
+        let parked = all.iter().find(|parked| parked.note == number.to_string());
+        parked.map(|parked| parked.id).ok_or_else(|| format!("group {number} is not parked"))
+    }
+
+    fn apply(&mut self, i: usize, number: u32, clash: bool) -> Result<(), Failed> {
+        let id = self.parked(number)?;
+        let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
+        if !clash {
+            for state in [&mut after, &mut visible] {
+                state
+                    .apply_parked(number)
+                    .map_err(|what| format!("parked group {number} cannot be applied: {what}"))?;
+            }
+        }
+        let done = self.operation(format!("apply {i}"), after, |runner| Ok(runner.store().apply(id)))?;
+        self.visible = visible;
+        match (done, clash) {
+            (Ok(()), false) | (Err(Error::Overtaken(..)), true) => Ok(()),
+            (done, _) => Err(format!("apply {i}: {done:?}, and clash is {clash}")),
+        }
     }
 
     fn across(&mut self, i: usize, first: &[Op], second: &[Op]) -> Result<(), Failed> {

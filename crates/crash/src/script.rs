@@ -12,6 +12,9 @@
 //! | `abort.OP+OP` | a group that aborts |
 //! | `OP+OP%OP+OP` | two groups at once: the first begins first and commits last |
 //! | `call.OP` | a call outside of groups |
+//! | `park.OP+OP` | a group that is parked, under the next number from 1 on |
+//! | `fade.OP+OP` | the same, which expires at once |
+//! | `apply.N`, `clash.N`, `discard.N` | the parked group N is applied, cannot be applied, is discarded |
 //! | `home` | a checkpoint |
 //! | `kill`, `close` | the process ends, without a checkpoint or with one, and the next one opens the store |
 //!
@@ -136,6 +139,18 @@ fn step(text: &str) -> Option<Step> {
     if let Some(text) = text.strip_prefix("call.") {
         return op(text).map(Step::Call);
     }
+    for (word, stays) in [("park.", true), ("fade.", false)] {
+        if let Some(text) = text.strip_prefix(word) {
+            return Some(Step::Park { ops: ops(text)?, stays });
+        }
+    }
+    if let Some(("apply" | "clash" | "discard", number)) = text.split_once('.') {
+        let number = number.parse().ok()?;
+        return Some(match text.as_bytes()[0] {
+            b'd' => Step::Discard { number },
+            first => Step::Apply { number, clash: first == b'c' },
+        });
+    }
     match text.split_once('%') {
         Some((first, second)) => Some(Step::Across { first: ops(first)?, second: ops(second)? }),
         None => Some(Step::Group { ops: ops(text)?, commit: true }),
@@ -172,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_script_says_what_is_done() {
-        let script = "dirs,link-A/foo-foo+unlink-A/foo,abort.rmdir-B,home,write-@A/foo%mkdir-B/C,call.fifo-bar,kill";
+        let script = "dirs,link-A/foo-foo+unlink-A/foo,abort.rmdir-B,home,write-@A/foo%mkdir-B/C,call.fifo-bar,kill,\
+                      park.unlink-A/foo,fade.unlink-A/foo,apply.1,clash.1,discard.2";
         let workload = workload(script).expect("it makes sense");
         assert_eq!((workload.start, &*workload.name), (Start::Dirs, script));
         let link = Op::Link { from: "A/foo", to: "foo" };
@@ -188,6 +204,11 @@ mod tests {
                 },
                 Step::Call(Op::Mknod("bar")),
                 Step::Reopen { close: false },
+                Step::Park { ops: vec![Op::Unlink("A/foo")], stays: true },
+                Step::Park { ops: vec![Op::Unlink("A/foo")], stays: false },
+                Step::Apply { number: 1, clash: false },
+                Step::Apply { number: 1, clash: true },
+                Step::Discard { number: 2 },
             ]
         );
         assert_eq!(op("symlink-../foo-A/bar"), Some(Op::Symlink { target: "../foo", path: "A/bar" }));

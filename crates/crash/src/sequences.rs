@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use wholly_media::sim::Random;
 
-use crate::by_hand::{ATTRIBUTES, BY_HAND, OWNERS};
+use crate::by_hand::{ATTRIBUTES, BY_HAND, OWNERS, PARKED};
 use crate::script::{MOST, op, workload};
 use crate::tree::{Kind, State};
 use crate::workload::{Op, Start, Workload};
@@ -105,14 +105,20 @@ fn belong(state: &State, a: &Op, b: &Op) -> bool {
     of_a.iter().any(|x| of_b.iter().any(|y| related(x, y) || same(x, y)))
 }
 
+fn named((name, about, script): (&str, &'static str, &str)) -> Workload {
+    let workload = workload(script).unwrap_or_else(|| panic!("{script} makes no sense"));
+    Workload { name: name.into(), about, ..workload }
+}
+
 /// Those that are written by hand, each for what could go wrong.
 pub fn by_hand() -> Vec<Workload> {
-    let named = |(name, about, script): (&str, &'static str, &str)| {
-        let workload = workload(script).unwrap_or_else(|| panic!("{script} makes no sense"));
-        Workload { name: name.into(), about, ..workload }
-    };
     let owners: &[_] = if rustix::process::geteuid().is_root() { OWNERS } else { &[] };
     BY_HAND.iter().chain(ATTRIBUTES).chain(owners).copied().map(named).collect()
+}
+
+/// Those on groups that are parked.
+pub fn parked() -> Vec<Workload> {
+    PARKED.iter().copied().map(named).collect()
 }
 
 /// Forty files in one group: too much for every world and every run.
@@ -303,6 +309,7 @@ fn made(scripts: &[String]) -> Vec<Workload> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::collections::BTreeSet;
 
     use super::*;
@@ -312,11 +319,11 @@ mod tests {
     fn refused(workload: &Workload) -> Vec<String> {
         let mut state = workload.initial();
         state.reopen();
-        let mut refused = Vec::new();
-        let mut group = |state: &mut State, ops: &[Op]| {
+        let refused = RefCell::new(Vec::new());
+        let group = |state: &mut State, ops: &[Op]| {
             for op in ops {
                 if let Err(error) = state.apply(op, &op.bytes(0).unwrap_or_default()) {
-                    refused.push(format!("{op:?}: {error}"));
+                    refused.borrow_mut().push(format!("{op:?}: {error}"));
                 }
             }
         };
@@ -333,18 +340,30 @@ mod tests {
                         state = both;
                     }
                 }
+                Step::Park { ops, stays } => {
+                    let mut private = state.clone();
+                    group(&mut private, ops);
+                    state.park(&private, *stays);
+                }
+                Step::Apply { number, clash: false } => {
+                    if let Err(what) = state.apply_parked(*number) {
+                        refused.borrow_mut().push(format!("apply of {number}: {what}"));
+                    }
+                }
+                Step::Apply { .. } => {}
+                Step::Discard { number } => state.discard(*number),
                 Step::Call(op) => group(&mut state, std::slice::from_ref(op)),
                 Step::Reopen { .. } => state.reopen(),
                 Step::Checkpoint | Step::Announce | Step::Pass | Step::Sync(_) => {}
             }
         }
-        refused
+        refused.into_inner()
     }
 
     #[test]
     fn every_op_can_be_done() {
         let drawn = (0..300).map(drawn);
-        for workload in by_hand().into_iter().chain(ones()).chain(pairs()) {
+        for workload in by_hand().into_iter().chain(parked()).chain(ones()).chain(pairs()) {
             assert_eq!(refused(&workload), [] as [String; 0], "{}", workload.name);
         }
         // What a group does that may be given up may be missed later.

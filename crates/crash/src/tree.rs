@@ -11,6 +11,7 @@ mod attributes;
 mod compare;
 mod host;
 mod merge;
+mod parked;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::workload::Op;
 pub use attributes::Time;
 pub(crate) use attributes::{OWNER, times};
 pub(crate) use host::{SITE, on_host};
+use parked::ParkedGroup;
 
 /// The number of an object of a state.
 pub type Number = u32;
@@ -110,12 +112,17 @@ pub struct State {
     objects: BTreeMap<Number, Object>,
     opened: BTreeMap<String, Number>,
     next: Number,
+    /// Groups that are parked, by their notes; nothing where only that is known.
+    parked: BTreeMap<u32, Option<Arc<ParkedGroup>>>,
+    /// How many groups were parked so far.
+    parks: u32,
 }
 
 impl Default for State {
     /// An empty directory.
     fn default() -> Self {
-        State { objects: BTreeMap::from([(ROOT, Object::dir(0o755))]), opened: BTreeMap::new(), next: ROOT + 1 }
+        let objects = BTreeMap::from([(ROOT, Object::dir(0o755))]);
+        State { objects, opened: BTreeMap::new(), next: ROOT + 1, parked: BTreeMap::new(), parks: 0 }
     }
 }
 

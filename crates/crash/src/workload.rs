@@ -189,6 +189,25 @@ pub enum Step {
         /// What the other one does.
         second: Vec<Op>,
     },
+    /// An explicit group that is parked, under the next number from 1 on.
+    Park {
+        /// What it does.
+        ops: Vec<Op>,
+        /// Whether it stays parked; else it expires at once.
+        stays: bool,
+    },
+    /// A parked group is applied.
+    Apply {
+        /// Its number.
+        number: u32,
+        /// Whether that is refused, because something is otherwise.
+        clash: bool,
+    },
+    /// A parked group is discarded.
+    Discard {
+        /// Its number.
+        number: u32,
+    },
     /// An implicit call: a group of its own, or part of one, by policy.
     Call(Op),
     /// The calls on a file so far are to survive.

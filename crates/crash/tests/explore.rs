@@ -24,10 +24,10 @@ fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Lim
     outcome
 }
 
-/// Sites of names and attributes are covered by the workloads on names.
+/// Sites of names and attributes, and of parked groups, are covered by the workloads on those.
 fn of_bytes(sites: &[Site]) -> Vec<Site> {
-    let of_names = |site: &Site| site.0.starts_with("names.") || site.0.starts_with("attributes.");
-    sites.iter().copied().filter(|site| !of_names(site)).collect()
+    let others = |site: &Site| ["names.", "attributes.", "park."].iter().any(|part| site.0.starts_with(part));
+    sites.iter().copied().filter(|site| !others(site)).collect()
 }
 
 /// One test, so that its two workers are all there are, and one count of states.

@@ -43,7 +43,11 @@ pub enum Operands {
         target: Option<String>,
     },
     /// Of `name`.
-    Value { name: String, before: Option<u64>, after: Option<u64> },
+    Value {
+        name: String,
+        before: Option<u64>,
+        after: Option<u64>,
+    },
     /// Of `attributes`.
     Attributes {
         mode: Option<Change<u32>>,
@@ -53,11 +57,24 @@ pub enum Operands {
         modification_ns: Option<Change<i64>>,
     },
     /// Of `xattr`.
-    Xattr { name: String, removed: bool, bytes: u64, checksum_before: Option<String> },
+    Xattr {
+        name: String,
+        removed: bool,
+        bytes: u64,
+        checksum_before: Option<String>,
+    },
     /// Of `space`: its bytes begin at the entry's offset.
-    Space { becomes: &'static str, bytes: u64 },
+    Space {
+        becomes: &'static str,
+        bytes: u64,
+    },
     /// Of `clock`.
-    Clock { time_ns: u64 },
+    Clock {
+        time_ns: u64,
+    },
+    Applied {
+        parked: String,
+    },
 }
 
 #[derive(Serialize)]
@@ -182,6 +199,7 @@ impl Display for Operands {
             Operands::Xattr { name, removed: true, .. } => write!(f, "{name} removed"),
             Operands::Xattr { name, bytes, .. } => write!(f, "{name} set to {bytes} B"),
             Operands::Space { becomes, bytes } => write!(f, "{bytes} B {becomes}"),
+            Operands::Applied { parked } => f.write_str(parked),
             Operands::Clock { time_ns } => f.write_str(&time(*time_ns as i64)),
         }
     }

@@ -41,6 +41,8 @@ pub enum FindingKind {
     Stranger,
     /// The store's folder lacks something without which nobody can open it.
     Missing,
+    /// A parked group does not hold: it cannot be applied, and nothing else depends on it.
+    Parked,
     /// What a crash leaves of groups whose commit had not returned. It is no fault: the next open removes it.
     Torn,
 }
@@ -139,6 +141,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
         judge.note(Finding::new(FindingKind::Home, path, change));
     }
     (report.segments, report.groups) = (scan.segments, scan.groups);
+    report.findings.append(&mut super::parked::folder::check(&*homes.0, &superblock.volume_id)?);
     if scan.rejected > 0 {
         let what = format!("{} whose payload is not there: their commit had not returned", scan.rejected);
         report.findings.push(Finding::new(FindingKind::Torn, "log, last records", what));
@@ -146,9 +149,9 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
     Ok(report)
 }
 
-/// Whether passes work in the folder at this path of the store's directory.
+/// Whether the store keeps something in the folder at this path of its directory.
 pub fn is_own_folder(path: &[u8]) -> bool {
-    [ANCHOR_FOLDER, BLANK_FOLDER].contains(&path)
+    [ANCHOR_FOLDER, BLANK_FOLDER, super::parked::FOLDER].contains(&path)
 }
 
 /// What stands in the two superblock slots of the file `log`.

@@ -286,6 +286,14 @@ impl File {
         }
     }
 
+    /// Whether home has the bytes that the store has left there, as far as its size and its time of modification tell.
+    pub fn is_as_left(&self) -> Result<bool> {
+        let state = self.home_state.lock().unwrap();
+        let (Some(home), Some(then)) = (self.home(), state.baseline) else { return Ok(state.conflict.is_none()) };
+        let now = home.stat()?;
+        Ok(state.conflict.is_none() && (now.size, now.mtime_ns) == (then.size, then.mtime_ns))
+    }
+
     /// A pass has just changed its attributes at home: that was no bystander.
     pub fn changed_by_pass(&self) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();

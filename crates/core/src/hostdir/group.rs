@@ -109,9 +109,14 @@ impl<'w> Group<'w> {
         Group { running: Held::Refused(error) }
     }
 
+    /// The group, to be looked at.
+    pub(super) fn running_mut(&mut self) -> Result<&mut Running> {
+        self.running.as_mut()
+    }
+
     /// Runs a call on the group: a use of the store.
     #[inline]
-    fn call<T>(&mut self, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
+    pub(super) fn call<T>(&mut self, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let running = self.running.as_mut()?;
         let used = running.store.enter().map_err(|why| running.store.refused(why))?;
         // In two arms, so that a result is never copied: it was stored in part, and its copy would wait in line behind the payload's

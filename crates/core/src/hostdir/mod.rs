@@ -48,6 +48,7 @@ mod lengths;
 mod memory;
 mod names;
 mod overlay;
+mod parked;
 mod published;
 #[doc(hidden)]
 pub mod records;
@@ -69,6 +70,9 @@ pub use handle::File;
 pub use implicit::Policy;
 pub use memory::MEMORY;
 #[doc(hidden)]
+pub use parked::folder::list as parked_on;
+pub use parked::{Change, LONGEST_NOTE, Mismatch, Parked, ParkedId, Review, Side, What, XattrChange};
+#[doc(hidden)]
 pub use records::{Baseline, Identity};
 pub use recover::RecoveryReport;
 pub use vfs::StoreVfs;
@@ -89,6 +93,7 @@ use fork::{Forked, keep_for_ever};
 use lanes::Seats;
 use memory::{Memory, ZEROS};
 use names::Names;
+use parked::ParkedGroups;
 use published::Published;
 use table::FileTable;
 
@@ -171,6 +176,7 @@ pub(crate) struct StoreInner {
     pub checkpointer: Checkpointer,
     pub names: Names,
     pub clock: Clock,
+    pub parked: ParkedGroups,
     /// The implicit group of the store under the policy `shared`.
     pub shared: implicit::Epoch,
     /// Clones of the store that are left.
@@ -318,8 +324,8 @@ impl Store {
     /// crash before leaves a store that opens, or none, and in either case all files are current.
     ///
     /// # Errors
-    /// [`Error::Busy`] while other handles of the store, or of its files, are there; those of [`checkpoint`](Self::checkpoint): then the
-    /// store stays, with all that is not home.
+    /// [`Error::Busy`] while other handles of the store, or of its files, are there; `ENOTEMPTY` where groups are parked in it; those of
+    /// [`checkpoint`](Self::checkpoint): then the store stays, with all that is not home.
     pub fn remove(self) -> Result<()> {
         if self.inner.forked.is_inherited() {
             let heir = self.inner.heir()?;
@@ -327,6 +333,9 @@ impl Store {
             return heir.remove();
         }
         self.used(|inner| {
+            if inner.has_parked()? {
+                return Err(Error::Refused("the parked groups of the store".into(), rustix::io::Errno::NOTEMPTY));
+            }
             inner.checkpointer.stop();
             // Nobody may commit between the checkpoint and the end: there is nobody else who could.
             if Arc::strong_count(inner) > 1 {
@@ -377,6 +386,7 @@ impl Store {
         let (segments, free) = self.inner.log.segments();
         let (files, index_bytes) = self.inner.files.count();
         let (log_bytes_written, fences, syncs) = self.inner.log.totals();
+        let parked = parked::folder::list(&*self.inner.host).unwrap_or_default();
         StoreStat {
             medium: self.inner.log.region().guarantees().description.clone(),
             emulated: self.inner.log.region().guarantees().emulated,
@@ -392,6 +402,8 @@ impl Store {
             home_bytes_written: self.inner.checkpointer.home_bytes(),
             fences,
             syncs,
+            parked_groups: parked.len() as u64,
+            parked_bytes: parked.iter().map(|parked| parked.space).sum(),
         }
     }
 
@@ -468,6 +480,10 @@ pub struct StoreStat {
     pub fences: u64,
     /// Synchronous writes and syncs since the open.
     pub syncs: u64,
+    /// Groups that are parked.
+    pub parked_groups: u64,
+    /// Bytes that they take.
+    pub parked_bytes: u64,
 }
 
 impl StoreInner {

@@ -19,6 +19,7 @@ use super::homes::Homes;
 use super::lanes::Seats;
 use super::memory::{Memory, ZEROS};
 use super::names::{FoundObject, Kind, NameReplay, Names, Object, ROOT, Set};
+use super::parked::ParkedGroups;
 use super::published::{Numbers, Published, Written};
 use super::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
 use super::space::Shape;
@@ -75,6 +76,8 @@ pub(super) struct Replay<'a> {
     conflicts: HashMap<u64, (String, String)>,
     numbers: Numbers,
     dirty: Vec<DirtyBlock>,
+    /// Parked groups that were applied: sequence and id.
+    applied: Vec<(u64, u64)>,
     /// The last time that a group told, and its sequence.
     clock: Option<(i64, u64)>,
     /// Home files that are kept open.
@@ -157,7 +160,7 @@ pub(super) fn open(
         adopted: replay.names.is_adopted(),
         conflicts,
     };
-    let Replay { files, names, clock, .. } = replay;
+    let Replay { files, names, clock, applied, .. } = replay;
     let (time, told) = clock.unwrap_or((0, 0));
     let next_object = first_of(log.incarnation());
     let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
@@ -174,6 +177,7 @@ pub(super) fn open(
         checkpointer,
         names: Names::recovered(names.state, next_object),
         clock: Clock::new(time, told),
+        parked: ParkedGroups::new(applied),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),
         closes: AtomicU64::new(0),
@@ -260,6 +264,7 @@ impl<'a> Replay<'a> {
             conflicts: HashMap::new(),
             numbers: Numbers::default(),
             dirty: Vec::new(),
+            applied: Vec::new(),
             clock: None,
             open: 0,
             may_adopt: false,
@@ -480,6 +485,10 @@ impl<'a> Replay<'a> {
                     self.clock = Some((entry.offset as i64, sequence));
                     continue;
                 }
+                if entry.kind == EntryKind::Applied {
+                    self.applied.push((sequence, entry.offset));
+                    continue;
+                }
                 let payload = self.payload(record, entry, NAME)?;
                 let foul = || foul(record, entry, NAME);
                 match entry.kind {
@@ -662,8 +671,8 @@ const RECOVERED: u64 = 0;
 
 /// Whether an entry speaks of objects, names or times rather than of bytes.
 fn is_of_names(kind: EntryKind) -> bool {
-    use EntryKind::{Attributes, Clock, Create, Identify, Name, Xattr};
-    matches!(kind, Identify | Clock | Create | Name | Attributes | Xattr)
+    use EntryKind::{Applied, Attributes, Clock, Create, Identify, Name, Xattr};
+    matches!(kind, Applied | Identify | Clock | Create | Name | Attributes | Xattr)
 }
 
 /// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not the store.
@@ -688,8 +697,10 @@ fn is_in_the_way(errno: Errno) -> bool {
 }
 
 impl StoreInner {
-    /// Removes what of the store's own folders nobody needs any more: what passes left that a crash ended.
+    /// Removes what of the store's own folders nobody needs any more: what passes left that a crash ended, and parked groups that were applied
+    /// or have expired.
     pub(super) fn finish_recovery(&self) -> Result<()> {
+        self.settle_parked()?;
         if !self.recovery.conflicts.is_empty() {
             return Ok(());
         }

@@ -2,11 +2,13 @@
 //! is every implicit one.
 
 mod acls;
+mod apply;
 mod attributes;
 mod commit;
 mod identify;
 mod names;
 mod objects;
+mod park;
 mod space;
 mod times;
 mod xattrs;

@@ -441,6 +441,8 @@ pub enum EntryKind {
     Clock = 5,
     /// The payload tells what becomes of the space of a range of `file`, from `offset` on.
     Space = 6,
+    /// `offset` is the id of the parked group that this group is.
+    Applied = 8,
     /// The payload is all that `file` is made with: the group creates it.
     Create = 16,
     /// The payload tells which object a name in the directory `file` stands for from here on.
@@ -502,6 +504,7 @@ impl Entry {
             4 => EntryKind::Parts,
             5 => EntryKind::Clock,
             6 => EntryKind::Space,
+            8 => EntryKind::Applied,
             16 => EntryKind::Create,
             17 => EntryKind::Name,
             18 => EntryKind::Attributes,
@@ -519,7 +522,9 @@ impl Entry {
             EntryKind::Write | EntryKind::Truncate => {
                 offset.checked_add(u64::from(length)).is_some_and(|end| end <= LARGEST_FILE)
             }
-            EntryKind::Parts | EntryKind::Clock => offset <= i64::MAX as u64 && length == 0 && file == 0,
+            EntryKind::Parts | EntryKind::Clock | EntryKind::Applied => {
+                offset <= i64::MAX as u64 && length == 0 && file == 0
+            }
             // How long the range is stands in the payload.
             EntryKind::Space => offset <= LARGEST_FILE && length > 0 && file != 0,
             // What they ask for is all in the payload.
@@ -628,6 +633,9 @@ mod tests {
             (Clock, 0, last + 1, 0, false),
             (Clock, 0, now, 1, false),
             (Clock, 7, now, 0, false),
+            (Applied, 0, 1, 0, true),
+            (Applied, 0, 1, 1, false),
+            (Applied, 7, 1, 0, false),
         ];
         for (kind, file, offset, length, fits) in table {
             assert_eq!(read_back(kind, file, offset, length).is_some(), fits, "{kind:?} {file} {offset} {length}");
@@ -639,7 +647,7 @@ mod tests {
             assert!(read_back(kind, 0, 0, 64).is_none(), "{kind:?} of nothing");
         }
         let head = Head { sequence: 2, after: 1, lines: 4, entries: 1, part: 0, kind: RecordKind::Commit, flags: 0 };
-        for kind in (0..=u8::MAX).filter(|kind| !matches!(kind, 1..=6 | 16..=19)) {
+        for kind in (0..=u8::MAX).filter(|kind| !matches!(kind, 1..=6 | 8 | 16..=19)) {
             let raw = RawEntry { kind, ..RawEntry::default() };
             assert_eq!(Entry::checked(&raw, &head), None, "kind {kind}");
         }

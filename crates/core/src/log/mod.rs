@@ -240,6 +240,11 @@ impl Log {
         &*self.region
     }
 
+    /// What tells the store from all others.
+    pub fn volume_id(&self) -> &[u8; 16] {
+        &self.volume_id
+    }
+
     /// The groups between taking their sequence and being published.
     pub fn in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight

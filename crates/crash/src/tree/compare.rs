@@ -10,7 +10,8 @@ impl State {
     /// A hash of all that can be seen.
     pub fn hash(&self) -> u64 {
         let mut order = BTreeMap::new();
-        self.paths().into_iter().fold(0, |h, (path, number)| {
+        let parked = self.parked().into_iter().fold(0, |h, number| mix(h ^ u64::from(number)));
+        self.paths().into_iter().fold(parked, |h, (path, number)| {
             let first = order.len() as u64;
             let known = *order.entry(number).or_insert(first);
             let h = hash_bytes(mix(h ^ known), path.as_bytes());
@@ -32,6 +33,9 @@ impl State {
     pub fn difference(&self, other: &State) -> Option<String> {
         let (mine, theirs): (BTreeMap<_, _>, BTreeMap<_, _>) =
             (self.paths().into_iter().collect(), other.paths().into_iter().collect());
+        if self.parked() != other.parked() {
+            return Some(format!("{:?} are parked instead of {:?}", other.parked(), self.parked()));
+        }
         let (mut there, mut here) = (BTreeMap::new(), BTreeMap::new());
         let missing = mine.iter().find(|(path, _)| !theirs.contains_key(*path));
         if let Some((path, number)) = missing {

@@ -91,6 +91,8 @@ fn work(worker: &Worker, store: &Weak<StoreInner>) {
         // Where a child has the store, nothing of it is ours to change.
         let Ok(used) = store.enter_background() else { return };
         store.commit_old_epoch();
+        // An error shows again in the call that looks at what is parked.
+        let _ = store.discard_expired();
         if checkpoint {
             // An error shows again in the call that needs the room.
             let _ = store.keep_room();

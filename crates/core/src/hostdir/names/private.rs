@@ -39,6 +39,8 @@ pub(crate) struct Private {
     spoken_of: HashMap<u64, u64>,
     /// Objects that it identified.
     logged: Vec<u64>,
+    /// The parked group that it is.
+    pub applied: Option<u64>,
     /// What it has claimed.
     pub held: Wanted,
     /// The highest sequence of a group that had changed what it changes.

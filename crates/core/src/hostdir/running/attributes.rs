@@ -132,7 +132,7 @@ impl Running {
     }
 
     /// As the kernel does, in its order (fs/attr.c).
-    fn check_may_set(&self, at: At<'_>, mine: &Mine, wish: &Wish) -> Result<()> {
+    pub(super) fn check_may_set(&self, at: At<'_>, mine: &Mine, wish: &Wish) -> Result<()> {
         let (who, stat) = (&self.who, &mine.stat);
         let owns = who.owns(stat);
         let gives = |uid: u32| who.is_superuser() || (owns && uid == stat.uid);

@@ -318,6 +318,10 @@ fn publish(
         }
     }
     if let Some(names) = names {
+        if let Some(id) = names.applied {
+            // Before the group leaves those that are in flight: the pass that takes the tail past it must know.
+            store.parked.has_applied(sequence, id);
+        }
         store.names.publish(sequence, names, time);
     }
     store.index.settle(stock);

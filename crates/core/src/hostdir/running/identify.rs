@@ -79,7 +79,7 @@ impl Running {
 
 impl StoreInner {
     /// Sees to it that the host does not give an object another inode once the log tells which it is.
-    fn settle(&self, id: u64) -> Result<()> {
+    pub(super) fn settle(&self, id: u64) -> Result<()> {
         let (_still, tail) = (self.names.keep_homes(), self.log.tail());
         let path = self.names.with(|state| {
             let object = state.objects.get(&id)?;

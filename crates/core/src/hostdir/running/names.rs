@@ -190,7 +190,7 @@ impl Running {
     }
 
     /// Whether who calls may change names in a directory, and take one away from `victim`.
-    fn check_may_change(&self, at: At<'_>, dir: u64, victim: Option<&Found>) -> Result<()> {
+    pub(super) fn check_may_change(&self, at: At<'_>, dir: u64, victim: Option<&Found>) -> Result<()> {
         if self.who.is_superuser() {
             return Ok(());
         }
@@ -502,7 +502,7 @@ impl Running {
     }
 
     /// A directory and those that it is in, as the group sees them.
-    fn all_above(&self, dir: u64) -> Vec<u64> {
+    pub(super) fn all_above(&self, dir: u64) -> Vec<u64> {
         let mut all = vec![dir];
         while let Some(above) = self.walk().above(*all.last().expect("it has one")) {
             all.push(above);

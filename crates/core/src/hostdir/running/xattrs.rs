@@ -91,7 +91,7 @@ impl Running {
         Ok(names.into_iter().collect())
     }
 
-    fn check_may_set_xattr(&self, at: At<'_>, name: &[u8], mine: &Mine) -> Result<()> {
+    pub(super) fn check_may_set_xattr(&self, at: At<'_>, name: &[u8], mine: &Mine) -> Result<()> {
         check_xattr_name(at, name)?;
         let Mine { found, stat, .. } = mine;
         if !name.starts_with(USER) {

@@ -118,11 +118,23 @@ impl StoreVfs {
     }
 
     /// Ends the calls of a group: those that run are waited for, later ones are refused.
-    fn take_group(&self, group: GroupId) -> crate::Result<Running> {
+    pub(super) fn take_group(&self, group: GroupId) -> crate::Result<Running> {
         let gone = || Error::invalid(format!("no group {:#x} runs", group.0));
         let group = self.groups.write().unwrap().remove(&group.0).ok_or_else(gone)?;
         let running = group.write().unwrap().take();
         running.ok_or_else(gone)
+    }
+
+    /// Looks at a group that runs, which is kept as it is meanwhile.
+    pub(super) fn with_group<T>(
+        &self,
+        group: GroupId,
+        look: impl FnOnce(&Running) -> crate::Result<T>,
+    ) -> crate::Result<T> {
+        let gone = || Error::invalid(format!("no group {:#x} runs", group.0));
+        let group = self.groups.read().unwrap().get(&group.0).cloned().ok_or_else(gone)?;
+        let running = group.read().unwrap();
+        look(running.as_ref().ok_or_else(gone)?)
     }
 
     /// How many references and open handles there are, for tests.
@@ -132,7 +144,7 @@ impl StoreVfs {
     }
 
     /// A use of the store.
-    fn used<T, E: From<Error>>(&self, call: impl FnOnce() -> crate::Result<T, E>) -> crate::Result<T, E> {
+    pub(super) fn used<T, E: From<Error>>(&self, call: impl FnOnce() -> crate::Result<T, E>) -> crate::Result<T, E> {
         let used = self.store.enter().map_err(|why| self.store.refused(why))?;
         let result = call();
         self.store.leave(used);

@@ -1,0 +1,210 @@
+//! `wholly diff`: what a parked group would change, and for small texts how.
+
+use crate::args::DiffArgs;
+use crate::error::{Exit, Failure};
+use crate::output::{Ui, name, size};
+use crate::recover;
+use serde::Serialize;
+use similar::TextDiff;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use wholly::{Change, Review, Side, What};
+
+/// Bytes of the largest text of which the lines are compared.
+const LARGEST_TEXT: u64 = 1 << 20;
+
+#[derive(Serialize)]
+struct Diff {
+    dir: String,
+    id: String,
+    changes: Vec<Told>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    /// `created`, `removed`, `replaced`, `renamed`, `linked` or `changed`.
+    what: &'static str,
+    path: String,
+    /// The name that it had, or another one.
+    from: Option<String>,
+    before: Option<State>,
+    after: Option<State>,
+    /// What loses its name to it.
+    replaced: Option<State>,
+    /// Whether the bytes are otherwise.
+    content: bool,
+    xattrs: Vec<Xattr>,
+    /// The lines that are otherwise, where both sides are small texts.
+    diff: Option<String>,
+}
+
+#[derive(Serialize)]
+struct State {
+    /// `file`, `directory`, `link` or `special`.
+    kind: &'static str,
+    size: u64,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    /// In ns since 1970. Times that the group has not set are those of before.
+    mtime_ns: i64,
+}
+
+#[derive(Serialize)]
+struct Xattr {
+    name: String,
+    /// Null where it is removed.
+    bytes: Option<usize>,
+}
+
+impl State {
+    fn of(stat: &wholly::Stat) -> State {
+        let kind = match stat.mode & 0o170_000 {
+            0o100_000 => "file",
+            0o040_000 => "directory",
+            0o120_000 => "link",
+            _ => "special",
+        };
+        let wholly::Stat { size, mode, uid, gid, mtime_ns, .. } = *stat;
+        State { kind, size, mode: mode & 0o7777, uid, gid, mtime_ns }
+    }
+}
+
+/// Shows what a parked group would change.
+pub fn run(args: &DiffArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let failed = |error| Failure::of_store("diff", &args.dir, error);
+    let store = recover::open("diff", &args.dir, ui)?;
+    let review = store.review(args.id).map_err(failed)?;
+    let mut changes = Vec::new();
+    for change in review.changes() {
+        changes.push(told(&review, change).map_err(failed)?);
+    }
+    let dir = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
+    let diff = Diff { dir: shown(&dir), id: args.id.to_string(), changes };
+    ui.emit("diff", &diff, |diff| text(diff, args.names_only))?;
+    Ok(Exit::DONE)
+}
+
+fn shown(path: &Path) -> String {
+    name(path.as_os_str().as_bytes())
+}
+
+fn told(review: &Review<'_>, change: &Change) -> wholly::Result<Told> {
+    let what = match change.what {
+        What::Created => "created",
+        What::Removed => "removed",
+        What::Replaced => "replaced",
+        What::Renamed => "renamed",
+        What::Linked => "linked",
+        What::Changed => "changed",
+    };
+    let xattr = |xattr: &wholly::XattrChange| Xattr {
+        name: name(xattr.name.as_bytes()),
+        bytes: xattr.value.as_ref().map(Vec::len),
+    };
+    Ok(Told {
+        what,
+        path: shown(&change.path),
+        from: change.from.as_deref().map(shown),
+        before: change.before.as_ref().map(State::of),
+        after: change.after.as_ref().map(State::of),
+        replaced: change.replaced.as_ref().map(State::of),
+        content: change.content,
+        xattrs: change.xattrs.iter().map(xattr).collect(),
+        diff: lines(review, change)?,
+    })
+}
+
+/// The lines that are otherwise.
+fn lines(review: &Review<'_>, change: &Change) -> wholly::Result<Option<String>> {
+    if !change.content && change.what != What::Removed {
+        return Ok(None);
+    }
+    let before = texts(review, change, Side::Before, change.before.as_ref())?;
+    let after = texts(review, change, Side::After, change.after.as_ref())?;
+    let (Some(before), Some(after)) = (before, after) else { return Ok(None) };
+    let path = shown(&change.path);
+    let (old, new) = (change.from.as_deref().map_or(path.clone(), shown), path);
+    let diff = TextDiff::from_lines(&before, &after);
+    Ok(Some(diff.unified_diff().header(&format!("a/{old}"), &format!("b/{new}")).to_string()))
+}
+
+/// One side, where that is a small text; empty where there is no file.
+fn texts(
+    review: &Review<'_>,
+    change: &Change,
+    side: Side,
+    stat: Option<&wholly::Stat>,
+) -> wholly::Result<Option<String>> {
+    let Some(stat) = stat.filter(|stat| stat.is_file()) else { return Ok(Some(String::new())) };
+    if stat.size > LARGEST_TEXT {
+        return Ok(None);
+    }
+    // Today it may be longer than it was.
+    let mut bytes = vec![0; LARGEST_TEXT as usize + 1];
+    let read = match review.read(change, side, 0, &mut bytes) {
+        Err(wholly::Error::NotFound(_)) => return Ok(None),
+        read => read?,
+    };
+    bytes.truncate(read);
+    let is_text = read as u64 <= LARGEST_TEXT && !bytes.contains(&0);
+    Ok(String::from_utf8(bytes).ok().filter(|_| is_text))
+}
+
+fn text(diff: &Diff, names_only: bool) -> String {
+    let mut text: String = diff.changes.iter().map(one_line).collect();
+    for change in diff.changes.iter().filter(|_| !names_only) {
+        match &change.diff {
+            Some(lines) if !lines.is_empty() => text += &format!("\n{}", safe(lines)),
+            None if change.content => text += &format!("\nBinary files a/{0} and b/{0} differ\n", change.path),
+            _ => {}
+        }
+    }
+    text
+}
+
+/// Lines of a file, made safe for a terminal.
+fn safe(lines: &str) -> String {
+    let one = |line: &str| line.split('\t').map(|part| name(part.as_bytes())).collect::<Vec<_>>().join("\t");
+    lines.split_inclusive('\n').map(|line| one(line.trim_end_matches('\n')) + "\n").collect()
+}
+
+fn one_line(change: &Told) -> String {
+    let from = change.from.as_ref().map_or(String::new(), |from| format!("{from} -> "));
+    let mut notes = Vec::new();
+    let is_file = |state: &&State| state.kind == "file";
+    match (change.before.as_ref().filter(is_file), change.after.as_ref().filter(is_file)) {
+        (Some(before), Some(after)) if change.content || before.size != after.size => {
+            notes.push(format!("{} -> {}", size(before.size), size(after.size)));
+        }
+        (None, Some(after)) => notes.push(size(after.size)),
+        (Some(before), None) => notes.push(size(before.size)),
+        _ => {}
+    }
+    for kind in change.after.iter().chain(&change.before).map(|state| state.kind).filter(|kind| *kind != "file").take(1)
+    {
+        notes.push(kind.into());
+    }
+    if let (Some(before), Some(after)) = (&change.before, &change.after) {
+        if before.mode != after.mode {
+            notes.push(format!("mode {:o} -> {:o}", before.mode, after.mode));
+        }
+        if (before.uid, before.gid) != (after.uid, after.gid) {
+            notes.push(format!("owner {}:{} -> {}:{}", before.uid, before.gid, after.uid, after.gid));
+        }
+        if before.mtime_ns != after.mtime_ns && change.what != "replaced" {
+            notes.push("times set".into());
+        }
+    }
+    if let Some(replaced) = &change.replaced {
+        notes.push(format!("over a {} of {}", replaced.kind, size(replaced.size)));
+    }
+    for xattr in &change.xattrs {
+        notes.push(match xattr.bytes {
+            Some(bytes) => format!("{} = {}", xattr.name, size(bytes as u64)),
+            None => format!("without {}", xattr.name),
+        });
+    }
+    let notes = if notes.is_empty() { String::new() } else { format!("  ({})", notes.join(", ")) };
+    format!("{:9} {from}{}{notes}\n", change.what, change.path)
+}

@@ -1,0 +1,94 @@
+//! `wholly list`: which groups are parked, read from outside.
+
+use crate::args::ListArgs;
+use crate::error::{Exit, Failure};
+use crate::output::{Ui, count, name, size};
+use crate::stat::ago;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Serialize)]
+struct Listed {
+    dir: PathBuf,
+    groups: Vec<Parked>,
+}
+
+/// A parked group.
+#[derive(Serialize)]
+pub struct Parked {
+    /// What it is called.
+    pub id: String,
+    /// What was noted.
+    pub note: String,
+    /// When it was parked, in seconds since 1970.
+    pub parked: i64,
+    /// When it expires; null: never.
+    pub expires: Option<i64>,
+    /// Names that it sets or takes away.
+    pub names: u32,
+    /// Files whose bytes it changes.
+    pub files: u32,
+    /// Bytes that it writes to them.
+    pub bytes: u64,
+    /// Bytes that it takes.
+    pub space: u64,
+    /// Why it cannot be read.
+    pub damage: Option<String>,
+}
+
+/// What is parked in a store, whoever has it open.
+pub fn parked(dir: &std::path::Path, verb: &str) -> Result<Vec<Parked>, Failure> {
+    const NS: i64 = 1_000_000_000;
+    let all = wholly::parked(dir).map_err(|error| Failure::of_store(verb, dir, error))?;
+    let one = |parked: wholly::Parked| Parked {
+        id: parked.id.to_string(),
+        note: parked.note,
+        parked: parked.parked_ns / NS,
+        expires: parked.expires_ns.map(|ns| ns / NS),
+        names: parked.names,
+        files: parked.files,
+        bytes: parked.bytes,
+        space: parked.space,
+        damage: parked.damage,
+    };
+    Ok(all.into_iter().map(one).collect())
+}
+
+/// Lists what is parked.
+pub fn run(args: &ListArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let groups = parked(&args.dir, "list")?;
+    let dir = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
+    let listed = Listed { dir, groups };
+    ui.emit("list", &listed, text)?;
+    Ok(if listed.groups.iter().any(|group| group.damage.is_some()) { Exit::DAMAGED } else { Exit::DONE })
+}
+
+fn text(listed: &Listed) -> String {
+    if listed.groups.is_empty() {
+        return format!("{}: nothing is parked\n", listed.dir.display());
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
+    let mut text = String::new();
+    for group in &listed.groups {
+        if let Some(damage) = &group.damage {
+            text += &format!("{:8}  damaged: {damage}; `wholly discard` removes it\n", group.id);
+            continue;
+        }
+        let expires = match group.expires {
+            None => String::new(),
+            Some(time) if time <= now => ", expired".into(),
+            Some(time) => format!(", expires in {}", count((time - now) as u64 / 3600 + 1, "hour")),
+        };
+        text += &format!(
+            "{:8}  {}{expires}; {}, {} in {}  {}\n",
+            group.id,
+            ago(group.parked),
+            count(group.names.into(), "name"),
+            size(group.bytes),
+            count(group.files.into(), "file"),
+            name(group.note.as_bytes())
+        );
+    }
+    text
+}

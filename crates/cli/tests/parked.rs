@@ -1,0 +1,155 @@
+//! `wholly list`, `diff`, `apply` and `discard`: groups that a program has parked.
+
+mod common;
+
+use common::Place;
+use wholly::{ParkedId, Rename, Store};
+
+/// Parks a group that changes a text, moves a file and makes a directory with a file in it.
+fn park(store: &Store) -> ParkedId {
+    let mut group = store.begin();
+    let text = group.open_file("text").expect("text");
+    group.set_len(&text, 4).expect("cut");
+    group.append(&text, b"zwei\ndrei\n").expect("append");
+    group.rename("b", "moved", Rename::NoReplace).expect("rename");
+    group.set_mode("moved", 0o600).expect("chmod");
+    let a = group.open_file("a").expect("a");
+    group.write_at(&a, 10, b"\x01").expect("write");
+    group.mkdir("new", 0o755).expect("mkdir");
+    let file = group.create("new/\u{1b}file", 0o644).expect("create");
+    group.append(&file, b"bell \x07\n").expect("append");
+    group.park("upgrade", None).expect("park")
+}
+
+fn stores() -> [Place; 2] {
+    let places = common::places();
+    for place in &places {
+        std::fs::write(place.dir.join("text"), "one\ntwo\nthree\n").expect("write");
+        place.run(&["init"]).exits(0);
+    }
+    places
+}
+
+/// Runs a verb on a parked group.
+fn on(place: &Place, verb: &[&str], id: ParkedId) -> common::Run {
+    let (dir, id) = (place.dir.to_str().expect("UTF-8"), id.to_string());
+    common::wholly(&[verb, &[dir, &id]].concat())
+}
+
+#[test]
+fn a_parked_group_is_listed_shown_and_applied() {
+    for place in stores() {
+        assert!(place.run(&["list"]).out.ends_with(": nothing is parked\n"));
+        let id = park(&place.open());
+        let list = place.run(&["list"]);
+        list.exits(0);
+        assert!(list.out.starts_with(&format!("{id} ")) && list.out.ends_with("  upgrade\n"), "{}", list.out);
+        let json = place.run(&["list", "--json"]).json();
+        let group = &json["groups"][0];
+        assert_eq!((group["id"].as_str(), group["note"].as_str()), (Some(&*id.to_string()), Some("upgrade")));
+        assert_eq!(
+            (group["names"].as_u64(), group["files"].as_u64(), &group["expires"]),
+            (Some(4), Some(3), &().into())
+        );
+        let stat = place.run(&["stat"]);
+        assert!(stat.out.contains("  parked       1 group, "), "{}", stat.out);
+        assert_eq!(place.run(&["stat", "--json"]).json()["parked"][0]["id"], id.to_string());
+
+        let diff = on(&place, &["diff"], id);
+        diff.exits(0);
+        let (head, lines) = diff.out.split_once("\n\n").expect("an empty line");
+        let head: Vec<&str> = head.lines().collect();
+        assert_eq!(
+            head,
+            [
+                "changed   a  (1000 B -> 1000 B)",
+                "renamed   b -> moved  (mode 644 -> 600)",
+                "created   new  (directory)",
+                "created   new/\\u{1b}file  (7 B)",
+                "changed   text  (14 B -> 14 B)",
+            ]
+        );
+        for text in [
+            "Binary files a/a and b/a differ\n",
+            "--- a/text\n+++ b/text\n@@ -1,3 +1,3 @@\n one\n-two\n-three\n+zwei\n+drei\n",
+            "+bell \\u{7}\n",
+        ] {
+            assert!(lines.contains(text), "{text}{}", diff.out);
+        }
+        assert!(!on(&place, &["diff", "--names-only"], id).out.contains("zwei"));
+        let json = on(&place, &["diff", "--json"], id).json();
+        let renamed = &json["changes"][1];
+        assert_eq!((renamed["what"].as_str(), renamed["from"].as_str()), (Some("renamed"), Some("b")));
+        assert_eq!((renamed["before"]["mode"].as_u64(), renamed["after"]["mode"].as_u64()), (Some(0o644), Some(0o600)));
+        assert!(json["changes"][4]["diff"].as_str().expect("a text").contains("+drei"));
+        assert_eq!((&json["changes"][0]["diff"], json["changes"][0]["content"].as_bool()), (&().into(), Some(true)));
+
+        let applied = on(&place, &["apply"], id);
+        applied.exits(0);
+        assert_eq!(std::fs::read_to_string(place.dir.join("text")).expect("read"), "one\nzwei\ndrei\n");
+        assert!(place.dir.join("moved").exists() && !place.dir.join("b").exists());
+        for verb in ["apply", "discard", "diff"] {
+            on(&place, &[verb], id).exits(8);
+        }
+        place.run(&["deinit"]).exits(0);
+    }
+}
+
+#[test]
+fn what_is_otherwise_is_listed_and_exit_codes_say_so() {
+    for place in stores() {
+        let store = place.open();
+        let id = park(&store);
+        let busy = on(&place, &["apply"], id);
+        busy.exits(8);
+        store.mkdir("new", 0o700).expect("mkdir");
+        drop(store);
+        place.run(&["recover"]).exits(1);
+        std::fs::write(place.dir.join("text"), "one\n").expect("write");
+        let refused = on(&place, &["apply"], id);
+        refused.exits(4);
+        assert!(refused.out.contains("\n  new: something has been made there\n"), "{}", refused.out);
+        assert!(refused.out.contains("\n  text: its content has been changed"), "{}", refused.out);
+        let json = on(&place, &["apply", "--json"], id);
+        json.exits(4);
+        assert!(json.out.contains(r#""applied":false"#) && json.out.contains(r#""path":"text""#), "{}", json.out);
+
+        let refused = place.run(&["deinit"]);
+        refused.exits(8);
+        assert!(refused.err.contains("1 parked group in it"), "{}", refused.err);
+        on(&place, &["discard"], id).exits(0);
+        let other = park_one(&place);
+        place.run(&["deinit", "--discard-parked"]).exits(0);
+        assert!(!place.dir.join(".wholly").exists() && place.dir.join("b").exists(), "{other}");
+    }
+}
+
+fn park_one(place: &Place) -> ParkedId {
+    let store = place.open();
+    let mut group = store.begin();
+    group.unlink("b").expect("unlink");
+    group.park("", None).expect("park")
+}
+
+#[test]
+fn damage_is_found_and_can_be_discarded() {
+    for place in stores() {
+        let id = park_one(&place);
+        let path = place.dir.join(format!(".wholly/parked/{:x}", id.0));
+        let mut bytes = std::fs::read(&path).expect("read");
+        bytes[300] ^= 1;
+        std::fs::write(&path, bytes).expect("write");
+        let list = place.run(&["list"]);
+        list.exits(4);
+        assert!(list.out.contains("damaged"), "{}", list.out);
+        let check = place.run(&["check"]);
+        check.exits(4);
+        assert!(check.out.starts_with("parked: .wholly/parked/"), "{}", check.out);
+        on(&place, &["apply"], id).exits(4);
+        on(&place, &["discard"], id).exits(0);
+        place.run(&["check"]).exits(0);
+        for wrong in ["5", "x-1"] {
+            common::wholly(&["diff", place.dir.to_str().expect("UTF-8"), wrong]).exits(16);
+        }
+    }
+}

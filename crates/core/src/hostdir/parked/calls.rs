@@ -1,0 +1,119 @@
+//! Calls on parked groups.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::running::{Running, Sharing};
+use super::super::{Group, Store, StoreInner, StoreVfs};
+use super::{Finder, Parked, ParkedId, Review};
+use crate::error::{Error, Result};
+use crate::vfs::GroupId;
+
+/// Groups that are set aside. A parked group survives by itself, until somebody applies or discards it, or it expires. Nothing waits for it:
+/// what it would change anybody may change meanwhile, and then it is not applied.
+impl Group<'_> {
+    /// Parks the group instead of committing it, with a note of up to 1024 bytes for people. With `keep` it is discarded when so much time has
+    /// passed: at the next open after that, in the background, or when somebody next looks at what is parked.
+    ///
+    /// On return it survives a crash, and the group has given up all that it had claimed; files that it made are gone for who has them open.
+    /// What it builds on and is not home yet is taken home first.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where it has changed nothing; those of [`Store::checkpoint`]; [`Error::NoSpace`]. Then the group is aborted.
+    pub fn park(mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
+        self.call(|running| running.park(note, keep))
+    }
+
+    /// What the group would change, as of now.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; of the host file system.
+    pub fn review(&mut self) -> Result<Review<'_>> {
+        let running = self.running_mut()?;
+        let used = running.store.enter().map_err(|why| running.store.refused(why))?;
+        let summary = running.review();
+        running.store.leave(used);
+        Ok(Review::of_group(running, summary?))
+    }
+}
+
+impl Store {
+    /// What is parked, in the order in which the groups began. What has expired is discarded first.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; of the host file system. One that cannot be read is no error: see [`Parked::damage`].
+    pub fn parked(&self) -> Result<Vec<Parked>> {
+        self.used(|inner| inner.parked_groups())
+    }
+
+    /// What a parked group would change.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where there is none of this name; [`Error::Corrupt`].
+    pub fn review(&self, id: ParkedId) -> Result<Review<'static>> {
+        self.used(|inner| Ok(Review::of_parked(inner, inner.read_parked(id)?)))
+    }
+
+    /// Commits a parked group, if all that it relies on is as it was: names, the bytes of files that it changes or removes, attributes that it
+    /// sets. Objects go by their inodes, wherever they are by now. On return it survives as any group that has committed, everybody
+    /// sees it, and it is parked no more. After a crash before that it is either committed or parked still.
+    ///
+    /// # Errors
+    /// [`Error::Overtaken`] with all that is otherwise: then nothing has changed, and the group stays parked. [`Error::Busy`] where a running group has
+    /// something that it changes; [`Error::NotFound`]; [`Error::Corrupt`]; those of [`Group::commit`].
+    pub fn apply(&self, id: ParkedId) -> Result<()> {
+        self.used(|inner| inner.apply_parked(id))
+    }
+
+    /// Removes a parked group. It does not come back after a crash when this has returned.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where there is none of this name.
+    pub fn discard(&self, id: ParkedId) -> Result<()> {
+        self.used(|inner| inner.discard_parked(id))
+    }
+}
+
+/// The same for groups whose calls go through a view of the store.
+impl StoreVfs {
+    /// Parks a group: see [`Group::park`](crate::Group::park).
+    ///
+    /// # Errors
+    /// Those of [`Group::park`](crate::Group::park); [`Error::Invalid`] where no such group runs.
+    pub fn park(&self, group: GroupId, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
+        let mut running = self.take_group(group)?;
+        self.used(|| running.park(note, keep))
+    }
+
+    /// Looks at what a group would change, as of now; its calls wait meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Group::review`](crate::Group::review); [`Error::Invalid`] where no such group runs.
+    pub fn review<T>(&self, group: GroupId, look: impl FnOnce(&Review<'_>) -> T) -> Result<T> {
+        self.with_group(group, |running| {
+            let summary = self.used(|| running.review())?;
+            Ok(look(&Review::of_group(running, summary)))
+        })
+    }
+}
+
+impl StoreInner {
+    fn apply_parked(self: &Arc<Self>, id: ParkedId) -> Result<()> {
+        // Who has come in time keeps it from expiring.
+        self.discard_expired()?;
+        let _mine = self.work_on_parked(id)?;
+        let parked = self.read_parked(id)?;
+        let mut finder = Finder::new(self.clone());
+        let mut running = Running::new(self.clone(), Sharing::Own);
+        let mut mismatches = running.apply(&parked, &mut finder)?;
+        if !mismatches.is_empty() {
+            mismatches.sort();
+            mismatches.dedup();
+            return Err(Error::Overtaken(id, mismatches.into()));
+        }
+        running.commit()?;
+        // It is committed, whatever becomes of the file: the log goes on telling, and the next pass tries again.
+        let _ = self.remove_applied(u64::MAX);
+        Ok(())
+    }
+}

@@ -1,0 +1,276 @@
+//! The folder of parked groups: what is in it, what expires, what is removed.
+
+use rustix::io::Errno;
+use wholly_media::HostFs;
+
+use super::super::StoreInner;
+use super::super::check::{Finding, FindingKind};
+use super::super::names::{OWN_FOLDER, acl, id_name, id_of, join, names_in};
+use super::super::table::host_error;
+use super::format::path_of;
+use super::{FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, UNFINISHED};
+use crate::error::{Error, Result};
+use crate::site;
+use crate::sync::Ordering;
+
+/// The id that a file in the folder is named by; none where it has no such name.
+fn named(name: &[u8]) -> Option<u64> {
+    Some(id_of(name)).filter(|&id| id != 0 && id_name(id) == name)
+}
+
+/// What is parked, by id.
+pub fn list(host: &dyn HostFs) -> Result<Vec<Parked>> {
+    let mut ids: Vec<u64> = names_in(host, FOLDER)?.iter().filter_map(|name| named(name)).collect();
+    ids.sort_unstable();
+    let mut all = Vec::new();
+    for id in ids {
+        match ParkedFile::head_of(host, &path_of(id)) {
+            Ok((head, space)) => all.push(described(id, &head, space)),
+            Err(Error::NotFound(_)) => {}
+            Err(error @ Error::Corrupt { .. }) => {
+                let space = host.stat(&path_of(id)).map_or(0, |stat| stat.size);
+                all.push(Parked { damage: Some(error.to_string()), ..nothing(id, space) });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+fn nothing(id: u64, space: u64) -> Parked {
+    let note = String::new();
+    Parked { id: ParkedId(id), note, parked_ns: 0, expires_ns: None, bytes: 0, files: 0, names: 0, space, damage: None }
+}
+
+fn described(id: u64, head: &Head, space: u64) -> Parked {
+    Parked {
+        note: head.note.clone(),
+        parked_ns: head.parked_ns,
+        expires_ns: Some(head.expires_ns).filter(|&ns| ns != 0),
+        bytes: head.bytes,
+        files: head.files,
+        names: head.names,
+        ..nothing(id, space)
+    }
+}
+
+/// What is wrong with the parked groups of a store. All of each is read.
+pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for name in names_in(host, FOLDER)? {
+        let path = join(FOLDER, &name);
+        let place = String::from_utf8_lossy(&path).into_owned();
+        let Some(id) = named(&name) else {
+            findings.push(match name.ends_with(UNFINISHED) {
+                true => Finding::new(FindingKind::Torn, place, "a group that was being parked"),
+                false => Finding::new(FindingKind::Stranger, place, "no store put it there"),
+            });
+            continue;
+        };
+        let read = ParkedFile::read(host, &path).and_then(|file| file.verify().map(|()| file));
+        let what = match read {
+            Ok(file) if file.head.volume_id != *volume_id => "it is a parked group of another store".into(),
+            Ok(file) if file.head.id != id => "it is another parked group, under its name".into(),
+            Ok(_) | Err(Error::NotFound(_)) => continue,
+            Err(Error::Corrupt { place: at, fault }) if at == place => fault,
+            Err(error @ Error::Corrupt { .. }) => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        findings.push(Finding::new(FindingKind::Parked, place, what));
+    }
+    Ok(findings)
+}
+
+/// A parked group that somebody works on, until this is dropped.
+pub(crate) struct AtWork<'s> {
+    store: &'s StoreInner,
+    id: u64,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.store.parked.at_work.lock().unwrap().retain(|id| *id != self.id);
+    }
+}
+
+impl StoreInner {
+    /// The time by which parked groups expire.
+    fn parked_now(&self) -> i64 {
+        self.host.now_ns()
+    }
+
+    /// Makes the folder, where it is not there. It survives when this returns.
+    pub fn make_parked_folder(&self) -> Result<()> {
+        if self.parked.has_folder.load(Ordering::Acquire) != 0 {
+            return Ok(());
+        }
+        for path in [OWN_FOLDER, FOLDER] {
+            match self.host.mkdir(site::PARK_FOLDER, path, 0o700) {
+                Err(error) if error.errno != Errno::EXIST => return Err(host_error(error, path)),
+                _ => {}
+            }
+            // What is made there is to inherit nothing.
+            match self.host.remove_xattr(site::PARK_FOLDER, path, acl::DEFAULT) {
+                Err(error) if !matches!(error.errno, Errno::NODATA | Errno::OPNOTSUPP) => {
+                    return Err(host_error(error, path));
+                }
+                _ => {}
+            }
+        }
+        // Also where they were there: a process that died may have made them.
+        for path in [b"", OWN_FOLDER] {
+            self.host.sync_dir(site::PARK_FOLDER_SYNC, path).map_err(|error| self.poison(&Error::Media(error)))?;
+            self.log.count_barrier();
+        }
+        self.parked.has_folder.store(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// What an open does about parked groups: what it finds survives when this returns, and what was to go is gone.
+    pub fn settle_parked(&self) -> Result<()> {
+        let names = match self.host.read_dir(FOLDER) {
+            Ok(names) => names,
+            Err(error) if error.errno == Errno::NOENT => {
+                self.parked.applied.lock().unwrap().clear();
+                return Ok(());
+            }
+            Err(error) => return Err(host_error(error, FOLDER)),
+        };
+        for entry in names.iter().filter(|entry| entry.name.ends_with(UNFINISHED)) {
+            self.unlink_parked(&join(FOLDER, &entry.name))?;
+        }
+        for (_, id) in std::mem::take(&mut *self.parked.applied.lock().unwrap()) {
+            self.unlink_parked(&path_of(id))?;
+        }
+        for id in self.expired()? {
+            self.unlink_parked(&path_of(id))?;
+        }
+        // Also where nothing was removed: a process that died may have done so, or parked something.
+        self.sync_parked(site::PARK_SETTLE)
+    }
+
+    /// What is parked, once what has expired is gone.
+    pub fn parked_groups(&self) -> Result<Vec<Parked>> {
+        self.check_usable()?;
+        self.discard_expired()?;
+        let applied: Vec<u64> = self.parked.applied.lock().unwrap().iter().map(|(_, id)| *id).collect();
+        let mut all = list(&*self.host)?;
+        all.retain(|parked| !applied.contains(&parked.id.0));
+        Ok(all)
+    }
+
+    /// Reads a parked group.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where there is none; [`Error::Corrupt`].
+    pub fn read_parked(&self, id: ParkedId) -> Result<ParkedFile> {
+        self.check_usable()?;
+        self.discard_expired()?;
+        let gone = || Error::NotFound(format!("parked group {id}"));
+        if self.parked.applied.lock().unwrap().iter().any(|(_, applied)| *applied == id.0) {
+            return Err(gone());
+        }
+        let path = path_of(id.0);
+        let file = match ParkedFile::read(&*self.host, &path) {
+            Err(Error::NotFound(_)) => return Err(gone()),
+            file => file?,
+        };
+        if (file.head.volume_id, file.head.id) != (*self.log.volume_id(), id.0) {
+            return Err(Error::corrupt(
+                String::from_utf8_lossy(&path),
+                "it is another parked group, or one of another store",
+            ));
+        }
+        Ok(file)
+    }
+
+    /// Keeps others from applying or discarding a parked group.
+    pub fn work_on_parked(&self, id: ParkedId) -> Result<AtWork<'_>> {
+        let mut at_work = self.parked.at_work.lock().unwrap();
+        if at_work.contains(&id.0) {
+            return Err(Error::Busy(format!("parked group {id}"), "another thread applies or discards it".into()));
+        }
+        at_work.push(id.0);
+        Ok(AtWork { store: self, id: id.0 })
+    }
+
+    /// Removes a parked group. It does not come back after a crash when this has returned.
+    pub fn discard_parked(&self, id: ParkedId) -> Result<()> {
+        self.check_usable()?;
+        let _mine = self.work_on_parked(id)?;
+        let gone = || Error::NotFound(format!("parked group {id}"));
+        if self.parked.applied.lock().unwrap().iter().any(|(_, applied)| *applied == id.0) {
+            return Err(gone());
+        }
+        // What cannot be read can be discarded all the same.
+        match self.host.stat(&path_of(id.0)) {
+            Err(error) if error.errno == Errno::NOENT => return Err(gone()),
+            stat => stat.map_err(|error| host_error(error, FOLDER))?,
+        };
+        self.unlink_parked(&path_of(id.0))?;
+        self.sync_parked(site::PARK_REMOVE_SYNC)
+    }
+
+    /// Removes the files of groups that were applied and have a sequence below `target` (invariant 3).
+    pub fn remove_applied(&self, target: u64) -> Result<()> {
+        let mut applied = self.parked.applied.lock().unwrap();
+        if !applied.iter().any(|(sequence, _)| *sequence < target) {
+            return Ok(());
+        }
+        for (_, id) in applied.iter().filter(|(sequence, _)| *sequence < target) {
+            self.unlink_parked(&path_of(*id))?;
+        }
+        self.sync_parked(site::PARK_REMOVE_SYNC)?;
+        applied.retain(|(sequence, _)| *sequence >= target);
+        Ok(())
+    }
+
+    /// Discards what has expired. Called in the background, and by who looks at what is parked.
+    pub fn discard_expired(&self) -> Result<()> {
+        let due = self.parked.next_expiry.load(Ordering::Acquire) as i64 <= self.parked_now();
+        let expired = if due { self.expired()? } else { Vec::new() };
+        let mut any = false;
+        for id in expired {
+            // Who applies it was in time.
+            if let Ok(_mine) = self.work_on_parked(ParkedId(id)) {
+                self.unlink_parked(&path_of(id))?;
+                any = true;
+            }
+        }
+        if any { self.sync_parked(site::PARK_REMOVE_SYNC) } else { Ok(()) }
+    }
+
+    /// What has expired; also finds out when the next one does.
+    fn expired(&self) -> Result<Vec<u64>> {
+        let now = self.parked_now();
+        let (mut expired, mut next) = (Vec::new(), NEVER);
+        for parked in list(&*self.host)? {
+            match parked.expires_ns {
+                Some(ns) if ns <= now => expired.push(parked.id.0),
+                Some(ns) => next = next.min(ns as u64),
+                None => {}
+            }
+        }
+        self.parked.next_expiry.store(next, Ordering::Release);
+        Ok(expired)
+    }
+
+    /// A group was parked that expires then.
+    pub fn expires_at(&self, ns: i64) {
+        self.parked.next_expiry.fetch_min(ns as u64, Ordering::AcqRel);
+    }
+
+    fn unlink_parked(&self, path: &[u8]) -> Result<()> {
+        match self.host.unlink(site::PARK_REMOVE, path) {
+            Err(error) if error.errno != Errno::NOENT => Err(host_error(error, path)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes what is in the folder, and what is not, survive.
+    pub fn sync_parked(&self, site: wholly_media::Site) -> Result<()> {
+        self.host.sync_dir(site, FOLDER).map_err(|error| self.poison(&Error::Media(error)))?;
+        self.log.count_barrier();
+        Ok(())
+    }
+}

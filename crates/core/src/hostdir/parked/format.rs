@@ -1,0 +1,709 @@
+//! A parked group on media: see `docs/format.md`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use wholly_media::{HostFile, HostFs, Stat};
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::super::names::{Kind, ROOT, Set};
+use super::super::records::{Attributes, Baseline, Birth, Identity, Value, Xattr};
+use super::super::table::host_error;
+use super::{Base, Content, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
+use crate::error::{Error, Result};
+use crate::hostdir::names::join;
+use crate::log::checksum::{checksum, payload_checksum, segment_seed};
+use crate::log::layout::{EntryKind, LARGEST_FILE};
+use crate::site;
+
+/// Bytes of the head, note included.
+const HEAD: usize = 4096;
+const NOTE: usize = 128;
+const MAGIC: [u8; 8] = *b"WHOLLYPG";
+const VERSION: u32 = 1;
+const _: () = assert!(NOTE + LONGEST_NOTE <= HEAD);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawHead {
+    checksum: U64,
+    magic: [u8; 8],
+    version: U32,
+    note_length: U32,
+    volume_id: [u8; 16],
+    id: U64,
+    parked_ns: I64,
+    expires_ns: I64,
+    catalogue: U64,
+    catalogue_length: U64,
+    catalogue_checksum: U64,
+    bytes: U64,
+    files: U32,
+    names: U32,
+    reserved: [u8; 24],
+}
+const _: () = assert!(size_of::<RawHead>() == NOTE);
+const _: () = assert!(std::mem::offset_of!(RawHead, id) == 40);
+const _: () = assert!(std::mem::offset_of!(RawHead, catalogue) == 64);
+const _: () = assert!(std::mem::offset_of!(RawHead, bytes) == 88);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawEntry {
+    object: U64,
+    offset: U64,
+    position: U64,
+    checksum: U64,
+    length: U32,
+    kind: u8,
+    reserved: [u8; 3],
+}
+const ENTRY: usize = 40;
+const _: () = assert!(size_of::<RawEntry>() == ENTRY);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawBase {
+    which: U64,
+    size: U64,
+    mtime_ns: I64,
+    ctime_ns: I64,
+}
+const _: () = assert!(size_of::<RawBase>() == 32);
+
+/// The kind of an entry that only parked groups have.
+const BASE: u8 = 32;
+
+const IDENTIFY: u8 = EntryKind::Identify as u8;
+const CREATE: u8 = EntryKind::Create as u8;
+const NAME: u8 = EntryKind::Name as u8;
+const TRUNCATE: u8 = EntryKind::Truncate as u8;
+const WRITE: u8 = EntryKind::Write as u8;
+const ATTRIBUTES: u8 = EntryKind::Attributes as u8;
+const XATTR: u8 = EntryKind::Xattr as u8;
+
+/// The first bytes of a parked group, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub volume_id: [u8; 16],
+    pub id: u64,
+    pub note: String,
+    pub parked_ns: i64,
+    /// 0: never.
+    pub expires_ns: i64,
+    /// Bytes that the group writes to files.
+    pub bytes: u64,
+    pub files: u32,
+    pub names: u32,
+    catalogue: u64,
+    catalogue_length: u64,
+    catalogue_checksum: u64,
+}
+
+impl Head {
+    fn to_bytes(&self) -> Vec<u8> {
+        let raw = RawHead {
+            checksum: U64::new(0),
+            magic: MAGIC,
+            version: U32::new(VERSION),
+            note_length: U32::new(self.note.len() as u32),
+            volume_id: self.volume_id,
+            id: U64::new(self.id),
+            parked_ns: I64::new(self.parked_ns),
+            expires_ns: I64::new(self.expires_ns),
+            catalogue: U64::new(self.catalogue),
+            catalogue_length: U64::new(self.catalogue_length),
+            catalogue_checksum: U64::new(self.catalogue_checksum),
+            bytes: U64::new(self.bytes),
+            files: U32::new(self.files),
+            names: U32::new(self.names),
+            reserved: [0; 24],
+        };
+        let mut bytes = [raw.as_bytes(), self.note.as_bytes()].concat();
+        bytes.resize(HEAD, 0);
+        let sum = checksum(0, &bytes[8..]);
+        bytes[..8].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// # Errors
+    /// What does not fit, in words.
+    fn checked(bytes: &[u8], len: u64) -> Result<Head, &'static str> {
+        let (raw, rest) = RawHead::read_from_prefix(bytes).map_err(|_| "it is too short")?;
+        if raw.magic != MAGIC {
+            return Err("it is no parked group");
+        }
+        if raw.checksum.get() != checksum(0, &bytes[8..]) {
+            return Err("its head does not match its checksum");
+        }
+        if raw.version.get() != VERSION {
+            return Err("another version of wholly wrote it");
+        }
+        let note_length = raw.note_length.get() as usize;
+        let note = rest.get(..note_length).filter(|note| note.len() <= LONGEST_NOTE);
+        let note = note.and_then(|note| String::from_utf8(note.to_vec()).ok());
+        let (from, length) = (raw.catalogue.get(), raw.catalogue_length.get());
+        let fits = from >= HEAD as u64 && from.checked_add(length) == Some(len);
+        let sound = fits
+            && raw.reserved == [0; 24]
+            && rest[note_length.min(rest.len())..].iter().all(|&byte| byte == 0)
+            && raw.expires_ns.get() >= 0;
+        match note {
+            Some(note) if sound => Ok(Head {
+                volume_id: raw.volume_id,
+                id: raw.id.get(),
+                note,
+                parked_ns: raw.parked_ns.get(),
+                expires_ns: raw.expires_ns.get(),
+                bytes: raw.bytes.get(),
+                files: raw.files.get(),
+                names: raw.names.get(),
+                catalogue: from,
+                catalogue_length: length,
+                catalogue_checksum: raw.catalogue_checksum.get(),
+            }),
+            _ if !fits => Err("it is not as long as it was written"),
+            _ => Err("its head cannot be what was written"),
+        }
+    }
+
+    fn seed(&self) -> u64 {
+        segment_seed(&self.volume_id, self.id, 0)
+    }
+}
+
+/// Where a parked group is.
+pub(crate) fn path_of(id: u64) -> Vec<u8> {
+    join(FOLDER, &crate::hostdir::names::id_name(id))
+}
+
+/// The file of a group that is being parked.
+pub(crate) struct Writing {
+    file: Arc<dyn HostFile>,
+    path: Vec<u8>,
+    head: Head,
+    seed: u64,
+    position: u64,
+}
+
+impl Writing {
+    /// Begins a file that has no name of a parked group yet.
+    pub fn new(
+        host: &dyn HostFs,
+        path: &[u8],
+        head: (&[u8; 16], u64, &str),
+        (parked_ns, expires_ns): (i64, i64),
+    ) -> Result<Writing> {
+        let (volume_id, id, note) = head;
+        let failed = |error| host_error(error, path);
+        match host.unlink(site::PARK_REMOVE, path) {
+            Err(error) if error.errno != Errno::NOENT => return Err(failed(error)),
+            _ => {}
+        }
+        let file = host.create(site::PARK_MAKE, path, 0o600).map_err(failed)?;
+        let head = Head {
+            volume_id: *volume_id,
+            id,
+            note: note.into(),
+            parked_ns,
+            expires_ns,
+            bytes: 0,
+            files: 0,
+            names: 0,
+            catalogue: 0,
+            catalogue_length: 0,
+            catalogue_checksum: 0,
+        };
+        let seed = head.seed();
+        Ok(Writing { file, path: path.to_vec(), head, seed, position: HEAD as u64 })
+    }
+
+    /// Writes the bytes of a piece.
+    pub fn write(&mut self, piece: &mut Piece, data: &[u8]) -> Result<()> {
+        debug_assert_eq!(piece.length as usize, data.len());
+        piece.position = self.position;
+        piece.checksum = payload_checksum(self.seed, self.position, data);
+        self.put(self.position, data)?;
+        self.position += data.len() as u64;
+        self.head.bytes += data.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the rest. The file survives a crash when this returns, but for its name.
+    pub fn finish(mut self, summary: &Summary) -> Result<()> {
+        let catalogue = catalogue(summary);
+        self.head.files = summary.contents.len() as u32;
+        self.head.names = summary.names().len() as u32;
+        (self.head.catalogue, self.head.catalogue_length) = (self.position, catalogue.len() as u64);
+        self.head.catalogue_checksum = checksum(self.seed, &catalogue);
+        self.put(self.position, &catalogue)?;
+        self.put(0, &self.head.to_bytes())?;
+        self.file.sync(site::PARK_SYNC).map_err(|error| host_error(error, &self.path))
+    }
+
+    fn put(&self, offset: u64, data: &[u8]) -> Result<()> {
+        const MOST: usize = 1 << 20;
+        for (i, data) in data.chunks(MOST).enumerate() {
+            let at = offset + (i * MOST) as u64;
+            self.file.write_at(site::PARK_WRITE, at, data).map_err(|error| host_error(error, &self.path))?;
+        }
+        Ok(())
+    }
+}
+
+/// All of a group but the bytes that it writes, in the making.
+#[derive(Default)]
+struct Catalogue(Vec<u8>);
+
+impl Catalogue {
+    fn add(&mut self, kind: u8, object: u64, payload: &[u8]) {
+        let piece = Piece { length: payload.len() as u32, ..Piece::default() };
+        self.entry(kind, object, &piece);
+        self.0.extend_from_slice(payload);
+        self.0.resize(self.0.len().next_multiple_of(8), 0);
+    }
+
+    fn entry(&mut self, kind: u8, object: u64, piece: &Piece) {
+        let entry = RawEntry {
+            object: U64::new(object),
+            offset: U64::new(piece.offset),
+            position: U64::new(piece.position),
+            checksum: U64::new(piece.checksum),
+            length: U32::new(piece.length),
+            kind,
+            reserved: [0; 3],
+        };
+        self.0.extend_from_slice(entry.as_bytes());
+    }
+
+    fn truncate(&mut self, object: u64, length: u64) {
+        self.entry(TRUNCATE, object, &Piece { offset: length, ..Piece::default() });
+    }
+}
+
+fn catalogue(summary: &Summary) -> Vec<u8> {
+    let mut all = Catalogue::default();
+    for (id, settled) in above_first(summary) {
+        all.add(IDENTIFY, id, &identity(settled).to_bytes());
+        if let Some(base) = settled.base {
+            all.add(BASE, id, base_entry(base).as_bytes());
+        }
+    }
+    for (id, known) in &summary.objects {
+        if let Known::Born(birth) = known {
+            all.add(CREATE, *id, &birth.to_bytes());
+        }
+    }
+    for ((dir, name), &(before, after)) in summary.names() {
+        all.add(NAME, *dir, &Value { before, after, name: name.clone() }.to_bytes());
+    }
+    for (id, content) in &summary.contents {
+        all.truncate(*id, content.limit);
+        content.pieces.iter().for_each(|piece| all.entry(WRITE, *id, piece));
+        all.truncate(*id, content.size);
+    }
+    for (id, (set, mtime_ns)) in &summary.sets {
+        let Set { mode, uid, gid, atime_ns, .. } = *set;
+        let entry = Attributes { mode, uid, gid, atime_ns, mtime_ns: *mtime_ns, before: set.before.attributes };
+        all.add(ATTRIBUTES, *id, &entry.to_bytes());
+        for (name, value) in &set.xattrs {
+            let before = set.before.xattrs.get(name).copied().flatten();
+            let value = value.as_ref().map(|value| value.to_vec());
+            all.add(XATTR, *id, &Xattr { name: name.clone(), value, before }.to_bytes());
+        }
+    }
+    all.0
+}
+
+/// The objects that a group has found, directories before what is in them.
+fn above_first(summary: &Summary) -> Vec<(u64, &Settled)> {
+    fn add<'s>(summary: &'s Summary, id: u64, done: &mut HashSet<u64>, all: &mut Vec<(u64, &'s Settled)>) {
+        if let Some(settled) = summary.settled(id).filter(|_| done.insert(id)) {
+            add(summary, settled.place.0, done, all);
+            all.push((id, settled));
+        }
+    }
+    let (mut done, mut all) = (HashSet::new(), Vec::new());
+    summary.objects.keys().for_each(|id| add(summary, *id, &mut done, &mut all));
+    all
+}
+
+fn identity(settled: &Settled) -> Identity {
+    let Settled { stat, place, .. } = settled;
+    Identity {
+        ino: stat.ino,
+        btime_ns: stat.btime_ns,
+        handle: 0,
+        baseline: Some(Baseline::of(stat)),
+        parent: place.0,
+        mode: stat.mode,
+        uid: stat.uid,
+        gid: stat.gid,
+        nlink: stat.nlink,
+        name: place.1.clone(),
+    }
+}
+
+fn base_entry(base: Base) -> RawBase {
+    let raw = |which: u64, size: u64, mtime_ns: i64, ctime_ns: i64| RawBase {
+        which: U64::new(which),
+        size: U64::new(size),
+        mtime_ns: I64::new(mtime_ns),
+        ctime_ns: I64::new(ctime_ns),
+    };
+    match base {
+        Base::Sum(sum) => raw(1, sum, 0, 0),
+        Base::Stat(Baseline { size, mtime_ns, ctime_ns }) => raw(2, size, mtime_ns, ctime_ns),
+        Base::Lost => raw(3, 0, 0, 0),
+    }
+}
+
+fn base_of(bytes: &[u8]) -> Option<Base> {
+    let raw = RawBase::read_from_bytes(bytes).ok()?;
+    let (size, mtime_ns, ctime_ns) = (raw.size.get(), raw.mtime_ns.get(), raw.ctime_ns.get());
+    let base = match raw.which.get() {
+        1 => Base::Sum(size),
+        2 => Base::Stat(Baseline { size, mtime_ns, ctime_ns }),
+        3 => Base::Lost,
+        _ => return None,
+    };
+    (base_entry(base).as_bytes() == bytes).then_some(base)
+}
+
+/// A parked group, all of it known but the bytes that it writes.
+pub(crate) struct ParkedFile {
+    pub head: Head,
+    pub summary: Summary,
+    file: Arc<dyn HostFile>,
+    path: String,
+}
+
+impl ParkedFile {
+    /// Reads the head only.
+    pub fn head_of(host: &dyn HostFs, path: &[u8]) -> Result<(Head, u64)> {
+        Self::open(host, path).map(|(head, _, len)| (head, len))
+    }
+
+    fn open(host: &dyn HostFs, path: &[u8]) -> Result<(Head, Arc<dyn HostFile>, u64)> {
+        let file = host.open(path, false).map_err(|error| host_error(error, path))?;
+        let len = file.stat()?.size;
+        let mut bytes = vec![0; HEAD];
+        let read = file.read_at(0, &mut bytes)?;
+        bytes.truncate(read);
+        let head = Head::checked(&bytes, len).map_err(|what| Error::corrupt(String::from_utf8_lossy(path), what))?;
+        Ok((head, file, len))
+    }
+
+    /// Reads what has this name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Corrupt`] where it is not what was written.
+    pub fn read(host: &dyn HostFs, path: &[u8]) -> Result<ParkedFile> {
+        let (head, file, _) = Self::open(host, path)?;
+        let path = String::from_utf8_lossy(path).into_owned();
+        let mut bytes = vec![0; head.catalogue_length as usize];
+        let read = read_all(&*file, head.catalogue, &mut bytes)?;
+        if read < bytes.len() || checksum(head.seed(), &bytes) != head.catalogue_checksum {
+            return Err(Error::corrupt(path, "its catalogue does not match its checksum"));
+        }
+        let impossible = || Error::corrupt(&*path, "its catalogue cannot be what was written");
+        let summary = Reading { bytes: &bytes, end: head.catalogue, summary: Summary::default(), open: None };
+        let summary = summary.all().ok_or_else(impossible)?;
+        Ok(ParkedFile { head, summary, file, path })
+    }
+
+    /// Reads the bytes of a piece.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where they do not match their checksum.
+    pub fn piece(&self, piece: &Piece) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; piece.length as usize];
+        let read = read_all(&*self.file, piece.position, &mut bytes)?;
+        if read < bytes.len() || payload_checksum(self.head.seed(), piece.position, &bytes) != piece.checksum {
+            let place = format!("{}, byte {}", self.path, piece.position);
+            return Err(Error::corrupt(place, "bytes that the group writes do not match their checksum"));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// As [`piece`](Self::piece).
+    pub fn verify(&self) -> Result<()> {
+        let pieces = self.summary.contents.values().flat_map(|content| &content.pieces);
+        pieces.clone().try_for_each(|piece| self.piece(piece).map(drop))
+    }
+}
+
+fn read_all(file: &dyn HostFile, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(offset + done as u64, &mut buf[done..])? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    Ok(done)
+}
+
+/// A catalogue that is being read. Its checksum holds; it may be impossible all the same.
+struct Reading<'b> {
+    bytes: &'b [u8],
+    /// Where the bytes end that the group writes.
+    end: u64,
+    summary: Summary,
+    /// The file of which a first Truncate was read, and no last one.
+    open: Option<u64>,
+}
+
+impl<'b> Reading<'b> {
+    fn all(mut self) -> Option<Summary> {
+        while !self.bytes.is_empty() {
+            let (entry, rest) = RawEntry::read_from_prefix(self.bytes).ok()?;
+            self.bytes = rest;
+            if entry.reserved != [0; 3] {
+                return None;
+            }
+            let (object, offset) = (entry.object.get(), entry.offset.get());
+            let piece = Piece {
+                offset,
+                length: entry.length.get(),
+                position: entry.position.get(),
+                checksum: entry.checksum.get(),
+            };
+            match entry.kind {
+                WRITE => self.write(object, piece)?,
+                _ if piece.position != 0 || piece.checksum != 0 => return None,
+                TRUNCATE if piece.length == 0 && offset <= LARGEST_FILE => self.truncate(object, offset)?,
+                kind if offset == 0 => {
+                    let payload = self.payload(piece.length as usize)?;
+                    self.object(kind, object, payload)?;
+                }
+                _ => return None,
+            }
+        }
+        self.is_sound().then_some(self.summary)
+    }
+
+    fn payload(&mut self, length: usize) -> Option<&'b [u8]> {
+        let (payload, rest) = self.bytes.split_at_checked(length.next_multiple_of(8))?;
+        self.bytes = rest;
+        payload[length..].iter().all(|&byte| byte == 0).then_some(&payload[..length])
+    }
+
+    fn object(&mut self, kind: u8, id: u64, payload: &[u8]) -> Option<()> {
+        let summary = &mut self.summary;
+        let is_new = id != 0 && id != ROOT && !summary.objects.contains_key(&id);
+        match kind {
+            IDENTIFY if is_new || (id == ROOT && !summary.objects.contains_key(&ROOT)) => {
+                let Identity { ino, btime_ns, baseline, parent, mode, uid, gid, nlink, name, .. } =
+                    Identity::checked(payload)?;
+                let Baseline { size, mtime_ns, ctime_ns } = baseline?;
+                let stat = Stat { ino, btime_ns, size, mtime_ns, ctime_ns, mode, uid, gid, nlink, ..Stat::default() };
+                // So none lies in itself.
+                let above = if id == ROOT { parent == 0 } else { parent == ROOT || summary.settled(parent).is_some() };
+                let settled = Settled { stat, place: (parent, name), base: None };
+                above.then(|| summary.objects.insert(id, Known::Settled(settled)).is_none())
+            }
+            BASE => match summary.objects.get_mut(&id)? {
+                Known::Settled(settled) if settled.base.is_none() => Some({
+                    settled.base = Some(base_of(payload)?);
+                    true
+                }),
+                _ => None,
+            },
+            CREATE if is_new => {
+                let birth = Known::Born(Arc::new(Birth::checked(payload)?));
+                Some(summary.objects.insert(id, birth).is_none())
+            }
+            NAME => {
+                let Value { before, after, name } = Value::checked(payload)?;
+                let name = (id, name);
+                let follows = summary.names().last_key_value().is_none_or(|(last, _)| *last < name);
+                summary.add_name(name, before, after);
+                Some(follows)
+            }
+            ATTRIBUTES => {
+                let attributes = Attributes::checked(payload)?;
+                let set = (Set::of_attributes(&attributes), attributes.mtime_ns);
+                Some(summary.sets.insert(id, set).is_none())
+            }
+            XATTR => {
+                let (set, _) = summary.sets.get_mut(&id)?;
+                set.put(&Set::of_xattr(Xattr::checked(payload)?));
+                Some(true)
+            }
+            _ => None,
+        }
+        .filter(|sound| *sound)
+        .map(drop)
+    }
+
+    fn truncate(&mut self, id: u64, length: u64) -> Option<()> {
+        match self.open.take() {
+            None => {
+                let is_new = self.summary.contents.last_key_value().is_none_or(|(last, _)| *last < id);
+                self.summary.contents.insert(id, Content { limit: length, ..Content::default() });
+                self.open = Some(id);
+                is_new.then_some(())
+            }
+            Some(open) => {
+                self.summary.contents.get_mut(&open)?.size = length;
+                (open == id).then_some(())
+            }
+        }
+    }
+
+    fn write(&mut self, id: u64, piece: Piece) -> Option<()> {
+        let content = self.summary.contents.get_mut(&self.open.filter(|open| *open == id)?)?;
+        let follows = content.pieces.last().is_none_or(|last| last.end() <= piece.offset);
+        let fits = piece.offset.checked_add(u64::from(piece.length)).is_some_and(|end| end <= LARGEST_FILE)
+            && piece.position >= HEAD as u64
+            && piece.position.checked_add(u64::from(piece.length)).is_some_and(|end| end <= self.end);
+        content.pieces.push(piece);
+        (follows && fits && piece.length > 0 && u64::from(piece.length) <= super::summary::LONGEST_PIECE).then_some(())
+    }
+
+    /// Whether it speaks of nothing that it does not tell of.
+    fn is_sound(&self) -> bool {
+        let summary = &self.summary;
+        if self.open.is_some() {
+            return false;
+        }
+        let is_known = |id: u64| summary.objects.contains_key(&id);
+        let names = summary.names().iter().all(|((dir, _), &(before, after))| {
+            (*dir == ROOT || is_known(*dir))
+                && summary.kind(*dir) == Kind::Directory
+                && before != after
+                && (before == 0 || summary.settled(before).is_some())
+                && (after == 0 || is_known(after))
+        });
+        let regular = |id: &u64| is_known(*id) && summary.kind(*id) == Kind::Regular;
+        let longest = |content: &Content| content.pieces.last().is_none_or(|last| last.end() <= content.size);
+        names
+            && summary.contents.iter().all(|(id, content)| regular(id) && longest(content))
+            && summary.sets.keys().all(|id| is_known(*id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hostdir::records::AttributesBefore;
+
+    fn head() -> Head {
+        Head {
+            volume_id: [9; 16],
+            id: 7,
+            note: "note".into(),
+            parked_ns: 1,
+            expires_ns: 2,
+            bytes: 3,
+            files: 4,
+            names: 5,
+            catalogue: 4096,
+            catalogue_length: 6,
+            catalogue_checksum: 8,
+        }
+    }
+
+    /// Something of everything: `d/a` is written to and moves to the new directory `n`, in which a file is made.
+    fn summary() -> Summary {
+        let mut summary = Summary::default();
+        let stat = |ino: u64, mode: u32| Stat {
+            ino,
+            btime_ns: 5,
+            mode,
+            size: 100,
+            mtime_ns: 6,
+            ctime_ns: 7,
+            nlink: 1,
+            ..Stat::default()
+        };
+        let settled = |ino, mode, place, base| Known::Settled(Settled { stat: stat(ino, mode), place, base });
+        let born = |mode: u32| {
+            let (uid, gid, rdev, btime_ns, atime_ns, mtime_ns) = (1, 2, 0, 3, 4, 5);
+            Known::Born(Arc::new(Birth { mode, uid, gid, rdev, btime_ns, atime_ns, mtime_ns, target: Vec::new() }))
+        };
+        summary.objects.insert(30, settled(11, 0o040755, (ROOT, b"d".to_vec()), None));
+        // What is in it has a lower number.
+        summary.objects.insert(20, settled(12, 0o100644, (30, b"a".to_vec()), Some(Base::Sum(77))));
+        summary.objects.insert(40, born(0o040700));
+        summary.objects.insert(41, born(0o100600));
+        for (name, before, after) in [((ROOT, "n"), 0, 40), ((30, "a"), 20, 0), ((40, "a"), 0, 20), ((40, "b"), 0, 41)]
+        {
+            summary.add_name((name.0, name.1.into()), before, after);
+        }
+        let piece = |offset, position| Piece { offset, length: 10, position, checksum: 99 };
+        let content = |limit, size, pieces| Content { limit, size, pieces };
+        summary.contents.insert(20, content(50, 300, vec![piece(0, 4096), piece(40, 4106)]));
+        summary.contents.insert(41, content(0, 10, vec![piece(0, 4116)]));
+        let before = AttributesBefore { mode: 0o644, ..AttributesBefore::default() };
+        let attributes =
+            Attributes { mode: Some(0o600), uid: None, gid: None, atime_ns: None, mtime_ns: Some(8), before };
+        let mut set = Set::of_attributes(&attributes);
+        set.put(&Set::of_xattr(Xattr { name: b"user.a".to_vec(), value: Some(b"v".to_vec()), before: Some(4) }));
+        set.put(&Set::of_xattr(Xattr { name: b"user.b".to_vec(), value: None, before: None }));
+        summary.sets.insert(20, (set, Some(8)));
+        summary
+    }
+
+    fn read(bytes: &[u8]) -> Option<Summary> {
+        Reading { bytes, end: 4126, summary: Summary::default(), open: None }.all()
+    }
+
+    #[test]
+    fn a_head_stands_where_the_format_has_it() {
+        let bytes = head().to_bytes();
+        assert_eq!((bytes.len(), &bytes[8..16], bytes[16], bytes[20]), (4096, &b"WHOLLYPG"[..], 1, 4));
+        assert_eq!((&bytes[24..40], bytes[40], bytes[48], bytes[56]), (&[9; 16][..], 7, 1, 2));
+        assert_eq!((bytes[65], bytes[72], bytes[80], bytes[88], bytes[96], bytes[100]), (16, 6, 8, 3, 4, 5));
+        assert_eq!(&bytes[128..133], b"note\0");
+        assert_eq!(Head::checked(&bytes, 4102), Ok(head()));
+        assert!(Head::checked(&bytes, 4103).is_err() && Head::checked(&bytes[..4000], 4102).is_err());
+        for at in 0..bytes.len() {
+            let mut foul = bytes.clone();
+            foul[at] ^= 1;
+            assert!(Head::checked(&foul, 4102).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_catalogue_reads_back() {
+        let (summary, bytes) = (summary(), catalogue(&summary()));
+        let again = read(&bytes).expect("it was just written");
+        assert_eq!(
+            (&again.objects, again.names(), &again.contents),
+            (&summary.objects, summary.names(), &summary.contents)
+        );
+        assert_eq!(again.sets, summary.sets);
+        assert_eq!(catalogue(&again), bytes);
+        assert_eq!(again.path_after(41).unwrap(), b"n/b");
+        assert_eq!((again.path_before(20).unwrap(), again.path_after(20).unwrap()), (b"d/a".to_vec(), b"n/a".to_vec()));
+    }
+
+    /// What is read would be written the same, or it is refused; nothing panics.
+    #[test]
+    fn a_catalogue_has_one_reading() {
+        let bytes = catalogue(&summary());
+        let mut refused = 0;
+        for at in 0..bytes.len() {
+            for change in [1, 0x80, 0xff] {
+                let mut foul = bytes.clone();
+                foul[at] ^= change;
+                match read(&foul) {
+                    Some(summary) => {
+                        summary.objects.keys().for_each(|id| _ = (summary.path_after(*id), summary.after(*id)));
+                        assert_eq!(catalogue(&summary).len(), foul.len(), "byte {at}");
+                    }
+                    None => refused += 1,
+                }
+            }
+            assert!(at == 0 || read(&bytes[..at]).is_none_or(|summary| catalogue(&summary).len() == at));
+        }
+        assert!(refused > bytes.len(), "{refused}");
+    }
+}

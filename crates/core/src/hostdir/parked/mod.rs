@@ -1,0 +1,163 @@
+//! Groups that are set aside: what they would change survives by itself, and somebody may look at it and apply it, or not.
+//!
+//! # Terms
+//!
+//! - *parked group*: a file in [`FOLDER`], named by the id of the group that it was.
+//! - *summary*: what a group would change, net, whether it runs or is parked.
+//! - *base*: what a parked group relies on, and what is compared when it is applied: names and objects as they were, bytes as they were.
+//!
+//! # Invariants
+//!
+//! 1. A parked group holds no segment of the log, no claim and no object: nothing waits for it.
+//! 2. A file whose name is an id is whole: it was synced before it got that name.
+//! 3. While the file of a group that was applied may be there after a crash, the log says that it was applied: the tail passes that
+//!    entry only after the file's removal is durable.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `summary.rs` | what a group would change |
+//! | `format.rs` | the same as it stands on media |
+//! | `changes.rs` | the same for people, and the bytes of either side |
+//! | `find.rs` | where the objects of a parked group are by now |
+//! | `folder.rs` | what is parked, what expires, what is removed |
+//! | `calls.rs` | the calls of stores and groups |
+//!
+//! A running group is parked in `running/park.rs`, and a parked one applied in `running/apply.rs`.
+
+mod calls;
+mod changes;
+mod find;
+pub(super) mod folder;
+mod format;
+mod summary;
+
+pub use changes::{Change, Review, Side, What, XattrChange};
+pub(super) use find::Finder;
+pub(super) use format::{Head, ParkedFile, Writing};
+pub(super) use summary::{Base, Content, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::sync::{AtomicU8, AtomicU64, Mutex};
+
+/// The folder of parked groups, below the store's directory.
+pub(super) const FOLDER: &[u8] = b".wholly/parked";
+
+/// Behind the name of a file that is being written.
+pub(super) const UNFINISHED: &[u8] = b".new";
+
+/// Bytes of the longest note.
+pub const LONGEST_NOTE: usize = 1024;
+
+/// The name of a parked group, such as `5-18`. No other group of the store ever has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ParkedId(pub u64);
+
+/// Below them stand the group's number in the life of the store in which it began.
+const LIFE_BITS: u32 = 40;
+
+impl fmt::Display for ParkedId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0 >> LIFE_BITS, self.0 & ((1 << LIFE_BITS) - 1))
+    }
+}
+
+impl FromStr for ParkedId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parts = text.split_once('-').and_then(|(life, number)| Some((life.parse().ok()?, number.parse().ok()?)));
+        let fits =
+            parts.filter(|&(life, number): &(u64, u64)| life >> (64 - LIFE_BITS) == 0 && number >> LIFE_BITS == 0);
+        let (life, number) =
+            fits.ok_or_else(|| Error::Invalid(format!("{text:?} names no parked group: they look like 5-18")))?;
+        Ok(ParkedId(life << LIFE_BITS | number))
+    }
+}
+
+/// What is known of a parked group without reading all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parked {
+    /// Its name.
+    pub id: ParkedId,
+    /// What was noted when it was parked.
+    pub note: String,
+    /// When it was parked, in ns since the epoch.
+    pub parked_ns: i64,
+    /// When it is discarded, in ns since the epoch, if it ever is by itself.
+    pub expires_ns: Option<i64>,
+    /// Bytes that it writes to files.
+    pub bytes: u64,
+    /// Files whose bytes it changes.
+    pub files: u32,
+    /// Names that it sets or takes away.
+    pub names: u32,
+    /// Bytes that it takes.
+    pub space: u64,
+    /// Why it cannot be read. Then nothing of the above but the id and the space means anything.
+    pub damage: Option<String>,
+}
+
+/// Something that a parked group relies on and that is not so any more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mismatch {
+    /// The path, as it was when the group was parked.
+    pub path: String,
+    /// What is otherwise, in words.
+    pub what: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.what)
+    }
+}
+
+/// What an open store knows of its parked groups.
+pub(crate) struct ParkedGroups {
+    /// Groups that were applied and whose files may come back after a crash: sequence, and id.
+    applied: Mutex<Vec<(u64, u64)>>,
+    /// Those that somebody applies or discards.
+    at_work: Mutex<Vec<u64>>,
+    /// When the next one expires, in ns since the epoch.
+    next_expiry: AtomicU64,
+    /// 1 once the folder is durable.
+    has_folder: AtomicU8,
+}
+
+/// In the place of a time: never.
+const NEVER: u64 = i64::MAX as u64;
+
+impl ParkedGroups {
+    /// Of a store whose log says that these were applied.
+    pub fn new(applied: Vec<(u64, u64)>) -> Self {
+        ParkedGroups {
+            applied: Mutex::new(applied),
+            at_work: Mutex::default(),
+            next_expiry: AtomicU64::new(NEVER),
+            has_folder: AtomicU8::new(0),
+        }
+    }
+
+    /// A committed group at `sequence` is the parked group `id`.
+    pub fn has_applied(&self, sequence: u64, id: u64) {
+        self.applied.lock().unwrap().push((sequence, id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_read_back() {
+        let id = ParkedId(5 << LIFE_BITS | 18);
+        assert_eq!(id.to_string(), "5-18");
+        assert_eq!("5-18".parse::<ParkedId>().unwrap(), id);
+        for wrong in ["", "5", "5-", "-18", "x-1", "5-1099511627776", "16777216-1", "5-18-1"] {
+            assert!(wrong.parse::<ParkedId>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! What a running group would change, and how it is parked.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use wholly_media::Rename;
+
+use super::{Inner, Running};
+use crate::error::{Error, Result};
+use crate::hostdir::clock::Mtime;
+use crate::hostdir::names::{Found, Kind, ROOT, id_name, join, names_in};
+use crate::hostdir::parked::{
+    Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing, runs,
+};
+use crate::hostdir::records::Baseline;
+use crate::hostdir::table::host_error;
+use crate::log::checksum::checksum;
+use crate::log::layout::LARGEST_FILE;
+use crate::site;
+use crate::sync::Ordering;
+
+/// Bytes that are read at a time: a whole number of what checksums go by.
+const BUFFER: usize = 1 << 20;
+
+impl Running {
+    /// See [`Group::park`](crate::Group::park).
+    pub(in crate::hostdir) fn park(&mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
+        self.check_open()?;
+        if note.len() > LONGEST_NOTE || note.contains('\0') {
+            return Err(Error::invalid(format!("a note has at most {LONGEST_NOTE} bytes, none of them zero")));
+        }
+        let store = self.store.clone();
+        let mut summary = self.summarize(true)?;
+        if summary.is_empty() {
+            return Err(Error::invalid("a group that has changed nothing cannot be parked"));
+        }
+        if !self.lasts(&summary)? {
+            store.checkpoint()?;
+            summary = self.summarize(true)?;
+            if !self.lasts(&summary)? {
+                return Err(Error::Busy("what the group builds on".into(), "it is on its way home".into()));
+            }
+        }
+        self.find_bases(&mut summary)?;
+
+        store.make_parked_folder()?;
+        let id = ParkedId(self.id);
+        let path = join(FOLDER, &id_name(id.0));
+        let unfinished = [path.as_slice(), UNFINISHED].concat();
+        let now = store.host.now_ns();
+        let keep = keep.map(|keep| i64::try_from(keep.as_nanos()).unwrap_or(i64::MAX));
+        let expires = keep.map_or(0, |keep| now.saturating_add(keep).max(1));
+        let head = (store.log.volume_id(), id.0, note);
+        let written = Writing::new(&*store.host, &unfinished, head, (now, expires))
+            .and_then(|writing| self.write_out(writing, &mut summary));
+        let named = written.and_then(|()| {
+            let renamed = store.host.rename(site::PARK_RENAME, &unfinished, &path, Rename::Replace);
+            renamed.map_err(|error| host_error(error, &path))
+        });
+        if let Err(error) = named {
+            // What stays of it the next open removes.
+            let _ = store.host.unlink(site::PARK_REMOVE, &unfinished);
+            return Err(error);
+        }
+        store.sync_parked(site::PARK_SYNC_DIR)?;
+        if expires != 0 {
+            store.expires_at(expires);
+        }
+        self.abort();
+        Ok(id)
+    }
+
+    /// Copies the bytes that the group wrote, wherever they are, and all else.
+    fn write_out(&self, mut writing: Writing, summary: &mut Summary) -> Result<()> {
+        let mut buffer = Vec::new();
+        for file in &self.seat().files {
+            let Some(content) = summary.contents.get_mut(&file.inner.id) else { continue };
+            for piece in &mut content.pieces {
+                buffer.resize(piece.length as usize, 0);
+                let read = self.read(&file.inner, piece.offset, &mut buffer)?;
+                debug_assert_eq!(read, buffer.len(), "what was written lies in the file");
+                writing.write(piece, &buffer)?;
+            }
+        }
+        writing.finish(summary)
+    }
+
+    /// What the group would change, to be looked at.
+    pub(in crate::hostdir) fn review(&self) -> Result<Summary> {
+        self.check_open()?;
+        self.summarize(false)
+    }
+
+    /// What the group would change, net. To be parked takes names for all that it speaks of.
+    fn summarize(&self, to_park: bool) -> Result<Summary> {
+        let mut summary = Summary::default();
+        let everybody = Running::looking(self.store.clone());
+        let mut speaks_of: BTreeSet<u64> = BTreeSet::new();
+        let born: BTreeSet<u64> = self.names.iter().flat_map(|private| private.born()).copied().collect();
+        for (name, change) in self.names.iter().flat_map(|private| private.changes()) {
+            if change.committed != change.after {
+                summary.add_name(name.clone(), change.committed, change.after);
+                speaks_of.extend([name.0, change.committed, change.after]);
+            }
+        }
+        // What the group made and gave no name is gone with it, and so is what nobody else has a name of any more.
+        let stays = |id: u64, summary: &Summary| -> Result<bool> {
+            let gains = summary.moved().get(&id).is_some_and(|moves| !moves.gained.is_empty());
+            let loses = summary.moved().contains_key(&id);
+            match born.contains(&id) {
+                true => Ok(gains),
+                false if gains || !loses => Ok(gains || self.has_place(id)),
+                false => Ok(self.stat_of(id)?.nlink > 0),
+            }
+        };
+        for (i, file) in self.seat().files.iter().enumerate() {
+            let id = file.inner.id;
+            let before = if born.contains(&id) { 0 } else { file.inner.size.load(Ordering::Acquire) };
+            let ranges = self.seat().writes.in_range(i as u32, 0, u64::MAX);
+            let ranges: Vec<(u64, u64)> =
+                ranges.map(|write| (write.offset, write.offset + u64::from(write.length))).collect();
+            if to_park && file.wishes.is_some() {
+                let what = format!("to park a group that has given back or reserved space ({})", file.inner.name());
+                return Err(Error::unsupported(what));
+            }
+            let is_same = ranges.is_empty() && file.wishes.is_none() && file.limit >= before && file.size == before;
+            if !is_same && stays(id, &summary)? {
+                let limit = if born.contains(&id) { 0 } else { file.limit.min(LARGEST_FILE) };
+                summary.contents.insert(id, Content { limit, size: file.size, pieces: runs(ranges) });
+                speaks_of.insert(id);
+            }
+        }
+        for (id, set) in self.names.iter().flat_map(|private| private.sets()) {
+            if stays(*id, &summary)? {
+                let told = self.told_mtime(*id, born.contains(id));
+                summary.sets.insert(*id, (set.clone(), told));
+                speaks_of.insert(*id);
+            }
+        }
+        speaks_of.remove(&0);
+        let mut todo: Vec<u64> = speaks_of.into_iter().collect();
+        while let Some(id) = todo.pop() {
+            if summary.objects.contains_key(&id) || (id == ROOT && !summary.sets.contains_key(&ROOT)) {
+                continue;
+            }
+            let known = self.known(&everybody, id, born.contains(&id))?;
+            match known {
+                Some(Known::Settled(settled)) => {
+                    todo.extend((settled.place.0 != 0).then_some(settled.place.0));
+                    summary.objects.insert(id, Known::Settled(settled));
+                }
+                Some(birth) => _ = summary.objects.insert(id, birth),
+                None if to_park => {
+                    return Err(Error::invalid("a file that had no name before the group cannot be parked"));
+                }
+                None => {}
+            }
+        }
+        Ok(summary)
+    }
+
+    fn has_place(&self, id: u64) -> bool {
+        id == ROOT || self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place.is_some()))
+    }
+
+    /// The time of the last change of an object, where the group has set that.
+    fn told_mtime(&self, id: u64, born: bool) -> Option<i64> {
+        let birth =
+            || self.store.names.with(|state| state.objects.get(&id)?.birth.as_ref().map(|birth| birth.mtime_ns));
+        let file = self.seat().files.iter().find(|file| file.inner.id == id).map(|file| file.mtime);
+        let mtime = file.or_else(|| Some(self.names.as_ref()?.mtime_of(id)))?;
+        match mtime {
+            Mtime::Told(ns) if !born || birth() != Some(ns) => Some(ns),
+            _ => None,
+        }
+    }
+
+    /// What everybody knows of an object. None of what has no name for anybody else.
+    fn known(&self, everybody: &Running, id: u64, born: bool) -> Result<Option<Known>> {
+        let (birth, place) = self.store.names.with(|state| {
+            let object = state.objects.get(&id);
+            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.place.clone()))
+        });
+        if born {
+            return Ok(birth.map(Known::Born));
+        }
+        let place = if id == ROOT { Some((0, Vec::new())) } else { place };
+        let Some(place) = place else { return Ok(None) };
+        let mut stat = everybody.stat_of(id)?;
+        (stat.ino, stat.btime_ns) = self.inode(id)?;
+        Ok(Some(Known::Settled(Settled { stat, place, base: None })))
+    }
+
+    /// The host's inode of an object that lies there for good; 0 where it is not so far.
+    fn inode(&self, id: u64) -> Result<(u64, i64)> {
+        if id == ROOT {
+            let stat = self.store.host.stat(b"").map_err(|error| host_error(error, b""))?;
+            return Ok((stat.ino, stat.btime_ns));
+        }
+        self.store.settle(id)?;
+        let tail = self.store.log.tail();
+        Ok(self
+            .store
+            .names
+            .with(|state| {
+                let object = state.objects.get(&id)?;
+                // What a pass is making, a crash may unmake.
+                object.inode.filter(|_| object.made < tail && object.known)
+            })
+            .unwrap_or((0, 0)))
+    }
+
+    /// Whether all that a group speaks of can be found again without the log.
+    fn lasts(&self, summary: &Summary) -> Result<bool> {
+        for (id, known) in &summary.objects {
+            let Known::Settled(settled) = known else { continue };
+            let file = self.store.names.with(|state| state.file(*id));
+            let is_large = settled.stat.size > LARGEST_SUM && self.relies_on_bytes(summary, *id)?;
+            // A pass would change its times.
+            let is_waiting = is_large && file.is_some_and(|file| !file.is_clean() || file.mtime().is_some());
+            if settled.stat.ino == 0 || is_waiting {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the group changes the bytes of a file, or takes its last name.
+    fn relies_on_bytes(&self, summary: &Summary, id: u64) -> Result<bool> {
+        if summary.kind(id) != Kind::Regular || summary.settled(id).is_none() {
+            return Ok(false);
+        }
+        let loses = summary.moved().get(&id).is_some_and(|moves| !moves.lost.is_empty() && moves.gained.is_empty());
+        Ok(summary.contents.contains_key(&id) || (loses && self.stat_of(id)?.nlink == 0))
+    }
+
+    /// Finds out what the bytes are that the group relies on.
+    fn find_bases(&self, summary: &mut Summary) -> Result<()> {
+        let ids: Vec<u64> = summary.objects.keys().copied().collect();
+        for id in ids {
+            if !self.relies_on_bytes(summary, id)? {
+                continue;
+            }
+            let file = self.store.file_of(b"", &Found { id, kind: Kind::Regular, stat: None })?;
+            let base = match file.is_as_left()? {
+                true => self.store.base_of(&file)?,
+                false => Base::Lost,
+            };
+            if let Some(Known::Settled(settled)) = summary.objects.get_mut(&id) {
+                settled.base = Some(base);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl crate::hostdir::StoreInner {
+    /// By what the committed bytes of a file are known again.
+    pub(in crate::hostdir) fn base_of(&self, file: &Inner) -> Result<Base> {
+        let size = file.size.load(Ordering::Acquire);
+        if size > LARGEST_SUM {
+            return self.home_of(file);
+        }
+        match self.open_home(file) {
+            // Whoever may not read a file may remove it all the same.
+            Err(error) if error.errno() == Errno::ACCESS.raw_os_error() => return self.home_of(file),
+            opened => opened?,
+        }
+        let mut buffer = vec![0; BUFFER.min(size as usize)];
+        let (mut sum, mut at) = (0, 0);
+        while at < size {
+            let length = (size - at).min(BUFFER as u64) as usize;
+            file.read_within(self, at, &mut buffer[..length], u64::MAX)?;
+            sum = checksum(sum, &buffer[..length]);
+            at += length as u64;
+        }
+        Ok(Base::Sum(checksum(sum, &size.to_le_bytes())))
+    }
+
+    /// How a file lies at home.
+    fn home_of(&self, file: &Inner) -> Result<Base> {
+        let _still = self.names.keep_homes();
+        let path = self.names.with(|state| state.host_path(file.id)).ok_or_else(|| Error::NotFound(file.name()))?;
+        let stat = self.host.stat(&path).map_err(|error| host_error(error, &path))?;
+        Ok(Base::Stat(Baseline::of(&stat)))
+    }
+
+    /// Whether anything may be parked.
+    pub(in crate::hostdir) fn has_parked(&self) -> Result<bool> {
+        Ok(!names_in(&*self.host, FOLDER)?.is_empty())
+    }
+}
