@@ -438,7 +438,7 @@ fn a_group_of_a_view_is_parked_too() {
         };
         let made = view.mkdir(&ctx, Ino::ROOT, b"new", Mode::RWXU).unwrap();
         view.forget(made.ino, 1);
-        assert_eq!(view.review(group, |review| told(review)).unwrap(), ["Created new"]);
+        assert_eq!(view.review(group, told).unwrap(), ["Created new"]);
         let id = view.park(group, "of a view", None).unwrap();
         assert!(view.park(group, "", None).is_err() && view.review(group, |_| ()).is_err(), "it has ended");
         assert!(matches!(store.metadata("new"), Err(Error::NotFound(_))));
