@@ -173,6 +173,30 @@ fn a_bystanders_attributes_are_a_conflict() {
     }
 }
 
+/// A chown that gives no new owner takes set-id bits all the same.
+#[test]
+fn a_chown_to_nobody_takes_set_id_bits() {
+    for (dir, medium) in common::Dir::on_media("chown-to-nobody") {
+        let host_file = dir.join("host");
+        for (path, mode) in [("file", 0o6751), ("host", 0o6751), ("plain", 0o640)] {
+            fs::write(dir.join(path), b"").unwrap();
+            fs::set_permissions(dir.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        std::os::unix::fs::chown(&host_file, None, None).unwrap();
+        let (options, host) = options();
+        Store::init_with(&*dir, &options, host(medium)).unwrap();
+        let store = Store::open_with(&*dir, options, host(medium)).unwrap();
+        let mut group = store.begin();
+        group.set_owner("file", None, None).unwrap();
+        group.set_owner("plain", None, None).unwrap();
+        let modes = ["file", "plain"].map(|path| group.metadata(path).unwrap().mode);
+        assert_eq!(modes, [fs::metadata(&host_file).unwrap().mode(), 0o100_640]);
+        group.commit().unwrap();
+        store.close().unwrap();
+        assert_eq!(["file", "plain"].map(|path| fs::metadata(dir.join(path)).unwrap().mode()), modes);
+    }
+}
+
 /// A new object is its directory's group's where that has the bit for it.
 #[test]
 fn a_set_group_id_directory_hands_its_group_on() {

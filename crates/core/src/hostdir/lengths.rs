@@ -20,14 +20,6 @@ impl StoreInner {
     /// Refuses a file that would end at `end`, where the host has none that long.
     #[inline]
     pub fn check_length(&self, file: &File, end: u64) -> Result<()> {
-        if end <= self.longest(end) { Ok(()) } else { Err(too_long(file, end)) }
-    }
-}
-
-#[cold]
-fn too_long(file: &File, end: u64) -> Error {
-    match i64::try_from(end) {
-        Ok(_) => Error::Refused(file.name(), Errno::FBIG),
-        Err(_) => Error::invalid("an end that no offset of a file can tell"),
+        if end <= self.longest(end) { Ok(()) } else { Err(Error::Refused(file.name(), Errno::FBIG)) }
     }
 }

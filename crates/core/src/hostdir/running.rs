@@ -310,6 +310,9 @@ impl Running {
 
     #[inline]
     pub(super) fn write(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
+        if i64::try_from(offset).is_err() {
+            return Err(Error::invalid("a write beyond 2^63 bytes, where no file has any"));
+        }
         self.store.check_length(inner, offset.saturating_add(data.len() as u64))?;
         if data.is_empty() {
             return Ok(());
@@ -362,6 +365,9 @@ impl Running {
     }
 
     pub(super) fn set_len(&mut self, inner: &Arc<Inner>, length: u64) -> Result<()> {
+        if i64::try_from(length).is_err() {
+            return Err(Error::invalid("a length beyond 2^63 bytes, which no file has"));
+        }
         self.store.check_length(inner, length)?;
         self.check_whole()?;
         let i = self.join(inner)?;

@@ -314,7 +314,7 @@ impl Running {
         let file = self.join_named(path, &found)?;
         let mine = Mine { stat: self.stat(path, &found)?, found, file };
         let Set { mode, uid, gid, atime_ns, .. } = *set;
-        let wish = Wish { mode, uid, gid, atime_ns, mtime_ns, now: false };
+        let wish = Wish { mode, uid, gid, atime_ns, mtime_ns, now: false, chown: false };
         if !born {
             self.check_may_set(at, &mine, &wish)?;
         }

@@ -39,11 +39,18 @@ pub(in crate::hostdir) struct Wish {
     pub mtime_ns: Option<i64>,
     /// The times are that of the call, which whoever may write may set, too.
     pub now: bool,
+    /// It is a call of chown(2), which takes set-id bits and capabilities also where it gives no new owner.
+    pub chown: bool,
 }
 
 impl Wish {
     fn has_owner(&self) -> bool {
         self.uid.is_some() || self.gid.is_some()
+    }
+
+    /// Whether it costs a file its privileges.
+    fn drops_privileges(&self) -> bool {
+        self.chown || self.has_owner()
     }
 
     fn has_times(&self) -> bool {
@@ -83,7 +90,7 @@ impl Running {
     }
 
     pub(in crate::hostdir) fn set_owner(&mut self, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.set_attributes(path.into(), Wish { uid, gid, ..Wish::default() })
+        self.set_attributes(path.into(), Wish { uid, gid, chown: true, ..Wish::default() })
     }
 
     pub(in crate::hostdir) fn set_times(
@@ -99,12 +106,12 @@ impl Running {
     pub(in crate::hostdir) fn set_attributes(&mut self, at: At<'_>, wish: Wish) -> Result<()> {
         let mine = self.claim_attributes(at)?;
         self.check_may_set(at, &mine, &wish)?;
-        if !wish.is_any() {
+        if !wish.is_any() && !wish.chown {
             return Ok(());
         }
         let Mine { found, stat, .. } = &mine;
         let mut mode = wish.mode.unwrap_or(stat.mode & PERMISSIONS);
-        if wish.has_owner() && matches!(found.kind, Kind::Regular | Kind::Special) {
+        if wish.drops_privileges() && matches!(found.kind, Kind::Regular | Kind::Special) {
             mode = without_set_id(mode, stat.gid, &self.who);
         }
         if wish.mode.is_some() && !may_set_group_id(&self.who, wish.gid.unwrap_or(stat.gid)) {
@@ -124,11 +131,12 @@ impl Running {
     /// Sets what a call asks for, the access list excepted.
     fn set_rest(&mut self, at: At<'_>, mine: &Mine, wish: Wish) -> Result<()> {
         let found = &mine.found;
-        if wish.has_owner() && found.kind == Kind::Regular && self.xattr_of(at, found, CAPABILITY)?.is_some() {
+        if wish.drops_privileges() && found.kind == Kind::Regular && self.xattr_of(at, found, CAPABILITY)?.is_some() {
             self.put_xattr(at, mine, CAPABILITY, None)?;
-            return self.set(mine, wish).map_err(|error| self.break_off(error));
+            let set = if wish.is_any() { self.set(mine, wish) } else { Ok(()) };
+            return set.map_err(|error| self.break_off(error));
         }
-        self.set(mine, wish)
+        if wish.is_any() { self.set(mine, wish) } else { Ok(()) }
     }
 
     /// As the kernel does, in its order (fs/attr.c).
@@ -186,7 +194,7 @@ impl Running {
     }
 
     pub(super) fn set(&mut self, mine: &Mine, wish: Wish) -> Result<()> {
-        let Wish { mode, uid, gid, atime_ns, mtime_ns, now: _ } = wish;
+        let Wish { mode, uid, gid, atime_ns, mtime_ns, now: _, chown: _ } = wish;
         let Stat { mode: mode_before, uid: uid_before, gid: gid_before, .. } = mine.stat;
         let before = AttributesBefore {
             mode: mode_before & PERMISSIONS,

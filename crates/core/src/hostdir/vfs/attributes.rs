@@ -137,6 +137,7 @@ impl StoreVfs {
             atime_ns: ns(change.atime)?,
             mtime_ns: ns(change.mtime)?,
             now: (change.atime, change.mtime) == (SetTime::Now, SetTime::Now),
+            chown: false,
         })
     }
 
