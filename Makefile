@@ -30,7 +30,7 @@ test: ## all tests (a newcomer needs only Rust and gcc)
 test-long: ## all tests with their long bounds
 	WHOLLY_LONG=1 $(CARGO) test --workspace $(ARGS)
 
-# More than ten million distinct states. What x86 allows persistent memory, `pmem` allows too.
+# Far more states than `make test`, for an idle machine; a line at a time. What x86 allows persistent memory, `pmem` allows too.
 crash: ## explore crashes beyond what `make test` does
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --world disk --world disk-ext4 --world pmem $(ARGS)
 
