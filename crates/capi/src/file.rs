@@ -24,17 +24,12 @@ pub const WHOLLY_FALLOCATE_PUNCH_HOLE: u32 = 2;
 pub const WHOLLY_FALLOCATE_ZERO_RANGE: u32 = 16;
 
 const PUNCH: u32 = WHOLLY_FALLOCATE_PUNCH_HOLE | WHOLLY_FALLOCATE_KEEP_SIZE;
-const ZERO: u32 = WHOLLY_FALLOCATE_ZERO_RANGE | WHOLLY_FALLOCATE_KEEP_SIZE;
+const _: () = assert!(matches!(Fallocate::from_mode(PUNCH), Some(Fallocate::Punch)));
+const _: () = assert!(matches!(Fallocate::from_mode(WHOLLY_FALLOCATE_ZERO_RANGE), Some(Fallocate::ZeroExtend)));
 
 pub(crate) fn fallocate(mode: u32) -> Result<Fallocate> {
-    match mode {
-        0 => Ok(Fallocate::Extend),
-        WHOLLY_FALLOCATE_KEEP_SIZE => Ok(Fallocate::Keep),
-        PUNCH => Ok(Fallocate::Punch),
-        WHOLLY_FALLOCATE_ZERO_RANGE => Ok(Fallocate::ZeroExtend),
-        ZERO => Ok(Fallocate::Zero),
-        _ => Err(Error::Refused(format!("mode {mode:#x} of fallocate"), Errno::OPNOTSUPP)),
-    }
+    let unknown = || Error::Refused(format!("mode {mode:#x} of fallocate"), Errno::OPNOTSUPP);
+    Fallocate::from_mode(mode).ok_or_else(unknown)
 }
 
 impl wholly_file {

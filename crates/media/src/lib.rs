@@ -287,7 +287,7 @@ pub enum Fallocate {
 
 impl Fallocate {
     /// The one with these bits of `fallocate(2)`, if there is one.
-    pub fn from_mode(mode: u32) -> Option<Fallocate> {
+    pub const fn from_mode(mode: u32) -> Option<Fallocate> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
         const ZERO_RANGE: u32 = 16;

@@ -6,6 +6,7 @@ use super::StoreInner;
 use super::file::File;
 use crate::error::{Error, Result};
 use crate::log::layout::LARGEST_FILE;
+use crate::sync::Ordering;
 
 /// Every file system has files of this length; beyond it the host is asked.
 const NO_QUESTION: u64 = 1 << 30;
@@ -20,6 +21,10 @@ impl StoreInner {
     /// Refuses a file that would end at `end`, where the host has none that long.
     #[inline]
     pub fn check_length(&self, file: &File, end: u64) -> Result<()> {
-        if end <= self.longest(end) { Ok(()) } else { Err(Error::Refused(file.name(), Errno::FBIG)) }
+        // It is that long: to ask would cost each write to a large file a system call.
+        if end <= file.size.load(Ordering::Relaxed) || end <= self.longest(end) {
+            return Ok(());
+        }
+        Err(Error::Refused(file.name(), Errno::FBIG))
     }
 }

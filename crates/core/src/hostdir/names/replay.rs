@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use wholly_media::{HostFs, Stat};
 
 use super::object::TYPE;
-use super::{ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, Name, Object, ROOT, Set, State, join};
+use super::{ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, Name, Object, ROOT, Set, State, id_of, join};
 use crate::error::{Error, Result};
 use crate::hostdir::records::{Birth, Identity, Value};
 
@@ -20,6 +20,8 @@ pub(crate) struct NameReplay {
     pub state: State,
     /// Which object an inode is, as records say.
     inodes: HashMap<(u64, i64), u64>,
+    /// The inode number of each object, where that is all there is to know it by.
+    numbers: HashMap<u64, u64>,
     /// Whether objects are what stands at their places: the store is a copy, in which they are other inodes.
     by_place: bool,
     /// The object that was at a name before the first group that is not home; only where a copy may be adopted.
@@ -51,6 +53,7 @@ impl NameReplay {
         NameReplay {
             state,
             inodes: HashMap::new(),
+            numbers: HashMap::new(),
             by_place: false,
             first: None,
             candidates: HashMap::new(),
@@ -92,11 +95,16 @@ impl NameReplay {
         object.identified = sequence;
         object.inode = None;
         if identity.ino != 0 {
-            if identity.btime_ns == 0 {
-                // A number alone may be another object's in an adopted copy.
-                self.inodes.retain(|_, known| *known != id);
+            let inode = (identity.ino, identity.btime_ns);
+            // A number alone, which it had before its store was copied, may be another object's in the copy.
+            if identity.btime_ns == 0
+                && let Some(before) = self.numbers.insert(id, inode.0)
+                && before != inode.0
+                && self.inodes.get(&(before, 0)) == Some(&id)
+            {
+                self.inodes.remove(&(before, 0));
             }
-            self.inodes.insert((identity.ino, identity.btime_ns), id);
+            self.inodes.insert(inode, id);
         }
         if identity.parent != 0 {
             let place = (identity.parent, identity.name.clone());
@@ -207,8 +215,7 @@ impl NameReplay {
 
     /// The object that hangs under this name in one of the store's own folders.
     fn hanging(&self, name: &[u8]) -> Option<u64> {
-        let id = u64::from_str_radix(std::str::from_utf8(name).ok()?, 16).ok()?;
-        self.state.objects.contains_key(&id).then_some(id)
+        Some(id_of(name)).filter(|id| self.state.objects.contains_key(id))
     }
 
     /// Which object the host has at a name.

@@ -212,7 +212,8 @@ impl StoreVfs {
         let write = |running: &mut Running, size: u64| {
             let offset = at.unwrap_or(size);
             running.tell_exact_times();
-            let largest = self.store.longest(offset.saturating_add(data.len() as u64));
+            let end = offset.saturating_add(data.len() as u64);
+            let largest = if end <= size { size } else { self.store.longest(end) };
             let fits = largest.saturating_sub(offset).min(data.len() as u64) as usize;
             running.write(inner, offset, &data[..fits])?;
             Ok((offset, fits))
