@@ -395,7 +395,13 @@ fn same_times(store: &Store, model: &Path) {
             let time = rustix::fs::Timespec { tv_sec: 5, tv_nsec: 5 };
             let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
             let at = model.join(path);
-            rustix::fs::utimensat(rustix::fs::CWD, &at, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
+            rustix::fs::utimensat(
+                rustix::fs::CWD,
+                at.as_os_str().as_bytes(),
+                &times,
+                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+            )
+            .unwrap();
             store.set_times(path, None, Some(time_of(5))).unwrap();
         }
     }

@@ -1,22 +1,25 @@
 //! A parked group on media: see `docs/format.md`.
 
+mod read;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{HostFile, HostFs, Stat};
+use wholly_media::{HostFile, HostFs};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::super::names::{Kind, ROOT, Set};
-use super::super::records::{Attributes, Baseline, Birth, Identity, Value, Xattr};
+use super::super::names::Set;
+use super::super::records::{Attributes, Baseline, Identity, Value, Xattr};
 use super::super::table::host_error;
-use super::{Base, Content, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
-use crate::error::{Error, Result};
+use super::{Base, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
+use crate::error::Result;
 use crate::hostdir::names::join;
 use crate::log::checksum::{checksum, payload_checksum, segment_seed};
-use crate::log::layout::{EntryKind, LARGEST_FILE};
+use crate::log::layout::EntryKind;
 use crate::site;
+pub(crate) use read::ParkedFile;
 
 /// Bytes of the head, note included.
 const HEAD: usize = 4096;
@@ -372,227 +375,15 @@ fn base_of(bytes: &[u8]) -> Option<Base> {
     (base_entry(base).as_bytes() == bytes).then_some(base)
 }
 
-/// A parked group, all of it known but the bytes that it writes.
-pub(crate) struct ParkedFile {
-    pub head: Head,
-    pub summary: Summary,
-    file: Arc<dyn HostFile>,
-    path: String,
-}
-
-impl ParkedFile {
-    /// Reads the head only.
-    pub fn head_of(host: &dyn HostFs, path: &[u8]) -> Result<(Head, u64)> {
-        Self::open(host, path).map(|(head, _, len)| (head, len))
-    }
-
-    fn open(host: &dyn HostFs, path: &[u8]) -> Result<(Head, Arc<dyn HostFile>, u64)> {
-        let file = host.open(path, false).map_err(|error| host_error(error, path))?;
-        let len = file.stat()?.size;
-        let mut bytes = vec![0; HEAD];
-        let read = file.read_at(0, &mut bytes)?;
-        bytes.truncate(read);
-        let head = Head::checked(&bytes, len).map_err(|what| Error::corrupt(String::from_utf8_lossy(path), what))?;
-        Ok((head, file, len))
-    }
-
-    /// Reads what has this name.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`]; [`Error::Corrupt`] where it is not what was written.
-    pub fn read(host: &dyn HostFs, path: &[u8]) -> Result<ParkedFile> {
-        let (head, file, _) = Self::open(host, path)?;
-        let path = String::from_utf8_lossy(path).into_owned();
-        let mut bytes = vec![0; head.catalogue_length as usize];
-        let read = read_all(&*file, head.catalogue, &mut bytes)?;
-        if read < bytes.len() || checksum(head.seed(), &bytes) != head.catalogue_checksum {
-            return Err(Error::corrupt(path, "its catalogue does not match its checksum"));
-        }
-        let impossible = || Error::corrupt(&*path, "its catalogue cannot be what was written");
-        let summary = Reading { bytes: &bytes, end: head.catalogue, summary: Summary::default(), open: None };
-        let summary = summary.all().ok_or_else(impossible)?;
-        Ok(ParkedFile { head, summary, file, path })
-    }
-
-    /// Reads the bytes of a piece.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] where they do not match their checksum.
-    pub fn piece(&self, piece: &Piece) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; piece.length as usize];
-        let read = read_all(&*self.file, piece.position, &mut bytes)?;
-        if read < bytes.len() || payload_checksum(self.head.seed(), piece.position, &bytes) != piece.checksum {
-            let place = format!("{}, byte {}", self.path, piece.position);
-            return Err(Error::corrupt(place, "bytes that the group writes do not match their checksum"));
-        }
-        Ok(bytes)
-    }
-
-    /// Reads all of it.
-    ///
-    /// # Errors
-    /// As [`piece`](Self::piece).
-    pub fn verify(&self) -> Result<()> {
-        let pieces = self.summary.contents.values().flat_map(|content| &content.pieces);
-        pieces.clone().try_for_each(|piece| self.piece(piece).map(drop))
-    }
-}
-
-fn read_all(file: &dyn HostFile, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file.read_at(offset + done as u64, &mut buf[done..])? {
-            0 => break,
-            read => done += read,
-        }
-    }
-    Ok(done)
-}
-
-/// A catalogue that is being read. Its checksum holds; it may be impossible all the same.
-struct Reading<'b> {
-    bytes: &'b [u8],
-    /// Where the bytes end that the group writes.
-    end: u64,
-    summary: Summary,
-    /// The file of which a first Truncate was read, and no last one.
-    open: Option<u64>,
-}
-
-impl<'b> Reading<'b> {
-    fn all(mut self) -> Option<Summary> {
-        while !self.bytes.is_empty() {
-            let (entry, rest) = RawEntry::read_from_prefix(self.bytes).ok()?;
-            self.bytes = rest;
-            if entry.reserved != [0; 3] {
-                return None;
-            }
-            let (object, offset) = (entry.object.get(), entry.offset.get());
-            let piece = Piece {
-                offset,
-                length: entry.length.get(),
-                position: entry.position.get(),
-                checksum: entry.checksum.get(),
-            };
-            match entry.kind {
-                WRITE => self.write(object, piece)?,
-                _ if piece.position != 0 || piece.checksum != 0 => return None,
-                TRUNCATE if piece.length == 0 && offset <= LARGEST_FILE => self.truncate(object, offset)?,
-                kind if offset == 0 => {
-                    let payload = self.payload(piece.length as usize)?;
-                    self.object(kind, object, payload)?;
-                }
-                _ => return None,
-            }
-        }
-        self.is_sound().then_some(self.summary)
-    }
-
-    fn payload(&mut self, length: usize) -> Option<&'b [u8]> {
-        let (payload, rest) = self.bytes.split_at_checked(length.next_multiple_of(8))?;
-        self.bytes = rest;
-        payload[length..].iter().all(|&byte| byte == 0).then_some(&payload[..length])
-    }
-
-    fn object(&mut self, kind: u8, id: u64, payload: &[u8]) -> Option<()> {
-        let summary = &mut self.summary;
-        let is_new = id != 0 && id != ROOT && !summary.objects.contains_key(&id);
-        match kind {
-            IDENTIFY if is_new || (id == ROOT && !summary.objects.contains_key(&ROOT)) => {
-                let Identity { ino, btime_ns, baseline, parent, mode, uid, gid, nlink, name, .. } =
-                    Identity::checked(payload)?;
-                let Baseline { size, mtime_ns, ctime_ns } = baseline?;
-                let stat = Stat { ino, btime_ns, size, mtime_ns, ctime_ns, mode, uid, gid, nlink, ..Stat::default() };
-                // So none lies in itself.
-                let above = if id == ROOT { parent == 0 } else { parent == ROOT || summary.settled(parent).is_some() };
-                let settled = Settled { stat, place: (parent, name), base: None };
-                above.then(|| summary.objects.insert(id, Known::Settled(settled)).is_none())
-            }
-            BASE => match summary.objects.get_mut(&id)? {
-                Known::Settled(settled) if settled.base.is_none() => Some({
-                    settled.base = Some(base_of(payload)?);
-                    true
-                }),
-                _ => None,
-            },
-            CREATE if is_new => {
-                let birth = Known::Born(Arc::new(Birth::checked(payload)?));
-                Some(summary.objects.insert(id, birth).is_none())
-            }
-            NAME => {
-                let Value { before, after, name } = Value::checked(payload)?;
-                let name = (id, name);
-                let follows = summary.names().last_key_value().is_none_or(|(last, _)| *last < name);
-                summary.add_name(name, before, after);
-                Some(follows)
-            }
-            ATTRIBUTES => {
-                let attributes = Attributes::checked(payload)?;
-                let set = (Set::of_attributes(&attributes), attributes.mtime_ns);
-                Some(summary.sets.insert(id, set).is_none())
-            }
-            XATTR => {
-                let (set, _) = summary.sets.get_mut(&id)?;
-                set.put(&Set::of_xattr(Xattr::checked(payload)?));
-                Some(true)
-            }
-            _ => None,
-        }
-        .filter(|sound| *sound)
-        .map(drop)
-    }
-
-    fn truncate(&mut self, id: u64, length: u64) -> Option<()> {
-        match self.open.take() {
-            None => {
-                let is_new = self.summary.contents.last_key_value().is_none_or(|(last, _)| *last < id);
-                self.summary.contents.insert(id, Content { limit: length, ..Content::default() });
-                self.open = Some(id);
-                is_new.then_some(())
-            }
-            Some(open) => {
-                self.summary.contents.get_mut(&open)?.size = length;
-                (open == id).then_some(())
-            }
-        }
-    }
-
-    fn write(&mut self, id: u64, piece: Piece) -> Option<()> {
-        let content = self.summary.contents.get_mut(&self.open.filter(|open| *open == id)?)?;
-        let follows = content.pieces.last().is_none_or(|last| last.end() <= piece.offset);
-        let fits = piece.offset.checked_add(u64::from(piece.length)).is_some_and(|end| end <= LARGEST_FILE)
-            && piece.position >= HEAD as u64
-            && piece.position.checked_add(u64::from(piece.length)).is_some_and(|end| end <= self.end);
-        content.pieces.push(piece);
-        (follows && fits && piece.length > 0 && u64::from(piece.length) <= super::summary::LONGEST_PIECE).then_some(())
-    }
-
-    /// Whether it speaks of nothing that it does not tell of.
-    fn is_sound(&self) -> bool {
-        let summary = &self.summary;
-        if self.open.is_some() {
-            return false;
-        }
-        let is_known = |id: u64| summary.objects.contains_key(&id);
-        let names = summary.names().iter().all(|((dir, _), &(before, after))| {
-            (*dir == ROOT || is_known(*dir))
-                && summary.kind(*dir) == Kind::Directory
-                && before != after
-                && (before == 0 || summary.settled(before).is_some())
-                && (after == 0 || is_known(after))
-        });
-        let regular = |id: &u64| is_known(*id) && summary.kind(*id) == Kind::Regular;
-        let longest = |content: &Content| content.pieces.last().is_none_or(|last| last.end() <= content.size);
-        names
-            && summary.contents.iter().all(|(id, content)| regular(id) && longest(content))
-            && summary.sets.keys().all(|id| is_known(*id))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use wholly_media::Stat;
+
+    use super::read::Reading;
     use super::*;
-    use crate::hostdir::records::AttributesBefore;
+    use crate::hostdir::names::ROOT;
+    use crate::hostdir::parked::Content;
+    use crate::hostdir::records::{AttributesBefore, Birth};
 
     fn head() -> Head {
         Head {
