@@ -200,6 +200,9 @@ fn every_suite_runs_with_a_tiny_size() {
                 ("store", "create_10k") => &["plain_syncfs", "store", "store_deferred", "fsync_each"],
                 ("store", "replace" | "overwrite") => &["rename", "store", "store_deferred"],
                 ("store", "rewrite_1g") => &["new_file", "store", "store_deferred"],
+                ("store", name) if name.starts_with("write_") => {
+                    &["new_file", "staged", "staged_deferred", "logged", "logged_deferred"]
+                }
                 ("store", _) => &["pread", "store"],
                 (_, "idle") => &["store"],
                 _ => &["raw", "store"],

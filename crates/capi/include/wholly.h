@@ -446,6 +446,11 @@ typedef struct wholly_options {
      */
     uint64_t gather_bytes;
     /**
+     * Bytes that a group writes to a file that it makes before they go to the file system at once, and are written once, rather than to the
+     * log; UINT64_MAX for never. 512 KiB.
+     */
+    uint64_t stage_bytes;
+    /**
      * Bytes of address space for the log on persistent memory, beyond which it cannot grow.
      */
     uint64_t reserve_bytes;

@@ -43,6 +43,9 @@ pub struct wholly_options {
     pub log_max_bytes: u64,
     /// Bytes of a group that are gathered in memory before it goes to the log early. 512 KiB.
     pub gather_bytes: u64,
+    /// Bytes that a group writes to a file that it makes before they go to the file system at once, and are written once, rather than to the
+    /// log; UINT64_MAX for never. 512 KiB.
+    pub stage_bytes: u64,
     /// Bytes of address space for the log on persistent memory, beyond which it cannot grow.
     pub reserve_bytes: u64,
     /// Threads that take a large amount home together. 2.
@@ -59,11 +62,11 @@ pub struct wholly_options {
 
 // SAFETY: integers, each at a multiple of its size without a gap, and four words of four bytes at the end.
 unsafe impl Sized for wholly_options {
-    const FIRST: usize = 80;
+    const FIRST: usize = 88;
     const NAME: &str = "options";
 }
 
-const _: () = assert!(size_of::<wholly_options>() == 80);
+const _: () = assert!(size_of::<wholly_options>() == 88);
 
 /// The options that a program gave, or those by default where it gave none.
 ///
@@ -104,6 +107,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         background: given.no_background == 0,
         checkpoint_threads: or(given.checkpoint_threads.into(), default.checkpoint_threads as u64) as usize,
         gather_bytes: or(given.gather_bytes, default.gather_bytes),
+        stage_bytes: or(given.stage_bytes, default.stage_bytes),
         adopt: given.adopt != 0,
     };
     let reserve = or(given.reserve_bytes, host.reserve);

@@ -87,6 +87,7 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
             .into_iter()
             .chain(sequences::by_hand())
             .chain(sequences::parked())
+            .chain(sequences::staged())
             .map(workload)
             .collect(),
         worlds: SETTINGS.iter().map(world).collect(),
@@ -95,7 +96,7 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
         let lines =
             |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
         format!(
-            "workloads, random-SEED and names-SEED for drawn ones; ones, pairs and some-pairs of all ops on names; parked groups; and scripts:\n{}\nworlds:\n{}",
+            "workloads, random-SEED and names-SEED for drawn ones; ones, pairs and some-pairs of all ops on names; parked and staged-pairs; and scripts:\n{}\nworlds:\n{}",
             lines(&listed.workloads),
             lines(&listed.worlds)
         )
@@ -104,10 +105,10 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
 }
 
 /// Workloads on names that are explored where none is asked for, a line each: many small ones, so that less is done to each.
-const NAMES: [&str; 5] = ["ones", "by-hand", "parked", "names-0..40", "some-pairs"];
+const NAMES: [&str; 7] = ["ones", "by-hand", "parked", "staged", "names-0..40", "some-pairs", "staged-pairs"];
 
 /// The same where the log is on persistent memory. Names are the host's: what the log is on matters less, and takes longer.
-const NAMES_ON_PMEM: [&str; 1] = ["by-hand"];
+const NAMES_ON_PMEM: [&str; 2] = ["by-hand", "staged"];
 
 /// What has one line of the table.
 struct Task {

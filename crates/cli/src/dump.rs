@@ -201,6 +201,7 @@ fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&T
             EntryKind::Parts => "parts",
             EntryKind::Clock => "clock",
             EntryKind::Space => "space",
+            EntryKind::Staged => "staged",
             EntryKind::Applied => "applied",
             EntryKind::Create => "create",
             EntryKind::Name => "name",

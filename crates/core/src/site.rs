@@ -71,6 +71,20 @@ sites! {
     NAMES_RMDIR = "names.rmdir";
     /// What a crashed pass left is removed.
     NAMES_CLEAN = "names.clean";
+    /// A group makes a file that it writes much to.
+    STAGE_MAKE = "stage.make";
+    /// Bytes of such a file.
+    STAGE_WRITE = "stage.write";
+    /// Such a file gets a new size.
+    STAGE_SIZE = "stage.size";
+    /// Blocks of such a file become zeros, or get space.
+    STAGE_SPACE = "stage.space";
+    /// Such a file is whole before its group commits.
+    STAGE_SYNC = "stage.sync";
+    /// So is its place.
+    STAGE_SYNC_DIR = "stage.sync-dir";
+    /// Such a file is removed: nobody can find it.
+    STAGE_REMOVE = "stage.remove";
     /// The folder of parked groups.
     PARK_FOLDER = "park.folder";
     /// That folder survives before a group is parked in it.

@@ -318,3 +318,72 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
         "dirs,park.create-foo+append-foo,park.rename-A/foo-B/foo,park.rmdir-A/C,kill,apply.3,apply.1,home,apply.2,home,unlink-foo",
     ),
 ];
+
+/// On files that are staged.
+pub(crate) const STAGED: &[(&str, &str, &str)] = &[
+    (
+        "staged",
+        "files are made with many bytes, home and not, and go on",
+        "bare.staged,create-foo+fill-foo,append-foo+write-foo,home,create-bar+fill-bar+append-bar,kill,append-bar,home,cut-foo,kill,\
+         cut-bar,grow-bar,home",
+    ),
+    (
+        "staged-later",
+        "bytes are in the log before the file is staged, which is cut and given space before and after",
+        "bare.staged,create-foo+write-foo+alloc-foo+append-foo+cut-foo+append-foo+punch-foo+zero-foo+write-foo,\
+         create-bar+append-bar+reserve-bar+cut-bar+append-bar+nick-bar+blank-bar+grow-bar+write-bar,home,\
+         create-baz+write-baz+punch-baz+grow-baz+append-baz+cut-baz,kill,home",
+    ),
+    (
+        "staged-and-cut",
+        "bytes of a staged file are cut away, or become a hole, before its group commits",
+        "bare.staged,create-foo+fill-foo+punch-foo,create-bar+fill-bar+cut-bar+grow-bar,kill,home",
+    ),
+    (
+        "staged-on-the-move",
+        "staged files get other names, and take those of others, before they are home and after",
+        "bare.staged,create-foo+fill-foo+rename-foo-A/foo,home,create-foo+fill-foo+link-foo-bar,unlink-foo,home,\
+         create-foo+fill-foo+exchange-foo-bar,kill,rename-foo-baz,home,create-foo+fill-foo,rename-foo-A/foo,home",
+    ),
+    (
+        "staged-and-gone",
+        "staged files lose their names before they are home; some are open",
+        "bare.staged,create-foo+fill-foo+unlink-foo,create-foo+fill-foo,unlink-foo,home,create-bar+fill-bar,unlink-bar,append-@bar,\
+         home,kill,create-foo+fill-foo+unlink-foo+write-@foo,write-@foo,home,create-foo+fill-foo,kill,unlink-foo,home",
+    ),
+    (
+        "staged-and-aborted",
+        "groups that stage files abort, and processes die in them",
+        "bare.staged,abort.create-foo+fill-foo,create-foo+fill-foo,abort.create-bar+fill-bar+rename-foo-baz,home,\
+         abort.create-bar+append-bar+append-bar,create-bar+fill-bar,kill,abort.create-baz+fill-baz,home",
+    ),
+    (
+        "staged-with-attributes",
+        "staged files have attributes and times, in directories that are new",
+        "bare.staged,create-foo+fill-foo+chmod-foo+tag-foo+times-foo,create-bar+times-bar+fill-bar,shut-foo,home,\
+         mkdir-B+create-B/foo+shut-B/foo+fill-B/foo+chmod-B,kill,times-B/foo+append-B/foo,home",
+    ),
+    (
+        "staged-in-lots",
+        "passes take home staged files of before, while later groups write to them, rename them, and stage more",
+        "bare.staged,create-foo+fill-foo,lot,append-foo+create-bar+fill-bar,pass,rename-foo-baz+cut-baz,lot,unlink-bar,pass,kill,\
+         append-baz,lot,create-foo+fill-foo,rename-foo-baz,pass,home",
+    ),
+    (
+        "staged-at-once",
+        "groups that run at the same time stage files, and name them in one directory",
+        "dirs.staged,create-A/bar+fill-A/bar%create-B/bar+fill-B/bar,rename-A/bar-B/foo%create-foo+fill-foo,home,\
+         create-bar+fill-bar%rename-foo-A/bar,home",
+    ),
+    (
+        "staged-in-a-full-log",
+        "checkpoints in the middle of groups that stage files",
+        "bare.tight.staged,create-foo+fill-foo+grow-foo+append-foo,mkdir-B+rename-foo-B/foo,create-bar+write-bar+note-bar+fill-bar,\
+         rename-bar-foo+append-foo,unlink-B/foo+rmdir-B,create-bar+fill-bar+link-bar-baz,unlink-bar,close,append-baz",
+    ),
+    (
+        "staged-and-parked",
+        "groups that stage files are parked, and applied",
+        "bare.staged,park.create-foo+fill-foo+tag-foo,park.create-bar+append-bar+append-bar+grow-bar,apply.1,kill,apply.2,home",
+    ),
+];

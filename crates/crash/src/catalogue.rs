@@ -63,6 +63,7 @@ fn named(
         min_segments,
         max_segments,
         gather_bytes: 6000,
+        stage_bytes: u64::MAX,
         policy: Policy::PerOp,
         steps: steps.into(),
     }
@@ -427,13 +428,18 @@ pub fn find(name: &str) -> Option<Workload> {
     if let Some(workload) = drawn("random-", random).or_else(|| drawn("names-", sequences::drawn)) {
         return Some(workload);
     }
-    let mut by_hand =
-        all().into_iter().chain(sequences::by_hand()).chain(sequences::parked()).chain([sequences::many_creates()]);
+    let mut by_hand = all()
+        .into_iter()
+        .chain(sequences::by_hand())
+        .chain(sequences::parked())
+        .chain(sequences::staged())
+        .chain([sequences::many_creates()]);
     by_hand.find(|workload| workload.name == name).or_else(|| script::workload(name))
 }
 
 /// The workloads of a name, which may stand for several: `random-3..9` and `names-3..9` for those of these seeds, `by-hand`, `ones`, `pairs`
-/// and `some-pairs` for those on names, `parked` for those on parked groups, `files` for the others that are written by hand.
+/// and `some-pairs` for those on names, `parked` for those on parked groups, `staged` and `staged-pairs` for
+/// those on staged files, `files` for the others that are written by hand.
 pub fn several(name: &str) -> Option<Vec<Workload>> {
     match name {
         "files" => return Some(all()),
@@ -441,6 +447,8 @@ pub fn several(name: &str) -> Option<Vec<Workload>> {
         "parked" => return Some(sequences::parked()),
         "ones" => return Some(sequences::ones()),
         "pairs" => return Some(sequences::pairs()),
+        "staged" => return Some(sequences::staged()),
+        "staged-pairs" => return Some(sequences::staged_pairs()),
         "some-pairs" => return Some(sequences::some_pairs(0, SOME_PAIRS)),
         _ => {}
     }
@@ -504,6 +512,9 @@ impl Draw {
 /// tests of bugs that are gone.
 pub const LATER: u64 = 2000;
 
+/// From this seed on what groups make and write to is staged.
+pub const STAGED: u64 = 4000;
+
 /// A workload drawn by a seed. The same seed gives the same one for ever.
 pub fn random(seed: u64) -> Workload {
     let mut draw = Draw { state: seed, syncs: false, later: seed >= LATER };
@@ -520,6 +531,7 @@ pub fn random(seed: u64) -> Workload {
         min_segments,
         max_segments,
         gather_bytes: [1, 700, 6000][draw.below(3) as usize],
+        stage_bytes: if seed < STAGED { u64::MAX } else { [1, 500, 4000][draw.below(3) as usize] },
         policy,
         steps,
     }

@@ -255,11 +255,13 @@ struct Prepared<'j> {
 
 impl<'j> Prepared<'j> {
     fn new(job: &'j Job, run: Run, limits: &Limits) -> Self {
-        let Workload { start, min_segments, max_segments, gather_bytes, policy, .. } = &job.workload;
+        let Workload { start, min_segments, max_segments, gather_bytes, stage_bytes, policy, .. } = &job.workload;
         // Who lives on looks at the files that a workload speaks of.
         let files = if *start == Start::Files { job.workload.files() } else { Vec::new() };
-        let rules =
-            format!("{} {start:?} {files:?} {min_segments} {max_segments} {gather_bytes} {policy:?}", job.setting.name);
+        let rules = format!(
+            "{} {start:?} {files:?} {min_segments} {max_segments} {gather_bytes} {stage_bytes} {policy:?}",
+            job.setting.name
+        );
         let broken = run.trace.events.iter().position(|event| event.fate != Fate::Normal);
         let first = if limits.from_break { broken.unwrap_or(0) as u64 } else { 0 };
         Prepared {

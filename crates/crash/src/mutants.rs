@@ -61,6 +61,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "who asks for the file's first name is the folder's sync, behind the rename that gives it the other one; the file's own sync, before \
          that, asks for its bytes.",
     ),
+    ("stage.remove", "drop-write", "", LEFT),
+    ("stage.remove", "delay-write", "", LEFT),
     (
         "names.clean",
         "delay-write",
@@ -71,6 +73,9 @@ pub const EQUIVALENT: &[Equivalent] = &[
 ];
 
 const RESERVED: &str = "a file has the same bytes without the space that was reserved for it; whether it has that space, the tests of the core ask";
+
+const LEFT: &str = "nobody knows of what is left of a group that did not commit but the next open, or the close, which removes it; that it goes at \
+                    once, the tests of the core ask";
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";

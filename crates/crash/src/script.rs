@@ -4,7 +4,8 @@
 //! bare,link-A/foo-foo+unlink-A/foo,home,write-foo,kill,home
 //! ```
 //!
-//! First what is there before ([`Start`]), with `.tight` for a log of two segments that may not grow, then one step after the other:
+//! First what is there before ([`Start`]), with `.tight` for a log of two segments that may not grow, and `.staged` where files
+//! are staged to which the group that makes them writes 50 bytes; then one step after the other:
 //!
 //! | step | what it is |
 //! |---|---|
@@ -160,10 +161,16 @@ fn step(text: &str) -> Option<Step> {
 /// The workload that is written so; none where it makes no sense.
 pub fn workload(script: &str) -> Option<Workload> {
     let (start, steps) = script.split_once(',')?;
-    let (start, segments) = match start.strip_suffix(".tight") {
-        Some(start) => (start, (2, 2)),
-        None => (start, (4, 8)),
-    };
+    let mut words = start.split('.');
+    let start = words.next()?;
+    let (mut segments, mut stage_bytes) = ((4, 8), u64::MAX);
+    for word in words {
+        match word {
+            "tight" => segments = (2, 2),
+            "staged" => stage_bytes = 50,
+            _ => return None,
+        }
+    }
     let start = match start {
         "bare" => Start::Bare,
         "dirs" => Start::Dirs,
@@ -176,6 +183,7 @@ pub fn workload(script: &str) -> Option<Workload> {
         min_segments: segments.0,
         max_segments: segments.1,
         gather_bytes: 6000,
+        stage_bytes,
         policy: Policy::PerOp,
         steps: steps.split(',').map(step).collect::<Option<_>>()?,
     })

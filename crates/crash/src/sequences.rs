@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 
 use wholly_media::sim::Random;
 
-use crate::by_hand::{ATTRIBUTES, BY_HAND, OWNERS, PARKED};
+use crate::by_hand::{ATTRIBUTES, BY_HAND, OWNERS, PARKED, STAGED};
 use crate::script::{MOST, op, workload};
 use crate::tree::{Kind, State};
 use crate::workload::{Op, Start, Workload};
+
+/// So many files.
+const MANY_STAGED: usize = 17;
 
 const DIRS: [&str; 3] = ["A", "B", "A/C"];
 const FILES: [&str; 8] = ["foo", "bar", "A/foo", "A/bar", "B/foo", "B/bar", "A/C/foo", "A/C/bar"];
@@ -121,6 +124,18 @@ pub fn parked() -> Vec<Workload> {
     PARKED.iter().copied().map(named).collect()
 }
 
+/// Those on files that are staged, and more of them than are synced one by one.
+pub fn staged() -> Vec<Workload> {
+    let many: Vec<String> = (0..MANY_STAGED).map(|n| format!("create-n{n:02}+fill-n{n:02}")).collect();
+    let many = workload(&format!("bare.staged,{},home", many.join("+"))).expect("it makes sense");
+    let many = Workload {
+        name: "many-staged".into(),
+        about: "a group with more staged files than are synced one by one",
+        ..many
+    };
+    STAGED.iter().copied().map(named).chain([many]).collect()
+}
+
 /// Forty files in one group: too much for every world and every run.
 pub fn many_creates() -> Workload {
     let many: Vec<String> = (0..MOST).map(|n| format!("create-n{n:02}")).collect();
@@ -217,6 +232,39 @@ pub fn pairs() -> Vec<Workload> {
     made(&scripts)
 }
 
+/// A group that makes a staged file, and each op that has to do with it, in all ways.
+pub fn staged_pairs() -> Vec<Workload> {
+    let mut scripts = Vec::new();
+    for (start, state) in starts() {
+        let first = ["create-foo", "fill-foo"].map(|word| op(word).expect("a word"));
+        let then = first.iter().fold(state.clone(), |state, op| after(&state, op).expect("it makes sense"));
+        let mut later = then.clone();
+        later.reopen();
+        for second in vocabulary() {
+            let b = op(&second).expect("a word");
+            if after(&then, &b).is_none() || !belong(&then, &first[0], &b) {
+                continue;
+            }
+            let makes_sense = |pair: &Pair| match pair {
+                Pair::Across => after(&state, &b).is_some(),
+                Pair::Dying => after(&later, &b).is_some(),
+                _ => true,
+            };
+            let start = format!("{start}.staged");
+            scripts.extend(
+                PAIRS
+                    .iter()
+                    .filter(|pair| makes_sense(pair))
+                    .map(|pair| pair.script(&start, "create-foo+fill-foo", &second)),
+            );
+        }
+    }
+    made(&scripts)
+}
+
+/// From this seed on files are staged.
+pub const STAGING: u64 = 200_000;
+
 /// From this seed on lots are announced between the groups, and go home later.
 pub const LOTS: u64 = 100_000;
 
@@ -230,7 +278,8 @@ pub fn drawn(seed: u64) -> Workload {
     }
     let mut draw = Draw { random: Random(seed), verbs: verbs.into_values().collect() };
     let (start, mut state) = starts()[draw.random.below(2) as usize].clone();
-    let (mut script, mut ops) = (start.to_string(), 5 + draw.random.below(4));
+    let staged = if seed >= STAGING { ".staged" } else { "" };
+    let (mut script, mut ops) = (format!("{start}{staged}"), 5 + draw.random.below(4));
     let lots = seed >= LOTS;
     while ops > 0 {
         let (mut then, kind) = (state.clone(), draw.random.below(12));

@@ -251,6 +251,8 @@ pub struct Workload {
     pub max_segments: u32,
     /// Bytes of a group that are gathered in memory before it spills.
     pub gather_bytes: u64,
+    /// Bytes that a group writes to a file that it made before it is staged.
+    pub stage_bytes: u64,
     /// Which calls outside of groups survive together.
     pub policy: Policy,
     /// What is done.
@@ -267,6 +269,7 @@ impl Workload {
             background: false,
             policy: self.policy,
             gather_bytes: self.gather_bytes,
+            stage_bytes: self.stage_bytes,
             adopt: true,
             ..wholly::Options::default()
         }

@@ -24,9 +24,9 @@ fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Lim
     outcome
 }
 
-/// Sites of names and attributes, and of parked groups, are covered by the workloads on those.
+/// Sites of names and attributes, of parked groups and of staged files are covered by the workloads on those.
 fn of_bytes(sites: &[Site]) -> Vec<Site> {
-    let others = |site: &Site| ["names.", "attributes.", "park."].iter().any(|part| site.0.starts_with(part));
+    let others = |site: &Site| ["names.", "attributes.", "park.", "stage."].iter().any(|part| site.0.starts_with(part));
     sites.iter().copied().filter(|site| !others(site)).collect()
 }
 
@@ -53,8 +53,14 @@ fn nothing_is_torn_lost_or_invented() {
         };
         let mut outcome = explored(&seen, &hand_written, &setting, effort);
         let drawn = match *name {
-            "pmem" => [random(0, 4, 200), random(catalogue::LATER, 4, 400)].concat(),
-            "disk" => [random(200, 24, 600), random(1000, 14, 400), random(catalogue::LATER, 36, 1000)].concat(),
+            "pmem" => [random(0, 4, 200), random(catalogue::LATER, 4, 400), random(catalogue::STAGED, 2, 200)].concat(),
+            "disk" => [
+                random(200, 24, 600),
+                random(1000, 14, 400),
+                random(catalogue::LATER, 36, 1000),
+                random(catalogue::STAGED, 16, 400),
+            ]
+            .concat(),
             "disk-ext4" => [random(200, 14, 600), random(catalogue::LATER, 16, 1000)].concat(),
             "pmem-over-disk" => [random(1000, 4, 400), random(catalogue::LATER, 4, 400)].concat(),
             _ => Vec::new(),

@@ -15,6 +15,16 @@ fn of_parked(site: Site) -> bool {
     site.0.starts_with("park.")
 }
 
+/// Whether what a site does is about staged files.
+fn of_staged(site: Site) -> bool {
+    site.0.starts_with("stage.")
+}
+
+/// Whether what a site does is about bytes in the log and at home.
+fn of_bytes(site: Site) -> bool {
+    !of_names(site) && !of_parked(site) && !of_staged(site)
+}
+
 /// The long run doubts every proof.
 fn mutants_of(setting: &str, workloads: &[Workload], wanted: fn(Site) -> bool) {
     let setting = Setting::named(setting);
@@ -31,10 +41,11 @@ fn mutants_of(setting: &str, workloads: &[Workload], wanted: fn(Site) -> bool) {
 /// One test, so that its two workers are all there are.
 #[test]
 fn every_mutant_is_caught_or_proven_equivalent() {
-    mutants_of("pmem", &catalogue::all(), |site| !of_names(site) && !of_parked(site));
-    mutants_of("disk", &catalogue::all(), |site| !of_names(site) && !of_parked(site));
+    mutants_of("pmem", &catalogue::all(), of_bytes);
+    mutants_of("disk", &catalogue::all(), of_bytes);
     mutants_of("disk", &sequences::by_hand(), of_names);
     mutants_of("disk", &sequences::parked(), of_parked);
+    mutants_of("disk", &sequences::staged(), of_staged);
 }
 
 /// The fence that commits a group is taken away: if this is not caught, nothing that the explorer says is worth anything.

@@ -40,8 +40,8 @@ fn no_name_is_torn_lost_or_invented() {
             _ => (false, false, 20, 5),
         };
         let mut workloads = if long() { sequences::pairs() } else { sequences::some_pairs(number, pairs) };
-        for first in [number * 1000, sequences::LOTS + number * 1000] {
-            workloads.extend(drawn(first, longer / 2, longer * 10));
+        for first in [number * 1000, sequences::LOTS + number * 1000, sequences::STAGING + number * 1000] {
+            workloads.extend(drawn(first, longer / 3, longer * 10));
         }
         if each || long() {
             workloads.extend(ones.clone());

@@ -67,6 +67,7 @@ impl Program {
             log_max_bytes: u64::from(self.segments.1) * segment_bytes,
             background: self.background,
             gather_bytes: self.gather_bytes,
+            stage_bytes: u64::MAX,
             ..Options::default()
         }
     }
@@ -86,6 +87,7 @@ impl Program {
             min_segments: self.segments.0,
             max_segments: self.segments.1,
             gather_bytes: self.gather_bytes,
+            stage_bytes: u64::MAX,
             policy: match self.policy {
                 Policy::PerOp => wholly::Policy::PerOp,
                 Policy::PerSync => wholly::Policy::PerSync,

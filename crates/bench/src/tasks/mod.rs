@@ -9,12 +9,13 @@
 //! | `replace` | `rename`: create, write, `fsync`, `rename`, `fsync` of the directory | `store_deferred`, `store` |
 //! | `overwrite` | the same | `store_deferred`, `store`: the bytes are overwritten in place |
 //! | `rewrite_1g` | `new_file`: another file of the same size is written, and it and its directory are synced | `store_deferred`, `store` |
+//! | `write_64k` to `write_1g` | `new_file`: each file is written, and it and its directory are synced | `staged_deferred`, `staged`, `logged_deferred`, `logged`: a group for each file, whose bytes go to the file system or to the log |
 //! | `read_4k`, `read_64k` | `pread` of the same file by a descriptor of its own | `store` |
 //!
 //! # What is inside the clock, and what is durable when it stops
 //!
 //! - `store_deferred`: until the last commit has returned. All of it survives a crash, by the log; nothing of it need be home.
-//! - `store`: until it is home, and survives without the log. In `create_10k` and `rewrite_1g` that is the same turn, stopped a second time
+//! - `store`: until it is home, and survives without the log. In `create_10k`, `rewrite_1g` and `write_` that is the same turn, stopped a second time
 //!   after a checkpoint; in `replace` and `overwrite` a store of its own whose turn writes three times what its log holds, with the
 //!   checkpoint in the background and what it leaves drained.
 //! - Peers: until their last sync has returned.
@@ -26,6 +27,7 @@ mod create;
 mod read;
 mod replace;
 mod rewrite;
+mod write;
 
 use crate::harness::{Plan, cpu_ns};
 use crate::place::{Medium, Place};
@@ -61,7 +63,7 @@ struct Figures {
 impl Figures {
     fn of(systems: &[&'static str]) -> Vec<Figures> {
         let figures =
-            |&system: &&'static str| Figures { system, deferred: system == "store_deferred", samples: Vec::new() };
+            |&system: &&'static str| Figures { system, deferred: system.ends_with("_deferred"), samples: Vec::new() };
         systems.iter().map(figures).collect()
     }
 }
@@ -153,6 +155,7 @@ pub fn run(plan: &Plan, chosen: &[String], report: &mut Report, progress: &mut d
         let (base, others, run): (_, &[&'static str], Run) = match case.name {
             "create_10k" => ("plain_syncfs", &["store_deferred", "store", "fsync_each"], create::run),
             "rewrite_1g" => ("new_file", &["store_deferred", "store"], rewrite::run),
+            name if name.starts_with("write_") => ("new_file", &write::SYSTEMS, write::run),
             "replace" | "overwrite" => ("rename", &["store_deferred", "store"], replace::run),
             _ => ("pread", &["store"], read::run),
         };
@@ -214,6 +217,10 @@ fn rows(case: &Case, medium: &Medium, base: &str, figures: &[Figures]) -> Vec<Ro
 /// A new store in `dir`, with a log that is there from the start, so that no turn pays for its growth.
 fn new_store(dir: &Path, log_bytes: u64, background: bool) -> Result<Store> {
     let options = Options { log_min_bytes: log_bytes, log_max_bytes: log_bytes, background, ..Options::default() };
+    new_store_with(dir, options)
+}
+
+fn new_store_with(dir: &Path, options: Options) -> Result<Store> {
     let host = HostOptions { medium: HostMedium::Disk, ..HostOptions::default() };
     Store::init_with(dir, &options, host.clone()).map_err(failed)?;
     Store::open_with(dir, options, host).map_err(failed)

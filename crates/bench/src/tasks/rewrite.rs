@@ -53,7 +53,7 @@ pub(super) fn run(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> 
     store.close().map_err(failed)
 }
 
-fn write_file(path: &std::path::Path, bytes: u64, data: &[u8]) -> Result<()> {
+pub(super) fn write_file(path: &std::path::Path, bytes: u64, data: &[u8]) -> Result<()> {
     let mut file = File::create_new(path)?;
     for _ in (0..bytes).step_by(data.len()) {
         file.write_all(data)?;

@@ -268,6 +268,14 @@ impl File {
         }
     }
 
+    /// The group that made it has committed: its bytes are those at home, which lies as `stat` tells.
+    pub fn staged_as(&self, stat: &Stat) {
+        let mut state = self.home_state.lock().unwrap();
+        (state.size, state.dense) = (stat.size, may_be_dense(stat));
+        state.baseline = Some(Baseline::of(stat));
+        self.home_limit.store(stat.size, Ordering::Release);
+    }
+
     /// How it lies at home, as the log is to remember it while no checkpoint may be changing that.
     pub fn baseline(&self) -> Option<Baseline> {
         self.home_state.lock().unwrap().baseline

@@ -1,5 +1,7 @@
 //! Where running groups sit: each has a seat, with a lane to append to and lists that keep their memory from group to group.
 
+use std::collections::VecDeque;
+
 use crossbeam_utils::CachePadded;
 
 use super::overlay::Overlay;
@@ -29,6 +31,8 @@ pub(crate) struct Seat {
     pub gathered_bytes: u64,
     /// The files that the group changes.
     pub files: Vec<Joined>,
+    /// Those of them that are staged and open, by number; the one that was written to last comes last.
+    pub open_stages: VecDeque<usize>,
     /// What it wrote to them.
     pub writes: Overlay,
     /// What it publishes with.
@@ -44,6 +48,7 @@ impl Seat {
             gathered: Vec::new(),
             gathered_bytes: 0,
             files: Vec::new(),
+            open_stages: VecDeque::new(),
             writes: Overlay::default(),
             stock: Stock::new(place),
         })

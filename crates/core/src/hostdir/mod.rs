@@ -32,6 +32,7 @@
 //!
 //! `running` and `aborted` are [`Group`]'s, `committed` is the log's, `checkpointed` the checkpoint's.
 
+mod allocate;
 mod calls;
 mod check;
 mod checkpoint;
@@ -115,6 +116,8 @@ pub struct Options {
     pub checkpoint_threads: usize,
     /// Bytes of a group that are gathered in memory before it goes to the log early (on persistent memory most groups go there at once).
     pub gather_bytes: u64,
+    /// Bytes that a group writes to a file that it makes before they go to the host at once, and are written once, rather than to the log.
+    pub stage_bytes: u64,
     /// Whether a copy of a store is taken for what it was copied from: its files are found by their places, whatever inodes they are
     /// ([`Error::Copied`]). Of no effect on what is no copy.
     pub adopt: bool,
@@ -130,6 +133,7 @@ impl Default for Options {
             background: true,
             checkpoint_threads: 2,
             gather_bytes: 512 << 10,
+            stage_bytes: 512 << 10,
             adopt: false,
         }
     }

@@ -56,6 +56,8 @@ struct Found {
     cut: bool,
     /// A committed group created it: a crash may take times back that the checkpoint gave it.
     created: bool,
+    /// The host has bytes of it that nobody else has, although a group created it.
+    staged: bool,
     /// How the last identification that tells says that it must lie at home.
     last: Option<Baseline>,
 }
@@ -302,10 +304,13 @@ impl<'a> Replay<'a> {
 
     /// Opens the home of a file that has something to be taken there.
     fn settle_file(&mut self, i: usize) -> Result<()> {
-        let Found { file, cut, created, last } = &self.found.files[i];
-        let (file, cut, created, last) = (file.clone(), *cut, *created, *last);
+        let Found { file, cut, created, staged, last } = &self.found.files[i];
+        let (file, cut, created, staged, last) = (file.clone(), *cut, *created, *staged, *last);
         let path = match self.names.found(file.id) {
             FoundObject::At(path) => path,
+            FoundObject::Nowhere if staged && self.names.has_place(file.id) => {
+                return self.conflict(file.id, "what a group has written of it is gone".into());
+            }
             FoundObject::Nowhere => {
                 file.home_limit.store(0, Ordering::Release);
                 return Ok(());
@@ -395,7 +400,8 @@ impl<'a> Replay<'a> {
                 {
                     found.file.set_mtime(ns, RECOVERED);
                 }
-                if !matches!(entry.kind, EntryKind::Write | EntryKind::Truncate | EntryKind::Space) {
+                use EntryKind::{Space, Staged, Truncate, Write};
+                if !matches!(entry.kind, Write | Truncate | Space | Staged) {
                     continue;
                 }
                 let space = if entry.kind == EntryKind::Space { Some(self.space(record, entry)?) } else { None };
@@ -410,6 +416,14 @@ impl<'a> Replay<'a> {
                     let file = found.file.clone();
                     self.replay_space(&file, entry.offset, space, sequence);
                     self.changed(&file);
+                    continue;
+                }
+                if entry.kind == EntryKind::Staged {
+                    (found.cut, found.staged) = (true, true);
+                    file.publish_truncate(self.index, 0, &mut self.numbers.freed);
+                    file.home_limit.store(entry.offset, Ordering::Release);
+                    file.publish_size(self.index, |_| entry.offset);
+                    file.bring_home(self.index);
                     continue;
                 }
                 if entry.kind == EntryKind::Truncate {
@@ -564,7 +578,7 @@ impl<'a> Replay<'a> {
             if let Some(object) = self.names.state.objects.get_mut(&id) {
                 object.file = Arc::downgrade(&file);
             }
-            self.found.insert(id, Found { file, cut: false, created, last: None });
+            self.found.insert(id, Found { file, cut: false, created, staged: false, last: None });
         }
         let found = self.found.get(id).expect("it was just inserted");
         found.file.identified.store(sequence, Ordering::Release);

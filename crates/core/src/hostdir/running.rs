@@ -10,6 +10,7 @@ mod names;
 mod objects;
 mod park;
 mod space;
+mod stage;
 mod times;
 mod xattrs;
 
@@ -36,6 +37,7 @@ use crate::sync::{Backoff, Ordering};
 pub(super) use attributes::Wish;
 pub(super) use names::At;
 pub(super) use space::OwnWishes;
+pub(super) use stage::Staged;
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -83,11 +85,13 @@ pub(crate) struct Joined {
     wishes: OwnWishes,
     /// Whether the group created it.
     pub(super) created: bool,
+    /// Where its bytes are, if the log does not have them.
+    pub(super) staged: Option<Box<Staged>>,
     /// The highest sequence of a group that had changed it when it was joined.
     last: u64,
     /// Whether an entry speaks of it.
     touched: bool,
-    /// Bytes that the group wrote to it.
+    /// Bytes that the group wrote to it, those of a staged file excepted.
     written: u64,
     /// When the group changed its content.
     pub(super) mtime: Mtime,
@@ -293,6 +297,7 @@ impl Running {
             limit: u64::MAX,
             wishes: None,
             created,
+            staged: None,
             last,
             touched: false,
             written: 0,
@@ -321,6 +326,9 @@ impl Running {
         let i = self.join(inner)?;
         if inner.may_have_privileges() {
             self.content_changes(inner)?;
+        }
+        if self.seat().files[i].is_to_be_staged(&self.store, data.len()) {
+            return self.write_staged(i, offset, data);
         }
         let seat = self.seat.as_mut().expect("the group has not ended");
         if self.in_lane && seat.lane.room().is_some_and(|room| room >= data.len() as u64) {
@@ -374,6 +382,9 @@ impl Running {
         if inner.may_have_privileges() {
             self.content_changes(inner)?;
         }
+        if self.seat().files[i].staged.is_some() {
+            return self.cut_staged(i, length);
+        }
         self.entry(EntryKind::Truncate, inner.id, length, &[])?;
         let now = self.store.host.now_ns();
         let seat = self.seat_mut();
@@ -403,6 +414,9 @@ impl Running {
         let file = &self.seat().files[i];
         let length = buf.len().min(file.size.saturating_sub(offset) as usize);
         let buf = &mut buf[..length];
+        if file.staged.is_some() {
+            return self.read_staged(i, offset, buf).map(|()| length);
+        }
         inner.read_within(&self.store, offset, buf, file.limit)?;
         if let Some(wishes) = &file.wishes {
             wishes.zero_bytes(offset, buf);

@@ -9,7 +9,7 @@ use wholly_media::Stat;
 use super::StoreInner;
 use super::file::File;
 use super::names::permit::{self, Who};
-use super::names::{Found, Kind, OWN_FOLDER, Walk, show};
+use super::names::{Found, Kind, OWN_FOLDER, Object, Walk, show};
 use crate::error::{Error, Result};
 use crate::sync::{Ordering, RwLock};
 
@@ -133,21 +133,19 @@ impl StoreInner {
     /// The file that was found at `path`, opened for reading and writing.
     pub fn open_found(&self, path: &[u8], found: &Found) -> Result<Arc<File>> {
         let file = self.file_of(path, found)?;
-        if file.home().is_some() {
-            return Ok(file);
-        }
         let _still = self.names.keep_homes();
         let (place, birth) = self.names.with(|state| {
-            (state.host_path(found.id), state.objects.get(&found.id).and_then(|object| object.birth.clone()))
+            let object = state.objects.get(&found.id);
+            let place = state.host_path(found.id);
+            // The host, which has not made it, or made it otherwise, cannot say so.
+            let is_born = |object: &&Object| place.is_none() || object.unsure;
+            (place.clone(), object.filter(is_born).and_then(|object| object.birth.clone()))
         });
-        let Some(place) = place else {
-            // The host, which has not made it, cannot say so.
-            let stat = birth.map(|birth| Stat { mode: birth.mode, uid: birth.uid, gid: birth.gid, ..Stat::default() });
-            return match stat.is_none_or(|stat| Who::Process.may(&stat, permit::READ | permit::WRITE)) {
-                true => Ok(file),
-                false => Err(Error::Refused(show(path), Errno::ACCESS)),
-            };
-        };
+        let stat = birth.map(|birth| Stat { mode: birth.mode, uid: birth.uid, gid: birth.gid, ..Stat::default() });
+        if !stat.is_none_or(|stat| Who::Process.may(&stat, permit::READ | permit::WRITE)) {
+            return Err(Error::Refused(show(path), Errno::ACCESS));
+        }
+        let Some(place) = place.filter(|_| file.home().is_none()) else { return Ok(file) };
         self.open_at(&file, &place, path)?;
         Ok(file)
     }

@@ -441,6 +441,8 @@ pub enum EntryKind {
     Clock = 5,
     /// The payload tells what becomes of the space of a range of `file`, from `offset` on.
     Space = 6,
+    /// The bytes of `file` are those that the host has, `offset` of them: all that records say of them up to here does not count.
+    Staged = 7,
     /// `offset` is the id of the parked group that this group is.
     Applied = 8,
     /// The payload is all that `file` is made with: the group creates it.
@@ -504,6 +506,7 @@ impl Entry {
             4 => EntryKind::Parts,
             5 => EntryKind::Clock,
             6 => EntryKind::Space,
+            7 => EntryKind::Staged,
             8 => EntryKind::Applied,
             16 => EntryKind::Create,
             17 => EntryKind::Name,
@@ -525,6 +528,7 @@ impl Entry {
             EntryKind::Parts | EntryKind::Clock | EntryKind::Applied => {
                 offset <= i64::MAX as u64 && length == 0 && file == 0
             }
+            EntryKind::Staged => offset <= LARGEST_FILE && length == 0 && file != 0,
             // How long the range is stands in the payload.
             EntryKind::Space => offset <= LARGEST_FILE && length > 0 && file != 0,
             // What they ask for is all in the payload.

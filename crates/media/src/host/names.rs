@@ -101,8 +101,12 @@ impl HostNames for HostDir {
             Rename::NoReplace => RenameFlags::NOREPLACE,
             Rename::Exchange => RenameFlags::EXCHANGE,
         };
-        rustix::fs::renameat_with(&old_parent, old, &parent, name, flags)
-            .or_fail("rename", || format!("{} to {}", show(from), show(to)))
+        let renamed = match rustix::fs::renameat_with(&old_parent, old, &parent, name, flags) {
+            // Many a file system in user space knows no flags.
+            Err(Errno::INVAL) if how == Rename::NoReplace => rename_to_nothing((&old_parent, old), (&parent, name)),
+            renamed => renamed,
+        };
+        renamed.or_fail("rename", || format!("{} to {}", show(from), show(to)))
     }
 
     fn unlink(&self, _site: Site, path: &[u8]) -> Result<()> {
@@ -217,4 +221,22 @@ fn grown(
         }
     }
     Err(Errno::RANGE)
+}
+
+/// `RENAME_NOREPLACE` where the file system does not have it. What cannot be linked could replace what somebody makes at this very moment.
+fn rename_to_nothing(
+    (old_parent, old): (&OwnedFd, &[u8]),
+    (parent, name): (&OwnedFd, &[u8]),
+) -> rustix::io::Result<()> {
+    match rustix::fs::linkat(old_parent, old, parent, name, AtFlags::empty()) {
+        Ok(()) => rustix::fs::unlinkat(old_parent, old, AtFlags::empty()),
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+            match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(Errno::NOENT) => rustix::fs::renameat(old_parent, old, parent, name),
+                Err(errno) => Err(errno),
+            }
+        }
+        Err(errno) => Err(errno),
+    }
 }

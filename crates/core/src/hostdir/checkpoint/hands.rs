@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno;
-use wholly_media::{Fallocate, HostFile, Region};
+use wholly_media::{HostFile, Region};
 
 use super::names::forgive;
 use super::{CheckpointReport, StoreInner};
 use crate::error::Result;
+use crate::hostdir::allocate::{Allocation, fallocate};
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::{File, HomeState};
 use crate::hostdir::homes::Homes;
@@ -27,6 +27,9 @@ const BATCH: usize = 16;
 
 /// Bytes of adjacent pieces that go home through a buffer in one write.
 const RUN: usize = 64 << 10;
+
+const ALLOCATION: Allocation =
+    Allocation { zeroes: site::CHECKPOINT_PUNCH, reserves: site::CHECKPOINT_RESERVE, writes: site::CHECKPOINT_DATA };
 
 /// See the head of this module.
 pub(super) struct Hands<'a> {
@@ -491,7 +494,7 @@ impl Home<'_> {
                 if !how.reserves() {
                     state.dense = Some(false);
                 }
-                self.fallocate(how, blocks.start * BLOCK, end * BLOCK, state.size)?;
+                fallocate(self.host, &ALLOCATION, how, blocks.start * BLOCK..end * BLOCK, state.size)?;
             }
             file.space.change(|wishes| wishes.done(blocks, self.target));
         }
@@ -502,41 +505,7 @@ impl Home<'_> {
         }
         Ok(())
     }
-
-    /// `fallocate`, or what comes to the same where the file system does not have that mode. Space that cannot be reserved is not; that
-    /// there is none left is an error.
-    fn fallocate(&self, how: Fallocate, from: u64, to: u64, size: u64) -> wholly_media::Result<()> {
-        let site = if how.zeroes() { site::CHECKPOINT_PUNCH } else { site::CHECKPOINT_RESERVE };
-        match self.host.fallocate(site, how, from, to - from) {
-            Err(error) if error.errno == Errno::OPNOTSUPP => {}
-            done => return done,
-        }
-        match how {
-            Fallocate::Zero => {
-                let inside = to.min(size.next_multiple_of(BLOCK));
-                if from < inside {
-                    self.fallocate(Fallocate::Punch, from, inside, size)?;
-                }
-                self.fallocate(Fallocate::Keep, from, to, size)
-            }
-            Fallocate::Punch => self.write_zeros(from, to.min(size)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Where nothing else makes zeros: over what is no hole.
-    fn write_zeros(&self, from: u64, to: u64) -> wholly_media::Result<()> {
-        let mut at = from;
-        while let Some(data) = self.host.next_data(at)?.filter(|data| *data < to) {
-            let end = self.host.next_hole(data)?.map_or(to, |hole| hole.min(to));
-            at = end.min(data + ZERO_BYTES.len() as u64);
-            self.host.write_at(site::CHECKPOINT_DATA, data, &ZERO_BYTES[..(at - data) as usize])?;
-        }
-        Ok(())
-    }
 }
-
-static ZERO_BYTES: [u8; RUN] = [0; RUN];
 
 /// Whether every block of a home file is allocated: the host is asked where nobody knows.
 fn is_dense(state: &mut HomeState, host: &dyn HostFile) -> Result<bool> {

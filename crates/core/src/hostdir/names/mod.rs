@@ -217,6 +217,19 @@ impl State {
         }
     }
 
+    /// What the host had made of an object, in the folder of blanks, is gone: it is virtual again.
+    pub fn unmake(&mut self, id: u64) {
+        self.unhang(id, BLANKS);
+        if let Some(object) = self.objects.get_mut(&id) {
+            (object.home, object.unsure) = (None, false);
+            if let Some(inode) = object.inode.take()
+                && self.by_inode.get(&inode) == Some(&id)
+            {
+                self.by_inode.remove(&inode);
+            }
+        }
+    }
+
     /// Whether an object is this inode.
     pub fn is_inode(&self, id: u64, inode: (u64, i64)) -> bool {
         self.by_inode.get(&inode) == Some(&id)
@@ -349,6 +362,19 @@ impl State {
             && self.claims.objects().all(|other| other != id)
     }
 
+    /// Files that groups below `target` made, that hang in the folder of blanks and have no name, and that nobody can come by any more.
+    pub fn spent_blanks(&self, target: u64) -> Vec<u64> {
+        let is_spent = |object: &Object| {
+            let hangs = object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS);
+            let is_made = object.kind == Kind::Regular && object.made != 0 && object.made < target;
+            // The table has one reference.
+            let is_open = object.pins > 0 || object.file.strong_count() > 1;
+            hangs && is_made && object.place.is_none() && !is_open
+        };
+        let spent = self.objects.iter().filter(|(_, object)| is_spent(object)).map(|(id, _)| *id);
+        spent.filter(|id| self.claims.objects().all(|other| other != *id)).collect()
+    }
+
     /// An object has lost its anchor, which it needed no more.
     pub fn fall(&mut self, id: u64) {
         self.unhang(id, ANCHORS);
@@ -475,8 +501,9 @@ impl State {
                 names.values().flat_map(|register| register.values.iter().map(|value| value.1).chain([register.home])),
             );
         }
-        // What hangs on an anchor is forgotten once that is gone: till then the host counts a name too many.
-        let used = self.objects.iter().filter(|(_, object)| object.hangs[0] || object.is_used(tail, self.passes));
+        // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a name too many.
+        let used =
+            self.objects.iter().filter(|(_, object)| object.hangs != [false; 2] || object.is_used(tail, self.passes));
         todo.extend(used.map(|(id, _)| *id));
         let mut kept: HashSet<u64> = HashSet::from([ROOT]);
         while let Some(id) = todo.pop() {
@@ -557,6 +584,11 @@ impl Names {
         for id in private.born() {
             if let Some(object) = state.objects.get_mut(id) {
                 object.made = sequence;
+            }
+        }
+        for id in private.staged() {
+            if let Some(object) = state.objects.get_mut(id) {
+                object.known = true;
             }
         }
         for (id, set) in private.sets() {

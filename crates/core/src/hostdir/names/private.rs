@@ -39,6 +39,8 @@ pub(crate) struct Private {
     spoken_of: HashMap<u64, u64>,
     /// Objects that it identified.
     logged: Vec<u64>,
+    /// Objects that it made with all their bytes, of which it told the log.
+    staged: Vec<u64>,
     /// The parked group that it is.
     pub applied: Option<u64>,
     /// What it has claimed.
@@ -119,6 +121,15 @@ impl Private {
 
     pub fn born(&self) -> &[u64] {
         &self.born
+    }
+
+    /// The log knows where the host has what the group made, with its bytes.
+    pub fn add_staged(&mut self, id: u64) {
+        self.staged.push(id);
+    }
+
+    pub fn staged(&self) -> &[u64] {
+        &self.staged
     }
 
     /// The log will have to know the object.

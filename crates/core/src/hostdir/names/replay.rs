@@ -142,6 +142,11 @@ impl NameReplay {
         self.state.objects.contains_key(&id)
     }
 
+    /// Whether an object has a name, as far as the log tells.
+    pub fn has_place(&self, id: u64) -> bool {
+        self.state.objects.get(&id).is_some_and(|object| object.place.is_some())
+    }
+
     /// The last group that spoke of an object.
     pub fn last(&self, id: u64) -> u64 {
         self.state.objects.get(&id).map_or(0, |object| object.last)

@@ -25,6 +25,9 @@ impl Running {
             self.abort();
             return Ok(());
         }
+        if self.seat().files.iter().any(|file| file.staged.is_some()) {
+            self.settle_stages()?;
+        }
         if self.store.log.is_pmem() && !self.in_lane {
             self.spill()?;
         }
@@ -178,6 +181,7 @@ impl Running {
         seat.writes.clear();
         seat.gathered.clear();
         seat.gathered_bytes = 0;
+        seat.open_stages.clear();
         if self.recent.is_some() && seat.place.is_some() {
             self.parked = Some(seat);
         } else {
@@ -195,6 +199,7 @@ impl Running {
 
     #[cold]
     fn undo(&mut self) {
+        self.remove_stages();
         let Some(seat) = self.seat.as_mut() else { return };
         if let Err(error) = seat.lane.abort(&self.store.log) {
             self.store.poison(&error);
@@ -287,6 +292,9 @@ fn publish(
     }
     for (i, file) in files.iter().enumerate() {
         let inner = &*file.inner;
+        if let Some(staged) = &file.staged {
+            staged.publish(inner);
+        }
         match sharing {
             Sharing::Own => inner.publish_size(&store.index, |_| file.size),
             Sharing::Share => {

@@ -117,9 +117,15 @@ impl Running {
         for (i, file) in self.seat().files.iter().enumerate() {
             let id = file.inner.id;
             let before = if born.contains(&id) { 0 } else { file.inner.size.load(Ordering::Acquire) };
-            let ranges = self.seat().writes.in_range(i as u32, 0, u64::MAX);
-            let ranges: Vec<(u64, u64)> =
-                ranges.map(|write| (write.offset, write.offset + u64::from(write.length))).collect();
+            let ranges = match file.staged {
+                Some(_) => self.staged_runs(i)?,
+                None => self
+                    .seat()
+                    .writes
+                    .in_range(i as u32, 0, u64::MAX)
+                    .map(|write| (write.offset, write.end()))
+                    .collect(),
+            };
             if to_park && file.wishes.is_some() {
                 let what = format!("to park a group that has given back or reserved space ({})", file.inner.name());
                 return Err(Error::unsupported(what));

@@ -51,6 +51,9 @@ impl Running {
         if inner.may_have_privileges() {
             self.content_changes(inner)?;
         }
+        if self.seat().files[i].staged.is_some() {
+            return self.allocate_staged(i, how, offset, end);
+        }
         for (how, range) in entries(how, offset, end, self.seat().files[i].size) {
             let space = Space { length: range.end - range.start, how };
             self.entry(EntryKind::Space, inner.id, range.start, &space.to_bytes())
@@ -95,6 +98,9 @@ impl Running {
     fn next_extent(&self, inner: &Arc<Inner>, offset: u64, is_data: bool) -> Result<Option<u64>> {
         self.seen(inner, |running, i| {
             let size = running.size_seen(inner, i);
+            if let Some(i) = i.filter(|&i| running.seat().files[i].staged.is_some()) {
+                return if offset < size { running.next_staged(i, offset, is_data) } else { Ok(None) };
+            }
             let mut at = offset;
             while at < size {
                 let extent = running.extent(inner, i, at)?;

@@ -62,7 +62,7 @@ impl Running {
     }
 
     #[cold]
-    fn tell_mtime(&mut self, id: u64, ns: i64) -> Result<()> {
+    pub(super) fn tell_mtime(&mut self, id: u64, ns: i64) -> Result<()> {
         let before = AttributesBefore::default();
         let entry = Attributes { mode: None, uid: None, gid: None, atime_ns: None, mtime_ns: Some(ns), before };
         self.entry(EntryKind::Attributes, id, 0, &entry.to_bytes()).map(drop)

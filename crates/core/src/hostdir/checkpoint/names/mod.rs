@@ -66,6 +66,8 @@ pub(super) struct NamePlan<'a> {
     keep: Vec<u64>,
     /// Files whose anchors nobody needs any more.
     idle: Vec<u64>,
+    /// Files that groups have staged, and that have lost all their names since.
+    spent: Vec<u64>,
     /// Objects that the host has, or may have, made without their attributes.
     mend: Vec<u64>,
     /// Objects whose attributes groups have set.
@@ -100,6 +102,7 @@ impl<'a> NamePlan<'a> {
             move_: Vec::new(),
             keep: Vec::new(),
             idle: Vec::new(),
+            spent: Vec::new(),
             mend: Vec::new(),
             set: Vec::new(),
             timed: Vec::new(),
@@ -111,8 +114,11 @@ impl<'a> NamePlan<'a> {
         };
         store.names.with(|state| {
             plan.find_changes(state, target);
-            plan.find_attributes(state);
             plan.idle = state.idle_on_anchors(store.log.tail());
+            // Before the plan has files open.
+            plan.spent = state.spent_blanks(target);
+            plan.spent.retain(|id| !plan.wanted.contains_key(id));
+            plan.find_attributes(state);
         });
         plan.look_for_bystanders()?;
         plan.look_at_objects()?;
@@ -167,7 +173,9 @@ impl<'a> NamePlan<'a> {
                 _ => {}
             }
         }
-        self.mend = state.objects.iter().filter(|(_, object)| object.unsure).map(|(id, _)| *id).collect();
+        // What a running group has made, it may remove.
+        let unsure = state.objects.iter().filter(|(_, object)| object.unsure && object.made != 0);
+        self.mend = unsure.map(|(id, _)| *id).collect();
         for (id, object) in &state.objects {
             let Some(file) = object.file.upgrade().filter(|_| object.inode.is_none() && !self.wants(*id)) else {
                 continue;
@@ -268,7 +276,7 @@ impl<'a> NamePlan<'a> {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        let lists = [&self.make, &self.idle, &self.nameless, &self.mend, &self.set, &self.timed];
+        let lists = [&self.make, &self.idle, &self.spent, &self.nameless, &self.mend, &self.set, &self.timed];
         self.changes.is_empty() && lists.into_iter().all(Vec::is_empty)
     }
 

@@ -13,6 +13,7 @@ impl NamePlan<'_> {
     pub fn place(&mut self) -> Result<()> {
         self.remove()?;
         self.clean_idle_anchors()?;
+        self.clean_spent_blanks()?;
         // Directories may lie in what hangs on an anchor yet: their paths are looked up one by one.
         for i in 0..self.changes.len() {
             let change = self.changes[i].clone();
@@ -39,6 +40,18 @@ impl NamePlan<'_> {
                 }
             };
             store.names.change_home(remove, fall).map_err(|error| host_error(error, &path))?;
+        }
+        Ok(())
+    }
+
+    /// Removes staged files that nobody can find any more.
+    fn clean_spent_blanks(&self) -> Result<()> {
+        let store = self.store;
+        for &id in &self.spent {
+            let path = self.path_of(&(BLANKS, id_name(id)))?;
+            let remove = || store.host.unlink(site::NAMES_CLEAN, &path);
+            let removed = store.names.change_home(remove, |state, ()| state.unmake(id));
+            removed.map_err(|error| host_error(error, &path))?;
         }
         Ok(())
     }
