@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, STAGED, StoreHome, UNFINISHED};
+use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, StoreHome, UNFINISHED, UNNAMED};
 use wholly_media::{HostFs, HostNames};
 
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use crate::hostdir::{Finding, FindingKind, Parked, Report, check_on, is_own_fold
 use crate::open::{LOG, home_error};
 
 /// What the store's folder has, besides the [folders](is_own_folder) that it keeps something in.
-const KNOWN: [&str; 3] = [LOG, "lock", STAGED];
+const KNOWN: [&str; 3] = [LOG, "lock", UNNAMED];
 
 /// Finds what is wrong with the store in `dir`, and changes nothing.
 ///
@@ -115,11 +115,11 @@ fn look_at_folder(host: &HostDir, dir: &Path) -> Result<Vec<Finding>> {
         }
         findings.push(Finding::new(FindingKind::Stranger, place, "no store put it there"));
     }
-    if has(STAGED) {
-        let staged = host.read_dir(format!("{HOME}/{STAGED}").as_bytes())?;
-        if !staged.is_empty() {
-            let what = format!("{} files that never got a name", staged.len());
-            findings.push(Finding::new(FindingKind::Torn, format!("{HOME}/{STAGED}"), what));
+    if has(UNNAMED) {
+        let unnamed = host.read_dir(format!("{HOME}/{UNNAMED}").as_bytes())?;
+        if !unnamed.is_empty() {
+            let what = format!("{} files that never got a name", unnamed.len());
+            findings.push(Finding::new(FindingKind::Torn, format!("{HOME}/{UNNAMED}"), what));
         }
     }
     let leftover = |name: &[u8]| name.starts_with(UNFINISHED.as_bytes());

@@ -100,7 +100,7 @@ struct Owned {
 impl Owned {
     /// Opens the store whose folder is `home`, and gives that up where it cannot.
     fn open(home: StoreHome, dir: &Path, options: Options) -> Result<Store> {
-        home.clear_staged()?;
+        home.clear_unnamed()?;
         let region = home.open_region(LOG)?;
         let host = home.dir().clone();
         let owned = Owned { home, dir: dir.to_path_buf(), options: options.clone() };

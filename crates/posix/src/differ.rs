@@ -71,14 +71,13 @@ pub fn same_trees(one: &dyn Vfs, other: &dyn Vfs) -> Result<(), String> {
 /// What cannot be removed, in words.
 pub fn clear(vfs: &dyn Vfs) -> Result<(), String> {
     let tree = Tree::new(vfs, Ino::ROOT);
-    let clear = || {
-        for name in tree.names("/")? {
-            tree.remove(&name.name)?;
-        }
-        for name in tree.xattrs("/")? {
-            tree.remove_xattr("/", &name)?;
-        }
+    let failed = |what: &str, errno| format!("cannot be emptied: {what}: {errno}");
+    for name in tree.names("/").map_err(|errno| failed("/", errno))? {
+        tree.remove(&name.name).map_err(|errno| failed(&String::from_utf8_lossy(&name.name), errno))?;
+    }
+    let rest = || {
+        tree.xattrs("/")?.iter().try_for_each(|name| tree.remove_xattr("/", name))?;
         tree.chmod("/", 0o755).map(drop)
     };
-    clear().map_err(|errno| format!("cannot be emptied: {errno}"))
+    rest().map_err(|errno| failed("attributes of /", errno))
 }

@@ -13,6 +13,9 @@ use super::names::{Found, Kind, OWN_FOLDER, Object, Walk, show};
 use crate::error::{Error, Result};
 use crate::sync::{Ordering, RwLock};
 
+/// Times that an open looks for its file again.
+const TRIES: usize = 100;
+
 #[derive(Default)]
 struct Table {
     by_number: Vec<Option<Arc<File>>>,
@@ -218,6 +221,18 @@ impl StoreInner {
     /// The file at `path`, opened for reading and writing, as everybody sees the directory.
     pub fn open_path(&self, path: &[u8]) -> Result<Arc<File>> {
         let walk = Walk { names: &self.names, host: &*self.host, private: None };
-        self.open_found(path, &walk.target(path)?)
+        self.open_target(&walk, path)
+    }
+
+    /// The same, as somebody sees the directory.
+    pub fn open_target(&self, walk: &Walk<'_>, path: &[u8]) -> Result<Arc<File>> {
+        for _ in 0..TRIES {
+            match self.open_found(path, &walk.target(path)?) {
+                // The table has forgotten what was found, as it does when passes go by; or a bystander was faster.
+                Err(Error::NotFound(_)) => {}
+                opened => return opened,
+            }
+        }
+        Err(Error::NotFound(show(path)))
     }
 }

@@ -1,7 +1,7 @@
 //! The directory itself.
 
-use super::file::{OrdinaryFile, Staged, not_a_file, stat};
-use super::home::{HOME, STAGED};
+use super::file::{OrdinaryFile, Unnamed, not_a_file, stat};
+use super::home::{HOME, UNNAMED};
 use super::resolve::{open_beneath, open_parent};
 use crate::pmem::{EmulatedRegion, Emulation, Emulator, PmemOptions, PmemRegion, is_dax};
 use crate::sys::{self, FileSystem, OrFail, show};
@@ -217,13 +217,13 @@ impl HostDir {
     }
 
     /// A file with a name that nobody knows, in the store's own folder.
-    fn open_staged(&self) -> Result<(OwnedFd, Staged)> {
-        let path = [HOME, "/", STAGED].concat();
+    fn open_in_folder(&self) -> Result<(OwnedFd, Unnamed)> {
+        let path = [HOME, "/", UNNAMED].concat();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let folder = match open_beneath(self.root.as_fd(), path.as_bytes(), flags) {
             Err(Errno::NOENT) => {
                 let home = self.open_fd(HOME.as_bytes(), flags)?;
-                match rustix::fs::mkdirat(&home, STAGED, Mode::RWXU) {
+                match rustix::fs::mkdirat(&home, UNNAMED, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(Error::new("mkdir", path, errno)),
                 }
@@ -234,7 +234,7 @@ impl HostDir {
         let name = sys::random_name("")?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
         let fd = open_beneath(folder.as_fd(), name.as_bytes(), flags).or_fail("create", || format!("{path}/{name}"))?;
-        Ok((fd, Staged { folder, name, maker: rustix::process::getpid() }))
+        Ok((fd, Unnamed { folder, name, maker: rustix::process::getpid() }))
     }
 
     #[cfg(test)]
@@ -336,18 +336,18 @@ impl HostFs for HostDir {
     }
 
     fn create_unnamed(&self, _site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
-        let (fd, staged) = match self.open_unnamed(parent)? {
+        let (fd, unnamed) = match self.open_unnamed(parent)? {
             Some(fd) => (fd, None),
             None => {
-                let (fd, staged) = self.open_staged()?;
-                (fd, Some(staged))
+                let (fd, unnamed) = self.open_in_folder()?;
+                (fd, Some(unnamed))
             }
         };
         // After the fact, since the umask takes bits from what open is given.
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode & 0o7777))
             .or_fail("fchmod", || format!("a new file in {}", show(parent)))?;
         let name = [parent, b"/(a file without a name)"].concat();
-        Ok(Arc::new(OrdinaryFile::new(fd, &name, true, self.pmem.clone(), staged)))
+        Ok(Arc::new(OrdinaryFile::new(fd, &name, true, self.pmem.clone(), unnamed)))
     }
 
     fn link(&self, _site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()> {

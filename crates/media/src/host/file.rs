@@ -21,12 +21,12 @@ pub struct OrdinaryFile {
     /// How the directory's files are mapped; `None` on disks.
     pmem: Option<Arc<Pmem>>,
     /// The name it bears until it is linked, where the file system has no files without names.
-    staged: Mutex<Option<Staged>>,
+    unnamed: Mutex<Option<Unnamed>>,
 }
 
 /// A file that stands in for one without a name.
 #[derive(Debug)]
-pub(super) struct Staged {
+pub(super) struct Unnamed {
     /// The folder for such files.
     pub folder: OwnedFd,
     /// Empty once it is no longer there.
@@ -35,7 +35,7 @@ pub(super) struct Staged {
     pub maker: rustix::process::Pid,
 }
 
-impl Drop for Staged {
+impl Drop for Unnamed {
     fn drop(&mut self) {
         // A child that was forked meanwhile has no part in it.
         if !self.name.is_empty() && self.maker == rustix::process::getpid() {
@@ -51,9 +51,9 @@ impl OrdinaryFile {
         path: &[u8],
         writable: bool,
         pmem: Option<Arc<Pmem>>,
-        staged: Option<Staged>,
+        unnamed: Option<Unnamed>,
     ) -> OrdinaryFile {
-        OrdinaryFile { fd, path: path.to_vec(), writable, pmem, staged: Mutex::new(staged) }
+        OrdinaryFile { fd, path: path.to_vec(), writable, pmem, unnamed: Mutex::new(unnamed) }
     }
 
     /// The descriptor, for calls that the traits do not have. Writes through it are seen by no recorder.
@@ -67,15 +67,15 @@ impl OrdinaryFile {
 
     /// Gives the file the name `name` in the directory `parent`.
     pub(super) fn link_into(&self, parent: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
-        let mut guard = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(staged) = &mut *guard {
-            let old = staged.name.as_str();
-            match rustix::fs::renameat_with(&staged.folder, old, parent, name, RenameFlags::NOREPLACE) {
+        let mut guard = self.unnamed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(unnamed) = &mut *guard {
+            let old = unnamed.name.as_str();
+            match rustix::fs::renameat_with(&unnamed.folder, old, parent, name, RenameFlags::NOREPLACE) {
                 // The old name is no longer there to be removed.
-                Ok(()) => staged.name.clear(),
+                Ok(()) => unnamed.name.clear(),
                 // Not known there. A second name never replaces one either, and the first goes below.
                 Err(Errno::INVAL | Errno::NOSYS) => {
-                    rustix::fs::linkat(&staged.folder, old, parent, name, AtFlags::empty())?;
+                    rustix::fs::linkat(&unnamed.folder, old, parent, name, AtFlags::empty())?;
                 }
                 Err(errno) => return Err(errno),
             }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub const HOME: &str = ".wholly";
 
 /// The folder for files that have no name of their own yet, below [`HOME`].
-pub const STAGED: &str = "staged";
+pub const UNNAMED: &str = "unnamed";
 
 /// How the names of folders begin that are being made or unmade. They are nobody's; whoever makes the next one removes them.
 pub const UNFINISHED: &str = ".wholly.unfinished-";
@@ -40,7 +40,7 @@ pub enum HomeError {
 ///
 /// It has mode 0700. A store keeps its log and its catalogue in it as [`Region`]s of the directory's own kind, and whatever else
 /// it needs through [`HostFs`] by paths that begin with `.wholly/`. It holds the file `lock` (see [`OwnerLock`]) and, where the
-/// file system has no files without names, the folder `staged`.
+/// file system has no files without names, the folder `unnamed`.
 ///
 /// # What survives
 /// A folder is built under another name, synced, and then renamed: after a crash it is there with all that
@@ -261,12 +261,12 @@ impl StoreHome {
     ///
     /// # Errors
     /// Those of `getdents` and `unlinkat`.
-    pub fn clear_staged(&self) -> Result<()> {
-        let folder = match open_beneath(self.folder.as_fd(), STAGED.as_bytes(), FOLDER) {
+    pub fn clear_unnamed(&self) -> Result<()> {
+        let folder = match open_beneath(self.folder.as_fd(), UNNAMED.as_bytes(), FOLDER) {
             Err(Errno::NOENT) => return Ok(()),
-            folder => folder.or_fail("open", || in_home(STAGED))?,
+            folder => folder.or_fail("open", || in_home(UNNAMED))?,
         };
-        empty_tree(folder.as_fd(), DEPTH).or_fail("empty", || in_home(STAGED))
+        empty_tree(folder.as_fd(), DEPTH).or_fail("empty", || in_home(UNNAMED))
     }
 
     /// Gives the folder its mode, and removes what earlier owners, and makings and unmakings that were interrupted, have left. On return
@@ -276,7 +276,7 @@ impl StoreHome {
     /// Those of `fchmod`, `getdents`, `unlinkat` and `fsync`.
     pub fn tidy(&self) -> Result<()> {
         rustix::fs::fchmod(&self.folder, Mode::RWXU).or_fail("fchmod", || HOME)?;
-        self.clear_staged()?;
+        self.clear_unnamed()?;
         rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)?;
         clear_unfinished(&self.dir)?;
         rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)

@@ -27,6 +27,6 @@ mod tests;
 pub use claim::{Claim, Refused, Use};
 pub use dir::{HostDir, HostMedium, HostOptions};
 pub use file::OrdinaryFile;
-pub use home::{HOME, HomeError, STAGED, StoreHome, UNFINISHED};
+pub use home::{HOME, HomeError, StoreHome, UNFINISHED, UNNAMED};
 pub use owner::{Busy, OwnerLock};
 pub use support::{Level, Support};

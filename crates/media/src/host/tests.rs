@@ -137,15 +137,15 @@ fn modes_are_exact() {
 }
 
 #[test]
-fn without_unnamed_files_they_are_staged() {
+fn without_unnamed_files_they_have_names_in_a_folder() {
     let dir = TestDir::on_disk();
     let host = open(&dir);
     host.pretend_no_unnamed();
     // Without a store there is no place for them.
     assert_eq!(errno(host.create_unnamed(SITE, b"", 0o600)), Some(Errno::NOENT));
     let home = StoreHome::create(&host, |_| Ok(())).expect("create");
-    let staged = dir.path().join(".wholly/staged");
-    let names = || std::fs::read_dir(&staged).expect("read").count();
+    let unnamed = dir.path().join(".wholly/unnamed");
+    let names = || std::fs::read_dir(&unnamed).expect("read").count();
 
     let file = host.create_unnamed(SITE, b"", 0o644).expect("create");
     file.write_at(SITE, 0, b"x").expect("write");
@@ -162,8 +162,8 @@ fn without_unnamed_files_they_are_staged() {
     drop(dropped);
     assert_eq!(names(), 0);
     // What a crash leaves.
-    std::fs::write(staged.join("0123"), "left").expect("write");
-    home.clear_staged().expect("clear");
+    std::fs::write(unnamed.join("0123"), "left").expect("write");
+    home.clear_unnamed().expect("clear");
     assert_eq!(names(), 0);
 }
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::{MountFlags, UnmountFlags};
-use wholly_media::host::HostOptions;
+use wholly_media::host::{HostMedium, HostOptions};
 use wholly_posix::HostVfs;
 
 /// A new directory, removed with what is in it.
@@ -125,16 +125,21 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// A new one.
+    /// A new one, on persistent memory as that stands in for it.
     pub fn new(options: wholly::Options) -> Result<Stored, String> {
+        Stored::on(HostMedium::Auto, options)
+    }
+
+    /// A new one, which takes its directory for this.
+    pub fn on(medium: HostMedium, options: wholly::Options) -> Result<Stored, String> {
         let shm = Path::new("/dev/shm");
         if !shm.is_dir() {
             return Err("there is no /dev/shm".into());
         }
         let scratch = Scratch::below(shm);
-        wholly::Store::init(&scratch.0, &options).map_err(|error| error.to_string())?;
-        let store =
-            wholly::Store::open_with(&scratch.0, options, HostOptions::default()).map_err(|error| error.to_string())?;
+        let host = HostOptions { medium, ..HostOptions::default() };
+        wholly::Store::init_with(&scratch.0, &options, host.clone()).map_err(|error| error.to_string())?;
+        let store = wholly::Store::open_with(&scratch.0, options, host).map_err(|error| error.to_string())?;
         Ok(Stored { store, users: rustix::process::geteuid().is_root(), scratch })
     }
 

@@ -108,7 +108,9 @@ impl Running {
         }
         for (&id, moves) in summary.moved() {
             let Some(found) = applying.found(id) else { continue };
-            wanted.alone.extend(Self::of_object(&found).alone);
+            let Wanted { alone, shared, .. } = Self::of_object(&found);
+            wanted.alone.extend(alone);
+            wanted.shared.extend(shared);
             if found.kind == Kind::Directory {
                 // The shape of the tree that no circle comes of.
                 for (dir, _) in &moves.gained {

@@ -69,7 +69,11 @@ impl Running {
         self.check_open()?;
         for _ in 0..TRIES {
             let found = self.object_at(at)?;
-            let file = self.join_named(at.bytes(), &found)?;
+            let file = match self.join_named(at.bytes(), &found) {
+                // A pass went by, and the table has forgotten it: it is looked for again.
+                Err(Error::NotFound(_)) => continue,
+                file => file?,
+            };
             let wanted = Wanted { attributes: vec![found.id], ..Wanted::default() };
             if file.is_none()
                 && let Claimed::Forgotten = self.claim(&wanted)?

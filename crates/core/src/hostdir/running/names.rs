@@ -336,10 +336,13 @@ impl Running {
         }
     }
 
-    /// What has to be claimed of an object that is linked, unlinked or moved: of files see [`join_named`](Self::join_named).
+    /// What has to be claimed of an object that is linked, unlinked or moved: of files only that they stay in the table until they are
+    /// [joined](Self::join_named).
     pub(super) fn of_object(found: &Found) -> Wanted {
-        let alone = if found.kind == Kind::Regular { Vec::new() } else { vec![found.id] };
-        Wanted { alone, ..Wanted::default() }
+        match found.kind {
+            Kind::Regular => Wanted { shared: vec![found.id], ..Wanted::default() },
+            _ => Wanted { alone: vec![found.id], ..Wanted::default() },
+        }
     }
 
     /// A regular file whose names the group changes belongs to it as if it wrote to it. Gives its number, for [`touch`](Self::touch).
@@ -486,7 +489,9 @@ impl Running {
     ) -> Wanted {
         let mut wanted = Wanted::default();
         for found in [Some(moved), taken].into_iter().flatten() {
-            wanted.alone.extend(Self::of_object(found).alone);
+            let Wanted { alone, shared, .. } = Self::of_object(found);
+            wanted.alone.extend(alone);
+            wanted.shared.extend(shared);
         }
         // The shape of the tree that no circle comes of.
         let is_dir = |found: Option<&Found>| found.is_some_and(|found| found.kind == Kind::Directory);
@@ -544,12 +549,19 @@ impl Running {
     /// Opens a regular file, as the group sees the directory.
     pub(in crate::hostdir) fn open_file(&self, path: &[u8]) -> Result<Arc<Inner>> {
         self.store.check_usable()?;
-        self.store.open_found(path, &self.walk().target(path)?)
+        self.store.open_target(&self.walk(), path)
     }
 
     pub(in crate::hostdir) fn metadata(&self, path: &[u8]) -> Result<Stat> {
         self.store.check_usable()?;
-        self.stat(path, &self.object_at(path.into())?)
+        for _ in 0..TRIES {
+            match self.stat(path, &self.object_at(path.into())?) {
+                // As in `was_forgotten`.
+                Err(Error::NotFound(_)) => {}
+                stat => return stat,
+            }
+        }
+        Err(Error::NotFound(show(path)))
     }
 
     /// What is there; a symbolic link at the end of a path is meant itself.

@@ -17,8 +17,8 @@ use crate::index::{BLOCK, Version};
 use crate::log::layout::EntryKind;
 use crate::sync::Ordering;
 
-/// In the place of a sequence: a wish of the group itself.
-const OWN: u64 = 1;
+/// In the place of a sequence: a wish of the group itself, which is above those of all others.
+const OWN: u64 = u64::MAX;
 
 /// What a group wants of the space of one of its files, and has not published.
 pub(in crate::hostdir) type OwnWishes = Option<Box<Wishes>>;
@@ -165,10 +165,9 @@ impl Running {
         let mut next = u64::MAX;
         if let Some(i) = i {
             let writes = &self.seat().writes;
-            let here = writes.in_range(i as u32, block * BLOCK, u64::MAX).take_while(|write| write.offset < block_end);
-            let own = here.filter(|write| write.place != Place::Zeros).map(|write| write.end()).max();
-            if let Some(end) = own {
-                return Ok(Extent { is_data: true, end: end.next_multiple_of(BLOCK) });
+            let mut here = writes.in_range(i as u32, block * BLOCK, block_end);
+            if here.any(|write| write.place != Place::Zeros) {
+                return Ok(Extent { is_data: true, end: block_end });
             }
             next = writes.next_written(i as u32, block_end).unwrap_or(u64::MAX) / BLOCK * BLOCK;
         }
@@ -221,9 +220,10 @@ impl Running {
         masked = masked.min(home_limit.next_multiple_of(BLOCK));
         self.store.open_home(inner)?;
         let Some(home) = inner.home() else { return Ok(Extent { is_data: false, end: next.min(masked) }) };
-        Ok(match home.next_data(at)? {
-            Some(data) if data == at => {
-                let end = home.next_hole(at)?.unwrap_or(block_end);
+        // By blocks: where home ends the store's file may go on.
+        Ok(match home.next_data(block * BLOCK)? {
+            Some(data) if data < block_end => {
+                let end = home.next_hole(data)?.unwrap_or(block_end);
                 Extent { is_data: true, end: end.max(at + 1).next_multiple_of(BLOCK).min(masked) }
             }
             data => Extent { is_data: false, end: next.min(masked).min(data.unwrap_or(u64::MAX)) },

@@ -1,6 +1,6 @@
 //! Trying out what a store needs of a file system.
 
-use super::super::file::{OrdinaryFile, Staged, stat};
+use super::super::file::{OrdinaryFile, Unnamed, stat};
 use super::super::home::StoreHome;
 use super::super::owner::OwnerLock;
 use super::super::resolve::open_beneath;
@@ -101,14 +101,14 @@ pub(super) fn capabilities(home: &StoreHome) -> Result<Capabilities> {
 
 /// A file without a name, or with one that stands in for that: as [`HostDir`](super::super::HostDir) makes them.
 fn new_file(folder: BorrowedFd<'_>) -> Result<OrdinaryFile> {
-    let file = |fd: OwnedFd, staged| OrdinaryFile::new(fd, b"new", true, None, staged);
+    let file = |fd: OwnedFd, unnamed| OrdinaryFile::new(fd, b"new", true, None, unnamed);
     match open_beneath(folder, b"", OFlags::TMPFILE | OFlags::RDWR) {
         Ok(fd) => Ok(file(fd, None)),
         Err(errno) if is_missing(errno) || errno == Errno::ISDIR => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
             let fd = open_beneath(folder, b"new", flags).or_fail("create", || "new")?;
             let folder = rustix::io::fcntl_dupfd_cloexec(folder, 0).or_fail("dup", || "new")?;
-            Ok(file(fd, Some(Staged { folder, name: "new".into(), maker: rustix::process::getpid() })))
+            Ok(file(fd, Some(Unnamed { folder, name: "new".into(), maker: rustix::process::getpid() })))
         }
         Err(errno) => Err(crate::Error::new("create", "new", errno)),
     }

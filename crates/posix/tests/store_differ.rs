@@ -1,0 +1,147 @@
+//! Random calls on a store and on the host's ext4: whatever policy holds, whatever goes home meanwhile, and inside of one group.
+//!
+//! `WHOLLY_LONG=1` tries many more. No verdict depends on when what goes home: the calls must say the same at any moment.
+
+mod places;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use places::{Place, Stored};
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use wholly::vfs::{Context, Vfs};
+use wholly::{Options, Policy, StoreVfs};
+use wholly_media::host::HostMedium;
+use wholly_posix::Through;
+use wholly_posix::differ::{Op, Permitted, clear, compare, same_trees, sequence};
+
+/// Sequences that are tried.
+fn cases() -> u32 {
+    if std::env::var_os("WHOLLY_LONG").is_some() { 2000 } else { 20 }
+}
+
+/// Sequences after each other.
+const MOST: usize = 20;
+
+const DISK_AND_EXT4: &[Permitted] = &[Permitted {
+    reason: "space that is reserved and was read counts as data on ext4; in a store it is a hole until it is home",
+    is: |ops, _, _| {
+        let reserved = ops.iter().any(|op| matches!(op, Op::Allocate { .. }));
+        reserved && matches!(ops, [.., Op::Seek { .. }])
+    },
+}];
+
+const PMEM_AND_EXT4: &[Permitted] = &[Permitted {
+    reason: "tmpfs, which stands in for persistent memory, makes data of a hole that is read through a mapping",
+    is: |ops, _, _| matches!(ops, [.., Op::Seek { .. }]),
+}];
+
+/// A store in which little fits into the log, and files are staged that a group writes something to.
+fn options() -> Options {
+    Options {
+        segment_bytes: 64 << 10,
+        log_min_bytes: 256 << 10,
+        log_max_bytes: 1 << 20,
+        stage_bytes: 5000,
+        background: false,
+        ..Options::default()
+    }
+}
+
+/// An ext4 that nobody else uses.
+fn ext4() -> Option<Place> {
+    places::or_skip(places::ext4())
+}
+
+/// Compares by many sequences, some after each other on one new store. `around` makes the calls of one, after which the store can be emptied.
+fn differ(
+    ext4: &Place,
+    (medium, policy): (HostMedium, Policy),
+    around: impl Fn(&Stored, &StoreVfs, &dyn Fn(&dyn Vfs) -> Result<(), String>) -> Result<(), String>,
+) {
+    let permitted = if medium == HostMedium::Pmem { PMEM_AND_EXT4 } else { DISK_AND_EXT4 };
+    let mut runner = TestRunner::new(Config { cases: cases(), failure_persistence: None, ..Config::default() });
+    let result = runner.run(&proptest::collection::vec(sequence(), 1..MOST), |sequences| {
+        let stored = Stored::on(medium, Options { policy, ..options() }).expect("a store");
+        let vfs = stored.vfs();
+        for ops in sequences {
+            let compared = around(&stored, &vfs, &|store| compare(store, &ext4.vfs, &ops, permitted));
+            let emptied = compared.and_then(|()| clear(&vfs));
+            emptied.map_err(TestCaseError::fail)?;
+        }
+        stored.store().checkpoint().map_err(|error| TestCaseError::fail(error.to_string()))?;
+        assert_eq!(vfs.held(), (0, 0), "references and handles are given back");
+        Ok(())
+    });
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(why, ops)) => panic!("{why}\nafter {ops:?}"),
+        Err(TestError::Abort(why)) => panic!("given up: {why}"),
+    }
+}
+
+/// Every fourth call or so comes after all has gone home.
+fn by_policy(policy: Policy) {
+    let Some(ext4) = ext4() else { return };
+    differ(&ext4, (HostMedium::Disk, policy), |stored, vfs, compare| {
+        let calls = AtomicU64::new(0);
+        let now_and_then = Through::new(vfs, |ctx| {
+            let call = calls.fetch_add(1, Ordering::Relaxed);
+            if call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0 {
+                stored.store().checkpoint().expect("all goes home");
+            }
+            ctx.clone()
+        });
+        compare(&now_and_then)
+    });
+}
+
+#[test]
+fn each_call_by_itself() {
+    by_policy(Policy::PerOp);
+}
+
+#[test]
+fn from_sync_to_sync() {
+    by_policy(Policy::PerSync);
+}
+
+#[test]
+fn all_calls_together() {
+    by_policy(Policy::Shared { interval: Duration::from_secs(3600) });
+}
+
+/// Another thread takes home what there is, all the time.
+#[test]
+fn while_passes_run() {
+    let Some(ext4) = ext4() else { return };
+    differ(&ext4, (HostMedium::Pmem, Policy::PerOp), |stored, vfs, compare| {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    stored.store().checkpoint().expect("all goes home");
+                }
+            });
+            let compared = compare(vfs);
+            done.store(true, Ordering::Release);
+            compared
+        })
+    });
+}
+
+/// All calls in one group, which ends one way or the other; what it stages is at home before it does.
+#[test]
+fn in_one_group() {
+    let Some(ext4) = ext4() else { return };
+    for ends_well in [true, false] {
+        differ(&ext4, (HostMedium::Disk, Policy::PerOp), |_, vfs, compare| {
+            let group = vfs.begin().expect("begin a group");
+            let in_group = Through::new(vfs, |ctx| Context { group: Some(group), ..ctx.clone() });
+            let compared = compare(&in_group);
+            let ended = if ends_well { vfs.commit(group) } else { vfs.abort(group) };
+            compared.and(ended.map_err(|errno| format!("the group does not end: {errno}")))?;
+            if ends_well { same_trees(vfs, &ext4.vfs) } else { Ok(()) }
+        });
+    }
+}
