@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly::{Error, Fallocate, Options, Store, site};
+use wholly::{Error, Fallocate, Options, Rename, Store, site};
 use wholly_media::Site;
 use wholly_media::sim::{Mutation, MutationKind, SimConfig, World};
 
@@ -202,6 +202,77 @@ fn many_are_staged_at_once() {
     store.close().unwrap();
 }
 
+/// Who closes the store has other groups go on, as they may.
+#[test]
+fn a_close_leaves_what_others_stage() {
+    for config in media() {
+        let world = world(config);
+        let store = open(&world);
+        let mut group = store.begin();
+        let file = group.create("a", 0o600).unwrap();
+        group.write_at(&file, 0, &content(STAGE, 1)).unwrap();
+        store.clone().close().unwrap();
+        assert_eq!(blanks(&world), 1);
+        group.write_at(&file, STAGE as u64, &content(STAGE, 2)).unwrap();
+        group.commit().unwrap();
+        drop((file, store));
+        let store = open(&world);
+        assert!(read(&store, "a") == [content(STAGE, 1), content(STAGE, 2)].concat());
+        store.close().unwrap();
+        assert_eq!(blanks(&world), 0);
+    }
+}
+
+#[test]
+fn who_has_it_open_keeps_it() {
+    let world = world(SimConfig::disk());
+    let store = open(&world);
+    let mut group = store.begin();
+    let files: Vec<_> = (0..70u8).map(|i| group.create(format!("f{i}"), 0o400).unwrap()).collect();
+    for (i, file) in files.iter().enumerate() {
+        group.write_at(file, 0, &content(STAGE, i as u8)).unwrap();
+    }
+    group.commit().unwrap();
+    store.checkpoint().unwrap();
+    (0..70u8).for_each(|i| store.unlink(format!("f{i}")).unwrap());
+    store.checkpoint().unwrap();
+    for (i, file) in files.iter().enumerate() {
+        let mut bytes = vec![0; STAGE];
+        assert_eq!(file.read_at(0, &mut bytes).unwrap(), STAGE);
+        assert!(bytes == content(STAGE, i as u8), "f{i}");
+    }
+    assert_eq!(blanks(&world), 0);
+
+    // Of a group that aborts nobody sees anything, whatever it had opened.
+    let mut group = store.begin();
+    let file = group.create("a", 0o600).unwrap();
+    group.write_at(&file, 0, &content(STAGE, 1)).unwrap();
+    let again = group.open_file("a").unwrap();
+    group.abort();
+    for file in [file, again] {
+        assert_eq!((file.len(), file.read_at(0, &mut [0; 10]).unwrap()), (0, 0));
+    }
+}
+
+/// Of files that are written and replaced, or written and removed, the old ones do not stay until the log is full.
+#[test]
+fn what_has_lost_its_name_does_not_pile_up() {
+    for config in media() {
+        let world = world(config);
+        let store = open(&world);
+        for i in 0..40u8 {
+            let mut group = store.begin();
+            let file = group.create("new", 0o600).unwrap();
+            group.write_at(&file, 0, &content(STAGE, i)).unwrap();
+            group.rename("new", "a", Rename::Replace).unwrap();
+            group.commit().unwrap();
+            assert!(blanks(&world) <= 6, "{} after {i}", blanks(&world));
+        }
+        assert!(read(&store, "a") == content(STAGE, 39));
+        store.close().unwrap();
+    }
+}
+
 fn fails(at: Site, errno: Errno) -> Arc<World> {
     world(SimConfig { mutations: vec![Mutation::new(at, MutationKind::Fail(errno))], ..SimConfig::disk() })
 }
@@ -268,6 +339,13 @@ fn it_is_parked_like_any_other() {
         let review = group.review().unwrap();
         assert_eq!(review.changes().len(), 1);
         drop(file);
+        {
+            let mut other = store.begin();
+            let file = other.create("b", 0o600).unwrap();
+            other.write_at(&file, 0, &content(STAGE, 1)).unwrap();
+            other.fallocate(&file, Fallocate::Keep, 0, 4 * STAGE as u64).unwrap();
+            assert!(matches!(other.park("reserved", None), Err(Error::Unsupported(_))));
+        }
         let id = group.park("large", Some(Duration::from_secs(1000))).unwrap();
         assert_eq!(blanks(&world), 0);
         let parked = store.parked().unwrap();

@@ -364,6 +364,11 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
          mkdir-B+create-B/foo+shut-B/foo+fill-B/foo+chmod-B,kill,times-B/foo+append-B/foo,home",
     ),
     (
+        "staged-into-the-new",
+        "a staged file comes into a directory that the same pass makes",
+        "bare.staged,create-foo,home,mkdir-B+create-B/foo+fill-B/foo,home,mkdir-C+create-bar+fill-bar+rename-bar-A/bar,home",
+    ),
+    (
         "staged-in-lots",
         "passes take home staged files of before, while later groups write to them, rename them, and stage more",
         "bare.staged,create-foo+fill-foo,lot,append-foo+create-bar+fill-bar,pass,rename-foo-baz+cut-baz,lot,unlink-bar,pass,kill,\

@@ -28,7 +28,7 @@ fn work(path: &Path, medium: HostMedium) {
         drop(home.expect("make a store's folder"));
         let home = StoreHome::open(&dir).expect("open the store's folder");
         StoreHome::open(&dir).expect_err("owned");
-        home.clear_staged().expect("nothing staged");
+        home.clear_unnamed().expect("nothing without a name");
         region(&*home.open_region("log").expect("open the log"));
         home.create_region(SITE, "other", 4096).expect("make a region");
         home.remove_region("other").expect("remove a region");

@@ -139,7 +139,7 @@ impl StoreInner {
         let _still = self.names.keep_homes();
         let (place, birth) = self.names.with(|state| {
             let object = state.objects.get(&found.id);
-            let place = state.host_path(found.id);
+            let place = state.public_path(found.id);
             // The host, which has not made it, or made it otherwise, cannot say so.
             let is_born = |object: &&Object| place.is_none() || object.unsure;
             (place.clone(), object.filter(is_born).and_then(|object| object.birth.clone()))
@@ -157,7 +157,7 @@ impl StoreInner {
     #[cold]
     pub fn open_home(&self, file: &File) -> Result<()> {
         let _still = self.names.keep_homes();
-        match self.names.with(|state| state.host_path(file.id)) {
+        match self.names.with(|state| state.public_path(file.id)) {
             Some(place) => self.open_at(file, &place, &file.path),
             None => Ok(()),
         }

@@ -66,6 +66,8 @@ pub(crate) struct Checkpointer {
     /// 1 when a pass has written a record of its own.
     knew: AtomicU8,
     home_bytes: AtomicU64,
+    /// Bytes of files that groups have staged since a pass last took all home.
+    staged: AtomicU64,
     worker: Arc<worker::Worker>,
 }
 
@@ -97,6 +99,7 @@ impl Checkpointer {
             inherited: AtomicU8::new(1),
             knew: AtomicU8::new(0),
             home_bytes: AtomicU64::new(0),
+            staged: AtomicU64::new(0),
             worker: Arc::default(),
         }
     }
@@ -108,6 +111,16 @@ impl Checkpointer {
 
     pub fn home_bytes(&self) -> u64 {
         self.home_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A group has staged so many bytes.
+    pub fn count_staged(&self, bytes: u64) {
+        self.staged.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether any are staged that no pass has looked at.
+    pub fn has_staged(&self) -> bool {
+        self.staged.load(Ordering::Relaxed) > 0
     }
 
     /// Whether the log grows where it is full, rather than wait for a pass.
@@ -129,6 +142,7 @@ impl StoreInner {
     /// See [`Store::checkpoint`](super::Store::checkpoint).
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         let mut queue = self.checkpointer.queue.lock().unwrap();
+        self.checkpointer.staged.store(0, Ordering::Relaxed);
         let report = self.pass(&mut queue, true)?;
         if self.checkpointer.knew.swap(0, Ordering::Relaxed) != 0 {
             // The pass has told the log of what it made, behind its own target.

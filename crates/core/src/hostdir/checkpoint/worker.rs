@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Checkpointer, Lot, StoreInner};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
-use crate::sync::{Condvar, Mutex, thread};
+use crate::sync::{Condvar, Mutex, Ordering, thread};
 
 /// How often the background thread looks whether a shared group has grown old.
 const TICK: Duration = Duration::from_millis(100);
@@ -112,6 +112,11 @@ impl StoreInner {
             let due = self.is_announcement_due(&queue);
             let (segments, free) = self.log.segments();
             let low = u64::from(free) * 8 <= u64::from(segments) * 3;
+            if self.has_many_staged() && !self.is_all_home(&queue) {
+                self.checkpointer.staged.store(0, Ordering::Relaxed);
+                self.pass(&mut queue, true)?;
+                continue;
+            }
             if !low {
                 if due {
                     self.announce(&mut queue);
@@ -129,6 +134,24 @@ impl StoreInner {
             let idle = !due && done.segments_freed == 0 && queue.lots.iter().all(Lot::is_empty);
             if !more || idle {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Whether groups have staged as much as the log would hold. A file that was staged and has lost its name since takes its space until a
+    /// pass comes by, which the log, in which it is a few lines, does not ask for.
+    fn has_many_staged(&self) -> bool {
+        self.checkpointer.staged.load(Ordering::Relaxed) >= self.options.log_max_bytes
+    }
+
+    /// Sees to it that what is staged does not become more and more; called by who is in no commit.
+    pub fn bound_staged(&self) {
+        if self.has_many_staged() {
+            if self.options.background {
+                self.checkpointer.want();
+            } else {
+                // An error shows again in the call that needs the space.
+                let _ = self.checkpoint();
             }
         }
     }

@@ -259,6 +259,12 @@ impl State {
         Some(join(&self.host_path(*dir)?, name))
     }
 
+    /// The same; `None` also for what a running group has staged, which is its own.
+    pub fn public_path(&self, id: u64) -> Option<Vec<u8>> {
+        let is_private = self.objects.get(&id).is_some_and(|object| object.hangs[1] && object.made == 0);
+        if is_private { None } else { self.host_path(id) }
+    }
+
     /// Where the host has, or would have, a name; `None` where its directory is virtual.
     pub fn host_path_of(&self, dir: u64, name: &[u8]) -> Option<Vec<u8>> {
         Some(join(&self.host_path(dir)?, name))
@@ -364,15 +370,19 @@ impl State {
 
     /// Files that groups below `target` made, that hang in the folder of blanks and have no name, and that nobody can come by any more.
     pub fn spent_blanks(&self, target: u64) -> Vec<u64> {
-        let is_spent = |object: &Object| {
-            let hangs = object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS);
-            let is_made = object.kind == Kind::Regular && object.made != 0 && object.made < target;
-            // The table has one reference.
-            let is_open = object.pins > 0 || object.file.strong_count() > 1;
-            hangs && is_made && object.place.is_none() && !is_open
-        };
-        let spent = self.objects.iter().filter(|(_, object)| is_spent(object)).map(|(id, _)| *id);
-        spent.filter(|id| self.claims.objects().all(|other| other != *id)).collect()
+        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[1] && object.kind == Kind::Regular);
+        hanging.map(|(id, _)| *id).filter(|id| self.is_spent_blank(*id, target)).collect()
+    }
+
+    /// Whether this is one of them. A pass that takes its bytes home, or its time, has it open.
+    pub fn is_spent_blank(&self, id: u64, target: u64) -> bool {
+        let Some(object) = self.objects.get(&id) else { return false };
+        let hangs =
+            object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS && home.1 == id_name(id));
+        let is_made = object.made != 0 && object.made < target;
+        let is_open =
+            object.pins > 0 || object.file.upgrade().is_some_and(|file| file.handles.load(Ordering::Relaxed) > 0);
+        hangs && is_made && object.place.is_none() && !is_open && self.claims.objects().all(|other| other != id)
     }
 
     /// An object has lost its anchor, which it needed no more.

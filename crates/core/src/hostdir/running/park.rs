@@ -126,7 +126,8 @@ impl Running {
                     .map(|write| (write.offset, write.end()))
                     .collect(),
             };
-            if to_park && file.wishes.is_some() {
+            let reserves = file.staged.as_ref().is_some_and(|staged| staged.reserves);
+            if to_park && (file.wishes.is_some() || reserves) {
                 let what = format!("to park a group that has given back or reserved space ({})", file.inner.name());
                 return Err(Error::unsupported(what));
             }

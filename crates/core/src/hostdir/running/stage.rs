@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use wholly_media::{Fallocate, HostFile, Stat};
 
 use super::{Inner, Joined, Running};
@@ -46,8 +47,12 @@ pub(in crate::hostdir) struct Staged {
     home: Option<Arc<dyn HostFile>>,
     /// How it lies there, once nothing of it is to change before the commit.
     stat: Option<Stat>,
-    /// Whether nobody can find it there.
+    /// Whether who has it open is all who can come by it.
     is_nameless: bool,
+    /// Whether it was closed for a while, so that only the whole file system says whether all of it was written back.
+    was_closed: bool,
+    /// Whether space was asked for.
+    pub reserves: bool,
 }
 
 impl Staged {
@@ -56,13 +61,16 @@ impl Staged {
     pub fn publish(&self, file: &Inner) {
         let Some(stat) = &self.stat else { return };
         file.staged_as(stat);
-        // Others are opened when they are wanted.
-        if (self.is_nameless || file.handles.load(Ordering::Relaxed) > 0)
-            && let Some(home) = &self.home
-        {
+        // What nobody has open is opened when it is wanted.
+        if let Some(home) = self.home.as_ref().filter(|_| self.is_nameless || is_open(file)) {
             file.attach(home.clone());
         }
     }
+}
+
+/// Whether a program has it open.
+fn is_open(file: &Inner) -> bool {
+    file.handles.load(Ordering::Relaxed) > 0
 }
 
 impl Joined {
@@ -79,7 +87,11 @@ impl Running {
     pub(super) fn write_staged(&mut self, i: usize, offset: u64, data: &[u8]) -> Result<()> {
         let home = self.stage(i)?;
         let size = self.seat().files[i].size;
-        if let Err(error) = home.write_at(site::STAGE_WRITE, offset, data) {
+        let write = || home.write_at(site::STAGE_WRITE, offset, data);
+        let written = write();
+        let is_full = |error: &wholly_media::Error| matches!(error.errno, Errno::NOSPC | Errno::DQUOT);
+        let again = written.as_ref().err().is_some_and(is_full) && self.store.clean_up_staged();
+        if let Err(error) = if again { write() } else { written } {
             // Behind the end nothing of what failed may stay, where the file may grow over it; within it nobody knows what is there.
             let is_undone = offset >= size && home.set_len(site::STAGE_SIZE, size).is_ok();
             let error = self.staging_failed(i, error);
@@ -110,6 +122,9 @@ impl Running {
             let error = self.staging_failed(i, error);
             // What was to be zeros may be so in part.
             return Err(if how.zeroes() { self.break_off(error) } else { error });
+        }
+        if let Some(staged) = &mut self.seat_mut().files[i].staged {
+            staged.reserves |= how.reserves();
         }
         self.is_changed(i, new);
         Ok(())
@@ -177,8 +192,7 @@ impl Running {
             && let Some(oldest) = seat.open_stages.pop_front()
             && let Some(staged) = &mut seat.files[oldest].staged
         {
-            // What it has not written back the commit asks the whole file system for.
-            staged.home = None;
+            (staged.home, staged.was_closed) = (None, true);
         }
         seat.open_stages.push_back(i);
         if let Some(staged) = &mut seat.files[i].staged {
@@ -215,8 +229,11 @@ impl Running {
         let seat = self.seat_mut();
         seat.writes.cut(i as u32, 0);
         let file = &mut seat.files[i];
-        (file.limit, file.wishes, file.written) = (u64::MAX, None, 0);
-        file.staged = Some(Box::new(Staged { home: Some(home), stat: None, is_nameless: false }));
+        let wishes = file.wishes.take();
+        let reserves = wishes.is_some_and(|wishes| wishes.in_range(0..u64::MAX).any(|(_, wish)| wish.reserves()));
+        (file.limit, file.written) = (u64::MAX, 0);
+        let staged = Staged { home: Some(home), stat: None, is_nameless: false, was_closed: false, reserves };
+        file.staged = Some(Box::new(staged));
         Ok(())
     }
 
@@ -248,6 +265,7 @@ impl Running {
     #[cold]
     pub(super) fn settle_stages(&mut self) -> Result<()> {
         let store = self.store.clone();
+        store.bound_staged();
         let unsettled = |file: &Joined| {
             file.staged.as_ref().is_some_and(|staged| staged.stat.is_none()).then(|| file.inner.clone())
         };
@@ -257,9 +275,9 @@ impl Running {
         for (i, inner) in passing {
             self.keep_without_name(i, &inner)?;
         }
-        let is_open =
-            |&(i, _): &(usize, _)| self.seat().files[i].staged.as_ref().is_some_and(|staged| staged.home.is_some());
-        if lasting.len() > SYNC_EACH || !lasting.iter().all(is_open) {
+        let was_open =
+            |&(i, _): &(usize, _)| self.seat().files[i].staged.as_ref().is_some_and(|staged| !staged.was_closed);
+        if lasting.len() > SYNC_EACH || !lasting.iter().all(was_open) {
             // What a failure is about nobody knows: it may be what a pass has written.
             store.host.sync_all(site::STAGE_SYNC).map_err(|error| store.poison(&Error::Media(error)))?;
             store.log.count_barrier();
@@ -274,9 +292,14 @@ impl Running {
             store.log.count_barrier();
         }
         for (i, inner) in lasting {
-            let stat = self.staged_home(i)?.stat()?;
+            let home = self.staged_home(i)?;
+            let stat = home.stat()?;
+            store.checkpointer.count_staged(stat.size);
             if let Some(staged) = &mut self.seat_mut().files[i].staged {
                 staged.stat = Some(stat);
+                if is_open(&inner) {
+                    staged.home = Some(home);
+                }
             }
             self.know(&[inner.id])?;
             self.entry(EntryKind::Staged, inner.id, stat.size, &[])?;
@@ -298,11 +321,14 @@ impl Running {
 
     /// A staged file that nobody will find lives on for who has it open, if anybody has.
     fn keep_without_name(&mut self, i: usize, inner: &Inner) -> Result<()> {
-        let home = self.staged_home(i)?;
+        let pins = self.store.names.with(|state| state.objects.get(&inner.id).map_or(0, |object| object.pins));
+        let home = if is_open(inner) || pins > 0 { Some(self.staged_home(i)?) } else { None };
         self.store.remove_staged(inner);
-        let stat = home.stat()?;
-        if let Some(staged) = &mut self.seat_mut().files[i].staged {
-            **staged = Staged { home: Some(home), stat: Some(stat), is_nameless: true };
+        let stat = home.as_ref().map(|home| home.stat()).transpose()?.unwrap_or_default();
+        let file = &mut self.seat_mut().files[i];
+        file.size = stat.size;
+        if let Some(staged) = &mut file.staged {
+            (staged.home, staged.stat, staged.is_nameless) = (home, Some(stat), true);
         }
         Ok(())
     }
@@ -331,9 +357,13 @@ impl StoreInner {
         let hangs = self.names.with(|state| state.objects.get(&file.id).is_some_and(|object| object.hangs[1]));
         if hangs {
             let remove = || self.host.unlink(site::STAGE_REMOVE, &path_of(file));
-            // What stays of it the next open removes; the group is told nothing of that.
-            let _ = self.names.change_home(remove, |_, ()| ());
-            self.names.with(|state| state.unmake(file.id));
+            // The group is told nothing of it if that fails.
+            let _ = self.names.change_home(remove, |state, ()| state.unmake(file.id));
         }
+    }
+
+    /// Takes home what there is, where groups have staged files: some may have no name by now. Whether there were any.
+    fn clean_up_staged(&self) -> bool {
+        self.checkpointer.has_staged() && self.checkpoint().is_ok()
     }
 }

@@ -40,14 +40,18 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Removes what hangs in the store's own folders and nobody needs. Where the log is `empty`, nothing is needed.
+    /// Removes what hangs in the store's own folders and nobody needs. Where the log is `empty`, that is all but what running groups have
+    /// staged, or have committed since.
     pub fn clean_folders(&self, empty: bool) -> Result<()> {
         for (folder, path) in [(ANCHORS, ANCHOR_FOLDER), (BLANKS, BLANK_FOLDER)] {
             for name in names_in(&*self.host, path)? {
                 let needed = |state: &mut State| {
                     let hangs =
                         |object: &Object| object.home.as_ref().is_some_and(|home| home.0 == folder && home.1 == name);
-                    !empty && state.objects.values().any(hangs)
+                    let is_wanted = |id: u64, object: &Object| {
+                        folder == BLANKS && (object.place.is_some() || state.claims.objects().any(|other| other == id))
+                    };
+                    state.objects.iter().any(|(id, object)| hangs(object) && (!empty || is_wanted(*id, object)))
                 };
                 if !self.names.with(needed) {
                     self.remove_hanging(folder, &join(path, &name), id_of(&name))?;

@@ -47,11 +47,25 @@ impl NamePlan<'_> {
         self.know()?;
         // What a process that died has done to names is to be seen here, and nobody knows whether it survives.
         let inherited = store.checkpointer.inherited.swap(0, Ordering::Relaxed) != 0;
-        if self.hung || inherited {
+        // What a group has staged lies nowhere else: the directory that it comes into must not be lost with it.
+        if self.hung || inherited || (self.makes_a_directory() && self.places_a_staged_file()) {
             store.host.sync_all(site::NAMES_BARRIER).map_err(|error| store.poison(&Error::Media(error)))?;
             store.log.count_barrier();
         }
         Ok(())
+    }
+
+    fn makes_a_directory(&self) -> bool {
+        let is_dir =
+            |id: &u64, state: &State| state.objects.get(id).is_some_and(|object| object.kind == Kind::Directory);
+        self.store.names.with(|state| self.make.iter().any(|id| is_dir(id, state)))
+    }
+
+    fn places_a_staged_file(&self) -> bool {
+        self.store.names.with(|state| {
+            let wanted = self.changes.iter().map(|change| change.want).filter(|id| !self.make.contains(id));
+            wanted.into_iter().any(|id| super::hangs_in(state, id, BLANKS))
+        })
     }
 
     /// Creates a virtual object, empty.

@@ -34,7 +34,7 @@ use rustix::io::Errno;
 use super::StoreInner;
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{ANCHORS, BLANKS, Kind, Name, State, id_name, join};
+use crate::hostdir::names::{ANCHORS, BLANKS, Kind, Name, Object, State, id_name, join};
 use crate::hostdir::table::host_error;
 
 /// A name that is to be another object's, or nobody's.
@@ -173,9 +173,9 @@ impl<'a> NamePlan<'a> {
                 _ => {}
             }
         }
-        // What a running group has made, it may remove.
-        let unsure = state.objects.iter().filter(|(_, object)| object.unsure && object.made != 0);
-        self.mend = unsure.map(|(id, _)| *id).collect();
+        // What a running group has made, it may remove; and of who came later a later pass takes the attributes home.
+        let is_due = |object: &Object| object.unsure && object.made != 0 && object.made < target;
+        self.mend = state.objects.iter().filter(|(_, object)| is_due(object)).map(|(id, _)| *id).collect();
         for (id, object) in &state.objects {
             let Some(file) = object.file.upgrade().filter(|_| object.inode.is_none() && !self.wants(*id)) else {
                 continue;

@@ -49,9 +49,22 @@ impl NamePlan<'_> {
         let store = self.store;
         for &id in &self.spent {
             let path = self.path_of(&(BLANKS, id_name(id)))?;
-            let remove = || store.host.unlink(site::NAMES_CLEAN, &path);
-            let removed = store.names.change_home(remove, |state, ()| state.unmake(id));
-            removed.map_err(|error| host_error(error, &path))?;
+            let remove = || {
+                // Somebody may have come by it meanwhile.
+                if !store.names.with(|state| state.is_spent_blank(id, self.target)) {
+                    return Ok(false);
+                }
+                match store.host.unlink(site::NAMES_CLEAN, &path) {
+                    Err(error) if error.errno != Errno::NOENT => Err(error),
+                    _ => Ok(true),
+                }
+            };
+            let tell = |state: &mut State, gone: &bool| {
+                if *gone {
+                    state.unmake(id);
+                }
+            };
+            store.names.change_home(remove, tell).map_err(|error| host_error(error, &path))?;
         }
         Ok(())
     }
