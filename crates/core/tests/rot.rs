@@ -1,32 +1,25 @@
 //! Bytes of the log that rotted, one at a time and chosen: each is detected, and the error names the place.
 
+mod common;
+
 use std::sync::Arc;
 
-use wholly::{Error, Options, Store};
+use common::small;
+use wholly::{Error, Store};
 use wholly_media::sim::{SimConfig, World};
 use wholly_media::{Region, Site};
 
 const ROT: Site = Site("test.rot");
 
-fn options() -> Options {
-    Options {
-        segment_bytes: 16 << 10,
-        log_min_bytes: 64 << 10,
-        log_max_bytes: 1 << 20,
-        background: false,
-        ..Options::default()
-    }
-}
-
 fn world(config: SimConfig) -> Arc<World> {
     let world = World::new(SimConfig { log_len: 0, ..config });
     world.add_file("a", &[0; 10_000]);
-    Store::format_on(&*world.log(), &options(), [3; 16]).unwrap();
+    Store::format_on(&*world.log(), &small(), [3; 16]).unwrap();
     world
 }
 
 fn open(world: &Arc<World>) -> wholly::Result<Store> {
-    Store::open_on(world.log(), world.host(), options(), None)
+    Store::open_on(world.log(), world.host(), small(), None)
 }
 
 fn flip(log: &dyn Region, at: u64) {

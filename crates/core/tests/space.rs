@@ -1,23 +1,16 @@
 //! Holes, zeros and reserved space: what they cost, and how home has them.
 
+mod common;
+
 use std::sync::Arc;
 
+use common::small;
 use rustix::io::Errno;
-use wholly::{Error, Fallocate, File, Options, Store, site};
+use wholly::{Error, Fallocate, File, Store, site};
 use wholly_media::sim::{EventKind, Mutation, MutationKind, SimConfig, World};
 use wholly_media::{HostFile, Site};
 
 const BLOCK: u64 = 4096;
-
-fn options() -> Options {
-    Options {
-        segment_bytes: 16 << 10,
-        log_min_bytes: 64 << 10,
-        log_max_bytes: 1 << 20,
-        background: false,
-        ..Options::default()
-    }
-}
 
 struct Rig {
     world: Arc<World>,
@@ -30,12 +23,12 @@ impl Rig {
     fn new(config: SimConfig, content: &[u8]) -> Rig {
         let world = World::new(SimConfig { log_len: 0, ..config });
         world.add_file("a", content);
-        Store::format_on(&*world.log(), &options(), [7; 16]).unwrap();
+        Store::format_on(&*world.log(), &small(), [7; 16]).unwrap();
         Self::open(world)
     }
 
     fn open(world: Arc<World>) -> Rig {
-        let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
+        let store = Store::open_on(world.log(), world.host(), small(), None).unwrap();
         assert!(store.recovery().conflicts.is_empty());
         let file = store.open_file("a").unwrap();
         Rig { world, store, file }

@@ -1,9 +1,12 @@
 //! Files that a group makes and writes much to: what that costs, what is left of it when the group does not commit, and what else the group may
 //! do to them meanwhile.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::small;
 use rustix::io::Errno;
 use wholly::{Error, Fallocate, Options, Rename, Store, site};
 use wholly_media::Site;
@@ -13,14 +16,7 @@ use wholly_media::sim::{Mutation, MutationKind, SimConfig, World};
 const STAGE: usize = 64 << 10;
 
 fn options() -> Options {
-    Options {
-        segment_bytes: 16 << 10,
-        log_min_bytes: 64 << 10,
-        log_max_bytes: 256 << 10,
-        stage_bytes: STAGE as u64,
-        background: false,
-        ..Options::default()
-    }
+    Options { log_max_bytes: 256 << 10, stage_bytes: STAGE as u64, ..small() }
 }
 
 fn media() -> [SimConfig; 2] {

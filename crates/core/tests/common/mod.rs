@@ -1,9 +1,23 @@
-//! Directories to test in.
+//! Directories to test in, and small stores.
+
+#![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
+use wholly::Options;
 use wholly_media::host::HostMedium;
+
+/// A store with a small log, which goes home when it is told to.
+pub fn small() -> Options {
+    Options {
+        segment_bytes: 16 << 10,
+        log_min_bytes: 64 << 10,
+        log_max_bytes: 1 << 20,
+        background: false,
+        ..Options::default()
+    }
+}
 
 /// A directory that is removed with the value.
 pub struct Dir(PathBuf);
