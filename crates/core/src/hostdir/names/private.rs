@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 
 use super::acl::Acl;
-use super::{Name, Set, State, Wanted};
+use super::{Name, Set, Wanted};
 use crate::hostdir::clock::Mtime;
 
 /// What a name was and is to be.
@@ -25,6 +25,8 @@ pub(crate) struct Private {
     places: HashMap<u64, Name>,
     /// How many names more than all others see an object has for the group.
     links: HashMap<u64, i64>,
+    /// How many directories more than all others see a directory has for the group.
+    directories: HashMap<u64, i64>,
     /// Objects that the group made.
     born: Vec<u64>,
     /// Attributes that it set; also of objects of which it only told the time.
@@ -161,11 +163,16 @@ impl Private {
         self.links.get(&id).copied().unwrap_or(0)
     }
 
+    /// A name was set, by which there are so many directories more in this one.
+    pub fn count_directories(&mut self, dir: u64, more: i64) {
+        if more != 0 {
+            *self.directories.entry(dir).or_default() += more;
+        }
+    }
+
     /// How many directories more than all others see the directory has for the group.
-    pub fn directories(&self, dir: u64, state: &State) -> i64 {
-        let is_dir = |id: &u64| state.objects.get(id).is_some_and(|object| object.kind == super::Kind::Directory);
-        let count = |change: &Change| i64::from(is_dir(&change.after)) - i64::from(is_dir(&change.committed));
-        self.changes_in(dir).map(|(_, change)| count(change)).sum()
+    pub fn directories(&self, dir: u64) -> i64 {
+        self.directories.get(&dir).copied().unwrap_or(0)
     }
 
     /// Objects that are to be identified for `announced`, and were not by the group itself.

@@ -228,13 +228,16 @@ impl Running {
         let value = Value { before, after, name: last.name.clone() };
         self.log_entry(EntryKind::Name, last.dir, &value.to_bytes())?;
         let store = self.store.clone();
-        let builds_on = store.names.with(|state| {
+        let (builds_on, directories) = store.names.with(|state| {
             let objects = [before, after].into_iter().filter_map(|id| state.objects.get(&id)).map(|object| object.last);
-            objects.chain(state.register(last.dir, &last.name).map(|register| register.last())).max().unwrap_or(0)
+            let builds_on = objects.chain(state.register(last.dir, &last.name).map(|register| register.last())).max();
+            let is_dir = |id: u64| state.objects.get(&id).is_some_and(|object| object.kind == Kind::Directory);
+            (builds_on.unwrap_or(0), i64::from(is_dir(after)) - i64::from(is_dir(before)))
         });
         let private = self.names_mut();
         private.after = private.after.max(builds_on);
         private.set(last.dir, &last.name, before, after);
+        private.count_directories(last.dir, directories);
         private.set_mtime(last.dir, Mtime::Changed(now));
         for id in [last.dir, before, after] {
             private.set_ctime(id, now);
@@ -606,7 +609,7 @@ impl Running {
             (None, None) => return Err(Error::NotFound(show(path))),
         };
         let private = self.names.as_deref().map_or(0, |private| match is_dir {
-            true => self.store.names.with(|state| private.directories(found.id, state)),
+            true => private.directories(found.id),
             false => private.links(found.id),
         });
         stat.nlink = u32::try_from(i64::from(stat.nlink) + links + private).unwrap_or(0);
