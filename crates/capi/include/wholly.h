@@ -446,8 +446,8 @@ typedef struct wholly_options {
      */
     uint64_t gather_bytes;
     /**
-     * Bytes that a group writes to a file that it makes before they go to the file system at once, and are written once, rather than to the
-     * log; UINT64_MAX for never. 512 KiB.
+     * Bytes that a group writes to a file that it makes, or one after the other to another where files can share blocks (XFS, btrfs), before
+     * they go to the file system at once, and are written once, rather than to the log; UINT64_MAX for never. 512 KiB.
      */
     uint64_t stage_bytes;
     /**
@@ -895,6 +895,15 @@ int wholly_group_create(struct wholly_group *group,
                         const char *path,
                         uint32_t mode,
                         struct wholly_file **file);
+
+/**
+ * Has the group's calls wait so many milliseconds for other groups to end, where they would get -EBUSY at once. 0, as each group begins with,
+ * is not at all. Two groups that wait for each other both do so for as long as they may, and then one of them gets -EBUSY.
+ *
+ * Errors: -EINVAL without a group.
+ */
+int wholly_group_set_busy_timeout(struct wholly_group *group,
+                                  uint64_t milliseconds);
 
 /**
  * Makes the file the group's own now rather than at its first change. Groups of several files commit faster if all are added before

@@ -1,6 +1,7 @@
 //! Groups, those of writers too.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::time::Duration;
 
 use wholly::{Error, Group, Result};
 
@@ -105,6 +106,22 @@ pub unsafe extern "C" fn wholly_group_create(
             unsafe { (place(file)?, exclusive(group, "group")?, crate::arguments::path(path)?) };
         *place = wholly_file::new(handle.call(|group| group.create(path, mode))?, &handle.health);
         Ok(())
+    })
+}
+
+/// Has the group's calls wait so many milliseconds for other groups to end, where they would get -EBUSY at once. 0, as each group begins with,
+/// is not at all. Two groups that wait for each other both do so for as long as they may, and then one of them gets -EBUSY.
+///
+/// Errors: -EINVAL without a group.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_set_busy_timeout(group: *mut wholly_group, milliseconds: u64) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle.
+        let handle = unsafe { exclusive(group, "group")? };
+        handle.call(|group| {
+            group.set_busy_timeout(Duration::from_millis(milliseconds));
+            Ok(())
+        })
     })
 }
 

@@ -43,8 +43,8 @@ pub struct wholly_options {
     pub log_max_bytes: u64,
     /// Bytes of a group that are gathered in memory before it goes to the log early. 512 KiB.
     pub gather_bytes: u64,
-    /// Bytes that a group writes to a file that it makes before they go to the file system at once, and are written once, rather than to the
-    /// log; UINT64_MAX for never. 512 KiB.
+    /// Bytes that a group writes to a file that it makes, or one after the other to another where files can share blocks (XFS, btrfs), before
+    /// they go to the file system at once, and are written once, rather than to the log; UINT64_MAX for never. 512 KiB.
     pub stage_bytes: u64,
     /// Bytes of address space for the log on persistent memory, beyond which it cannot grow.
     pub reserve_bytes: u64,

@@ -203,6 +203,7 @@ fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&T
             EntryKind::Space => "space",
             EntryKind::Staged => "staged",
             EntryKind::Applied => "applied",
+            EntryKind::Shadow => "shadow",
             EntryKind::Create => "create",
             EntryKind::Name => "name",
             EntryKind::Attributes => "attributes",

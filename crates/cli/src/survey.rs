@@ -269,10 +269,14 @@ impl Survey {
                 };
                 let path = path.unwrap_or_default();
                 let (blocks, bytes) = files.entry(path).or_default();
-                if entry.kind == EntryKind::Write && entry.length > 0 {
-                    *bytes += u64::from(entry.length);
-                    let last = entry.offset + u64::from(entry.length) - 1;
-                    blocks.extend(entry.offset / BLOCK..=last / BLOCK);
+                let length = match told.as_deref() {
+                    Some(Told::Shadow(shadow)) => shadow.length,
+                    _ if entry.kind == EntryKind::Write => u64::from(entry.length),
+                    _ => 0,
+                };
+                if length > 0 {
+                    *bytes += length;
+                    blocks.extend(entry.offset / BLOCK..=(entry.offset + length - 1) / BLOCK);
                 }
             }
         }

@@ -85,6 +85,22 @@ sites! {
     STAGE_SYNC_DIR = "stage.sync-dir";
     /// Such a file is removed: nobody can find it.
     STAGE_REMOVE = "stage.remove";
+    /// The folder of shadows.
+    SHADOW_FOLDER = "shadow.folder";
+    /// That folder survives before a group relies on what is in it.
+    SHADOW_FOLDER_SYNC = "shadow.folder-sync";
+    /// A group makes a shadow.
+    SHADOW_MAKE = "shadow.make";
+    /// Bytes of a shadow.
+    SHADOW_WRITE = "shadow.write";
+    /// A shadow is whole before its group commits.
+    SHADOW_SYNC = "shadow.sync";
+    /// So is its place.
+    SHADOW_SYNC_DIR = "shadow.sync-dir";
+    /// Committed bytes in a shadow become those of home.
+    SHADOW_HOME = "shadow.home";
+    /// A shadow is removed: nothing is in it that is not home, or ever will be.
+    SHADOW_REMOVE = "shadow.remove";
     /// The folder of parked groups.
     PARK_FOLDER = "park.folder";
     /// That folder survives before a group is parked in it.

@@ -1,5 +1,8 @@
 //! Threads on one store, with the checkpoint in the background and a log so small that it is always full.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use wholly::{Error, Options, Store};
 use wholly_media::host::{HostMedium, HostOptions};
 use wholly_media::sim::Random;
@@ -330,5 +333,53 @@ fn epochs_are_in_no_groups_way() {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(joined.is_none(), "{joined:?}");
         });
+    });
+}
+
+/// Two groups want the same file and the same name: who waits gets them when the other one has ended, whichever way.
+#[test]
+fn a_group_waits_as_long_as_it_is_told() {
+    on_media("waits", (20, 20), |rig, rounds| {
+        std::fs::write(rig.dir.join("file"), [0; 8]).unwrap();
+        let store = rig.open();
+        let file = store.open_file("file").unwrap();
+        for round in 0..rounds {
+            let mut first = store.begin();
+            first.write_at(&file, 0, &round.to_le_bytes()).unwrap();
+            first.create(format!("name{round}"), 0o600).unwrap();
+            let mut second = store.begin();
+            second.set_busy_timeout(Duration::from_millis(1));
+            assert!(matches!(second.write_at(&file, 0, b"2"), Err(Error::Busy(..))));
+            assert!(matches!(second.create(format!("name{round}"), 0o600), Err(Error::Busy(..))));
+            second.set_busy_timeout(Duration::MAX);
+            let (tries, ends_well) = (AtomicBool::new(false), round % 2 == 0);
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    tries.store(true, Ordering::Release);
+                    if ends_well {
+                        second.write_at(&file, 0, &[7; 8]).map(drop)
+                    } else {
+                        second.create(format!("name{round}"), 0o600).map(drop)
+                    }
+                });
+                while !tries.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_millis(2));
+                assert!(!waiter.is_finished(), "the first group has not ended");
+                if ends_well {
+                    first.commit().unwrap();
+                } else {
+                    first.abort();
+                }
+                waiter.join().unwrap().unwrap();
+            });
+            second.commit().unwrap();
+            let mut bytes = [0; 8];
+            file.read_at(0, &mut bytes).unwrap();
+            assert!(!ends_well || bytes == [7; 8]);
+        }
+        drop(file);
+        store.close().unwrap();
     });
 }

@@ -319,7 +319,7 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// On files that are staged.
+/// On files that are staged, and on those that have shadows.
 pub(crate) const STAGED: &[(&str, &str, &str)] = &[
     (
         "staged",
@@ -390,5 +390,58 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
         "staged-and-parked",
         "groups that stage files are parked, and applied",
         "bare.staged,park.create-foo+fill-foo+tag-foo,park.create-bar+append-bar+append-bar+grow-bar,apply.1,kill,apply.2,home",
+    ),
+    (
+        "shadow",
+        "many bytes of a file that exists are written, again and again, home and not",
+        "bare.staged,fill-A/foo,append-A/foo+write-A/foo,home,fill-A/foo+more-A/foo+write-A/foo,kill,more-A/foo,home,cut-A/foo,kill,home",
+    ),
+    (
+        "shadow-and-log",
+        "bytes of one group are in its shadow and in the log, above each other, and are cut, and become holes",
+        "bare.staged,write-A/foo+fill-A/foo+write-A/foo+more-A/foo+append-A/foo+fill-A/foo+cut-A/foo+fill-A/foo,kill,home,\
+         fill-A/foo+punch-A/foo+grow-A/foo+more-A/foo+nick-A/foo,alloc-A/foo+fill-A/foo+blank-A/foo+more-A/foo,home",
+    ),
+    (
+        "shadow-of-several",
+        "one shadow has bytes of several files, in turns",
+        "bare.staged,create-foo+create-bar,fill-foo+fill-bar+more-foo+more-bar+fill-A/foo+more-A/foo,kill,home,fill-foo+fill-bar,home",
+    ),
+    (
+        "shadow-aborted",
+        "groups that have shadows abort, and processes die in them and behind them",
+        "bare.staged,abort.fill-A/foo+more-A/foo,fill-A/foo,abort.fill-A/foo+append-A/foo,kill,abort.more-A/foo,home",
+    ),
+    (
+        "shadow-on-the-move",
+        "files whose bytes are in shadows get other names, and lose them",
+        "bare.staged,fill-A/foo+rename-A/foo-foo,kill,home,fill-foo+link-foo-bar,unlink-foo,home,fill-bar+unlink-bar,home,create-foo,\
+         fill-foo,kill,more-foo+rename-foo-A/bar,home,fill-A/bar,unlink-A/bar,kill,home",
+    ),
+    (
+        "shadow-in-lots",
+        "passes take home what is in shadows of before, while later groups have others",
+        "bare.staged,fill-A/foo,lot,more-A/foo+create-bar,pass,fill-A/foo+write-bar,lot,fill-bar,pass,kill,fill-A/foo,pass,home",
+    ),
+    (
+        "shadow-at-once",
+        "groups that run at the same time have shadows",
+        "bare.staged,create-foo,fill-A/foo+more-A/foo%fill-foo,more-foo%write-A/foo,home",
+    ),
+    (
+        "shadow-in-a-full-log",
+        "checkpoints in the middle of groups that have shadows",
+        "bare.tight.staged,fill-A/foo+grow-A/foo+append-A/foo,mkdir-B+rename-A/foo-B/foo+more-B/foo,create-bar+note-bar+fill-B/foo,\
+         write-bar+note-B/foo+fill-B/foo+note-bar,fill-B/foo+link-B/foo-foo,close,append-foo",
+    ),
+    (
+        "shadow-parked",
+        "groups that have shadows are parked, and applied",
+        "bare.staged,park.fill-A/foo+more-A/foo+write-A/foo,apply.1,kill,park.fill-A/foo+cut-A/foo,home,apply.2,home",
+    ),
+    (
+        "shadow-of-calls",
+        "calls outside of groups have shadows",
+        "bare.staged,call.fill-A/foo,call.more-A/foo,kill,call.fill-A/foo,home",
     ),
 ];

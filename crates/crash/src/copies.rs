@@ -29,6 +29,7 @@ pub const ALL: &[&str] = &[
     "bare,link-A/foo-foo+unlink-A/foo,append-foo,home,write-foo+create-A/foo,exchange-A/foo-foo",
     "dirs,exchange-A-B+append-B/foo,lot,create-A/foo+fill-A/foo+rename-B/foo-foo,pass,symlink-foo-bar+unlink-foo,kill,mkdir-C",
     "bare.staged,create-foo+fill-foo,append-foo+create-bar+fill-bar,rename-foo-A/foo+write-bar,home,create-foo+fill-foo",
+    "bare.staged,fill-A/foo+write-A/foo,create-foo+more-A/foo,home,fill-A/foo+fill-foo,rename-A/foo-bar",
 ];
 
 /// How much higher the inodes of a copy are.

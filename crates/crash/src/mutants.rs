@@ -63,6 +63,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
     ),
     ("stage.remove", "drop-write", "", LEFT),
     ("stage.remove", "delay-write", "", LEFT),
+    ("shadow.remove", "drop-write", "", UNSPOKEN),
+    ("shadow.remove", "delay-write", "", UNSPOKEN),
     (
         "names.clean",
         "delay-write",
@@ -76,6 +78,9 @@ const RESERVED: &str = "a file has the same bytes without the space that was res
 
 const LEFT: &str = "nobody knows of what is left of a group that did not commit but the next open, or the close, which removes it; that it goes at \
                     once, the tests of the core ask";
+
+const UNSPOKEN: &str = "no group of the log speaks of a shadow that is removed, and no other gets its number; what is left takes space until the next \
+                        close or open; that it goes at once, the tests of the core ask";
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";

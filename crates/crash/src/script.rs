@@ -5,7 +5,7 @@
 //! ```
 //!
 //! First what is there before ([`Start`]), with `.tight` for a log of two segments that may not grow, and `.staged` where files
-//! are staged to which the group that makes them writes 50 bytes; then one step after the other:
+//! are staged, or have shadows, to which a group writes 50 bytes; then one step after the other:
 //!
 //! | step | what it is |
 //! |---|---|
@@ -27,7 +27,8 @@
 //! | `chmod-P`, `shut-P`, `chown-P` | permission bits, none of them, owner and group |
 //! | `times-P`, `atime-P`, `mtime-P` | both times, or one |
 //! | `tag-P`, `newtag-P`, `retag-P`, `untag-P`, `note-P`, `unnote-P` | a small extended attribute is set, set where there is none or where there is one, removed; a large one |
-//! | `write-F`, `fill-F`, `append-F`, `cut-F`, `grow-F` | bytes of the file at the path `F`, or of that opened by the path behind `@` |
+//! | `write-F`, `fill-F`, `more-F`, `append-F`, `cut-F`, `grow-F` | bytes of the file at the path `F`, or of that opened by the path behind `@`: a \
+//!   few, many, more behind those |
 //! | `punch-F`, `nick-F`, `zero-F`, `blank-F` | whole blocks of it become a hole, some bytes; zeros to behind its end, up to its end |
 //! | `alloc-F`, `reserve-F` | it gets space, and grows; behind its end |
 
@@ -108,6 +109,7 @@ pub fn op(text: &str) -> Option<Op> {
         ("unnote", None) => Some(Op::RemoveXattr { path: path(first)?, name: XATTRS[1] }),
         ("write", None) => Some(Op::Write { file: file(first)?, offset: 100, length: 24 }),
         ("fill", None) => Some(Op::Write { file: file(first)?, offset: 0, length: 1700 }),
+        ("more", None) => Some(Op::Write { file: file(first)?, offset: 1700, length: 3000 }),
         ("append", None) => Some(Op::Append { file: file(first)?, length: 30 }),
         ("cut", None) => Some(Op::SetLen { file: file(first)?, length: 40 }),
         ("grow", None) => Some(Op::SetLen { file: file(first)?, length: 5000 }),

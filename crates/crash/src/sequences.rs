@@ -124,7 +124,7 @@ pub fn parked() -> Vec<Workload> {
     PARKED.iter().copied().map(named).collect()
 }
 
-/// Those on files that are staged, and more of them than are synced one by one.
+/// Those on files that are staged, or have shadows, and more of the first than are synced one by one.
 pub fn staged() -> Vec<Workload> {
     let many: Vec<String> = (0..MANY_STAGED).map(|n| format!("create-n{n:02}+fill-n{n:02}")).collect();
     let many = workload(&format!("bare.staged,{},home", many.join("+"))).expect("it makes sense");
@@ -232,11 +232,12 @@ pub fn pairs() -> Vec<Workload> {
     made(&scripts)
 }
 
-/// A group that makes a staged file, and each op that has to do with it, in all ways.
+/// A group that makes a staged file, or one that writes to a shadow, and each op that has to do with it, in all ways.
 pub fn staged_pairs() -> Vec<Workload> {
     let mut scripts = Vec::new();
-    for (start, state) in starts() {
-        let first = ["create-foo", "fill-foo"].map(|word| op(word).expect("a word"));
+    let firsts = [["create-foo", "fill-foo"], ["fill-A/foo", "more-A/foo"]];
+    for ((start, state), words) in starts().into_iter().flat_map(|start| firsts.map(|words| (start.clone(), words))) {
+        let first = words.map(|word| op(word).expect("a word"));
         let then = first.iter().fold(state.clone(), |state, op| after(&state, op).expect("it makes sense"));
         let mut later = then.clone();
         later.reopen();
@@ -255,7 +256,7 @@ pub fn staged_pairs() -> Vec<Workload> {
                 PAIRS
                     .iter()
                     .filter(|pair| makes_sense(pair))
-                    .map(|pair| pair.script(&start, "create-foo+fill-foo", &second)),
+                    .map(|pair| pair.script(&start, &words.join("+"), &second)),
             );
         }
     }

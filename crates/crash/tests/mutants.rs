@@ -15,9 +15,9 @@ fn of_parked(site: Site) -> bool {
     site.0.starts_with("park.")
 }
 
-/// Whether what a site does is about staged files.
+/// Whether what a site does is about staged files or shadows.
 fn of_staged(site: Site) -> bool {
-    site.0.starts_with("stage.")
+    site.0.starts_with("stage.") || site.0.starts_with("shadow.")
 }
 
 /// Whether what a site does is about bytes in the log and at home.

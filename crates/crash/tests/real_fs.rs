@@ -38,8 +38,15 @@ fn open(dir: &Path) -> Result<Store, String> {
     Store::open_with(dir, options, Default::default()).map_err(|error| format!("the store does not open: {error}"))
 }
 
+/// In which some files are staged, and have shadows where they can.
 fn options() -> Options {
-    Options { segment_bytes: 16 << 10, log_min_bytes: 64 << 10, log_max_bytes: 512 << 10, ..Options::default() }
+    Options {
+        segment_bytes: 16 << 10,
+        log_min_bytes: 64 << 10,
+        log_max_bytes: 512 << 10,
+        stage_bytes: 10_000,
+        ..Options::default()
+    }
 }
 
 /// Tells the recorder, and waits until it knows.

@@ -1,4 +1,4 @@
-//! The crash explorer over files that are staged: their bytes are at home before their group commits.
+//! The crash explorer over files that are staged, and those that have shadows: their bytes are on the host before their group commits.
 //!
 //! `WHOLLY_LONG=1` goes through every world, all pairs, and more of each. No verdict depends on time.
 
@@ -33,7 +33,8 @@ fn a_staged_file_is_whole_or_not_there() {
         outcome.assert_clean();
         all.merge(outcome);
     }
-    let sites: Vec<_> = wholly::site::ALL.iter().copied().filter(|site| site.0.starts_with("stage.")).collect();
+    let is_wanted = |site: &wholly_media::Site| site.0.starts_with("stage.") || site.0.starts_with("shadow.");
+    let sites: Vec<_> = wholly::site::ALL.iter().copied().filter(|site| is_wanted(site)).collect();
     assert_eq!(coverage::uncovered(&sites, &all), [], "sites that were no crash point");
     assert!(seen.distinct() > 10_000, "only {} distinct states", seen.distinct());
 }

@@ -252,6 +252,11 @@ pub trait HostFs: HostNames {
     /// How much space there is, and how much of it is free.
     fn space(&self) -> Result<Space>;
 
+    /// Whether files can share blocks, so that [`HostFile::write_from`] need not write the bytes again.
+    fn shares_blocks(&self) -> bool {
+        false
+    }
+
     /// Makes a regular file without a name in the directory `parent`, to be given one by [`link`](Self::link) or to vanish
     /// when closed. `mode` are permission bits; the process's umask is not applied.
     fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>>;
@@ -329,6 +334,13 @@ pub trait HostFile: Send + Sync {
 
     /// Writes all of `data` at `offset`, growing the file where needed.
     fn write_at(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Writes `len` bytes of `source`, another file of this directory, from `from` on at `offset`. Where the host can, whole blocks that
+    /// lie alike in theirs are shared until one of the files changes, rather than copied. `source` is not changed meanwhile.
+    ///
+    /// # Errors
+    /// Those of reading and writing; `EXDEV` where the file is none of this directory's, `EIO` where `source` ends before.
+    fn write_from(&self, site: Site, offset: u64, source: &dyn HostFile, from: u64, len: u64) -> Result<()>;
 
     /// Makes the file `len` bytes long; new bytes are zero.
     fn set_len(&self, site: Site, len: u64) -> Result<()>;

@@ -142,6 +142,7 @@ static void busy(const char *dir, wholly_store *store, wholly_file *file)
     OK(wholly_group_write(first, file, 0, "1", 1));
     FAILS(EBUSY, "a", wholly_group_write(second, file, 0, "2", 1));
     GIVES(-EBUSY, wholly_group_add(second, file));
+    OK(wholly_group_set_busy_timeout(second, 1));
     GIVES(-EBUSY, wholly_group_append(second, file, "2", 1));
     GIVES(-EBUSY, wholly_group_set_len(second, file, 0));
     GIVES(-EBUSY, wholly_file_write(file, 0, "3", 1));

@@ -6,7 +6,7 @@ use rustix::fs::FileType;
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 use wholly::Fallocate;
-use wholly::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
+use wholly::hostdir::records::{Attributes, Baseline, Birth, Identity, Shadow, Space, Value, Xattr};
 
 /// The fields of a payload.
 #[derive(Serialize)]
@@ -68,6 +68,12 @@ pub enum Operands {
         becomes: &'static str,
         bytes: u64,
     },
+    /// Of `shadow`: its bytes begin at the entry's offset.
+    Shadow {
+        shadow: String,
+        from: u64,
+        bytes: u64,
+    },
     /// Of `clock`.
     Clock {
         time_ns: u64,
@@ -113,6 +119,9 @@ impl Operands {
                 checksum_before: before.map(hex),
             },
             Told::Space(Space { length, how }) => Operands::Space { becomes: becomes(*how), bytes: *length },
+            Told::Shadow(Shadow { number, from, length }) => {
+                Operands::Shadow { shadow: format!("{number:x}"), from: *from, bytes: *length }
+            }
             Told::Impossible => return None,
         })
     }
@@ -199,6 +208,7 @@ impl Display for Operands {
             Operands::Xattr { name, removed: true, .. } => write!(f, "{name} removed"),
             Operands::Xattr { name, bytes, .. } => write!(f, "{name} set to {bytes} B"),
             Operands::Space { becomes, bytes } => write!(f, "{bytes} B {becomes}"),
+            Operands::Shadow { shadow, from, bytes } => write!(f, "{bytes} B, from byte {from} of shadow {shadow}"),
             Operands::Applied { parked } => f.write_str(parked),
             Operands::Clock { time_ns } => f.write_str(&time(*time_ns as i64)),
         }

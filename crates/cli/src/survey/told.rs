@@ -1,7 +1,7 @@
 //! What entries tell in their payloads, and which paths follow from it.
 
 use std::collections::HashMap;
-use wholly::hostdir::records::{Attributes, Birth, Identity, Space, Value, Xattr};
+use wholly::hostdir::records::{Attributes, Birth, Identity, Shadow, Space, Value, Xattr};
 use wholly::log::layout::EntryKind;
 
 /// The object that is the store's directory.
@@ -15,6 +15,7 @@ pub enum Told {
     Attributes(Attributes),
     Xattr(Xattr),
     Space(Space),
+    Shadow(Shadow),
     /// Its checksum holds, and no program writes such a thing.
     Impossible,
 }
@@ -31,6 +32,7 @@ impl Told {
             EntryKind::Attributes => Attributes::checked(payload).map(Told::Attributes),
             EntryKind::Xattr => Xattr::checked(payload).map(Told::Xattr),
             EntryKind::Space => Space::checked(payload).map(Told::Space),
+            EntryKind::Shadow => Shadow::checked(payload).map(Told::Shadow),
         };
         Some(Box::new(told.unwrap_or(Told::Impossible)))
     }

@@ -13,6 +13,7 @@ use super::homes::Looking;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
 use super::published::Published;
 use super::recover::{Replay, origin_of};
+use super::shadow::{SHADOW_FOLDER, Shadows};
 use crate::error::{Error, Result};
 use crate::log::layout::{Entry, LINE, SEGMENTS_START, Superblock, SuperblockFault};
 use crate::log::scan::{self, CommittedGroup, RecordView, SegmentReader};
@@ -117,14 +118,14 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
     let region: Arc<dyn Region> = Arc::new(ReadOnly::new(log, len, superblock.block));
     let origin = origin_of(&*host);
     let homes = Looking(host);
-    let index = Published::new();
+    let (index, shadows) = (Published::new(), Shadows::new());
     let geometry = Geometry {
         segment_bytes: superblock.segment_bytes,
         min_segments: superblock.min_segments,
         max_segments: superblock.min_segments,
     };
     let mut judge = Judge {
-        replay: Replay::new(region.clone(), &homes, &index, &superblock).may_adopt(),
+        replay: Replay::new(region.clone(), &homes, (&index, &shadows), &superblock).may_adopt(),
         reader: SegmentReader::new(&*region, SEGMENTS_START, superblock.segment_bytes),
         start: SEGMENTS_START,
         region: &*region,
@@ -151,7 +152,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
 
 /// Whether the store keeps something in the folder at this path of its directory.
 pub fn is_own_folder(path: &[u8]) -> bool {
-    [ANCHOR_FOLDER, BLANK_FOLDER, super::parked::FOLDER].contains(&path)
+    [ANCHOR_FOLDER, BLANK_FOLDER, SHADOW_FOLDER, super::parked::FOLDER].contains(&path)
 }
 
 /// What stands in the two superblock slots of the file `log`.

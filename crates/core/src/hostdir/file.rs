@@ -63,6 +63,8 @@ pub(crate) struct File {
     pub path: Vec<u8>,
     /// The host file; none before somebody opens it, or while the host has not made it.
     home: OnceLock<Arc<dyn HostFile>>,
+    /// Sequence of the newest group of which bytes are in a [shadow](super::shadow).
+    pub shadowed: AtomicU64,
     /// Open handles.
     pub handles: AtomicU64,
     /// The implicit group of the file under the policy `per-sync`.
@@ -118,6 +120,7 @@ impl File {
             privileges: AtomicU8::new(MAYBE),
             identified: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
+            shadowed: AtomicU64::new(0),
             mtime_ns: AtomicU64::new(AT_HOME),
             ctime_ns: AtomicU64::new(AT_HOME),
             mtime_sequence: AtomicU64::new(0),

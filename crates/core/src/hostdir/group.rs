@@ -5,6 +5,7 @@ mod names;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wholly_media::Fallocate;
 
@@ -133,6 +134,41 @@ impl<'w> Group<'w> {
     /// The group's id, which no other group of the store ever has; 0 where the store could not be had.
     pub fn id(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.id)
+    }
+
+    /// Has the group's calls wait so long for other groups to end, where they would get [`Error::Busy`] at once. Zero, as each group begins with, is
+    /// not at all. Two groups that wait for each other both do so for as long as they may, and then one of them gets `Busy`.
+    ///
+    /// # Example
+    /// ```
+    /// # fn main() -> wholly::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("wholly-doc-busy-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).unwrap();
+    /// # wholly::Store::init(&dir, &wholly::Options::default())?;
+    /// let store = wholly::Store::open(&dir)?;
+    /// let file = store.create_file("counter", 0o644)?;
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..4 {
+    ///         scope.spawn(|| {
+    ///             let mut group = store.begin();
+    ///             group.set_busy_timeout(std::time::Duration::from_secs(10));
+    ///             group.append(&file, b"1")?;
+    ///             group.commit()
+    ///         });
+    ///     }
+    /// });
+    /// assert_eq!(file.len(), 4);
+    /// # drop(file);
+    /// # store.close()?;
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_busy_timeout(&mut self, timeout: Duration) {
+        // The calls of a group that could not be had say so.
+        if let Ok(running) = self.running.as_mut() {
+            running.busy_timeout = timeout;
+        }
     }
 
     /// Opens an existing regular file, as this group sees the directory.

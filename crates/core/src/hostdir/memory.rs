@@ -13,8 +13,11 @@ pub const MEMORY: u64 = 1 << 47;
 /// [`space`](super::space#invariants).
 pub const HOLE: u64 = MEMORY - BLOCK;
 
-/// Positions from here on are zeros of a block, which are nowhere else. All before are of the log.
+/// Positions from here on are zeros of a block, which are nowhere else.
 pub const ZEROS: u64 = HOLE - BLOCK;
+
+/// Positions from here on are bytes of [shadows](super::shadow). All before are of the log.
+pub const SHADOWS: u64 = ZEROS - (1 << 46);
 
 /// The bytes of a write, and the sequence of its group.
 struct Kept {

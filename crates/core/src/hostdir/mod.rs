@@ -6,8 +6,9 @@
 //! - *explicit group*: what a program does between [`Store::begin`] and its end. *Implicit group*: one call outside of any (policy
 //!   `per-op`).
 //! - *owner* of a file: the one explicit group that may change it. Implicit calls *share* a file.
-//! - *position*: where a version's bytes are: below `ZEROS` a byte of the log, from [`MEMORY`] on a byte of a buffer in memory (on disks
-//!   a group's bytes stay there until they are home, so that nobody reads them back from the log), between them zeros.
+//! - *position*: where a version's bytes are: below `SHADOWS` a byte of the log, from there on of a [shadow](shadow), from `ZEROS` on nowhere,
+//!   from [`MEMORY`] on a byte of a buffer in memory (on disks a group's bytes stay there until they are home, so that nobody reads them back
+//!   from the log).
 //!
 //! # Invariants
 //!
@@ -55,6 +56,7 @@ mod published;
 pub mod records;
 mod recover;
 mod running;
+mod shadow;
 mod space;
 mod table;
 mod vfs;
@@ -92,10 +94,11 @@ use checkpoint::Checkpointer;
 use clock::Clock;
 use fork::{Forked, keep_for_ever};
 use lanes::Seats;
-use memory::{Memory, ZEROS};
+use memory::{Memory, SHADOWS, ZEROS};
 use names::Names;
 use parked::ParkedGroups;
 use published::Published;
+use shadow::Shadows;
 use table::FileTable;
 
 /// How a store is opened.
@@ -116,7 +119,8 @@ pub struct Options {
     pub checkpoint_threads: usize,
     /// Bytes of a group that are gathered in memory before it goes to the log early (on persistent memory most groups go there at once).
     pub gather_bytes: u64,
-    /// Bytes that a group writes to a file that it makes before they go to the host at once, and are written once, rather than to the log.
+    /// Bytes that a group writes to a file that it makes, or one after the other to another where the host's files can share blocks, before
+    /// they go to the host at once, and are written once, rather than to the log.
     pub stage_bytes: u64,
     /// Whether a copy of a store is taken for what it was copied from: its files are found by their places, whatever inodes they are
     /// ([`Error::Copied`]). Of no effect on what is no copy.
@@ -174,6 +178,7 @@ pub(crate) struct StoreInner {
     pub options: Options,
     pub index: Published,
     pub memory: Memory,
+    pub shadows: Shadows,
     pub files: FileTable,
     pub seats: Seats,
     pub batch: BatchLane,
@@ -514,8 +519,10 @@ impl StoreInner {
     /// Copies a version's bytes.
     #[inline]
     pub fn read_position(&self, position: u64, buf: &mut [u8]) -> Result<()> {
-        if position < ZEROS {
+        if position < SHADOWS {
             self.log.read_payload(position, buf)
+        } else if position < ZEROS {
+            self.shadows.read(&*self.host, position, buf)
         } else if position < MEMORY {
             buf.fill(0);
             Ok(())
@@ -530,6 +537,7 @@ impl StoreInner {
         self.checkpointer.stop();
         self.sync_all()?;
         self.checkpoint()?;
+        self.clean_shadows()?;
         self.clean_folders(true)?;
         self.leave_lanes();
         self.log.release_below(self.log.tail())?;

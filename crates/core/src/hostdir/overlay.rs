@@ -12,6 +12,8 @@ pub(crate) enum Place {
     Gathered(usize, u32),
     /// Byte of the log.
     Log(u64),
+    /// Byte of a shadow, as a [position](super#terms).
+    Shadow(u64),
     /// Nowhere: they are zeros.
     Zeros,
 }
@@ -28,6 +30,7 @@ impl Place {
         match self {
             Place::Gathered(entry, at) => Place::Gathered(entry, at + bytes as u32),
             Place::Log(position) => Place::Log(position + bytes),
+            Place::Shadow(position) => Place::Shadow(position + bytes),
             Place::Zeros => Place::Zeros,
         }
     }

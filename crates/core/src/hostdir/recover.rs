@@ -17,6 +17,7 @@ use super::memory::Memory;
 use super::names::{Names, Object, ROOT};
 use super::parked::ParkedGroups;
 use super::published::Published;
+use super::shadow::Shadows;
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::batch::BatchLane;
@@ -51,7 +52,8 @@ pub(super) fn open(
     crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
     let index = Published::new();
-    let mut replay = Replay::new(region.clone(), &host, &index, &before);
+    let shadows = Shadows::new();
+    let mut replay = Replay::new(region.clone(), &host, (&index, &shadows), &before);
     if options.adopt {
         replay = replay.may_adopt();
     }
@@ -63,6 +65,7 @@ pub(super) fn open(
     replay.settle()?;
     index.dirty.append(&mut replay.dirty);
     let checkpointer = Checkpointer::new();
+    checkpointer.count_staged(replay.shadow_bytes);
     let mut conflicts: Vec<_> = replay.conflicts().cloned().collect();
     conflicts.sort();
     if let Some((path, change)) = conflicts.first() {
@@ -86,6 +89,7 @@ pub(super) fn open(
         options,
         index,
         memory: Memory::new(),
+        shadows,
         files,
         seats: Seats::new(),
         batch: BatchLane::new(),
@@ -121,6 +125,7 @@ impl StoreInner {
         if self.recovery.adopted {
             self.adopt()?;
         }
+        self.clean_shadows()?;
         self.clean_folders(self.recovery.scan.groups == 0)
     }
 

@@ -9,6 +9,8 @@ mod identify;
 mod names;
 mod objects;
 mod park;
+mod patience;
+mod shadow;
 mod space;
 mod stage;
 mod times;
@@ -33,6 +35,9 @@ use crate::log::batch::Gathered;
 use crate::log::lane::{AppendError, Lane};
 use crate::log::layout::EntryKind;
 use crate::sync::{Backoff, Ordering};
+
+use patience::Patience;
+use shadow::{InARow, Shadows};
 
 pub(super) use attributes::Wish;
 pub(super) use names::At;
@@ -93,6 +98,9 @@ pub(crate) struct Joined {
     touched: bool,
     /// Bytes that the group wrote to it, those of a staged file excepted.
     written: u64,
+    in_a_row: InARow,
+    /// Whether some are in a shadow.
+    is_shadowed: bool,
     /// When the group changed its content.
     pub(super) mtime: Mtime,
     /// The announced tail for which the file was identified in this group's record; 0 if it was not.
@@ -114,8 +122,10 @@ pub(crate) struct Running {
     single: bool,
     /// When it began, where that matters.
     began: Option<Instant>,
+    /// How long its calls wait for other groups to end.
+    pub(super) busy_timeout: Duration,
     /// Why the group can only be aborted: a call failed half-way.
-    broken: Option<Error>,
+    broken: Option<Box<Error>>,
     /// Gone when the group has ended.
     seat: Option<Box<Seat>>,
     /// What stays from group to group, where they are begun by a [`Writer`](super::Writer).
@@ -126,6 +136,8 @@ pub(crate) struct Running {
     by_number: Option<HashMap<u32, usize>>,
     /// What it did to names and attributes, and which objects its records speak of, if any.
     names: Option<Box<Private>>,
+    /// Where it wrote much, if it did.
+    shadows: Option<Box<Shadows>>,
     /// How exact the times of its changes are, in ns.
     grain_ns: i64,
     /// On whose behalf its calls on names are made.
@@ -159,12 +171,14 @@ impl Running {
             implicit: false,
             single: false,
             began: None,
+            busy_timeout: Duration::ZERO,
             broken: None,
             seat: None,
             recent,
             parked: None,
             by_number: None,
             names: None,
+            shadows: None,
             grain_ns: GRAIN_NS,
             who: Who::Process,
             time: (0, false),
@@ -188,8 +202,8 @@ impl Running {
         if self.in_lane {
             seat.lane.open(id);
         }
-        (self.id, self.sequence) = (id, id);
-        (self.broken, self.by_number, self.names) = (None, None, None);
+        (self.id, self.sequence, self.busy_timeout) = (id, id, Duration::ZERO);
+        (self.broken, self.by_number, self.names, self.shadows) = (None, None, None, None);
         self.seat = Some(seat);
     }
 
@@ -263,12 +277,15 @@ impl Running {
         Ok(self.add(inner, false))
     }
 
-    /// Only explicit groups are in the way: epochs are committed, and calls end by themselves.
+    /// Only explicit groups are in the way, as long as the group does not wait for them: epochs are committed, and calls end by themselves.
     #[inline(always)]
     fn own(&self, inner: &Arc<Inner>) -> Result<()> {
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut patience) = (Backoff::new(), Patience::new(self.busy_timeout));
         while let Err(owner) = inner.try_own(self.owner()) {
             if self.implicit || !Inner::is_implicit(owner) {
+                if patience.wait() {
+                    continue;
+                }
                 return Err(inner.busy(owner));
             }
             self.store.sync_file(inner)?;
@@ -301,6 +318,8 @@ impl Running {
             last,
             touched: false,
             written: 0,
+            in_a_row: InARow::default(),
+            is_shadowed: false,
             mtime: Mtime::Kept,
             identified_for: 0,
         });
@@ -330,16 +349,9 @@ impl Running {
         if self.seat().files[i].is_to_be_staged(&self.store, data.len()) {
             return self.write_staged(i, offset, data);
         }
-        let seat = self.seat.as_mut().expect("the group has not ended");
-        if self.in_lane && seat.lane.room().is_some_and(|room| room >= data.len() as u64) {
-            let position = seat.lane.append(&self.store.log, EntryKind::Write, inner.id, offset, data);
-            let place = match position {
-                Ok(position) => Place::Log(position),
-                Err(error) => return Err(self.fail(error)),
-            };
-            seat.writes.push(PrivateWrite { file: i as u32, length: data.len() as u32, offset, place });
-        } else {
-            self.write_in_pieces(i, inner, offset, data)?;
+        let is_shadowed = self.is_to_be_shadowed(i, offset, data.len()) && self.write_shadow(i, offset, data)?;
+        if !is_shadowed {
+            self.write_to_log(i, inner, offset, data)?;
         }
         let now = self.store.host.now_ns();
         let file = &mut self.seat_mut().files[i];
@@ -348,6 +360,22 @@ impl Running {
         file.mtime = Mtime::Changed(now);
         file.size = file.size.max(offset + data.len() as u64);
         Ok(())
+    }
+
+    #[inline(always)]
+    fn write_to_log(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
+        self.end_run()?;
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        if self.in_lane && seat.lane.room().is_some_and(|room| room >= data.len() as u64) {
+            let position = seat.lane.append(&self.store.log, EntryKind::Write, inner.id, offset, data);
+            let place = match position {
+                Ok(position) => Place::Log(position),
+                Err(error) => return Err(self.fail(error)),
+            };
+            seat.writes.push(PrivateWrite { file: i as u32, length: data.len() as u32, offset, place });
+            return Ok(());
+        }
+        self.write_in_pieces(i, inner, offset, data)
     }
 
     /// The medium failed in the middle of a call.
@@ -428,6 +456,7 @@ impl Running {
                 Place::Gathered(entry, at) => {
                     part.copy_from_slice(&self.seat().gathered[entry].data[at as usize..][..part.len()]);
                 }
+                Place::Shadow(position) => self.store.read_position(position, part)?,
                 Place::Zeros => part.fill(0),
             }
         }
@@ -450,7 +479,7 @@ impl Running {
     fn check_whole(&self) -> Result<()> {
         match &self.broken {
             None => Ok(()),
-            Some(error) => Err(error.clone()),
+            Some(error) => Err(Error::clone(error)),
         }
     }
 
@@ -485,6 +514,12 @@ impl Running {
     /// Appends one entry to wherever the group is.
     #[inline]
     fn entry(&mut self, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<Place> {
+        self.end_run()?;
+        self.append_entry(kind, file, offset, data)
+    }
+
+    #[inline]
+    fn append_entry(&mut self, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<Place> {
         let seat = self.seat.as_mut().expect("the group has not ended");
         if self.in_lane {
             return self.store.append(&mut seat.lane, kind, file, offset, data).map(Place::Log);
@@ -528,7 +563,7 @@ impl Running {
     /// Half of a call is in the group: it must not commit.
     #[cold]
     fn break_off(&mut self, error: Error) -> Error {
-        self.broken.get_or_insert_with(|| error.clone());
+        self.broken.get_or_insert_with(|| Box::new(error.clone()));
         error
     }
 }

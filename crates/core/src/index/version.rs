@@ -23,7 +23,7 @@ pub(super) const BEFORE_THINNING: u16 = 64;
 /// A run of bytes of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Where its bytes are, as the store understands it: a byte of the log, or of memory.
+    /// Where its bytes are, as the store understands it.
     pub position: u64,
     /// The sequence of the group that wrote it.
     pub stamp: u64,

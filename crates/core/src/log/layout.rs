@@ -445,6 +445,8 @@ pub enum EntryKind {
     Staged = 7,
     /// `offset` is the id of the parked group that this group is.
     Applied = 8,
+    /// The payload tells where bytes are that `file` has from `offset` on.
+    Shadow = 9,
     /// The payload is all that `file` is made with: the group creates it.
     Create = 16,
     /// The payload tells which object a name in the directory `file` stands for from here on.
@@ -508,6 +510,7 @@ impl Entry {
             6 => EntryKind::Space,
             7 => EntryKind::Staged,
             8 => EntryKind::Applied,
+            9 => EntryKind::Shadow,
             16 => EntryKind::Create,
             17 => EntryKind::Name,
             18 => EntryKind::Attributes,
@@ -530,7 +533,7 @@ impl Entry {
             }
             EntryKind::Staged => offset <= LARGEST_FILE && length == 0 && file != 0,
             // How long the range is stands in the payload.
-            EntryKind::Space => offset <= LARGEST_FILE && length > 0 && file != 0,
+            EntryKind::Space | EntryKind::Shadow => offset <= LARGEST_FILE && length > 0 && file != 0,
             // What they ask for is all in the payload.
             EntryKind::Identify | EntryKind::Create | EntryKind::Name | EntryKind::Attributes | EntryKind::Xattr => {
                 offset == 0 && length > 0 && file != 0

@@ -1,6 +1,6 @@
 //! The directory itself.
 
-use super::file::{OrdinaryFile, Unnamed, not_a_file, stat};
+use super::file::{BLOCK, OrdinaryFile, Unnamed, not_a_file, stat};
 use super::home::{HOME, UNNAMED};
 use super::resolve::{open_beneath, open_parent};
 use crate::pmem::{EmulatedRegion, Emulation, Emulator, PmemOptions, PmemRegion, is_dax};
@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What the files of a directory are taken for.
@@ -102,9 +102,16 @@ pub struct HostDir {
     volume: Option<u64>,
     /// Whether the file system once refused a file without a name; it will again.
     no_unnamed: AtomicBool,
+    /// See [`HostFs::shares_blocks`], once somebody has asked.
+    shares_blocks: AtomicU8,
     /// See [`HostFs::largest_file`], once somebody has asked.
     largest_file: Mutex<Option<LargestFile>>,
 }
+
+/// Values of [`HostDir::shares_blocks`].
+const UNKNOWN: u8 = 0;
+const SHARES: u8 = 1;
+const COPIES: u8 = 2;
 
 /// The largest file of a file system, in bytes, under a limit of the process.
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +157,7 @@ impl HostDir {
             guarantees,
             volume,
             no_unnamed: AtomicBool::new(false),
+            shares_blocks: AtomicU8::new(UNKNOWN),
             largest_file: Mutex::new(None),
         })
     }
@@ -320,6 +328,36 @@ impl HostFs for HostDir {
         };
         *known = Some(LargestFile { limit, bytes });
         bytes
+    }
+
+    /// Linux does not tell, so two files without names are made to share what there is in one. Not where files are mapped: a store to a block
+    /// that is shared would have to allocate another, and could fail.
+    fn shares_blocks(&self) -> bool {
+        if self.pmem.is_some() {
+            return false;
+        }
+        // No lock: a child that is forked meanwhile would wait for it for ever.
+        match self.shares_blocks.load(Ordering::Relaxed) {
+            UNKNOWN => {}
+            known => return known == SHARES,
+        }
+        let share = || -> rustix::io::Result<()> {
+            let unnamed = || self.open_unnamed(HOME.as_bytes()).map_err(|error| error.errno)?.ok_or(Errno::OPNOTSUPP);
+            let (source, file) = (unnamed()?, unnamed()?);
+            if u64::from(rustix::fs::fstatfs(&file)?.f_bsize as u32) > BLOCK {
+                return Err(Errno::OPNOTSUPP);
+            }
+            sys::write_all_at(&source, &[1; BLOCK as usize], 0)?;
+            rustix::fs::ioctl_ficlone(&file, &source)
+        };
+        let known = match share() {
+            Ok(()) => SHARES,
+            Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL | Errno::XDEV | Errno::NOSYS) => COPIES,
+            // There may be another answer another time.
+            Err(_) => return false,
+        };
+        self.shares_blocks.store(known, Ordering::Relaxed);
+        known == SHARES
     }
 
     fn settle(&self, path: &[u8]) -> Result<Option<Stat>> {

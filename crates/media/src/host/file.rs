@@ -11,6 +11,17 @@ use rustix::io::Errno;
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Bytes of a block of most file systems that can share them. Where blocks are larger, all is copied.
+pub(super) const BLOCK: u64 = 4096;
+
+/// Bytes that are copied at a time where the kernel does not.
+const PIECE: usize = 64 << 10;
+
+/// Whether the kernel, or who stands before it, refuses the call rather than the copy.
+fn is_not_for_copies(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP | Errno::XDEV)
+}
+
 /// A regular file of a [`HostDir`](super::HostDir).
 #[derive(Debug)]
 pub struct OrdinaryFile {
@@ -139,6 +150,37 @@ impl HostFile for OrdinaryFile {
     fn write_at(&self, _site: Site, offset: u64, data: &[u8]) -> Result<()> {
         sys::write_all_at(&self.fd, data, offset)
             .or_fail("write", || format!("{}, {} bytes at {offset}", self.name(), data.len()))
+    }
+
+    /// `copy_file_range` shares what it can. Where a range does not begin or end with a block, the kernel would copy all of it.
+    fn write_from(&self, _site: Site, offset: u64, source: &dyn HostFile, from: u64, len: u64) -> Result<()> {
+        let failed = |errno| Error::new("copy", format!("{}, {len} bytes to {offset}", self.name()), errno);
+        let source = source.as_any().downcast_ref::<OrdinaryFile>().ok_or_else(|| failed(Errno::XDEV))?;
+        let mut done = 0;
+        while done < len {
+            let (mut at, mut to, left) = (from + done, offset + done, len - done);
+            let part = match (to.next_multiple_of(BLOCK) - to, left / BLOCK * BLOCK) {
+                (0, 0) => left,
+                (0, whole) => whole,
+                (head, _) => head.min(left),
+            };
+            match rustix::fs::copy_file_range(&source.fd, Some(&mut at), &self.fd, Some(&mut to), part as usize) {
+                Ok(0) => return Err(failed(Errno::IO)),
+                Ok(copied) => done += copied as u64,
+                Err(Errno::INTR) => {}
+                Err(errno) if is_not_for_copies(errno) => {
+                    let part = left.min(PIECE as u64) as usize;
+                    let mut buffer = vec![0; part];
+                    if source.read_at(from + done, &mut buffer)? < part {
+                        return Err(failed(Errno::IO));
+                    }
+                    sys::write_all_at(&self.fd, &buffer, to).map_err(failed)?;
+                    done += part as u64;
+                }
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        Ok(())
     }
 
     fn set_len(&self, _site: Site, len: u64) -> Result<()> {

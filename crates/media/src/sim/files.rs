@@ -125,6 +125,11 @@ impl HostFs for SimHost {
         Ok(Space { block_bytes: 4096, blocks, free_blocks, available_blocks, inodes: 0, free_inodes: 0 })
     }
 
+    /// What is shared and what is copied no crash can tell apart.
+    fn shares_blocks(&self) -> bool {
+        true
+    }
+
     fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
         let thread = self.world.thread();
         let mut live = self.world.live();
@@ -281,6 +286,16 @@ impl HostFile for SimFile {
             self.put(&mut live, &call, offset, data);
         }
         Ok(())
+    }
+
+    fn write_from(&self, site: Site, offset: u64, source: &dyn HostFile, from: u64, len: u64) -> Result<()> {
+        let other = source.as_any().downcast_ref::<SimFile>().filter(|file| Arc::ptr_eq(&file.world, &self.world));
+        let other = other.ok_or_else(|| Error::new("copy", self.place(), Errno::XDEV))?;
+        let mut data = vec![0; len as usize];
+        if other.read_at(from, &mut data)? < data.len() {
+            return Err(Error::new("copy", other.place(), Errno::IO));
+        }
+        self.write_at(site, offset, &data)
     }
 
     fn set_len(&self, site: Site, len: u64) -> Result<()> {

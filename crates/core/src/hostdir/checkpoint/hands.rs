@@ -14,7 +14,7 @@ use crate::hostdir::allocate::{Allocation, fallocate};
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::{File, HomeState};
 use crate::hostdir::homes::Homes;
-use crate::hostdir::memory::{HOLE, MEMORY, ZEROS};
+use crate::hostdir::memory::{HOLE, MEMORY, SHADOWS, ZEROS};
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
 use crate::index::{BLOCK, Claim, NO_VERSION, Piece, Slot, Version, logged_pieces};
@@ -24,6 +24,9 @@ use crate::sync::Ordering;
 /// Blocks of a batch: enough for the processor to fetch in parallel, few enough that a group that publishes to one of them does not
 /// wait long.
 const BATCH: usize = 16;
+
+/// The same of a file of which bytes are in shadows: to share blocks takes a call of the host, for many about as long as for a few.
+const SHADOWED_BATCH: usize = 256;
 
 /// Bytes of adjacent pieces that go home through a buffer in one write.
 const RUN: usize = 64 << 10;
@@ -212,9 +215,11 @@ impl<'a> Hands<'a> {
     ) -> Result<()> {
         home.bring_size_home(0, blocks.len() as u64)?;
         let file = home.file;
-        let mut slots: Vec<(u64, &'f Slot)> = Vec::with_capacity(BATCH.min(blocks.len()));
-        let mut visits: Vec<Visit<'f>> = Vec::with_capacity(BATCH.min(blocks.len()));
-        for batch in blocks.chunks(BATCH) {
+        let is_shadowed = file.shadowed.load(Ordering::Acquire) >= self.store.log.tail();
+        let most = if is_shadowed { SHADOWED_BATCH } else { BATCH };
+        let mut slots: Vec<(u64, &'f Slot)> = Vec::with_capacity(most.min(blocks.len()));
+        let mut visits: Vec<Visit<'f>> = Vec::with_capacity(most.min(blocks.len()));
+        for batch in blocks.chunks(most) {
             for block in batch.iter().filter_map(|dirty| dirty.block()) {
                 if let Some(slot) = file.index.get(block) {
                     slot.prefetch();
@@ -225,7 +230,7 @@ impl<'a> Hands<'a> {
                 slot.prefetch_newest(&self.store.index.arena);
             }
             visits.extend(slots.drain(..).map(|(block, slot)| Visit { block, claim: slot.claim(), pieces: 0 }));
-            self.prefetch_lists(&visits);
+            visits.chunks(BATCH).for_each(|visits| self.prefetch_lists(visits));
             self.list_pieces(file, &mut visits);
             self.copy(home, &visits)?;
             self.release(file, &mut visits);
@@ -325,6 +330,7 @@ impl<'a> Hands<'a> {
                 }
             }
         }
+        self.share_with_shadows(home)?;
         self.report.bytes += self.runs.iter().map(|run| run.length as u64).sum::<u64>();
         match mapping {
             Some(mapping) => self.copy_to_mapping(home, &**mapping),
@@ -354,6 +360,20 @@ impl<'a> Hands<'a> {
                 mapping.write(site::CHECKPOINT_DATA, run.offset, &self.buffer)
             };
             written.map_err(|error| host_error(error, &home.file.path))?;
+        }
+        Ok(())
+    }
+
+    /// Shares the blocks that lie in shadows. Survives by the syncs at the end of the [pass](super::pass).
+    fn share_with_shadows(&mut self, home: &mut Home<'_>) -> Result<()> {
+        let store = self.store;
+        let in_shadow = |run: &mut Run| (SHADOWS..ZEROS).contains(&run.position);
+        for run in self.runs.extract_if(.., in_shadow) {
+            home.needs_sync = true;
+            let (shadow, from) = store.shadows.file(&*store.host, run.position)?;
+            home.host
+                .write_from(site::SHADOW_HOME, run.offset, &*shadow, from, run.length as u64)
+                .map_err(|error| host_error(error, &home.file.path))?;
         }
         Ok(())
     }

@@ -142,8 +142,8 @@ impl StoreInner {
     /// See [`Store::checkpoint`](super::Store::checkpoint).
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         let mut queue = self.checkpointer.queue.lock().unwrap();
-        self.checkpointer.staged.store(0, Ordering::Relaxed);
-        let report = self.pass(&mut queue, true)?;
+        let staged = self.checkpointer.staged.swap(0, Ordering::Relaxed);
+        let report = self.pass(&mut queue, true).inspect_err(|_| self.checkpointer.count_staged(staged))?;
         if self.checkpointer.knew.swap(0, Ordering::Relaxed) != 0 {
             // The pass has told the log of what it made, behind its own target.
             let last = self.pass(&mut queue, true)?;
@@ -209,6 +209,7 @@ impl StoreInner {
         self.remove_applied(target)?;
         let segments_freed = self.log.release_below(target).map_err(|error| self.poison(&error))? as u64;
         self.memory.release_below(target);
+        self.remove_shadows_below(target);
         self.names.forget(target);
         Ok(CheckpointReport { segments_freed, ..report })
     }

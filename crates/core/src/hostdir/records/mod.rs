@@ -6,6 +6,7 @@
 mod attributes;
 mod birth;
 mod identity;
+mod shadow;
 mod space;
 mod value;
 mod xattr;
@@ -13,6 +14,7 @@ mod xattr;
 pub use attributes::{Attributes, AttributesBefore};
 pub use birth::Birth;
 pub use identity::{Baseline, Identity};
+pub use shadow::{LONGEST_SHADOW, Shadow};
 pub use space::Space;
 pub use value::Value;
 pub use xattr::Xattr;

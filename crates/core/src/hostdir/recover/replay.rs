@@ -14,7 +14,8 @@ use crate::hostdir::homes::Homes;
 use crate::hostdir::memory::ZEROS;
 use crate::hostdir::names::{FoundObject, Kind, NameReplay, Set};
 use crate::hostdir::published::{Numbers, Published, Written};
-use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
+use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Shadow, Space, Value, Xattr};
+use crate::hostdir::shadow::{Shadows, fault_of};
 use crate::hostdir::space::Shape;
 use crate::hostdir::table::{FileTable, host_error};
 use crate::index::BLOCK;
@@ -46,6 +47,11 @@ pub(in crate::hostdir) struct Replay<'a> {
     tail: u64,
     pub(super) files: FileTable,
     index: &'a Published,
+    shadows: &'a Shadows,
+    /// What the log speaks of: file, shadow, and how long that has to be.
+    shadowed: Vec<(u64, u64, u64)>,
+    /// Bytes in all of them.
+    pub(super) shadow_bytes: u64,
     pub(super) names: NameReplay,
     pub(super) found: KnownFiles,
     /// By object.
@@ -158,7 +164,12 @@ fn written(record: &RecordView<'_>, entry: &Entry, sequence: u64) -> Written {
 }
 
 impl<'a> Replay<'a> {
-    pub fn new(region: Arc<dyn Region>, homes: &'a dyn Homes, index: &'a Published, superblock: &Superblock) -> Self {
+    pub fn new(
+        region: Arc<dyn Region>,
+        homes: &'a dyn Homes,
+        (index, shadows): (&'a Published, &'a Shadows),
+        superblock: &Superblock,
+    ) -> Self {
         Replay {
             region,
             homes,
@@ -166,6 +177,9 @@ impl<'a> Replay<'a> {
             tail: superblock.tail,
             files: FileTable::default(),
             index,
+            shadows,
+            shadowed: Vec::new(),
+            shadow_bytes: 0,
             found: KnownFiles::default(),
             names: NameReplay::new(),
             conflicts: HashMap::new(),
@@ -196,6 +210,7 @@ impl<'a> Replay<'a> {
         for i in 0..self.found.files.len() {
             self.settle_file(i)?;
         }
+        self.settle_shadows()?;
         for (id, path, change) in self.names.conflicts() {
             self.conflicts.entry(id).or_insert((path, change));
         }
@@ -261,6 +276,27 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// Looks whether what lies in shadows is there, where somebody may need it.
+    fn settle_shadows(&mut self) -> Result<()> {
+        let mut shadowed = std::mem::take(&mut self.shadowed);
+        let mut lengths = HashMap::new();
+        for (_, number, end) in &shadowed {
+            let length = lengths.entry(*number).or_insert(0);
+            *length = (*end).max(*length);
+        }
+        self.shadow_bytes = lengths.values().sum();
+        // Of each file and shadow the end that is farthest.
+        shadowed.sort_unstable_by(|a, b| b.cmp(a));
+        shadowed.dedup_by_key(|(file, number, _)| (*file, *number));
+        for (file, number, end) in shadowed {
+            let is_wanted = self.found.get(file).is_some_and(|found| !found.file.is_clean());
+            if is_wanted && let Some(fault) = fault_of(self.homes.host(), number, end)? {
+                self.conflict(file, fault.into())?;
+            }
+        }
+        Ok(())
+    }
+
     /// A group changed the content of a file.
     #[inline(always)]
     fn changed(&self, file: &File) {
@@ -305,11 +341,12 @@ impl<'a> Replay<'a> {
                 {
                     found.file.set_mtime(ns, RECOVERED);
                 }
-                use EntryKind::{Space, Staged, Truncate, Write};
-                if !matches!(entry.kind, Write | Truncate | Space | Staged) {
+                use EntryKind::{Shadow, Space, Staged, Truncate, Write};
+                if !matches!(entry.kind, Write | Truncate | Space | Staged | Shadow) {
                     continue;
                 }
                 let space = if entry.kind == EntryKind::Space { Some(self.space(record, entry)?) } else { None };
+                let shadowed = if entry.kind == Shadow { Some(self.shadowed(record, entry, sequence)?) } else { None };
                 let Some(found) = self.found.get_mut(entry.file) else {
                     return Err(Error::corrupt(
                         format!("log, byte {}", record.position),
@@ -340,10 +377,14 @@ impl<'a> Replay<'a> {
                     self.changed(&file);
                     continue;
                 }
-                let written = written(record, entry, sequence);
+                let written = shadowed.unwrap_or_else(|| written(record, entry, sequence));
+                let end = written.offset + written.length;
                 self.index.publish_recovered(file, written, &mut self.numbers, &mut self.dirty);
-                file.publish_size(self.index, |size| size.max(entry.offset + u64::from(entry.length)));
+                file.publish_size(self.index, |size| size.max(end));
                 let file = found.file.clone();
+                if shadowed.is_some() {
+                    file.shadowed.store(sequence, Ordering::Relaxed);
+                }
                 self.changed(&file);
             }
         }
@@ -359,6 +400,20 @@ impl<'a> Replay<'a> {
             return Ok(payload);
         }
         Err(foul(record, entry, of))
+    }
+
+    /// What a group has written to a shadow.
+    #[cold]
+    fn shadowed(&mut self, record: &RecordView<'_>, entry: &Entry, sequence: u64) -> Result<Written> {
+        let payload = self.payload(record, entry, SHADOW)?;
+        let fits = |shadow: &Shadow| entry.offset.checked_add(shadow.length).is_some_and(|end| end <= LARGEST_FILE);
+        let shadow = Shadow::checked(&payload).filter(fits).ok_or_else(|| foul(record, entry, SHADOW))?;
+        let first = self.shadows.replayed(shadow.number, sequence).ok_or_else(|| {
+            Error::corrupt(format!("log, byte {}", record.position), "it speaks of more shadows than there can be")
+        })?;
+        self.shadowed.push((entry.file, shadow.number, shadow.from + shadow.length));
+        let Shadow { from, length, .. } = shadow;
+        Ok(Written { offset: entry.offset, length, position: first + from, stamp: sequence })
     }
 
     /// What a group says of the space of a file.
@@ -576,6 +631,7 @@ impl Change {
 }
 
 const NAME: &str = "a name";
+const SHADOW: &str = "bytes in a shadow";
 const SPACE: &str = "the space of a file";
 
 /// What an entry says cannot be so.

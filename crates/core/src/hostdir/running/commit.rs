@@ -20,6 +20,7 @@ impl Running {
     pub(in crate::hostdir) fn commit(&mut self) -> Result<()> {
         self.store.check_usable()?;
         self.check_whole()?;
+        self.end_run()?;
         let seat = self.seat();
         if seat.gathered.is_empty() && seat.lane.is_clean() {
             self.abort();
@@ -27,6 +28,9 @@ impl Running {
         }
         if self.seat().files.iter().any(|file| file.staged.is_some()) {
             self.settle_stages()?;
+        }
+        if self.shadows.is_some() {
+            self.settle_shadows()?;
         }
         if self.store.log.is_pmem() && !self.in_lane {
             self.spill()?;
@@ -111,6 +115,9 @@ impl Running {
             return Err(store.poison(&error));
         }
         store.index.link(&prepared, stock);
+        if let Some(shadows) = &self.shadows {
+            shadows.publish(store, &seat.files, sequence);
+        }
         publish(store, seat, names, self.sharing, (sequence, self.time), &[], first);
         seat.lane.finish(&store.log, sequence);
         in_flight.leave(slot);
@@ -147,6 +154,9 @@ impl Running {
             Outcome::Committed(sequence, ticket) => {
                 let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
                 let names = self.names.as_deref();
+                if let Some(shadows) = &self.shadows {
+                    shadows.publish(&store, &seat.files, sequence);
+                }
                 publish(
                     &store,
                     seat,
@@ -182,6 +192,7 @@ impl Running {
         seat.gathered.clear();
         seat.gathered_bytes = 0;
         seat.open_stages.clear();
+        self.shadows = None;
         if self.recent.is_some() && seat.place.is_some() {
             self.parked = Some(seat);
         } else {
@@ -200,6 +211,7 @@ impl Running {
     #[cold]
     fn undo(&mut self) {
         self.remove_stages();
+        self.remove_shadows();
         let Some(seat) = self.seat.as_mut() else { return };
         if let Err(error) = seat.lane.abort(&self.store.log) {
             self.store.poison(&error);
@@ -252,7 +264,7 @@ fn prepare<'f>(
 #[inline]
 fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
     let position = match write.place {
-        Place::Log(position) => position,
+        Place::Log(position) | Place::Shadow(position) => position,
         Place::Gathered(entry, at) => kept[entry] + u64::from(at),
         Place::Zeros => ZEROS,
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use wholly_media::{DirEntry, Rename, Stat};
 
+use super::patience::Patience;
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
@@ -108,7 +109,7 @@ impl Running {
 
     /// Claims names and objects until the group ends. Calls outside of groups wait for each other.
     pub(super) fn claim(&mut self, wanted: &Wanted) -> Result<Claimed> {
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut patience) = (Backoff::new(), Patience::new(self.busy_timeout));
         loop {
             let (claimer, store) = (self.claimer(), self.store.clone());
             let private = self.names_mut();
@@ -135,6 +136,7 @@ impl Running {
                     return Ok(Claimed::Yes);
                 }
                 Err(other) if self.single && other & IMPLICIT != 0 => backoff.wait(),
+                Err(_) if patience.wait() => {}
                 Err(other) => {
                     let what = self.store.names.with(|state| match (wanted.names.first(), wanted.attributes.first()) {
                         (Some((dir, name)), _) => state.path_of(*dir, name),

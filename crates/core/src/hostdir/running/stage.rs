@@ -363,7 +363,7 @@ impl StoreInner {
     }
 
     /// Takes home what there is, where groups have staged files: some may have no name by now. Whether there were any.
-    fn clean_up_staged(&self) -> bool {
+    pub(super) fn clean_up_staged(&self) -> bool {
         self.checkpointer.has_staged() && self.checkpoint().is_ok()
     }
 }

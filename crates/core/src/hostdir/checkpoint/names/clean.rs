@@ -1,6 +1,7 @@
 //! What passes leave in the store's own folders, or where a crash ended them.
 
 use rustix::io::Errno;
+use wholly_media::Site;
 
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
@@ -18,13 +19,21 @@ impl StoreInner {
         if self.checkpointer.has_folders.load(Ordering::Relaxed) != 0 {
             return Ok(());
         }
-        for path in [OWN_FOLDER, ANCHOR_FOLDER, BLANK_FOLDER] {
-            match self.host.mkdir(site::NAMES_FOLDER, path, 0o700) {
+        let sites = (site::NAMES_FOLDER, site::NAMES_FOLDER_SYNC);
+        self.make_own_folders(sites, &[OWN_FOLDER, ANCHOR_FOLDER, BLANK_FOLDER])?;
+        self.checkpointer.has_folders.store(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes these folders, in [`OWN_FOLDER`], where they are not there, and has them survive, at these sites.
+    pub fn make_own_folders(&self, (make, sync): (Site, Site), folders: &[&[u8]]) -> Result<()> {
+        for path in folders {
+            match self.host.mkdir(make, path, 0o700) {
                 Err(error) if error.errno != Errno::EXIST => return Err(host_error(error, path)),
                 _ => {}
             }
             // What is made there is to inherit nothing.
-            match self.host.remove_xattr(site::NAMES_FOLDER, path, acl::DEFAULT) {
+            match self.host.remove_xattr(make, path, acl::DEFAULT) {
                 Err(error) if !matches!(error.errno, Errno::NODATA | Errno::OPNOTSUPP) => {
                     return Err(host_error(error, path));
                 }
@@ -33,10 +42,9 @@ impl StoreInner {
         }
         // Also where they were there: a process that died may have made them.
         for path in [b"", OWN_FOLDER] {
-            self.host.sync_dir(site::NAMES_FOLDER_SYNC, path).map_err(|error| self.poison(&Error::Media(error)))?;
+            self.host.sync_dir(sync, path).map_err(|error| self.poison(&Error::Media(error)))?;
             self.log.count_barrier();
         }
-        self.checkpointer.has_folders.store(1, Ordering::Relaxed);
         Ok(())
     }
 
