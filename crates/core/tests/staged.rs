@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::small;
 use rustix::io::Errno;
@@ -268,6 +268,32 @@ fn what_has_lost_its_name_does_not_pile_up() {
             assert!(blanks(&world) <= 6, "{} after {i}", blanks(&world));
         }
         assert!(read(&store, "a") == content(STAGE, 39));
+        store.close().unwrap();
+    }
+}
+
+/// In the background as well, where the log alone, in which staged files are a few lines, asks for no pass.
+#[test]
+fn what_has_lost_its_name_goes_in_the_background() {
+    for config in media() {
+        let world = world(config);
+        let options = Options { background: true, log_min_bytes: 256 << 10, ..options() };
+        let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+        let stage = |i: u8| {
+            let mut group = store.begin();
+            let file = group.create("new", 0o600).unwrap();
+            group.write_at(&file, 0, &content(STAGE, i)).unwrap();
+            group.rename("new", "a", Rename::Replace).unwrap();
+            group.commit().unwrap();
+        };
+        // As much as the log would hold; and who stages the next file asks for a pass.
+        (0..5).for_each(stage);
+        let since = Instant::now();
+        while blanks(&world) > 1 {
+            assert!(since.elapsed() < Duration::from_secs(600), "nobody takes home what is staged");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(read(&store, "a") == content(STAGE, 4));
         store.close().unwrap();
     }
 }
