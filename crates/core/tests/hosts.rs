@@ -3,7 +3,9 @@
 //! times of birth are the same, or the files would not be known again. Killing is not a power failure: those are `real_fs.rs`'s of the crash
 //! explorer.
 //!
-//! Needs root. All mounts, and the programs that serve them, are in namespaces of their own and go with them.
+//! Needs root.
+
+mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use common::Dir;
+use common::mounts::{self, run};
 use wholly::{Error, Fallocate, Options, Store};
 use wholly_media::host::{HostDir, HostOptions, Level, Support};
 
@@ -95,6 +99,7 @@ const HOSTS: [Host; 12] = [
     },
 ];
 
+const TEST: &str = "stores_hold_on_each_file_system";
 /// What this program is to do, where it was started by itself.
 const ROLE: &str = "WHOLLY_HOSTS_ROLE";
 const SCRATCH: &str = "WHOLLY_HOSTS_SCRATCH";
@@ -196,11 +201,6 @@ fn kill_after(groups: usize) -> u64 {
     last
 }
 
-fn run(scratch: &Path, command: &str) {
-    let done = Command::new("sh").args(["-ec", command]).current_dir(scratch).stdin(Stdio::null()).status();
-    assert!(done.expect("a shell").success(), "{command}");
-}
-
 /// What `Store::init` says of the directory.
 fn init(host: &Host, at: &Path) {
     let dir = Arc::new(HostDir::open(at, HostOptions::default()).expect("open"));
@@ -293,19 +293,7 @@ fn refuses_other_volumes(scratch: &Path, at: &Path) {
 }
 
 fn this_program() -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("a program"));
-    command.args(["--exact", "stores_hold_on_each_file_system", "--nocapture"]);
-    command
-}
-
-/// What is missing of what a host needs.
-fn missing(host: &Host) -> Option<String> {
-    let there = |program: &str| Command::new("which").arg(program).output().is_ok_and(|found| found.status.success());
-    if !Command::new("unshare").args(["--mount", "true"]).output().is_ok_and(|done| done.status.success()) {
-        return Some("mounting needs root".into());
-    }
-    let programs = [host.make, host.mount].map(|command| command.split(' ').next().expect("a word"));
-    programs.into_iter().find(|program| !there(program)).map(|program| format!("{program} is not there"))
+    mounts::this_program(TEST)
 }
 
 #[test]
@@ -319,25 +307,15 @@ fn stores_hold_on_each_file_system() {
     }
     let mut failed = Vec::new();
     for host in &HOSTS {
-        if let Some(what) = missing(host) {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{}: {what}", host.name);
-            println!("skipped: {}: {what}", host.name);
+        if let Some(what) = mounts::missing(&[host.make, host.mount]) {
+            mounts::skip(host.name, &what);
             continue;
         }
-        let scratch = std::env::temp_dir().join(format!("wholly-hosts-{}-{}", host.name, std::process::id()));
-        std::fs::create_dir(&scratch).expect("mkdir");
-        let here = this_program();
-        let status = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
-            .arg(here.get_program())
-            .args(here.get_args())
-            .env(ROLE, host.name)
-            .env(SCRATCH, &scratch)
-            .status();
+        let scratch = Dir::new(&std::env::temp_dir(), host.name);
+        let status = mounts::in_namespaces(&this_program()).env(ROLE, host.name).env(SCRATCH, &*scratch).status();
         if !status.expect("unshare").success() {
             failed.push(host.name);
         }
-        std::fs::remove_dir_all(&scratch).expect("nothing is mounted here any more");
     }
     assert!(failed.is_empty(), "see above: {failed:?}");
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+pub mod mounts;
+
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
