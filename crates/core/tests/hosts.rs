@@ -3,7 +3,9 @@
 //! times of birth are the same, or the files would not be known again. Killing is not a power failure: those are `real_fs.rs`'s of the crash
 //! explorer.
 //!
-//! Needs root. All mounts, and the programs that serve them, are in namespaces of their own and go with them.
+//! Needs root.
+
+mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use common::Dir;
+use common::mounts::{self, run};
 use wholly::{Error, Fallocate, Options, Store};
 use wholly_media::host::{HostDir, HostOptions, Level, Support};
 
@@ -95,6 +99,7 @@ const HOSTS: [Host; 12] = [
     },
 ];
 
+const TEST: &str = "stores_hold_on_each_file_system";
 /// What this program is to do, where it was started by itself.
 const ROLE: &str = "WHOLLY_HOSTS_ROLE";
 const SCRATCH: &str = "WHOLLY_HOSTS_SCRATCH";
@@ -105,8 +110,18 @@ const STILL: &str = "c";
 const BYTES: usize = 20_000;
 const KILLS: u64 = 3;
 
+/// Where the program that commits finds how many bytes are too many for the log.
+const STAGE: &str = "WHOLLY_HOSTS_STAGE";
+
 fn options() -> Options {
-    Options { segment_bytes: 32 << 10, log_min_bytes: 128 << 10, log_max_bytes: 256 << 10, ..Options::default() }
+    let stage_bytes = std::env::var(STAGE).map_or(u64::MAX, |bytes| bytes.parse().expect("a number"));
+    Options {
+        segment_bytes: 32 << 10,
+        log_min_bytes: 128 << 10,
+        log_max_bytes: 256 << 10,
+        stage_bytes,
+        ..Options::default()
+    }
 }
 
 fn open(dir: &Path) -> Store {
@@ -185,20 +200,19 @@ fn commit(dir: &Path) {
     }
 }
 
-/// Runs a program of ours until it has said so often that it committed, kills it, and returns the last round that it told of.
-fn kill_after(groups: usize) -> u64 {
-    let mut child = this_program().env(ROLE, "commit").stdout(Stdio::piped()).spawn().expect("it starts");
+/// Runs a program of ours until it has said so often that it committed, kills it, and returns the last round that it told of. Every file of it is
+/// too much for the log, or none.
+fn kill_after(groups: usize, staging: bool) -> u64 {
+    let stage = if staging { BYTES as u64 } else { u64::MAX };
+    let mut command = this_program();
+    command.env(ROLE, "commit").env(STAGE, stage.to_string()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
     let rounds = lines.filter_map(|line| line.strip_prefix("committed ").map(|round| round.parse().expect("a number")));
     let last = rounds.take(groups).last().expect("it commits");
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     last
-}
-
-fn run(scratch: &Path, command: &str) {
-    let done = Command::new("sh").args(["-ec", command]).current_dir(scratch).stdin(Stdio::null()).status();
-    assert!(done.expect("a shell").success(), "{command}");
 }
 
 /// What `Store::init` says of the directory.
@@ -247,7 +261,7 @@ fn on(host: &Host, scratch: &Path) {
     }
     let mut last = 0;
     for kill in 0..KILLS {
-        let told = kill_after(20 + 7 * kill as usize);
+        let told = kill_after(20 + 7 * kill as usize, kill % 3 != 1);
         if host.lasts {
             run(scratch, &format!("umount at; {}", host.mount));
         }
@@ -271,6 +285,8 @@ fn on(host: &Host, scratch: &Path) {
         }
         last = round;
     }
+    let has_shadows = at.join(".wholly/shadow").exists();
+    assert_eq!(has_shadows, matches!(host.name, "xfs" | "btrfs"), "{}: whether its files share blocks", host.name);
     if host.name == "btrfs" {
         refuses_other_volumes(scratch, &at);
     }
@@ -293,19 +309,7 @@ fn refuses_other_volumes(scratch: &Path, at: &Path) {
 }
 
 fn this_program() -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("a program"));
-    command.args(["--exact", "stores_hold_on_each_file_system", "--nocapture"]);
-    command
-}
-
-/// What is missing of what a host needs.
-fn missing(host: &Host) -> Option<String> {
-    let there = |program: &str| Command::new("which").arg(program).output().is_ok_and(|found| found.status.success());
-    if !Command::new("unshare").args(["--mount", "true"]).output().is_ok_and(|done| done.status.success()) {
-        return Some("mounting needs root".into());
-    }
-    let programs = [host.make, host.mount].map(|command| command.split(' ').next().expect("a word"));
-    programs.into_iter().find(|program| !there(program)).map(|program| format!("{program} is not there"))
+    mounts::this_program(TEST)
 }
 
 #[test]
@@ -319,25 +323,15 @@ fn stores_hold_on_each_file_system() {
     }
     let mut failed = Vec::new();
     for host in &HOSTS {
-        if let Some(what) = missing(host) {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{}: {what}", host.name);
-            println!("skipped: {}: {what}", host.name);
+        if let Some(what) = mounts::missing(&[host.make, host.mount]) {
+            mounts::skip(host.name, &what);
             continue;
         }
-        let scratch = std::env::temp_dir().join(format!("wholly-hosts-{}-{}", host.name, std::process::id()));
-        std::fs::create_dir(&scratch).expect("mkdir");
-        let here = this_program();
-        let status = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
-            .arg(here.get_program())
-            .args(here.get_args())
-            .env(ROLE, host.name)
-            .env(SCRATCH, &scratch)
-            .status();
+        let scratch = Dir::new(&std::env::temp_dir(), host.name);
+        let status = mounts::in_namespaces(&this_program()).env(ROLE, host.name).env(SCRATCH, &*scratch).status();
         if !status.expect("unshare").success() {
             failed.push(host.name);
         }
-        std::fs::remove_dir_all(&scratch).expect("nothing is mounted here any more");
     }
     assert!(failed.is_empty(), "see above: {failed:?}");
 }

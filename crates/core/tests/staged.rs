@@ -4,56 +4,17 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::small;
+use common::staging::{STAGE, content, count, media, open, options, read, world};
 use rustix::io::Errno;
 use wholly::{Error, Fallocate, Options, Rename, Store, site};
 use wholly_media::Site;
 use wholly_media::sim::{Mutation, MutationKind, SimConfig, World};
 
-/// From so many bytes on files are staged here.
-const STAGE: usize = 64 << 10;
-
-fn options() -> Options {
-    Options { log_max_bytes: 256 << 10, stage_bytes: STAGE as u64, ..small() }
-}
-
-fn media() -> [SimConfig; 2] {
-    [SimConfig::pmem(), SimConfig::disk()]
-}
-
-fn world(config: SimConfig) -> Arc<World> {
-    let world = World::new(SimConfig { log_len: 0, ..config });
-    Store::format_on(&*world.log(), &options(), [5; 16]).unwrap();
-    world
-}
-
-fn open(world: &Arc<World>) -> Store {
-    let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
-    assert!(store.recovery().conflicts.is_empty(), "{:?}", store.recovery().conflicts);
-    store
-}
-
 /// How many files there are in the folder in which files are staged.
 fn blanks(world: &Arc<World>) -> usize {
-    match world.host().read_dir(b".wholly/blank") {
-        Ok(entries) => entries.len(),
-        Err(error) if error.errno == Errno::NOENT => 0,
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn content(length: usize, seed: u8) -> Vec<u8> {
-    (0..length).map(|i| (i / 7) as u8 ^ seed).collect()
-}
-
-fn read(store: &Store, path: &str) -> Vec<u8> {
-    let file = store.open_file(path).unwrap();
-    let mut bytes = vec![0xee; file.len() as usize + 1];
-    let read = file.read_at(0, &mut bytes).unwrap();
-    bytes.truncate(read);
-    bytes
+    count(world, ".wholly/blank")
 }
 
 /// The bytes are written to where they stay, and nowhere else.
@@ -268,6 +229,32 @@ fn what_has_lost_its_name_does_not_pile_up() {
             assert!(blanks(&world) <= 6, "{} after {i}", blanks(&world));
         }
         assert!(read(&store, "a") == content(STAGE, 39));
+        store.close().unwrap();
+    }
+}
+
+/// In the background as well, where the log alone, in which staged files are a few lines, asks for no pass.
+#[test]
+fn what_has_lost_its_name_goes_in_the_background() {
+    for config in media() {
+        let world = world(config);
+        let options = Options { background: true, log_min_bytes: 256 << 10, ..options() };
+        let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+        let stage = |i: u8| {
+            let mut group = store.begin();
+            let file = group.create("new", 0o600).unwrap();
+            group.write_at(&file, 0, &content(STAGE, i)).unwrap();
+            group.rename("new", "a", Rename::Replace).unwrap();
+            group.commit().unwrap();
+        };
+        // As much as the log would hold; and who stages the next file asks for a pass.
+        (0..5).for_each(stage);
+        let since = Instant::now();
+        while blanks(&world) > 1 {
+            assert!(since.elapsed() < Duration::from_secs(600), "nobody takes home what is staged");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(read(&store, "a") == content(STAGE, 4));
         store.close().unwrap();
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     Error, Guarantees, HostFile, HostFs, HostNames, Kind, PersistenceDomain, Region, Result, Site, Space, Stat,
 };
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, IFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -371,6 +371,16 @@ impl HostFs for HostDir {
             set => set?,
         }
         self.stat(path).map(Some)
+    }
+
+    fn admit_all_projects(&self, _site: Site, path: &[u8]) {
+        let Ok(fd) = self.open_fd(path, OFlags::RDONLY | OFlags::DIRECTORY) else { return };
+        if let Ok(flags) = rustix::fs::ioctl_getflags(&fd)
+            && flags.contains(IFlags::PROJECT_INHERIT)
+        {
+            // Where it is refused, so is a move that would need it.
+            let _ = rustix::fs::ioctl_setflags(&fd, flags - IFlags::PROJECT_INHERIT);
+        }
     }
 
     fn create_unnamed(&self, _site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {

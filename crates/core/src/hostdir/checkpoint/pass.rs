@@ -83,11 +83,19 @@ impl<'a> Pass<'a> {
         self.look_for_bystanders(blocks)?;
         store.log.begin_checkpoint(announced).map_err(|error| store.poison(&error))?;
         let made = names.make();
-        let home = made.and_then(|()| self.take_home(blocks));
+        let home = made.and_then(|()| self.make_space_and_take_home(blocks, &mut names));
         let result = home.and_then(|()| self.take_attributes_home(&mut names));
         // Also after a failure: what went home is in the index no more, so that no later pass would know to make it durable.
         let durable = self.make_durable(&names);
         result.and(durable)
+    }
+
+    /// Where there is no space for the bytes, names that end do so first: who removes files to make space does not wait for it.
+    fn make_space_and_take_home(&mut self, blocks: &[DirtyBlock], names: &mut NamePlan<'_>) -> Result<()> {
+        match self.take_home(blocks) {
+            Err(Error::NoSpace(_)) if names.make_space()? => self.take_home(blocks),
+            taken => taken,
+        }
     }
 
     /// What is not bytes, in the order that keeps each from undoing the other.

@@ -164,8 +164,18 @@ impl StoreInner {
             if free > 0 {
                 return Ok(());
             }
-            if self.log.may_grow() || self.checkpointer.is_held() {
-                return self.log.grow(segments, (segments / 2).max(1)).map_err(no_space);
+            let is_held = self.checkpointer.is_held();
+            if self.log.may_grow() || is_held {
+                let grow = |more| self.log.grow(segments, more).map_err(no_space);
+                let mut grown = grow((segments / 2).max(1));
+                if let Err(Error::NoSpace(_)) = grown {
+                    grown = grow(1);
+                }
+                match grown {
+                    // A pass makes room in the log as it is; unless it is a pass that asks.
+                    Err(Error::NoSpace(_)) if !is_held => {}
+                    grown => return grown,
+                }
             }
             if self.log.may_free_any() {
                 if self.worker_makes_room() {

@@ -182,7 +182,10 @@ impl Running {
     /// The host file of a file that is staged from now on, and stays open while not many others are.
     fn stage(&mut self, i: usize) -> Result<Arc<dyn HostFile>> {
         if self.seat().files[i].staged.is_none() {
-            self.move_to_stage(i)?;
+            match self.move_to_stage(i) {
+                Err(Error::NoSpace(_)) if self.store.clean_up_staged() => self.move_to_stage(i)?,
+                moved => moved?,
+            }
         }
         let home = self.staged_home(i)?;
         let seat = self.seat_mut();

@@ -9,7 +9,7 @@
 //!            what is to have none of its names any more, but others, is linked to `.wholly/anchor` (directories are moved there)
 //!  know      the log learns which inodes were made
 //!  barrier   where something hangs on an anchor: it is durable before a name of it goes
-//!  (bytes go home)
+//!  (bytes go home; where they have no space, names end before that)
 //!  set       owner, extended attributes, mode
 //!  place     names that end are removed, deepest first; then every object gets the names that it lacks
 //!  times     of all that changed

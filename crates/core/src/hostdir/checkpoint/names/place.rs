@@ -24,6 +24,22 @@ impl NamePlan<'_> {
         Ok(())
     }
 
+    /// Removes names that end before the bytes go home: what only they kept gives its space back. All that is not to be lost with them hangs on
+    /// an anchor by now. Whether there were any.
+    pub fn make_space(&mut self) -> Result<bool> {
+        let before: Vec<u64> = self.changes.iter().map(|change| change.home).collect();
+        self.remove()?;
+        let now = self.changes.iter().map(|change| change.home);
+        let gone: Vec<u64> = before.into_iter().zip(now).filter(|(was, is)| was != is).map(|(was, _)| was).collect();
+        for id in &gone {
+            // Its bytes may be still to go home, for who has it open.
+            if let Some(file) = self.store.names.with(|state| state.file(*id)) {
+                file.changed_by_pass()?;
+            }
+        }
+        Ok(!gone.is_empty())
+    }
+
     /// Removes anchors of files that are about to be forgotten: the log has nothing for them, and nobody has them.
     fn clean_idle_anchors(&self) -> Result<()> {
         let store = self.store;

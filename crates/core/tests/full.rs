@@ -1,0 +1,123 @@
+//! A host that has no space, simulated. On real file systems: `quotas.rs`.
+
+mod common;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use common::small;
+use rustix::io::Errno;
+use wholly::{Error, Options, Rename, Store, site};
+use wholly_media::sim::{ExploreLimits, Explorer, Mutation, MutationKind, SimConfig, World};
+use wholly_media::{HostFs, Site};
+
+fn media() -> [SimConfig; 2] {
+    [SimConfig::pmem(), SimConfig::disk()]
+}
+
+/// A world with files in which calls at a site find no space: the one of that number, or all.
+fn world(config: SimConfig, files: &[&str], site: Site, nth: Option<u64>) -> Arc<World> {
+    let full = Mutation { nth, ..Mutation::new(site, MutationKind::Fail(Errno::NOSPC)) };
+    let world = World::new(SimConfig { log_len: 0, mutations: vec![full], ..config });
+    files.iter().for_each(|name| world.add_file(name, &[1; 9000]));
+    Store::format_on(&*world.log(), &small(), [7; 16]).unwrap();
+    world
+}
+
+fn open(world: &Arc<World>, options: Options) -> Store {
+    let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+    assert!(store.recovery().conflicts.is_empty(), "{:?}", store.recovery().conflicts);
+    store
+}
+
+/// All files of a host, but the store's own.
+fn tree(host: &dyn HostFs, dir: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in host.read_dir(dir).unwrap().into_iter().filter(|entry| entry.name != b".wholly") {
+        let path = [dir, &entry.name].join(&b"/"[usize::from(dir.is_empty())..]);
+        let stat = host.stat(&path).unwrap();
+        if !stat.is_file() {
+            all.extend(tree(host, &path));
+            all.push((path, Vec::new()));
+            continue;
+        }
+        let mut bytes = vec![0; stat.size as usize];
+        assert_eq!(host.open(&path, false).unwrap().read_at(0, &mut bytes).unwrap(), bytes.len());
+        all.push((path, bytes));
+    }
+    all.sort();
+    all
+}
+
+/// Names that end do so before the bytes for which there is no space: of files, of a directory out of which something moves, of what is moved,
+/// and of what is replaced. The power may fail at any point of that.
+#[test]
+fn a_pass_removes_names_to_make_space() {
+    for config in media() {
+        let files = ["a", "large", "moved", "old"];
+        let world = world(config.clone(), &files, site::CHECKPOINT_DATA, Some(0));
+        let store = open(&world, small());
+        store.mkdir("d", 0o700).unwrap();
+        store.rename("moved", "d/moved", Rename::NoReplace).unwrap();
+        store.checkpoint().unwrap();
+        let mut group = store.begin();
+        for name in ["a", "large", "d/moved"] {
+            let file = group.open_file(name).unwrap();
+            group.write_at(&file, 100, &[2; 6000]).unwrap();
+        }
+        group.unlink("large").unwrap();
+        group.rename("d/moved", "moved", Rename::NoReplace).unwrap();
+        group.rmdir("d").unwrap();
+        let new = group.create("new", 0o600).unwrap();
+        group.append(&new, &[3; 5000]).unwrap();
+        group.rename("new", "old", Rename::Replace).unwrap();
+        group.mkdir("e", 0o700).unwrap();
+        group.commit().unwrap();
+        drop(new);
+        let changed = [&[1; 100][..], &[2; 6000], &[1; 2900]].concat();
+        let expected = [("a", changed.clone()), ("e", Vec::new()), ("moved", changed), ("old", vec![3; 5000])];
+        let expected = expected.map(|(path, bytes)| (path.as_bytes().to_vec(), bytes));
+
+        let first = world.now();
+        store.checkpoint().unwrap();
+        assert_eq!(tree(&*world.host(), b""), expected);
+        let trace = world.trace();
+        let writes = trace.events[first as usize..].iter().filter(|event| event.site == Some(site::CHECKPOINT_DATA));
+        assert!(writes.count() > 0, "it went on");
+        let limits = ExploreLimits { exhaustive_bits: 1, samples: 2, ..ExploreLimits::default() };
+        let mut explorer = Explorer::new(&trace);
+        for point in first..=trace.events.len() as u64 {
+            explorer.seek(point);
+            explorer.for_each_image(&limits, |choice, image| {
+                let world = World::from_image(image, config.clone());
+                let store = open(&world, small());
+                store.close().unwrap_or_else(|error| panic!("{point}, {choice}: {error}"));
+                assert_eq!(tree(&*world.host(), b""), expected, "{point}, {choice}");
+                ControlFlow::Continue(())
+            });
+        }
+    }
+}
+
+/// A log that could grow, and has no space for that, is used again like one that must not.
+#[test]
+fn a_log_that_cannot_grow_is_used_again() {
+    for config in media() {
+        let world = world(config, &["a"], site::LOG_GROW, None);
+        let store = open(&world, small());
+        let file = store.open_file("a").unwrap();
+        let segments = store.stat().segments;
+        for byte in 0..100 {
+            file.write_at(0, &[byte; 8192]).unwrap();
+        }
+        let mut group = store.begin();
+        let full = (0..100).try_for_each(|byte| group.write_at(&file, byte * 8192, &[9; 8192]));
+        assert!(matches!(full, Err(Error::NoSpace(_))), "{full:?}");
+        drop(group);
+        let mut bytes = [0; 8192];
+        file.read_at(0, &mut bytes).unwrap();
+        assert_eq!((bytes, store.stat().segments), ([99; 8192], segments));
+        drop(file);
+        store.close().unwrap();
+    }
+}
