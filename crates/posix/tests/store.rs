@@ -121,3 +121,34 @@ fn in_one_group() {
         assert_eq!(vfs.getattr(&ctx, Ino::ROOT).unwrap_err(), Errno::INVAL, "it has ended");
     }
 }
+
+/// A name and an attribute go home while they are listed: they are in every list, be it from home or from the log, and once.
+#[test]
+fn what_goes_home_is_listed_all_the_while() {
+    let Some(place) = place(Options { background: false, ..Options::default() }) else { return };
+    let vfs = place.vfs();
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.mkdir("dir", 0o755).expect("make a directory");
+    // Whoever has looked it up keeps it known.
+    let dir = tree.find("dir").expect("find");
+    let list = || {
+        let tree = Tree { at: dir.ino(), ..tree.clone() };
+        for round in 0..1000 {
+            tree.mkdir("name", 0o755).expect("make a directory");
+            tree.set_xattr(".", "user.a", b"").expect("set an attribute");
+            for _ in 0..10 {
+                let names: Vec<_> = tree.names(".").expect("list").into_iter().map(|name| name.name).collect();
+                assert_eq!(names, [b"name"], "round {round}");
+                assert_eq!(tree.xattrs(".").expect("list"), ["user.a"], "round {round}");
+            }
+            tree.rmdir("name").expect("remove");
+            tree.remove_xattr(".", "user.a").expect("remove");
+        }
+    };
+    std::thread::scope(|scope| {
+        let listing = scope.spawn(list);
+        while !listing.is_finished() {
+            place.store().checkpoint().expect("all goes home");
+        }
+    });
+}
