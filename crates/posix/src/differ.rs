@@ -2,11 +2,25 @@
 //!
 //! A sequence of calls is made on both; each call must say the same, and the trees that are left must be the same: names, types, modes,
 //! sizes, contents, links, extended attributes. Times are not compared: clocks differ. Calls choose from few names, so that they meet.
+//!
+//! Several callers may make calls at the same time, each a sequence of its own: see [`Caller`].
+//!
+//! | file | idea |
+//! |---|---|
+//! | `caller.rs` | who makes calls, and which names are its own |
+//! | `choose.rs` | how calls are chosen |
+//! | `ops.rs` | the calls, and how they are made |
+//! | `tree.rs` | all that is in a file system |
 
+mod caller;
+mod choose;
 mod ops;
 mod tree;
 
-pub use ops::{Op, Path, sequence};
+pub use caller::{CALLERS, Caller, make_shared};
+pub use choose::sequence;
+pub use ops::{Op, Path};
+pub use tree::{Described, describe};
 
 use wholly::vfs::{Ino, Vfs};
 
@@ -23,6 +37,8 @@ pub struct Permitted {
     pub reason: &'static str,
     /// Whether this is it: the calls so far, and what the last one said on the one and on the other.
     pub is: fn(&[Op], &Said, &Said) -> bool,
+    /// Whether nothing is compared from there on, because the two may have gone apart.
+    pub ends: bool,
 }
 
 impl std::fmt::Debug for Permitted {
@@ -31,29 +47,49 @@ impl std::fmt::Debug for Permitted {
     }
 }
 
-/// Empties both file systems, makes the calls on both, and compares. A difference that is permitted ends the sequence: from there on the
-/// two may go apart.
+/// Empties both file systems, makes the calls on both, and compares.
 ///
 /// # Errors
 /// What differs, in words.
 pub fn compare(one: &dyn Vfs, other: &dyn Vfs, ops: &[Op], permitted: &[Permitted]) -> Result<(), String> {
     clear(one)?;
     clear(other)?;
-    let trees = [one, other].map(|vfs| Tree::new(vfs, Ino::ROOT));
-    let [mut first, mut second] = [Runner::new(&trees[0]), Runner::new(&trees[1])];
-    for (number, op) in ops.iter().enumerate() {
-        let said = (first.run(op), second.run(op));
-        if said.0 == said.1 {
+    let first = call(one, Caller::Alone, ops)?;
+    let second = call(other, Caller::Alone, ops)?;
+    match agree(ops, (&first, &second), permitted)? {
+        true => same_trees(one, other),
+        false => Ok(()),
+    }
+}
+
+/// Makes calls on a file system. What was removed while it was open is gone when this returns.
+///
+/// # Errors
+/// What the caller does not find of what is shared, in words.
+pub fn call(vfs: &dyn Vfs, caller: Caller, ops: &[Op]) -> Result<Vec<Said>, String> {
+    let tree = Tree::new(vfs, Ino::ROOT);
+    let runner = Runner::new(&tree, caller);
+    let mut runner = runner.map_err(|errno| format!("what is shared cannot be opened: {errno}"))?;
+    Ok(ops.iter().map(|op| runner.run(op)).collect())
+}
+
+/// Compares what the last of these calls said on the one and on the other. Gives whether the two must still be the same.
+///
+/// # Errors
+/// What differs, in words.
+pub fn agree(ops: &[Op], (one, other): (&[Said], &[Said]), permitted: &[Permitted]) -> Result<bool, String> {
+    let before = ops.len() - one.len();
+    for (number, (one, other)) in (before..).zip(one.iter().zip(other)) {
+        if one == other {
             continue;
         }
-        if permitted.iter().any(|permitted| (permitted.is)(&ops[..=number], &said.0, &said.1)) {
-            return Ok(());
+        match permitted.iter().find(|permitted| (permitted.is)(&ops[..=number], one, other)) {
+            Some(permitted) if permitted.ends => return Ok(false),
+            Some(_) => {}
+            None => return Err(format!("call {number}, {:?}: one says {one:?}, the other {other:?}", ops[number])),
         }
-        return Err(format!("call {number}, {op:?}: one says {:?}, the other {:?}", said.0, said.1));
     }
-    // What was removed while it was open is gone from here on.
-    drop((first, second));
-    same_trees(one, other)
+    Ok(true)
 }
 
 /// Compares all that is in two file systems, but for times.
@@ -61,8 +97,7 @@ pub fn compare(one: &dyn Vfs, other: &dyn Vfs, ops: &[Op], permitted: &[Permitte
 /// # Errors
 /// What differs, in words.
 pub fn same_trees(one: &dyn Vfs, other: &dyn Vfs) -> Result<(), String> {
-    let [first, second] = [one, other].map(|vfs| tree::describe(&Tree::new(vfs, Ino::ROOT)));
-    if first == second { Ok(()) } else { Err(tree::difference(&first, &second)) }
+    describe(one, Caller::Alone).same_as(&describe(other, Caller::Alone))
 }
 
 /// Empties a file system.
@@ -70,14 +105,24 @@ pub fn same_trees(one: &dyn Vfs, other: &dyn Vfs) -> Result<(), String> {
 /// # Errors
 /// What cannot be removed, in words.
 pub fn clear(vfs: &dyn Vfs) -> Result<(), String> {
+    clear_own(vfs, Caller::Alone)?;
     let tree = Tree::new(vfs, Ino::ROOT);
-    let failed = |what: &str, errno| format!("cannot be emptied: {what}: {errno}");
-    for name in tree.names("/").map_err(|errno| failed("/", errno))? {
-        tree.remove(&name.name).map_err(|errno| failed(&String::from_utf8_lossy(&name.name), errno))?;
-    }
     let rest = || {
         tree.xattrs("/")?.iter().try_for_each(|name| tree.remove_xattr("/", name))?;
         tree.chmod("/", 0o755).map(drop)
     };
-    rest().map_err(|errno| failed("attributes of /", errno))
+    rest().map_err(|errno| format!("cannot be emptied: attributes of /: {errno}"))
+}
+
+/// Removes all that is a caller's own.
+///
+/// # Errors
+/// What cannot be removed, in words.
+pub fn clear_own(vfs: &dyn Vfs, caller: Caller) -> Result<(), String> {
+    let tree = Tree::new(vfs, Ino::ROOT);
+    let failed = |what: &str, errno| format!("cannot be emptied: {what}: {errno}");
+    for path in caller.tops(&tree).map_err(|errno| failed("/", errno))? {
+        tree.remove(path.as_bytes()).map_err(|errno| failed(&path, errno))?;
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ mod places;
 use std::sync::Mutex;
 
 use places::Stored;
-use wholly::vfs::{Context, Errno, Ino, Vfs};
+use wholly::vfs::{Context, Errno, FileType, Ino, OFlags, Result, Vfs};
 use wholly::{Options, Policy};
 use wholly_posix::{Exception, Through, Tree};
 
@@ -120,4 +120,87 @@ fn in_one_group() {
         let ctx = Context { group: Some(group), ..Context::superuser() };
         assert_eq!(vfs.getattr(&ctx, Ino::ROOT).unwrap_err(), Errno::INVAL, "it has ended");
     }
+}
+
+/// A file was found by one of its names, and that one goes, at home too. The other name is one that only the host knew: whoever found the
+/// file goes on using it, and both find the same.
+#[test]
+fn what_was_found_by_a_name_outlives_it() {
+    let makes: [fn(&Tree<'_>) -> Result<()>; 3] = [
+        |tree| tree.file("found", 0o644, b"content").map(drop),
+        |tree| tree.symlink("found", "target").map(drop),
+        |tree| tree.mknod("found", FileType::Fifo, 0o644).map(drop),
+    ];
+    for make in makes {
+        let Some(place) = place(Options { background: false, ..Options::default() }) else { return };
+        let (store, vfs) = (place.store(), place.vfs());
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        // The store forgets what it has no use for.
+        let forget = || {
+            for i in 0..4 {
+                tree.mkdir(format!("pass{i}"), 0o755).expect("give the pass work");
+                store.checkpoint().expect("all goes home");
+                tree.rmdir(format!("pass{i}")).expect("remove");
+            }
+            store.checkpoint().expect("all goes home");
+        };
+        make(&tree).expect("make it");
+        tree.link("found", "other").expect("link");
+        forget();
+        let found = tree.find("found").expect("find");
+        let before = tree.stat("found").expect("stat");
+        tree.unlink("found").expect("unlink");
+        store.checkpoint().expect("the name goes at home");
+        for attr in [vfs.getattr(&tree.ctx, found.ino()), tree.stat("other")] {
+            let attr = attr.expect("it has a name");
+            assert_eq!((attr.ino, attr.size, attr.nlink), (before.ino, before.size, 1));
+        }
+        match before.kind {
+            FileType::RegularFile => {
+                let handle = vfs.open(&tree.ctx, found.ino(), OFlags::RDONLY).expect("open");
+                let mut content = [0; 7];
+                assert_eq!(vfs.read(&tree.ctx, handle, 0, &mut content), Ok(7));
+                assert_eq!(&content, b"content");
+                vfs.release(&tree.ctx, handle).expect("close");
+            }
+            FileType::Symlink => assert_eq!(vfs.readlink(&tree.ctx, found.ino()).expect("read"), b"target"),
+            _ => {}
+        }
+        drop(found);
+        forget();
+        assert_eq!(tree.stat("other").expect("stat").nlink, 1);
+        let anchors = std::fs::read_dir(place.path().join(".wholly/anchor")).expect("list").count();
+        assert_eq!(anchors, 0, "nobody needs one any more");
+    }
+}
+
+/// A name and an attribute go home while they are listed: they are in every list, be it from home or from the log, and once.
+#[test]
+fn what_goes_home_is_listed_all_the_while() {
+    let Some(place) = place(Options { background: false, ..Options::default() }) else { return };
+    let vfs = place.vfs();
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.mkdir("dir", 0o755).expect("make a directory");
+    // Whoever has looked it up keeps it known.
+    let dir = tree.find("dir").expect("find");
+    let list = || {
+        let tree = Tree { at: dir.ino(), ..tree.clone() };
+        for round in 0..1000 {
+            tree.mkdir("name", 0o755).expect("make a directory");
+            tree.set_xattr(".", "user.a", b"").expect("set an attribute");
+            for _ in 0..10 {
+                let names: Vec<_> = tree.names(".").expect("list").into_iter().map(|name| name.name).collect();
+                assert_eq!(names, [b"name"], "round {round}");
+                assert_eq!(tree.xattrs(".").expect("list"), ["user.a"], "round {round}");
+            }
+            tree.rmdir("name").expect("remove");
+            tree.remove_xattr(".", "user.a").expect("remove");
+        }
+    };
+    std::thread::scope(|scope| {
+        let listing = scope.spawn(list);
+        while !listing.is_finished() {
+            place.store().checkpoint().expect("all goes home");
+        }
+    });
 }

@@ -3,17 +3,22 @@
 //! `WHOLLY_LONG=1` tries many more. No verdict depends on when what goes home: the calls must say the same at any moment.
 
 mod places;
+#[path = "store_differ/threads.rs"]
+mod threads;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use places::{Place, Stored};
+use proptest::collection::vec;
+use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use wholly::vfs::{Context, Vfs};
 use wholly::{Options, Policy, StoreVfs};
 use wholly_media::host::HostMedium;
 use wholly_posix::Through;
-use wholly_posix::differ::{Op, Permitted, clear, compare, same_trees, sequence};
+use wholly_posix::differ::{Caller, Op, Permitted, clear, compare, same_trees, sequence};
 
 /// Sequences that are tried.
 fn cases() -> u32 {
@@ -29,12 +34,18 @@ const DISK_AND_EXT4: &[Permitted] = &[Permitted {
         let reserved = ops.iter().any(|op| matches!(op, Op::Allocate { .. }));
         reserved && matches!(ops, [.., Op::Seek { .. }])
     },
+    ends: false,
 }];
 
 const PMEM_AND_EXT4: &[Permitted] = &[Permitted {
     reason: "tmpfs, which stands in for persistent memory, makes data of a hole that is read through a mapping",
     is: |ops, _, _| matches!(ops, [.., Op::Seek { .. }]),
+    ends: false,
 }];
+
+fn permitted(medium: HostMedium) -> &'static [Permitted] {
+    if medium == HostMedium::Pmem { PMEM_AND_EXT4 } else { DISK_AND_EXT4 }
+}
 
 /// A store in which little fits into the log, and files are staged that a group writes something to.
 fn options() -> Options {
@@ -53,31 +64,50 @@ fn ext4() -> Option<Place> {
     places::or_skip(places::ext4())
 }
 
+/// Tries what a strategy gives, and panics with the shortest that fails.
+fn run<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Result<(), String>) {
+    let mut runner = TestRunner::new(Config { cases: cases(), failure_persistence: None, ..Config::default() });
+    match runner.run(strategy, |value| test(value).map_err(TestCaseError::fail)) {
+        Ok(()) => {}
+        Err(TestError::Fail(why, value)) => panic!("{why}\nafter {value:?}"),
+        Err(TestError::Abort(why)) => panic!("given up: {why}"),
+    }
+}
+
 /// Compares by many sequences, some after each other on one new store. `around` makes the calls of one, after which the store can be emptied.
 fn differ(
     ext4: &Place,
     (medium, policy): (HostMedium, Policy),
     around: impl Fn(&Stored, &StoreVfs, &dyn Fn(&dyn Vfs) -> Result<(), String>) -> Result<(), String>,
 ) {
-    let permitted = if medium == HostMedium::Pmem { PMEM_AND_EXT4 } else { DISK_AND_EXT4 };
-    let mut runner = TestRunner::new(Config { cases: cases(), failure_persistence: None, ..Config::default() });
-    let result = runner.run(&proptest::collection::vec(sequence(), 1..MOST), |sequences| {
-        let stored = Stored::on(medium, Options { policy, ..options() }).expect("a store");
+    let permitted = permitted(medium);
+    run(&vec(sequence(Caller::Alone), 1..MOST), |sequences| {
+        let stored = Stored::on(medium, Options { policy, ..options() })?;
         let vfs = stored.vfs();
         for ops in sequences {
-            let compared = around(&stored, &vfs, &|store| compare(store, &ext4.vfs, &ops, permitted));
-            let emptied = compared.and_then(|()| clear(&vfs));
-            emptied.map_err(TestCaseError::fail)?;
+            around(&stored, &vfs, &|store| compare(store, &ext4.vfs, &ops, permitted))?;
+            clear(&vfs)?;
         }
-        stored.store().checkpoint().map_err(|error| TestCaseError::fail(error.to_string()))?;
+        stored.store().checkpoint().map_err(|error| error.to_string())?;
         assert_eq!(vfs.held(), (0, 0), "references and handles are given back");
         Ok(())
     });
-    match result {
-        Ok(()) => {}
-        Err(TestError::Fail(why, ops)) => panic!("{why}\nafter {ops:?}"),
-        Err(TestError::Abort(why)) => panic!("given up: {why}"),
-    }
+}
+
+/// Does something while another thread takes home what there is, all the time.
+fn beside_passes(stored: &Stored, work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    // Gone when the work is done, and when it panics: then the other thread ends too.
+    let working = Arc::new(());
+    let watched = Arc::downgrade(&working);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while watched.strong_count() > 0 {
+                stored.store().checkpoint().expect("all goes home");
+            }
+        });
+        let _working = working;
+        work()
+    })
 }
 
 /// Every fourth call or so comes after all has gone home.
@@ -115,19 +145,7 @@ fn all_calls_together() {
 #[test]
 fn while_passes_run() {
     let Some(ext4) = ext4() else { return };
-    differ(&ext4, (HostMedium::Pmem, Policy::PerOp), |stored, vfs, compare| {
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Acquire) {
-                    stored.store().checkpoint().expect("all goes home");
-                }
-            });
-            let compared = compare(vfs);
-            done.store(true, Ordering::Release);
-            compared
-        })
-    });
+    differ(&ext4, (HostMedium::Pmem, Policy::PerOp), |stored, vfs, compare| beside_passes(stored, || compare(vfs)));
 }
 
 /// All calls in one group, which ends one way or the other; what it stages is at home before it does.

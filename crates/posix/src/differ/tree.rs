@@ -2,25 +2,33 @@
 
 use std::collections::BTreeMap;
 
-use wholly::vfs::{FileType, Ino, OFlags, Result};
+use wholly::vfs::{FileType, Ino, OFlags, Result, Vfs};
 
+use super::caller::Caller;
 use crate::tree::Tree;
 
 /// The folder of a store in its directory.
 const OWN_FOLDER: &[u8] = b".wholly";
 
-/// What each path names, in words.
-pub(super) type Described = BTreeMap<String, String>;
+type Paths = BTreeMap<String, String>;
 
-pub(super) fn describe(tree: &Tree<'_>) -> Described {
-    let mut found = (Described::new(), BTreeMap::new());
-    if let Err(errno) = below(tree, "/", &mut found) {
+/// What each path names, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Described(Paths);
+
+/// Describes all that is a caller's own: of one who is alone, all.
+pub fn describe(vfs: &dyn Vfs, caller: Caller) -> Described {
+    let tree = Tree::new(vfs, Ino::ROOT);
+    let tops = if caller == Caller::Alone { Ok(vec!["/".into()]) } else { caller.tops(&tree) };
+    let mut found = (Paths::new(), BTreeMap::new());
+    let described = tops.and_then(|tops| tops.iter().try_for_each(|top| below(&tree, top, &mut found)));
+    if let Err(errno) = described {
         found.0.insert("(the whole)".into(), format!("cannot be read: {errno}"));
     }
-    found.0
+    Described(found.0)
 }
 
-fn below(tree: &Tree<'_>, path: &str, found: &mut (Described, BTreeMap<Ino, String>)) -> Result<()> {
+fn below(tree: &Tree<'_>, path: &str, found: &mut (Paths, BTreeMap<Ino, String>)) -> Result<()> {
     let stat = tree.stat(path)?;
     // What a store keeps for itself is seen from outside only.
     let own = path == "/" && tree.exists(OWN_FOLDER)?;
@@ -57,14 +65,20 @@ pub(super) fn runs(bytes: &[u8]) -> String {
     bytes.chunk_by(|one, other| one == other).map(|run| format!("{}*{} ", run[0], run.len())).collect()
 }
 
-/// Where two differ.
-pub(super) fn difference(one: &Described, other: &Described) -> String {
-    let mut text = String::from("the trees differ:");
-    for path in one.keys().chain(other.keys().filter(|path| !one.contains_key(*path))) {
-        let (first, second) = (one.get(path), other.get(path));
-        if first != second {
-            text += &format!("\n{path}\n  one: {first:?}\n  other: {second:?}");
+impl Described {
+    /// Compares.
+    ///
+    /// # Errors
+    /// What differs, in words.
+    pub fn same_as(&self, other: &Described) -> std::result::Result<(), String> {
+        let (one, other) = (&self.0, &other.0);
+        let mut text = String::new();
+        for path in one.keys().chain(other.keys().filter(|path| !one.contains_key(*path))) {
+            let (first, second) = (one.get(path), other.get(path));
+            if first != second {
+                text += &format!("\n{path}\n  one: {first:?}\n  other: {second:?}");
+            }
         }
+        if text.is_empty() { Ok(()) } else { Err(format!("the trees differ:{text}")) }
     }
-    text
 }

@@ -119,6 +119,7 @@ pub fn or_skip<T>(place: Result<T, String>) -> Option<T> {
 /// A store in a directory of the tmpfs that everybody has.
 pub struct Stored {
     store: wholly::Store,
+    options: (wholly::Options, HostOptions),
     /// Whether calls can be made as any user.
     pub users: bool,
     scratch: Scratch,
@@ -139,8 +140,20 @@ impl Stored {
         let scratch = Scratch::below(shm);
         let host = HostOptions { medium, ..HostOptions::default() };
         wholly::Store::init_with(&scratch.0, &options, host.clone()).map_err(|error| error.to_string())?;
-        let store = wholly::Store::open_with(&scratch.0, options, host).map_err(|error| error.to_string())?;
-        Ok(Stored { store, users: rustix::process::geteuid().is_root(), scratch })
+        Stored::open(scratch, (options, host))
+    }
+
+    fn open(scratch: Scratch, options: (wholly::Options, HostOptions)) -> Result<Stored, String> {
+        let store = wholly::Store::open_with(&scratch.0, options.0.clone(), options.1.clone());
+        let store = store.map_err(|error| error.to_string())?;
+        Ok(Stored { store, options, users: rustix::process::geteuid().is_root(), scratch })
+    }
+
+    /// The same, opened again: it recovers what is not home.
+    pub fn again(self) -> Result<Stored, String> {
+        let Stored { store, options, scratch, .. } = self;
+        drop(store);
+        Stored::open(scratch, options)
     }
 
     /// It.

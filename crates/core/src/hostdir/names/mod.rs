@@ -143,9 +143,13 @@ impl State {
         if let Some(&id) = self.by_inode.get(&inode) {
             let passes = self.passes;
             let known = |place: &Place| place.as_ref().is_some_and(|(dir, name)| self.register(*dir, name).is_some());
+            let ends = |place: &Place| {
+                let register = place.as_ref().and_then(|(dir, name)| self.register(*dir, name));
+                register.is_some_and(|register| register.newest() != id)
+            };
             let object = self.objects.get(&id).expect("an inode in the table has an object");
-            // Where the log says nothing of its names, a bystander may have moved it.
-            let (home, named) = (known(&object.home), known(&object.place));
+            // Where the log says nothing of its names, a bystander may have moved it. What a pass is about to take away is no home for long.
+            let (home, named) = (known(&object.home) && !ends(&object.home), known(&object.place));
             let object = self.objects.get_mut(&id).expect("it was just there");
             object.seen = passes;
             if !home && object.home.as_ref().is_none_or(|home| home.0 != ANCHORS) {
@@ -355,9 +359,9 @@ impl State {
         }
     }
 
-    /// Files that hang on anchors, and that nothing keeps: the log has nothing for them at or above its `tail`.
+    /// What hangs on an anchor, and nothing keeps: the log has nothing for it at or above its `tail`.
     pub fn idle_on_anchors(&self, tail: u64) -> Vec<u64> {
-        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[0] && object.kind == Kind::Regular);
+        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[0] && object.kind != Kind::Directory);
         hanging.map(|(id, _)| *id).filter(|id| self.is_idle_on_anchor(*id, tail)).collect()
     }
 

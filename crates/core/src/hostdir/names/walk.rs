@@ -171,29 +171,25 @@ impl Walk<'_> {
     pub fn list(&self, dir: u64) -> Result<Vec<(Vec<u8>, Entry)>> {
         let _still = self.names.keep_homes();
         let path = self.names.with(|state| state.host_path(dir));
-        let mut all = Vec::new();
-        let hidden = |state: &super::State, name: &[u8]| {
-            state.register(dir, name).is_some()
-                || self.private.is_some_and(|private| private.get(dir, name).is_some())
-                || (dir == ROOT && name == OWN_FOLDER)
+        let host = match path {
+            Some(path) => self.host.read_dir(&path).map_err(|error| host_error(error, &path))?,
+            None => Vec::new(),
         };
-        if let Some(path) = path {
-            let host = self.host.read_dir(&path).map_err(|error| host_error(error, &path))?;
-            self.names.with(|state| {
-                for entry in host {
-                    if !hidden(state, &entry.name) {
-                        all.push((entry.name, Entry::Host { ino: entry.ino, kind: entry.kind }));
-                    }
-                }
-            });
-        }
-        self.names.with(|state| {
+        let is_private = |name: &[u8]| self.private.is_some_and(|private| private.get(dir, name).is_some());
+        // In one look: what a pass forgets, or a group changes, between two would be in neither, or in both.
+        let mut all = self.names.with(|state| {
+            let hidden = |name: &[u8]| {
+                state.register(dir, name).is_some() || is_private(name) || (dir == ROOT && name == OWN_FOLDER)
+            };
+            let host = host.into_iter().filter(|entry| !hidden(&entry.name));
+            let mut all: Vec<_> =
+                host.map(|entry| (entry.name, Entry::Host { ino: entry.ino, kind: entry.kind })).collect();
             for (name, register) in state.registers.get(&dir).into_iter().flatten() {
-                let private = self.private.is_some_and(|private| private.get(dir, name).is_some());
-                if register.newest() != 0 && !private {
+                if register.newest() != 0 && !is_private(name) {
                     all.push((name.clone(), Entry::Object(register.newest())));
                 }
             }
+            all
         });
         for (name, change) in self.private.into_iter().flat_map(|private| private.changes_in(dir)) {
             if change.after != 0 {

@@ -71,6 +71,8 @@ impl Running {
         self.store.check_usable()?;
         let found = self.object_at(at)?;
         let _still = self.store.names.keep_homes();
+        // First: what a pass takes home while the host is asked is in one of the two, or in both.
+        let sets = self.sets_of(&found);
         let place = self.store.names.with(|state| state.host_path(found.id));
         let at_home = place.map(|place| self.store.host.list_xattrs(&place)).transpose();
         let at_home = match at_home {
@@ -78,7 +80,7 @@ impl Running {
             names => names.map_err(|error| host_error(error, at.bytes()))?.unwrap_or_default(),
         };
         let mut names: BTreeSet<Vec<u8>> = at_home.into_iter().collect();
-        for set in self.sets_of(&found) {
+        for set in sets {
             for (name, value) in set.xattrs {
                 match value {
                     Some(_) => names.insert(name),

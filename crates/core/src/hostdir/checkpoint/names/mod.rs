@@ -62,9 +62,9 @@ pub(super) struct NamePlan<'a> {
     make: Vec<u64>,
     /// Settled objects that lose all the names that they have at home, and are to have others.
     move_: Vec<u64>,
-    /// Files that lose all the names that the log knows, and have others on the host.
+    /// What loses all the names that the log knows, has others on the host, and is still needed.
     keep: Vec<u64>,
-    /// Files whose anchors nobody needs any more.
+    /// Whose anchors nobody needs any more.
     idle: Vec<u64>,
     /// Files that groups have staged, and that have lost all their names since.
     spent: Vec<u64>,
@@ -164,12 +164,7 @@ impl<'a> NamePlan<'a> {
         for id in lost {
             match (self.wants(id), stays.contains_key(&id)) {
                 (true, false) => self.move_.push(id),
-                // One of these references is the table's, the other this one.
-                (false, false)
-                    if state.file(id).is_some_and(|file| !file.is_clean() || Arc::strong_count(&file) > 2) =>
-                {
-                    self.keep.push(id);
-                }
+                (false, false) if is_needed(state, id) => self.keep.push(id),
                 _ => {}
             }
         }
@@ -264,7 +259,9 @@ impl<'a> NamePlan<'a> {
         kept.retain(|id| {
             let path = store.names.with(|state| state.host_path(*id));
             let stat = path.and_then(|path| store.host.stat(&path).ok());
-            stat.is_some_and(|stat| stat.is_file() && stat.nlink > lost.get(id).copied().unwrap_or(0))
+            stat.is_some_and(|stat| {
+                Kind::of(stat.mode) != Kind::Directory && stat.nlink > lost.get(id).copied().unwrap_or(0)
+            })
         });
         self.keep = kept;
         Ok(())
@@ -291,6 +288,14 @@ impl<'a> NamePlan<'a> {
             Error::corrupt("the names of the store", "a directory that was to be made is not there")
         })
     }
+}
+
+/// Whether somebody goes on using what is no directory, or the log has bytes for it, when its names are gone that the log knows.
+fn is_needed(state: &State, id: u64) -> bool {
+    let Some(object) = state.objects.get(&id).filter(|object| object.kind != Kind::Directory) else { return false };
+    // One of these references is the table's, the other this one.
+    let is_used = |file: Arc<File>| !file.is_clean() || Arc::strong_count(&file) > 2;
+    object.pins > 0 || object.file.upgrade().is_some_and(is_used)
 }
 
 /// Whether an object hangs in one of the store's own folders.
