@@ -27,7 +27,7 @@ pub enum Error {
     #[error("file exists: {0}")]
     Exists(String),
     /// What the path names, or who asks, forbids the call: the number is the one that the system call of the same name gives.
-    #[error("{0}: {1}")]
+    #[error("{path}: {why}", path = .0, why = wholly_media::in_words(*.1))]
     Refused(String, rustix::io::Errno),
     /// The call makes no sense as it was made: change it.
     #[error("invalid call: {0}")]

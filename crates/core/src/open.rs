@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_media::HostFs;
 use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, Level, StoreHome, Support};
 
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ pub(crate) const LOG: &str = "log";
 
 impl Store {
     /// Makes the directory `dir` a store: creates `.wholly` in it. On return that survives a crash; after a crash before it, there is none.
-    /// Files in the directory stay as they are.
+    /// Files in the directory stay as they are, and survive a crash too.
     ///
     /// # Errors
     /// [`Error::AlreadyAStore`]; [`Error::Unsupported`] where the file system cannot carry a store ([`Support`] says why, and what is less
@@ -40,6 +41,8 @@ impl Store {
             let why = format!("a store on {file_system}: {}; {}", reasons.join("; "), Support::advice());
             return Err(Error::unsupported(why));
         }
+        // What is there already, too: what a power failure takes back of a file would be a conflict with the log's updates of it.
+        host.sync_all(site::LOG_FORMAT)?;
         let mut volume_id = [0u8; 16];
         rustix::rand::getrandom(&mut volume_id[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| wholly_media::Error::new("getrandom", "volume id", errno))?;

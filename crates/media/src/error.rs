@@ -7,7 +7,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failed call on a medium.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{operation} {place}: {errno}")]
+#[error("{operation} {place}: {}", in_words(*.errno))]
 pub struct Error {
     /// The call, such as `fdatasync`.
     pub operation: &'static str,
@@ -15,6 +15,11 @@ pub struct Error {
     pub place: String,
     /// The cause.
     pub errno: Errno,
+}
+
+/// What the system calls a cause, with its number.
+pub fn in_words(errno: Errno) -> impl std::fmt::Display {
+    std::io::Error::from_raw_os_error(errno.raw_os_error())
 }
 
 impl Error {

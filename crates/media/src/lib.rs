@@ -37,7 +37,7 @@ mod sys;
 #[cfg(test)]
 mod test_dir;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, in_words};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
 pub use names::{DirEntry, FileHandle, HostNames, Rename, SetXattr};
 pub use sys::FileSystem;

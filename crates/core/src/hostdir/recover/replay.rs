@@ -249,7 +249,10 @@ impl<'a> Replay<'a> {
             Ok(opened) => opened,
             Err(error) if error.errno == Errno::NOENT => return self.conflict(file.id, "it is gone".into()),
             Err(error) if is_in_the_way(error.errno) => {
-                return self.conflict(file.id, format!("it cannot be opened for writing: {}", error.errno));
+                return self.conflict(
+                    file.id,
+                    format!("it cannot be opened for writing: {}", wholly_media::in_words(error.errno)),
+                );
             }
             Err(error) => return Err(host_error(error, &path)),
         };
