@@ -196,7 +196,9 @@ impl SegmentTable {
     }
 
     pub(super) fn acquire(&self) -> Option<u32> {
-        let index = self.list().free.pop()?;
+        // Held until it is open: the end of the log is given back where it is free.
+        let mut list = self.list();
+        let index = list.free.pop()?;
         self.get(index).open();
         Some(index)
     }
@@ -271,5 +273,27 @@ mod tests {
         assert_eq!(table.count(), (6, 6));
         table.grow(6, 1, |_| Ok(())).unwrap();
         assert_eq!(table.count(), (7, 7));
+    }
+
+    /// A segment is taken while the end of the log is given back: it is in the log as long as it is taken.
+    #[test]
+    fn a_segment_that_is_taken_is_not_cut_off() {
+        let table = SegmentTable::new(1);
+        assert_eq!(table.acquire(), Some(0));
+        let take = || {
+            for round in 0..1_000_000 {
+                let Some(index) = table.acquire() else { continue };
+                assert!(index < table.count().0, "round {round}");
+                table.get(index).seal(0);
+                table.release_below(1);
+            }
+        };
+        std::thread::scope(|scope| {
+            let taking = scope.spawn(take);
+            while !taking.is_finished() {
+                table.grow(1, 1, |_| Ok(())).unwrap();
+                table.shrink(1, |_| Ok(())).unwrap();
+            }
+        });
     }
 }
