@@ -34,8 +34,9 @@ pub const OPEN: [Case; 4] = [
 /// - `replace`, `overwrite`: 4 KiB, all of a file, by a new file that is renamed over it, or in place.
 /// - `rewrite_1g`: all of a file of 1 GiB.
 /// - `write_64k` to `write_1g`: new files of that size.
+/// - `over_256k` to `over_16m`: all of files of that size.
 /// - `read_4k`, `read_64k`: of a file of 256 MiB, at random and in order.
-pub const STORE: [Case; 11] = [
+pub const STORE: [Case; 14] = [
     task("create_10k", 10_000, 1 << 10, Size::Aligned(1 << 10)),
     task("replace", 1, 4 << 10, Size::Aligned(4 << 10)),
     task("overwrite", 1, 4 << 10, Size::Aligned(4 << 10)),
@@ -45,6 +46,9 @@ pub const STORE: [Case; 11] = [
     task("write_1m", 16, 1 << 20, Size::Aligned(64 << 10)),
     task("write_16m", 4, 16 << 20, Size::Aligned(1 << 20)),
     task("write_1g", 1, 1 << 30, Size::Aligned(1 << 20)),
+    task("over_256k", 32, 256 << 10, Size::Aligned(64 << 10)),
+    task("over_1m", 16, 1 << 20, Size::Aligned(64 << 10)),
+    task("over_16m", 4, 16 << 20, Size::Aligned(1 << 20)),
     task("read_4k", 1, 256 << 20, Size::Aligned(4 << 10)),
     task("read_64k", 1, 256 << 20, Size::Aligned(64 << 10)),
 ];

@@ -10,12 +10,13 @@
 //! | `overwrite` | the same | `store_deferred`, `store`: the bytes are overwritten in place |
 //! | `rewrite_1g` | `new_file`: another file of the same size is written, and it and its directory are synced | `store_deferred`, `store` |
 //! | `write_64k` to `write_1g` | `new_file`: each file is written, and it and its directory are synced | `staged_deferred`, `staged`, `logged_deferred`, `logged`: a group for each file, whose bytes go to the file system or to the log |
+//! | `over_256k` to `over_16m` | the same, of new files | the same, of files that are there |
 //! | `read_4k`, `read_64k` | `pread` of the same file by a descriptor of its own | `store` |
 //!
 //! # What is inside the clock, and what is durable when it stops
 //!
 //! - `store_deferred`: until the last commit has returned. All of it survives a crash, by the log; nothing of it need be home.
-//! - `store`: until it is home, and survives without the log. In `create_10k`, `rewrite_1g` and `write_` that is the same turn, stopped a second time
+//! - `store`: until it is home, and survives without the log. In `create_10k`, `rewrite_1g`, `write_` and `over_` that is the same turn, stopped a second time
 //!   after a checkpoint; in `replace` and `overwrite` a store of its own whose turn writes three times what its log holds, with the
 //!   checkpoint in the background and what it leaves drained.
 //! - Peers: until their last sync has returned.
@@ -155,7 +156,9 @@ pub fn run(plan: &Plan, chosen: &[String], report: &mut Report, progress: &mut d
         let (base, others, run): (_, &[&'static str], Run) = match case.name {
             "create_10k" => ("plain_syncfs", &["store_deferred", "store", "fsync_each"], create::run),
             "rewrite_1g" => ("new_file", &["store_deferred", "store"], rewrite::run),
-            name if name.starts_with("write_") => ("new_file", &write::SYSTEMS, write::run),
+            name if name.starts_with("write_") || name.starts_with("over_") => {
+                ("new_file", &write::SYSTEMS, write::run)
+            }
             "replace" | "overwrite" => ("rename", &["store_deferred", "store"], replace::run),
             _ => ("pread", &["store"], read::run),
         };

@@ -1,6 +1,7 @@
-//! `write_64k` to `write_1g`: new files, a group for each. What goes to the file system at once is written once; what goes to the log, twice.
+//! `write_64k` to `write_1g`: new files, a group for each. What goes to the file system at once is written once; what goes to the log, twice. The same
+//! of files that are there: `over_256k` to `over_16m`.
 
-use wholly::{Options, Store};
+use wholly::{Error, Options, Store};
 
 use super::rewrite::write_file;
 use super::{Clock, Figures, Setting, add, failed, new_store_with, sync_file_system, with_syncs};
@@ -26,6 +27,12 @@ pub(super) fn run(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> 
     };
     let (staged, logged) = (store("staged", 1)?, store("logged", u64::MAX)?);
     let mut data = vec![1; case.size.mean_bytes() as usize];
+    if are_there(case) {
+        for store in [&staged, &logged] {
+            (0..case.files).try_for_each(|n| write(store, case, n, &data)).map_err(failed)?;
+            store.checkpoint().map_err(failed)?;
+        }
+    }
     for turn in 0..plan.turns {
         data.fill(turn as u8 + 2);
         for i in 0..figures.len() {
@@ -55,6 +62,11 @@ pub(super) fn run(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> 
     logged.close().map_err(failed)
 }
 
+/// Whether the files are, before they are written to.
+fn are_there(case: &Case) -> bool {
+    case.name.starts_with("over_")
+}
+
 fn timed(
     store: &Store,
     Setting { case, place, .. }: &Setting<'_>,
@@ -68,7 +80,7 @@ fn timed(
     store.checkpoint().map_err(failed)?;
     add(figures, home, clock.stop(Some(store), case.files.into())?);
     add(figures, deferred, committed);
-    for n in 0..case.files {
+    for n in (0..case.files).filter(|_| !are_there(case)) {
         store.unlink(format!("new{n}")).map_err(failed)?;
     }
     store.checkpoint().map_err(failed).map(drop)
@@ -76,7 +88,11 @@ fn timed(
 
 fn write(store: &Store, case: &Case, n: u32, data: &[u8]) -> wholly::Result<()> {
     let mut group = store.begin();
-    let file = group.create(format!("new{n}"), 0o600)?;
+    let name = format!("new{n}");
+    let file = match group.open_file(&name) {
+        Err(Error::NotFound(_)) => group.create(name, 0o600)?,
+        file => file?,
+    };
     for offset in (0..case.file_bytes).step_by(data.len()) {
         group.write_at(&file, offset, data)?;
     }
