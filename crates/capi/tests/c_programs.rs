@@ -8,11 +8,18 @@ mod no_libc;
 use installed::{Installed, Language, Place};
 
 const PROGRAMS: [&str; 10] =
-    ["files", "groups", "names", "attributes", "errors", "refused", "threads", "killed", "forked", "parked"];
+    ["files", "groups", "names", "attributes", "errors", "refused", "threads", "killed", "parked", FORKED];
+
+/// The one that forks while threads run.
+const FORKED: &str = "forked";
 
 fn each_program(language: Language, flags: &[&str]) {
+    these_programs(&PROGRAMS, language, flags);
+}
+
+fn these_programs(programs: &[&str], language: Language, flags: &[&str]) {
     let Some(installed) = Installed::get() else { return };
-    for name in PROGRAMS {
+    for name in programs {
         let program = installed.compile(&format!("tests/c/{name}.c"), language, flags);
         for place in Place::on_media(name) {
             installed.run(&program, &place);
@@ -30,13 +37,15 @@ fn programs_in_cpp() {
     each_program(Language::Cpp, &[]);
 }
 
-/// The library itself is not instrumented: what is found is what programs and library do to each other, and handles that leak.
+/// The library itself is not instrumented: what is found is what programs and library do to each other, and handles that leak. Not of the one that
+/// forks: `fork` does not take the sanitizer's own locks (GCC 12), so that a child may wait for ever for one that a thread of the parent had.
 #[test]
 fn programs_under_sanitizers() {
     const FLAGS: [&str; 3] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"];
     let Some(installed) = Installed::get() else { return };
     if installed.can_compile(&FLAGS) {
-        each_program(Language::C, &FLAGS);
+        let programs: Vec<&str> = PROGRAMS.into_iter().filter(|name| *name != FORKED).collect();
+        these_programs(&programs, Language::C, &FLAGS);
     } else {
         installed::skip("the compiler has no sanitizers");
     }

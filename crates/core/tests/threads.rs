@@ -383,3 +383,33 @@ fn a_group_waits_as_long_as_it_is_told() {
         store.close().unwrap();
     });
 }
+
+/// Its times are set by path, while others open it, write to it and close it, and passes run: none of that is a bystander's doing.
+#[test]
+fn times_and_bytes_of_one_file() {
+    on_media("times", (3000, 300), |rig, rounds| {
+        std::fs::write(rig.dir.join("file"), [0; 8]).unwrap();
+        let store = rig.open();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..rounds {
+                    store.set_times("file", None, Some(round as i64 * 1_000_000_000)).unwrap();
+                }
+                done.store(true, Ordering::Release);
+            });
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    store.checkpoint().expect("there is no bystander");
+                }
+            });
+            while !done.load(Ordering::Acquire) {
+                match store.open_file("file").unwrap().write_at(0, &[1; 8]) {
+                    Err(Error::Busy(..)) | Ok(()) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        store.close().expect("there is no bystander");
+    });
+}

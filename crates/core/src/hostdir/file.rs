@@ -351,11 +351,14 @@ impl File {
         Ok(())
     }
 
-    /// [Refreshes](Self::refresh) if nobody uses the file at this moment.
+    /// [Refreshes](Self::refresh) if nobody uses the file at this moment. Else only how it lies is seen again: a pass may have changed that since
+    /// somebody looked.
     pub fn refresh_if_unused(&self) -> Result<()> {
-        if !self.is_clean() || self.owner.compare_exchange(0, REFRESHING, Ordering::Acquire, Ordering::Relaxed).is_err()
-        {
+        if !self.is_clean() {
             return Ok(());
+        }
+        if self.owner.compare_exchange(0, REFRESHING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return self.changed_by_pass();
         }
         let result = self.refresh();
         self.owner.store(0, Ordering::Release);

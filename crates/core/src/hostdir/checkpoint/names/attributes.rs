@@ -163,6 +163,10 @@ impl NamePlan<'_> {
             if let Some(path) = path.filter(|_| mtime_ns.is_some() || atime_ns.is_some()) {
                 let set = store.host.set_times(site::ATTRIBUTES_TIMES, &path, atime_ns, mtime_ns);
                 forgive(set).map_err(|error| host_error(error, &path))?;
+                // Who has opened it since the plan was made has seen it as it was.
+                if let Some(file) = store.names.with(|state| state.file(id)) {
+                    file.changed_by_pass()?;
+                }
             }
             store.names.with(|state| {
                 if let Some(object) = state.objects.get_mut(&id)
