@@ -148,8 +148,10 @@ impl State {
                 register.is_some_and(|register| register.newest() != id)
             };
             let object = self.objects.get(&id).expect("an inode in the table has an object");
-            // Where the log says nothing of its names, a bystander may have moved it. What a pass is about to take away is no home for long.
-            let (home, named) = (known(&object.home) && !ends(&object.home), known(&object.place));
+            let named = known(&object.place);
+            // Where the log says nothing of its names, a bystander may have moved it. What a pass is about to take away, without giving it
+            // another name, is no home for long.
+            let home = known(&object.home) && (named || !ends(&object.home));
             let object = self.objects.get_mut(&id).expect("it was just there");
             object.seen = passes;
             if !home && object.home.as_ref().is_none_or(|home| home.0 != ANCHORS) {
