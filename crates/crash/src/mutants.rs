@@ -63,6 +63,12 @@ pub const EQUIVALENT: &[Equivalent] = &[
     ),
     ("stage.remove", "drop-write", "", LEFT),
     ("stage.remove", "delay-write", "", LEFT),
+    (
+        "shadow.folder",
+        "drop-write",
+        "",
+        "without the folder no shadow can be made, and all goes to the log: no state is another's, only slower.",
+    ),
     ("shadow.remove", "drop-write", "", UNSPOKEN),
     ("shadow.remove", "delay-write", "", UNSPOKEN),
     (
