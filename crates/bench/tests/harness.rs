@@ -200,7 +200,7 @@ fn every_suite_runs_with_a_tiny_size() {
                 ("store", "create_10k") => &["plain_syncfs", "store", "store_deferred", "fsync_each"],
                 ("store", "replace" | "overwrite") => &["rename", "store", "store_deferred"],
                 ("store", "rewrite_1g") => &["new_file", "store", "store_deferred"],
-                ("store", name) if name.starts_with("write_") => {
+                ("store", name) if name.starts_with("write_") || name.starts_with("over_") => {
                     &["new_file", "staged", "staged_deferred", "logged", "logged_deferred"]
                 }
                 ("store", _) => &["pread", "store"],
