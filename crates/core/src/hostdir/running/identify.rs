@@ -21,7 +21,8 @@ impl Running {
         store.settle(inner.id)?;
         let identity =
             store.names.with(|state| state.identity(inner.id)).unwrap_or_else(|| Identity::of_nothing(REGULAR));
-        let baseline = inner.baseline().filter(|_| !store.checkpointer.is_running());
+        // Asked first: a pass that ends between the two has changed how it lies, and one that begins has the group identify again.
+        let baseline = if store.checkpointer.is_running() { None } else { inner.baseline() };
         self.entry(EntryKind::Identify, inner.id, 0, &Identity { baseline, ..identity }.to_bytes())?;
         let parent = identity.parent;
         let file = &mut self.seat_mut().files[i];
@@ -68,7 +69,8 @@ impl Running {
         for &id in ids {
             let store = self.store.clone();
             if let Some((identity, file)) = store.names.with(|state| Some((state.identity(id)?, state.file(id)))) {
-                let baseline = file.and_then(|file| file.baseline()).filter(|_| !store.checkpointer.is_running());
+                let is_steady = !store.checkpointer.is_running();
+                let baseline = file.filter(|_| is_steady).and_then(|file| file.baseline());
                 self.log_entry(EntryKind::Identify, id, &Identity { baseline, ..identity }.to_bytes())?;
                 self.names_mut().identified(id, 0, true);
             }
