@@ -21,6 +21,8 @@ impl StoreInner {
         }
         let sites = (site::NAMES_FOLDER, site::NAMES_FOLDER_SYNC);
         self.make_own_folders(sites, &[OWN_FOLDER, ANCHOR_FOLDER, BLANK_FOLDER])?;
+        // What hangs there goes back to where it was, which may be of another project.
+        self.host.admit_all_projects(site::NAMES_FOLDER, ANCHOR_FOLDER);
         self.checkpointer.has_folders.store(1, Ordering::Relaxed);
         Ok(())
     }
@@ -40,8 +42,6 @@ impl StoreInner {
                 _ => {}
             }
         }
-        // What hangs there goes back to where it was, which may be of another project.
-        self.host.admit_all_projects(site::NAMES_FOLDER, ANCHOR_FOLDER);
         // Also where they were there: a process that died may have made them.
         for path in [b"", OWN_FOLDER] {
             self.host.sync_dir(sync, path).map_err(|error| self.poison(&Error::Media(error)))?;
