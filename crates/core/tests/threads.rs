@@ -6,6 +6,7 @@ use std::time::Duration;
 use wholly::{Error, Options, Store};
 use wholly_media::host::{HostMedium, HostOptions};
 use wholly_media::sim::Random;
+use wholly_media::{Rename, SetXattr};
 
 mod common;
 
@@ -412,4 +413,116 @@ fn times_and_bytes_of_one_file() {
         });
         store.close().expect("there is no bystander");
     });
+}
+
+/// What a call has found on its way stays known to it, however many passes end meanwhile.
+#[test]
+fn passes_go_by_while_a_call_looks() {
+    on_media("look", (1500, 150), |rig, rounds| {
+        let store = rig.open();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    store.checkpoint().expect("there is no bystander");
+                }
+            });
+            let _ends = Ends(&done);
+            for _ in 0..rounds {
+                store.mkdir("dir", 0o755).unwrap();
+                store.set_xattr("dir", "user.color", b"red", SetXattr::Create).unwrap();
+                store.create_file("dir/file", 0o600).unwrap();
+                store.link("dir/file", "dir/other").unwrap();
+                assert_eq!(store.xattrs("dir").unwrap(), [b"user.color"]);
+                assert_eq!(store.xattr("dir", "user.color").unwrap().unwrap(), b"red");
+                assert_eq!(store.metadata("dir/other").unwrap().nlink, 2);
+                assert!(store.read_dir("dir").unwrap().iter().all(|entry| entry.ino != 0 && entry.kind != 0));
+                store.unlink("dir/file").unwrap();
+                assert_eq!(store.metadata("dir/other").unwrap().nlink, 1);
+                store.rename("dir/other", "dir/file", Rename::NoReplace).unwrap();
+                store.unlink("dir/file").unwrap();
+                store.rmdir("dir").unwrap();
+            }
+        });
+        store.close().expect("there is no bystander");
+    });
+}
+
+/// Who looks at names that are replaced again and again sees the one or the other, whole.
+#[test]
+fn what_is_replaced_is_always_there() {
+    /// How a file looks that is replaced for the so-manieth time.
+    fn content(n: u64) -> Vec<u8> {
+        vec![n as u8; 1 + (n * 977 % 20_000) as usize]
+    }
+    on_media("replace", (1500, 150), |rig, rounds| {
+        let store = rig.open();
+        let put = |n: u64| {
+            let mut group = store.begin();
+            let file = group.create("new", 0o644)?;
+            group.write_at(&file, 0, &content(n))?;
+            group.set_xattr("new", "user.n", &n.to_le_bytes(), SetXattr::Create)?;
+            group.rename("new", "file", Rename::Replace)?;
+            group.symlink(n.to_string(), "new")?;
+            group.rename("new", "link", Rename::Replace)?;
+            group.commit()
+        };
+        put(0).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    store.checkpoint().expect("there is no bystander");
+                }
+            });
+            scope.spawn(|| {
+                let mut last = 0;
+                while !done.load(Ordering::Acquire) {
+                    let file = store.open_file("file").unwrap();
+                    let mut bytes = vec![0; 20_001];
+                    let length = file.read_at(0, &mut bytes).unwrap();
+                    let stat = store.metadata("file").unwrap();
+                    let n = store.xattr("file", "user.n").unwrap().expect("every one of them has it");
+                    let n = u64::from_le_bytes(n.try_into().unwrap());
+                    assert!(n >= last, "{n} after {last}");
+                    let is_one = |length: usize, byte: Option<u8>| {
+                        (last..=n).any(|n| content(n).len() == length && byte.is_none_or(|byte| byte == n as u8))
+                    };
+                    assert!(bytes[..length].iter().all(|byte| *byte == bytes[0]), "a mixture after {last}");
+                    assert!(is_one(length, Some(bytes[0])), "{length} bytes between {last} and {n}");
+                    assert!(is_one(stat.size as usize, None), "a size of {} between {last} and {n}", stat.size);
+                    assert_eq!(store.xattrs("file").unwrap(), [b"user.n"]);
+                    last = n;
+                }
+            });
+            scope.spawn(|| {
+                let mut last = 0;
+                while !done.load(Ordering::Acquire) {
+                    let n = String::from_utf8(store.read_link("link").unwrap()).unwrap().parse().unwrap();
+                    assert!(n >= last, "{n} after {last}");
+                    last = n;
+                }
+            });
+            let _ends = Ends(&done);
+            for n in 1..rounds {
+                loop {
+                    match put(n) {
+                        // Somebody has just opened it.
+                        Err(Error::Busy(..)) => {}
+                        done => break done.unwrap(),
+                    }
+                }
+            }
+        });
+        store.close().expect("there is no bystander");
+    });
+}
+
+/// Tells the other threads that it is over, also where this one fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }

@@ -131,6 +131,15 @@ impl<'w> Group<'w> {
         }
     }
 
+    /// The same, of a call that looks for objects by their names.
+    pub(super) fn call_by_name<T>(&mut self, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
+        self.call(|running| {
+            let store = running.store.clone();
+            let _caller = store.names.caller();
+            call(running)
+        })
+    }
+
     /// The group's id, which no other group of the store ever has; 0 where the store could not be had.
     pub fn id(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.id)
@@ -177,7 +186,7 @@ impl<'w> Group<'w> {
     /// Those of [`Store::open_file`].
     pub fn open_file(&mut self, path: impl AsRef<Path>) -> Result<File> {
         let path = store_path(path.as_ref())?;
-        self.call(|running| {
+        self.call_by_name(|running| {
             let inner = running.open_file(&path)?;
             Ok(File::of(running.store.clone(), inner, &path))
         })
@@ -198,7 +207,7 @@ impl<'w> Group<'w> {
     /// [`Error::Exists`]; [`Error::Busy`] where another group has taken the name; [`Error::NotFound`] where its directory does not exist.
     pub fn create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<File> {
         let path = store_path(path.as_ref())?;
-        self.call(|running| {
+        self.call_by_name(|running| {
             let inner = running.create(&path, mode)?;
             Ok(File::of(running.store.clone(), inner, &path))
         })

@@ -260,6 +260,7 @@ impl Store {
         let path = table::store_path(path.as_ref())?;
         self.used(|inner| {
             inner.check_usable()?;
+            let _caller = inner.names.caller();
             Ok(File::of(inner.clone(), inner.open_path(&path)?, &path))
         })
     }

@@ -4,8 +4,10 @@
 mod acls;
 mod apply;
 mod attributes;
+mod claims;
 mod commit;
 mod identify;
+mod look;
 mod names;
 mod objects;
 mod park;

@@ -9,12 +9,9 @@ use wholly_media::Stat;
 use super::StoreInner;
 use super::file::File;
 use super::names::permit::{self, Who};
-use super::names::{Found, Kind, OWN_FOLDER, Object, Walk, show};
+use super::names::{Found, Kind, OWN_FOLDER, Object, TRIES, Walk, show};
 use crate::error::{Error, Result};
 use crate::sync::{Ordering, RwLock};
-
-/// Times that an open looks for its file again.
-const TRIES: usize = 100;
 
 #[derive(Default)]
 struct Table {
@@ -227,9 +224,11 @@ impl StoreInner {
     /// The same, as somebody sees the directory.
     pub fn open_target(&self, walk: &Walk<'_>, path: &[u8]) -> Result<Arc<File>> {
         for _ in 0..TRIES {
-            match self.open_found(path, &walk.target(path)?) {
-                // The table has forgotten what was found, as it does when passes go by; or a bystander was faster.
+            let found = walk.target(path)?;
+            match self.open_found(path, &found) {
                 Err(Error::NotFound(_)) => {}
+                // The bytes of what has lost its name may have gone with it.
+                Ok(_) if !walk.is_named(found.id) => {}
                 opened => return opened,
             }
         }

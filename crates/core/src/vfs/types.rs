@@ -32,6 +32,9 @@ pub struct Context {
     pub groups: Vec<u32>,
     /// Permission bits that new files do not get, but where a default ACL says which they get.
     pub umask: Mode,
+    /// Whether somebody before the call has seen to it that the user may make it: the kernel does, for a mount. Then nothing is refused for
+    /// want of permissions, and nothing that the user's change takes away is taken away here.
+    pub is_permitted: bool,
     /// The explicit group that the call belongs to; without one, the policy of the store or volume says into which it goes.
     pub group: Option<GroupId>,
 }
@@ -44,7 +47,7 @@ impl Context {
 
     /// A user who is in one group of users only, with umask 022, in no explicit group.
     pub fn of(uid: u32, gid: u32) -> Self {
-        Context { uid, gid, groups: Vec::new(), umask: Mode::WGRP | Mode::WOTH, group: None }
+        Context { uid, gid, groups: Vec::new(), umask: Mode::WGRP | Mode::WOTH, is_permitted: false, group: None }
     }
 }
 

@@ -22,7 +22,7 @@ impl Group<'_> {
     /// Those of `chmod`; `EOPNOTSUPP` for a symbolic link.
     pub fn set_mode(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
         let path = store_path_or_root(path.as_ref())?;
-        self.call(|running| running.set_mode(&path, mode))
+        self.call_by_name(|running| running.set_mode(&path, mode))
     }
 
     /// Sets owner and group, as far as they are given. A file loses its set-id bits by that, and its capabilities.
@@ -31,7 +31,7 @@ impl Group<'_> {
     /// Those of `lchown`.
     pub fn set_owner(&mut self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let path = store_path_or_root(path.as_ref())?;
-        self.call(|running| running.set_owner(&path, uid, gid))
+        self.call_by_name(|running| running.set_owner(&path, uid, gid))
     }
 
     /// Sets the times of the last access and of the last change of content, in ns since the epoch, as far as they are given.
@@ -40,7 +40,7 @@ impl Group<'_> {
     /// Those of `utimensat`.
     pub fn set_times(&mut self, path: impl AsRef<Path>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
         let path = store_path_or_root(path.as_ref())?;
-        self.call(|running| running.set_times(&path, atime_ns, mtime_ns))
+        self.call_by_name(|running| running.set_times(&path, atime_ns, mtime_ns))
     }
 
     /// Sets an extended attribute of the kinds `user`, `trusted` or `security`.
@@ -55,7 +55,7 @@ impl Group<'_> {
         how: SetXattr,
     ) -> Result<()> {
         let path = store_path_or_root(path.as_ref())?;
-        self.call(|running| running.set_xattr(path.as_slice().into(), name.as_ref().as_bytes(), value, how))
+        self.call_by_name(|running| running.set_xattr(path.as_slice().into(), name.as_ref().as_bytes(), value, how))
     }
 
     /// Removes an extended attribute.
@@ -64,7 +64,7 @@ impl Group<'_> {
     /// Those of `lremovexattr`: `ENODATA` where there is none.
     pub fn remove_xattr(&mut self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
         let path = store_path_or_root(path.as_ref())?;
-        self.call(|running| running.remove_xattr(path.as_slice().into(), name.as_ref().as_bytes()))
+        self.call_by_name(|running| running.remove_xattr(path.as_slice().into(), name.as_ref().as_bytes()))
     }
 
     /// The value of an extended attribute; `None` where there is none.
@@ -73,7 +73,7 @@ impl Group<'_> {
     /// Those of `lgetxattr`.
     pub fn xattr(&mut self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
         let path = store_path_or_root(path.as_ref())?;
-        self.call(|running| running.xattr(path.as_slice().into(), name.as_ref().as_bytes()))
+        self.call_by_name(|running| running.xattr(path.as_slice().into(), name.as_ref().as_bytes()))
     }
 
     /// The names of all extended attributes that the process may see, in order.
@@ -82,6 +82,6 @@ impl Group<'_> {
     /// Those of `llistxattr`.
     pub fn xattrs(&mut self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
         let path = store_path_or_root(path.as_ref())?;
-        self.call(|running| running.xattrs(path.as_slice().into()))
+        self.call_by_name(|running| running.xattrs(path.as_slice().into()))
     }
 }

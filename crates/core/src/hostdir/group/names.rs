@@ -20,7 +20,7 @@ impl Group<'_> {
     /// Those of `mkdir`.
     pub fn mkdir(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
         let path = store_path(path.as_ref())?;
-        self.call(|running| running.mkdir(&path, mode))
+        self.call_by_name(|running| running.mkdir(&path, mode))
     }
 
     /// Makes a FIFO, a socket or a device, as the type bits of `mode` say, with its permission bits, whatever the umask.
@@ -29,7 +29,7 @@ impl Group<'_> {
     /// Those of `mknod`.
     pub fn mknod(&mut self, path: impl AsRef<Path>, mode: u32, rdev: u64) -> Result<()> {
         let path = store_path(path.as_ref())?;
-        self.call(|running| running.mknod(&path, mode, rdev))
+        self.call_by_name(|running| running.mknod(&path, mode, rdev))
     }
 
     /// Makes a symbolic link to `target`, which need not be there.
@@ -40,7 +40,7 @@ impl Group<'_> {
         use std::os::unix::ffi::OsStrExt;
         let path = store_path(path.as_ref())?;
         let target = target.as_ref().as_os_str().as_bytes();
-        self.call(|running| running.symlink(target, &path))
+        self.call_by_name(|running| running.symlink(target, &path))
     }
 
     /// Gives what `from` names one more name.
@@ -49,7 +49,7 @@ impl Group<'_> {
     /// Those of `link`.
     pub fn link(&mut self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (store_path(from.as_ref())?, store_path(to.as_ref())?);
-        self.call(|running| running.link(&from, &to))
+        self.call_by_name(|running| running.link(&from, &to))
     }
 
     /// Takes a name away from what is no directory. With its last name a file is gone once nobody has it open.
@@ -58,7 +58,7 @@ impl Group<'_> {
     /// Those of `unlink`.
     pub fn unlink(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = store_path(path.as_ref())?;
-        self.call(|running| running.unlink(path.as_slice()))
+        self.call_by_name(|running| running.unlink(path.as_slice()))
     }
 
     /// Removes an empty directory.
@@ -67,7 +67,7 @@ impl Group<'_> {
     /// Those of `rmdir`.
     pub fn rmdir(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = store_path(path.as_ref())?;
-        self.call(|running| running.rmdir(path.as_slice()))
+        self.call_by_name(|running| running.rmdir(path.as_slice()))
     }
 
     /// Gives what `from` names the name `to` instead, as `how` says.
@@ -76,7 +76,7 @@ impl Group<'_> {
     /// Those of `renameat2`.
     pub fn rename(&mut self, from: impl AsRef<Path>, to: impl AsRef<Path>, how: Rename) -> Result<()> {
         let (from, to) = (store_path(from.as_ref())?, store_path(to.as_ref())?);
-        self.call(|running| running.rename(from.as_slice(), to.as_slice(), how))
+        self.call_by_name(|running| running.rename(from.as_slice(), to.as_slice(), how))
     }
 
     /// What is known of what `path` names; a symbolic link at its end is not followed. The store's directory itself is `.`.
@@ -85,7 +85,7 @@ impl Group<'_> {
     /// Those of `lstat`.
     pub fn metadata(&mut self, path: impl AsRef<Path>) -> Result<Stat> {
         let path = store_path_or_root(path.as_ref())?;
-        self.call(|running| running.metadata(&path))
+        self.call_by_name(|running| running.metadata(&path))
     }
 
     /// The target of a symbolic link.
@@ -94,7 +94,7 @@ impl Group<'_> {
     /// Those of `readlink`.
     pub fn read_link(&mut self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = store_path(path.as_ref())?;
-        self.call(|running| running.read_link(&path))
+        self.call_by_name(|running| running.read_link(&path))
     }
 
     /// The names in a directory, without `.` and `..`, in no order. The store's directory itself is `.`.
@@ -103,6 +103,6 @@ impl Group<'_> {
     /// Those of `open` and `getdents`.
     pub fn read_dir(&mut self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
         let path = store_path_or_root(path.as_ref())?;
-        self.call(|running| running.read_dir(&path))
+        self.call_by_name(|running| running.read_dir(&path))
     }
 }

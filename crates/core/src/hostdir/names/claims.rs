@@ -19,6 +19,14 @@ pub(crate) struct Wanted {
     pub attributes: Vec<u64>,
 }
 
+impl Wanted {
+    /// The objects that it speaks of.
+    pub fn objects(&self) -> impl Iterator<Item = u64> {
+        let lists = [&self.alone, &self.shared, &self.attributes].into_iter().flatten().copied();
+        self.names.iter().map(|name| name.0).chain(lists)
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Claims {
     names: HashMap<Name, u64>,

@@ -15,7 +15,8 @@
 //! 1. A register's values are in commit order: a group that changes a name has claimed it, and takes a sequence above its last value.
 //! 2. All names of a group are published under one lock, after its commit record is durable.
 //! 3. Homes change by passes of the checkpoint only, each with the call on the host that changed it.
-//! 4. Objects that a register, a claim, a place of another object, or a group at or above the tail speaks of stay in the table.
+//! 4. Objects that a register, a claim, a place of another object, or a group at or above the tail speaks of stay in the table, and so
+//!    does what a call has found, until it ends.
 //!
 //! | file | idea |
 //! |---|---|
@@ -23,6 +24,7 @@
 //! | `attributes.rs` | what groups set of its attributes |
 //! | `acl.rs` | access control lists, which are two of them |
 //! | `claims.rs` | who may change what |
+//! | `forget.rs` | what is forgotten when a pass has ended |
 //! | `permit.rs` | what the calling process may do |
 //! | `private.rs` | what a running group has changed |
 //! | `walk.rs` | from a path to what it names, as a group sees it |
@@ -31,13 +33,14 @@
 pub(super) mod acl;
 mod attributes;
 mod claims;
+mod forget;
 mod object;
 pub(super) mod permit;
 mod private;
 mod replay;
 mod walk;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use wholly_media::Stat;
@@ -48,6 +51,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
 pub(super) use attributes::{PERMISSIONS, Set, XattrValue, checksum as xattr_checksum};
 use claims::Claims;
 pub(super) use claims::Wanted;
+use forget::Callers;
 pub(super) use object::{DIRECTORY, Kind, Object, Place, REGULAR, SYMLINK, TYPE};
 pub(super) use private::Private;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
@@ -71,6 +75,9 @@ pub(super) const BLANK_FOLDER: &[u8] = b".wholly/blank";
 pub(super) const UNMADE: u64 = 1 << 63;
 /// How many numbers are remembered that programs may have seen.
 const SHOWN: usize = 65536;
+
+/// Times that a call looks again because others changed, or took away, what it had found.
+pub(super) const TRIES: usize = 100;
 
 /// A directory and one part of a path.
 pub(super) type Name = (u64, Vec<u8>);
@@ -98,8 +105,7 @@ pub(crate) struct State {
     pub changed: BTreeSet<u64>,
     /// By inode numbers of the host: time of birth, and the number that the object showed before it was there.
     shown: HashMap<u64, (i64, u64)>,
-    /// How many passes have ended: see [`Object::seen`].
-    passes: u64,
+    callers: Callers,
     /// The next id of an object.
     next: u64,
 }
@@ -141,7 +147,6 @@ impl State {
     pub fn object_of(&mut self, stat: &Stat, place: Place) -> u64 {
         let inode = (stat.ino, stat.btime_ns);
         if let Some(&id) = self.by_inode.get(&inode) {
-            let passes = self.passes;
             let known = |place: &Place| place.as_ref().is_some_and(|(dir, name)| self.register(*dir, name).is_some());
             let ends = |place: &Place| {
                 let register = place.as_ref().and_then(|(dir, name)| self.register(*dir, name));
@@ -152,8 +157,8 @@ impl State {
             // Where the log says nothing of its names, a bystander may have moved it. What a pass is about to take away, without giving it
             // another name, is no home for long.
             let home = known(&object.home) && (named || !ends(&object.home));
+            self.see(id);
             let object = self.objects.get_mut(&id).expect("it was just there");
-            object.seen = passes;
             if !home && object.home.as_ref().is_none_or(|home| home.0 != ANCHORS) {
                 object.home.clone_from(&place);
             }
@@ -163,8 +168,8 @@ impl State {
             return id;
         }
         let id = self.take_id();
-        let object = Object { seen: self.passes, ..Object::settled(Kind::of(stat.mode), inode, place) };
-        self.objects.insert(id, object);
+        self.objects.insert(id, Object::settled(Kind::of(stat.mode), inode, place));
+        self.see(id);
         self.by_inode.insert(inode, id);
         id
     }
@@ -172,8 +177,8 @@ impl State {
     /// Enters an object that a group makes.
     pub fn bear(&mut self, birth: Arc<Birth>) -> u64 {
         let id = self.take_id();
-        let object = Object { seen: self.passes, ..Object::born(birth) };
-        self.objects.insert(id, object);
+        self.objects.insert(id, Object::born(birth));
+        self.see(id);
         id
     }
 
@@ -361,36 +366,6 @@ impl State {
         }
     }
 
-    /// What hangs on an anchor, and nothing keeps: the log has nothing for it at or above its `tail`.
-    pub fn idle_on_anchors(&self, tail: u64) -> Vec<u64> {
-        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[0] && object.kind != Kind::Directory);
-        hanging.map(|(id, _)| *id).filter(|id| self.is_idle_on_anchor(*id, tail)).collect()
-    }
-
-    /// Whether this is one of them.
-    pub fn is_idle_on_anchor(&self, id: u64, tail: u64) -> bool {
-        let object = self.objects.get(&id).filter(|object| object.hangs[0]);
-        object.is_some_and(|object| !object.is_used(tail, self.passes + 1))
-            && self.claims.objects().all(|other| other != id)
-    }
-
-    /// Files that groups below `target` made, that hang in the folder of blanks and have no name, and that nobody can come by any more.
-    pub fn spent_blanks(&self, target: u64) -> Vec<u64> {
-        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[1] && object.kind == Kind::Regular);
-        hanging.map(|(id, _)| *id).filter(|id| self.is_spent_blank(*id, target)).collect()
-    }
-
-    /// Whether this is one of them. A pass that takes its bytes home, or its time, has it open.
-    pub fn is_spent_blank(&self, id: u64, target: u64) -> bool {
-        let Some(object) = self.objects.get(&id) else { return false };
-        let hangs =
-            object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS && home.1 == id_name(id));
-        let is_made = object.made != 0 && object.made < target;
-        let is_open =
-            object.pins > 0 || object.file.upgrade().is_some_and(|file| file.handles.load(Ordering::Relaxed) > 0);
-        hangs && is_made && object.place.is_none() && !is_open && self.claims.objects().all(|other| other != id)
-    }
-
     /// An object has lost its anchor, which it needed no more.
     pub fn fall(&mut self, id: u64) {
         self.unhang(id, ANCHORS);
@@ -487,60 +462,6 @@ impl State {
         };
         self.registers.iter().find_map(named)
     }
-
-    /// Forgets what is home: everything below `tail` is, and no group at or above it speaks of what is not in use.
-    fn forget(&mut self, tail: u64) {
-        for names in self.registers.values_mut() {
-            names.retain(|_, register| {
-                register.values.retain(|&(stamp, _)| stamp >= tail);
-                !register.values.is_empty() || register.stray
-            });
-        }
-        self.registers.retain(|_, names| !names.is_empty());
-        self.count = self.registers.values().map(|names| names.len() as u64).sum();
-        let objects = &mut self.objects;
-        self.changed.retain(|id| {
-            let Some(object) = objects.get_mut(id) else { return false };
-            if object.home.is_none() && object.place.is_none() {
-                // It has no place at home where somebody could set them: who has it open goes on seeing them here.
-                return false;
-            }
-            object.sets.forget(tail);
-            let is_told = object.file.upgrade().is_some_and(|file| file.mtime().is_some());
-            !object.sets.is_empty() || object.mtime_ns.is_some() || is_told
-        });
-        self.passes += 1;
-        let mut todo: Vec<u64> = self.claims.objects().collect();
-        for (dir, names) in &self.registers {
-            todo.push(*dir);
-            todo.extend(
-                names.values().flat_map(|register| register.values.iter().map(|value| value.1).chain([register.home])),
-            );
-        }
-        // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a name too many.
-        let used =
-            self.objects.iter().filter(|(_, object)| object.hangs != [false; 2] || object.is_used(tail, self.passes));
-        todo.extend(used.map(|(id, _)| *id));
-        let mut kept: HashSet<u64> = HashSet::from([ROOT]);
-        while let Some(id) = todo.pop() {
-            if kept.insert(id)
-                && let Some(object) = self.objects.get(&id)
-            {
-                todo.extend([&object.place, &object.home].into_iter().flatten().map(|place| place.0));
-            }
-        }
-        let by_inode = &mut self.by_inode;
-        self.objects.retain(|id, object| {
-            let stays = kept.contains(id);
-            if !stays
-                && let Some(inode) = object.inode
-                && by_inode.get(&inode) == Some(id)
-            {
-                by_inode.remove(&inode);
-            }
-            stays
-        });
-    }
 }
 
 impl Names {
@@ -616,13 +537,6 @@ impl Names {
         for (id, &ns) in private.ctimes() {
             state.changed_at(*id, ns);
         }
-        self.waiting.store(state.waiting(), Ordering::Release);
-    }
-
-    /// The log has nothing below `tail` any more: see invariant 4.
-    pub fn forget(&self, tail: u64) {
-        let mut state = self.state.lock().unwrap();
-        state.forget(tail);
         self.waiting.store(state.waiting(), Ordering::Release);
     }
 }

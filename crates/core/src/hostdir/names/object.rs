@@ -83,7 +83,7 @@ pub(crate) struct Object {
     pub identified: u64,
     /// The highest sequence of a group that speaks of it.
     pub last: u64,
-    /// The pass during which a walk came by: who has its id and has not claimed it yet keeps it so for a pass.
+    /// How many passes had ended when somebody last came by: see [`forget`](super::forget).
     pub seen: u64,
     /// The sequence of the group that made it; 0 where that is long ago, or not committed.
     pub made: u64,
@@ -154,12 +154,8 @@ impl Object {
         self.birth.as_ref().map_or(self.kind.bits(), |birth| birth.mode)
     }
 
-    /// Whether somebody has it but names and claims.
-    pub fn is_used(&self, tail: u64, passes: u64) -> bool {
-        self.last >= tail
-            || self.identified >= tail
-            || self.seen + 1 >= passes
-            || self.pins > 0
-            || self.file.strong_count() > 0
+    /// Whether somebody has it but names, claims and calls.
+    pub fn is_used(&self, tail: u64) -> bool {
+        self.last >= tail || self.identified >= tail || self.pins > 0 || self.file.strong_count() > 0
     }
 }

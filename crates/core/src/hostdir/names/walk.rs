@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use wholly_media::{HostFs, Stat};
 
 use super::object::Kind;
-use super::{Names, OWN_FOLDER, Private, ROOT};
+use super::{Names, OWN_FOLDER, Private, ROOT, State};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
 
@@ -30,7 +30,7 @@ pub(crate) struct Last {
     pub name: Vec<u8>,
 }
 
-/// Walks paths for one call.
+/// Walks paths for one call, which is a [caller](super::forget::Caller): what it finds stays in the table until it ends.
 pub(crate) struct Walk<'a> {
     pub names: &'a Names,
     pub host: &'a dyn HostFs,
@@ -57,17 +57,15 @@ impl Walk<'_> {
             return Err(Error::invalid("the folder .wholly belongs to the store"));
         }
         let private = self.private.and_then(|private| private.get(dir, name));
-        let known = |id: u64, kind: Kind| (id != 0).then_some(Found { id, kind, stat: None });
+        let known = |state: &mut State| {
+            let id = private.or_else(|| state.register(dir, name).map(|register| register.newest()))?;
+            let kind = state.see(id).unwrap_or(Kind::Special);
+            Some((id != 0).then_some(Found { id, kind, stat: None }))
+        };
         let _still = self.names.keep_homes();
-        let host = self.names.with(|state| {
-            let kind = |id| state.objects.get(&id).map_or(Kind::Special, |object| object.kind);
-            if let Some(id) = private {
-                return Err(known(id, kind(id)));
-            }
-            match state.register(dir, name).map(|register| register.newest()) {
-                Some(id) => Err(known(id, kind(id))),
-                None => state.host_path_of(dir, name).ok_or(None),
-            }
+        let host = self.names.with(|state| match known(state) {
+            Some(found) => Err(found),
+            None => state.host_path_of(dir, name).ok_or(None),
         });
         let path = match host {
             Ok(path) => path,
@@ -78,8 +76,13 @@ impl Walk<'_> {
             Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             Err(error) => return Err(host_error(error, &path)),
         };
-        let id = self.names.with(|state| state.object_of(&stat, Some((dir, name.to_vec()))));
-        Ok(Some(Found { id, kind: Kind::of(stat.mode), stat: Some(stat) }))
+        // A group may have set the name meanwhile: what it has there now is not what it is at home.
+        Ok(self.names.with(|state| {
+            known(state).unwrap_or_else(|| {
+                let id = state.object_of(&stat, Some((dir, name.to_vec())));
+                Some(Found { id, kind: Kind::of(stat.mode), stat: Some(stat) })
+            })
+        }))
     }
 
     /// The directory of a path, and its last part: symbolic links on the way are followed.
@@ -115,14 +118,25 @@ impl Walk<'_> {
                 at = self.above(at).ok_or_else(|| outside(path))?;
                 continue;
             }
-            let found = self.lookup(at, part)?.ok_or_else(|| Error::NotFound(show(path)))?;
-            let found = match found.kind {
-                Kind::Symlink => {
-                    *links += 1;
-                    if *links > LINKS_MAX {
-                        return Err(Error::Refused(show(path), Errno::LOOP));
+            let mut found = self.lookup(at, part)?.ok_or_else(|| Error::NotFound(show(path)))?;
+            let target = loop {
+                if found.kind != Kind::Symlink {
+                    break None;
+                }
+                *links += 1;
+                if *links > LINKS_MAX {
+                    return Err(Error::Refused(show(path), Errno::LOOP));
+                }
+                match self.read_link(&found) {
+                    // It was taken away meanwhile.
+                    Err(Error::NotFound(_)) => {
+                        found = self.lookup(at, part)?.ok_or_else(|| Error::NotFound(show(path)))?;
                     }
-                    let target = self.read_link(at, part, &found)?;
+                    target => break Some(target?),
+                }
+            };
+            let found = match target {
+                Some(target) => {
                     if target.first() == Some(&b'/') {
                         return Err(outside(path));
                     }
@@ -146,24 +160,36 @@ impl Walk<'_> {
 
     /// The directory that a directory is in.
     pub fn above(&self, dir: u64) -> Option<u64> {
-        if let Some(place) = self.private.and_then(|private| private.place(dir)) {
-            return Some(place.0);
+        let private = self.private.and_then(|private| private.place(dir)).map(|place| place.0);
+        if private.is_none() && self.private.is_some_and(|private| private.links(dir) < 0) {
+            return None;
         }
-        self.names.with(|state| state.objects.get(&dir)?.place.as_ref().map(|place| place.0))
+        self.names.with(|state| {
+            let above = private.or_else(|| state.objects.get(&dir)?.place.as_ref().map(|place| place.0))?;
+            state.see(above);
+            Some(above)
+        })
     }
 
-    /// The target of the symbolic link that was found at a name.
-    pub fn read_link(&self, dir: u64, name: &[u8], found: &Found) -> Result<Vec<u8>> {
+    /// Whether an object has a name.
+    pub fn is_named(&self, id: u64) -> bool {
+        id == ROOT
+            || self.private.is_some_and(|private| private.place(id).is_some())
+            || self.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place.is_some()))
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self, found: &Found) -> Result<Vec<u8>> {
         let _still = self.names.keep_homes();
         let (birth, path) = self.names.with(|state| {
             let object = state.objects.get(&found.id);
             let birth = object.and_then(|object| object.birth.clone());
-            (birth, state.host_path(found.id).or_else(|| state.host_path_of(dir, name)))
+            (birth, state.host_path(found.id))
         });
         if let Some(birth) = birth {
             return Ok(birth.target.clone());
         }
-        let path = path.ok_or_else(|| Error::NotFound(show(name)))?;
+        let path = path.ok_or_else(|| Error::NotFound(format!("object {:#x}", found.id)))?;
         self.host.read_link(&path).map_err(|error| host_error(error, &path))
     }
 
@@ -189,6 +215,11 @@ impl Walk<'_> {
                     all.push((name.clone(), Entry::Object(register.newest())));
                 }
             }
+            all.iter().for_each(|(_, entry)| {
+                if let Entry::Object(id) = entry {
+                    state.see(*id);
+                }
+            });
             all
         });
         for (name, change) in self.private.into_iter().flat_map(|private| private.changes_in(dir)) {

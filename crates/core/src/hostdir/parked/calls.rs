@@ -21,7 +21,7 @@ impl Group<'_> {
     /// # Errors
     /// [`Error::Invalid`] where it has changed nothing; those of [`Store::checkpoint`]; [`Error::NoSpace`]. Then the group is aborted.
     pub fn park(mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
-        self.call(|running| running.park(note, keep))
+        self.call_by_name(|running| running.park(note, keep))
     }
 
     /// What the group would change, as of now.
@@ -103,6 +103,7 @@ impl StoreInner {
         self.discard_expired()?;
         let _mine = self.work_on_parked(id)?;
         let parked = self.read_parked(id)?;
+        let _caller = self.names.caller();
         let mut finder = Finder::new(self.clone());
         let mut running = Running::new(self.clone(), Sharing::Own);
         let mut mismatches = running.apply(&parked, &mut finder)?;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::attributes::{Mine, Wish};
-use super::names::{At, Claimed, refused};
+use super::names::{At, refused};
 use super::{Inner, Running};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hostdir::names::{Found, Kind, Last, Name, ROOT, Set, Wanted, xattr_checksum};
 use crate::hostdir::parked::{Base, Content, Finder, Known, Mismatch, ParkedFile, Summary};
 use crate::hostdir::records::Birth;
@@ -127,10 +127,7 @@ impl Running {
         wanted.shared.retain(|id| !wanted.alone.contains(id));
         let others = summary.sets.keys().filter(|id| summary.kind(**id) != Kind::Regular);
         wanted.attributes.extend(others.filter_map(|id| applying.ids.get(id)));
-        match self.claim(&wanted)? {
-            Claimed::Yes => Ok(()),
-            Claimed::Forgotten => Err(Error::Busy("the parked group".into(), "others change what it changes".into())),
-        }
+        self.claim(&wanted)
     }
 
     /// Makes the regular files that the group changes its own. Gives those whose bytes count.

@@ -4,13 +4,13 @@
 use rustix::io::Errno;
 use wholly_media::Stat;
 
-use super::names::{At, Claimed, TRIES, check_bits, refused};
+use super::names::{At, check_bits, refused};
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::names::acl;
 use crate::hostdir::names::permit::{self, Who};
-use crate::hostdir::names::{Found, Kind, PERMISSIONS, Set, Wanted};
+use crate::hostdir::names::{Found, Kind, PERMISSIONS, Set, TRIES, Wanted};
 use crate::hostdir::records::{Attributes, AttributesBefore};
 use crate::log::layout::EntryKind;
 
@@ -70,15 +70,12 @@ impl Running {
         for _ in 0..TRIES {
             let found = self.object_at(at)?;
             let file = match self.join_named(at.bytes(), &found) {
-                // A pass went by, and the table has forgotten it: it is looked for again.
+                // It was taken away meanwhile.
                 Err(Error::NotFound(_)) => continue,
                 file => file?,
             };
-            let wanted = Wanted { attributes: vec![found.id], ..Wanted::default() };
-            if file.is_none()
-                && let Claimed::Forgotten = self.claim(&wanted)?
-            {
-                continue;
+            if file.is_none() {
+                self.claim(&Wanted { attributes: vec![found.id], ..Wanted::default() })?;
             }
             // Who had it before may have moved it.
             if self.object_at(at)?.id == found.id {

@@ -3,24 +3,15 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{DirEntry, Rename, Stat};
+use wholly_media::Rename;
 
-use super::patience::Patience;
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::file::IMPLICIT;
 use crate::hostdir::names::permit;
-use crate::hostdir::names::{
-    DIRECTORY, Found, Kind, Last, Private, REGULAR, ROOT, SYMLINK, Set, State, TYPE, Walk, Wanted, show,
-};
+use crate::hostdir::names::{DIRECTORY, Found, Kind, Last, REGULAR, SYMLINK, TRIES, TYPE, Wanted, show};
 use crate::hostdir::records::{Birth, Value};
-use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
-use crate::sync::Backoff;
-
-/// Times that a call looks again because what it had seen was gone when it claimed it.
-pub(super) const TRIES: usize = 100;
 
 /// The bits of a mode that make a program run as its owner or group.
 const SET_ID: u32 = 0o6000;
@@ -64,149 +55,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// Whether the table has forgotten an object since it was found, as it does when passes go by: it is to be looked for again.
-fn was_forgotten(checked: Result<()>) -> Result<bool> {
-    match checked {
-        Err(Error::NotFound(_)) => Ok(true),
-        checked => checked.map(|()| false),
-    }
-}
-
-/// What became of a claim.
-pub(super) enum Claimed {
-    Yes,
-    /// An object is not in the table any more: it is to be looked for again.
-    Forgotten,
-}
-
 impl Running {
-    pub(super) fn walk(&self) -> Walk<'_> {
-        Walk { names: &self.store.names, host: &*self.store.host, private: self.names.as_deref() }
-    }
-
-    pub(super) fn names_mut(&mut self) -> &mut Private {
-        self.names.get_or_insert_default()
-    }
-
-    /// The directory that a name is in, and the name.
-    fn last(&self, at: At<'_>) -> Result<Last> {
-        match at {
-            At::Path(path) => self.walk().parent(path),
-            At::In(dir, name) => Ok(Last { dir, name: name.to_vec() }),
-            At::Object(_) => Err(Error::invalid("it takes a name")),
-        }
-    }
-
-    /// As it claims names.
-    fn claimer(&self) -> u64 {
-        if self.single { self.id | IMPLICIT } else { self.id }
-    }
-
-    pub(super) fn check_open(&self) -> Result<()> {
-        self.store.check_usable()?;
-        self.check_whole()
-    }
-
-    /// Claims names and objects until the group ends. Calls outside of groups wait for each other.
-    pub(super) fn claim(&mut self, wanted: &Wanted) -> Result<Claimed> {
-        let (mut backoff, mut patience) = (Backoff::new(), Patience::new(self.busy_timeout));
-        loop {
-            let (claimer, store) = (self.claimer(), self.store.clone());
-            let private = self.names_mut();
-            let taken: Result<Option<u64>, u64> = store.names.with(|state| {
-                let names = wanted.names.iter().map(|name| name.0);
-                let objects = [&wanted.alone, &wanted.shared, &wanted.attributes].into_iter().flatten().copied();
-                if names.chain(objects).any(|id| !state.objects.contains_key(&id)) {
-                    return Ok(None);
-                }
-                let mut all = wanted.clone();
-                all.shared.extend(wanted.names.iter().map(|name| name.0));
-                state.claims.take(claimer, all, &mut private.held)?;
-                let names = wanted.names.iter().filter_map(|(dir, name)| state.register(*dir, name));
-                let objects = wanted.alone.iter().chain(&wanted.attributes).filter_map(|id| state.objects.get(id));
-                let last = names.map(|register| register.last()).chain(objects.map(|object| object.last)).max();
-                Ok(Some(last.unwrap_or(0)))
-            });
-            match taken {
-                Ok(None) => return Ok(Claimed::Forgotten),
-                Ok(Some(last)) => {
-                    if last > self.sequence {
-                        self.sequence = self.store.log.take_sequence();
-                    }
-                    return Ok(Claimed::Yes);
-                }
-                Err(other) if self.single && other & IMPLICIT != 0 => backoff.wait(),
-                Err(_) if patience.wait() => {}
-                Err(other) => {
-                    let what = self.store.names.with(|state| match (wanted.names.first(), wanted.attributes.first()) {
-                        (Some((dir, name)), _) => state.path_of(*dir, name),
-                        (None, Some(id)) => state.path(*id),
-                        (None, None) => "an object".into(),
-                    });
-                    return Err(Error::Busy(what, format!("group {} has not ended", other & 0xff_ffff_ffff)));
-                }
-            }
-        }
-    }
-
-    /// The group has ended: its claims are gone.
-    #[cold]
-    pub(super) fn release_names(&mut self) {
-        let claimer = self.claimer();
-        if let Some(private) = self.names.take() {
-            self.store.names.with(|state| state.claims.release(claimer, &private.held));
-        }
-    }
-
-    /// Claims the last part of a path, and `more` that depends on what is there; gives what it names once nobody else can change that.
-    pub(super) fn claim_last(
-        &mut self,
-        at: At<'_>,
-        more: impl Fn(&Last, Option<&Found>) -> Result<Wanted>,
-    ) -> Result<(Last, Option<Found>)> {
-        for _ in 0..TRIES {
-            let last = self.last(at)?;
-            let found = self.walk().lookup(last.dir, &last.name)?;
-            let wanted = match more(&last, found.as_ref()) {
-                // What is there, or is not, comes before who asks.
-                Err(error @ (Error::Exists(_) | Error::NotFound(_))) => return Err(error),
-                wanted => wanted,
-            };
-            if found.is_none() && !self.is_there(last.dir) {
-                return Err(Error::NotFound(at.show()));
-            }
-            if was_forgotten(self.check_may_change(at, last.dir, found.as_ref()))? {
-                continue;
-            }
-            let mut wanted = wanted?;
-            wanted.names.push((last.dir, last.name.clone()));
-            if let Claimed::Forgotten = self.claim(&wanted)? {
-                continue;
-            }
-            let now = self.walk().lookup(last.dir, &last.name)?;
-            if self.is_there(last.dir) && now.as_ref().map(|found| found.id) == found.map(|found| found.id) {
-                return Ok((last, now));
-            }
-        }
-        Err(Error::Busy(at.show(), "others change it all the time".into()))
-    }
-
-    /// Whether who calls may change names in a directory, and take one away from `victim`.
-    pub(super) fn check_may_change(&self, at: At<'_>, dir: u64, victim: Option<&Found>) -> Result<()> {
-        if self.who.is_superuser() {
-            return Ok(());
-        }
-        let found = Found { id: dir, kind: Kind::Directory, stat: None };
-        let dir = self.stat(at.bytes(), &found)?;
-        if !self.allows(&self.who, &found, &dir, permit::WRITE | permit::SEARCH) {
-            return refused(at, Errno::ACCESS);
-        }
-        match victim {
-            Some(victim) if self.who.is_kept_from(&dir, &self.stat(at.bytes(), victim)?) => refused(at, Errno::PERM),
-            _ => Ok(()),
-        }
-    }
-
     /// Whether who calls may move a directory to another one, which changes what is in it: the name `..`.
     fn check_may_leave(&self, at: At<'_>, old: &Last, new: &Last, moved: &Found) -> Result<()> {
         let moves = moved.kind == Kind::Directory && old.dir != new.dir;
@@ -214,11 +63,6 @@ impl Running {
             true => refused(at, Errno::ACCESS),
             false => Ok(()),
         }
-    }
-
-    /// Whether a directory has a name for the group.
-    pub(super) fn is_there(&self, dir: u64) -> bool {
-        dir == ROOT || self.walk().above(dir).is_some()
     }
 
     /// Sets a name, for the group and in the log.
@@ -273,13 +117,8 @@ impl Running {
     /// Makes an object that has no name.
     pub(super) fn bear_nameless(&mut self, birth: Birth) -> Result<u64> {
         let birth = Arc::new(birth);
-        let id = loop {
-            let id = self.store.names.with(|state| state.bear(birth.clone()));
-            // So that it stays in the table; where passes came between it does not.
-            if let Claimed::Yes = self.claim(&Wanted { alone: vec![id], ..Wanted::default() })? {
-                break id;
-            }
-        };
+        let id = self.store.names.with(|state| state.bear(birth.clone()));
+        self.claim(&Wanted { alone: vec![id], ..Wanted::default() })?;
         self.names_mut().add_born(id);
         self.log_entry(EntryKind::Create, id, &birth.to_bytes())?;
         Ok(id)
@@ -338,36 +177,6 @@ impl Running {
                     Birth { target: target.to_vec(), ..birth(SYMLINK | 0o777, self.store.host.now_ns()) },
                 )
                 .map(drop),
-        }
-    }
-
-    /// What has to be claimed of an object that is linked, unlinked or moved: of files only that they stay in the table until they are
-    /// [joined](Self::join_named).
-    pub(super) fn of_object(found: &Found) -> Wanted {
-        match found.kind {
-            Kind::Regular => Wanted { shared: vec![found.id], ..Wanted::default() },
-            _ => Wanted { alone: vec![found.id], ..Wanted::default() },
-        }
-    }
-
-    /// A regular file whose names the group changes belongs to it as if it wrote to it. Gives its number, for [`touch`](Self::touch).
-    pub(super) fn join_named(&mut self, path: &[u8], found: &Found) -> Result<Option<usize>> {
-        if found.kind != Kind::Regular {
-            return Ok(None);
-        }
-        let inner = self.store.file_of(path, found)?;
-        if let Some(i) = self.find(&inner) {
-            return Ok(Some(i));
-        }
-        self.store.sync_file(&inner)?;
-        self.own(&inner)?;
-        Ok(Some(self.add(inner, false)))
-    }
-
-    /// An entry about one of the group's files has been logged. Not before: of a call that is refused replay sees nothing.
-    pub(super) fn touch(&mut self, file: Option<usize>) {
-        if let Some(i) = file {
-            self.seat_mut().files[i].touched = true;
         }
     }
 
@@ -445,9 +254,7 @@ impl Running {
             }
             let mut wanted = self.what_a_rename_claims(&old, &new, &moved, taken.as_ref(), how);
             wanted.names.extend([(old.dir, old.name.clone()), (new.dir, new.name.clone())]);
-            if let Claimed::Forgotten = self.claim(&wanted)? {
-                continue;
-            }
+            self.claim(&wanted)?;
             let id = |found: Option<Found>| found.map(|found| found.id);
             let same = self.is_there(old.dir)
                 && self.is_there(new.dir)
@@ -459,11 +266,8 @@ impl Running {
             if !self.has_to_rename((from, &old, &moved), (to, &new, taken.as_ref()), how)? {
                 return Ok(());
             }
-            if was_forgotten(self.check_may_change(from, old.dir, Some(&moved)))?
-                || was_forgotten(self.check_may_change(to, new.dir, taken.as_ref()))?
-            {
-                continue;
-            }
+            self.check_may_change(from, old.dir, Some(&moved))?;
+            self.check_may_change(to, new.dir, taken.as_ref())?;
             self.check_may_leave(from, &old, &new, &moved)?;
             if let Some(taken) = taken.as_ref().filter(|_| how == Rename::Exchange) {
                 self.check_may_leave(to, &new, &old, taken)?;
@@ -511,15 +315,6 @@ impl Running {
         wanted
     }
 
-    /// A directory and those that it is in, as the group sees them.
-    pub(super) fn all_above(&self, dir: u64) -> Vec<u64> {
-        let mut all = vec![dir];
-        while let Some(above) = self.walk().above(*all.last().expect("it has one")) {
-            all.push(above);
-        }
-        all
-    }
-
     /// Whether a rename that makes sense has anything to do.
     fn has_to_rename(
         &self,
@@ -549,145 +344,6 @@ impl Running {
             (true, true) if !self.walk().list(taken.id)?.is_empty() => refused(to, Errno::NOTEMPTY),
             _ => Ok(()),
         }
-    }
-
-    /// Opens a regular file, as the group sees the directory.
-    pub(in crate::hostdir) fn open_file(&self, path: &[u8]) -> Result<Arc<Inner>> {
-        self.store.check_usable()?;
-        self.store.open_target(&self.walk(), path)
-    }
-
-    pub(in crate::hostdir) fn metadata(&self, path: &[u8]) -> Result<Stat> {
-        self.store.check_usable()?;
-        for _ in 0..TRIES {
-            match self.stat(path, &self.object_at(path.into())?) {
-                // As in `was_forgotten`.
-                Err(Error::NotFound(_)) => {}
-                stat => return stat,
-            }
-        }
-        Err(Error::NotFound(show(path)))
-    }
-
-    /// What is there; a symbolic link at the end of a path is meant itself.
-    pub(super) fn object_at(&self, at: At<'_>) -> Result<Found> {
-        match at {
-            At::Path(b"") => return Ok(Found { id: ROOT, kind: Kind::Directory, stat: None }),
-            At::Object(id) => return self.object(id),
-            _ => {}
-        }
-        let last = self.last(at)?;
-        self.walk().lookup(last.dir, &last.name)?.ok_or_else(|| Error::NotFound(at.show()))
-    }
-
-    /// What is known of an object that was found at `path`.
-    pub(super) fn stat(&self, path: &[u8], found: &Found) -> Result<Stat> {
-        let still = self.store.names.keep_homes();
-        let Some(known) = self.store.names.with(|state| Known::of(state, found.id)) else {
-            return Err(Error::NotFound(show(path)));
-        };
-        let Known { place, birth, unsure, links, shown, file, set, mtime_ns, ctime_ns, read_ns } = known;
-        let nameless = || Some(file.as_ref()?.home()?.stat());
-        let host = place.map_or_else(nameless, |place| Some(self.store.host.stat(&place)));
-        let host = host.transpose().map_err(|error| host_error(error, path))?;
-        drop(still);
-        let is_dir = found.kind == Kind::Directory;
-        let mut stat = match (host, birth) {
-            (Some(stat), Some(birth)) if unsure => Stat { mode: birth.mode, uid: birth.uid, gid: birth.gid, ..stat },
-            (Some(stat), _) => stat,
-            (None, Some(birth)) => Stat {
-                mode: birth.mode,
-                uid: birth.uid,
-                gid: birth.gid,
-                rdev: birth.rdev,
-                nlink: if is_dir { 2 } else { 0 },
-                size: birth.target.len() as u64,
-                btime_ns: birth.btime_ns,
-                atime_ns: birth.atime_ns,
-                mtime_ns: birth.mtime_ns,
-                ctime_ns: birth.btime_ns,
-                ..Stat::default()
-            },
-            (None, None) => return Err(Error::NotFound(show(path))),
-        };
-        let private = self.names.as_deref().map_or(0, |private| match is_dir {
-            true => private.directories(found.id),
-            false => private.links(found.id),
-        });
-        stat.nlink = u32::try_from(i64::from(stat.nlink) + links + private).unwrap_or(0);
-        stat.ino = shown;
-        let private = self.names.as_deref();
-        set.show(&mut stat);
-        if let Some(set) = private.and_then(|private| private.set_of(found.id)) {
-            set.show(&mut stat);
-        }
-        let mut mtime = private.and_then(|private| private.mtime_of(found.id).seen()).or(mtime_ns);
-        if let Some(file) = file {
-            let joined = self.find(&file).map(|i| &self.seat().files[i]);
-            // What calls outside of groups do to a joined file is this group's own, which holds the lock of it.
-            (stat.size, mtime) = match joined {
-                Some(joined) => (joined.size, joined.mtime.seen().or(file.mtime())),
-                None => (self.store.visible_len(&file), self.store.visible_mtime(&file)),
-            };
-            stat.ctime_ns = stat.ctime_ns.max(file.ctime().unwrap_or(i64::MIN));
-        }
-        if let Some(mtime_ns) = mtime {
-            // Whoever set it to a time in the future did so before now.
-            stat.ctime_ns = stat.ctime_ns.max(mtime_ns.min(self.store.host.now_ns()));
-            stat.mtime_ns = mtime_ns;
-        }
-        let own = private.and_then(|private| private.ctime_of(found.id));
-        stat.ctime_ns = stat.ctime_ns.max(own.max(ctime_ns).unwrap_or(i64::MIN));
-        stat.atime_ns = stat.atime_ns.max(read_ns.unwrap_or(i64::MIN));
-        Ok(stat)
-    }
-
-    pub(in crate::hostdir) fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        self.store.check_usable()?;
-        let last = self.walk().parent(path)?;
-        match self.walk().lookup(last.dir, &last.name)? {
-            Some(found) if found.kind == Kind::Symlink => self.walk().read_link(last.dir, &last.name, &found),
-            Some(_) => refused(path.into(), Errno::INVAL),
-            None => Err(Error::NotFound(show(path))),
-        }
-    }
-
-    pub(in crate::hostdir) fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
-        self.store.check_usable()?;
-        self.list_of(self.walk().directory(path)?)
-    }
-}
-
-/// What the table knows of an object that somebody asks about.
-struct Known {
-    place: Option<Vec<u8>>,
-    birth: Option<Arc<Birth>>,
-    unsure: bool,
-    links: i64,
-    shown: u64,
-    file: Option<Arc<Inner>>,
-    set: Set,
-    mtime_ns: Option<i64>,
-    ctime_ns: Option<i64>,
-    read_ns: Option<i64>,
-}
-
-impl Known {
-    fn of(state: &mut State, id: u64) -> Option<Known> {
-        let (place, shown) = (state.host_path(id), state.shown(id));
-        let object = state.objects.get(&id)?;
-        Some(Known {
-            place,
-            birth: object.birth.clone(),
-            unsure: object.unsure,
-            links: object.links,
-            shown,
-            file: object.file.upgrade(),
-            set: object.sets.as_of(u64::MAX),
-            mtime_ns: object.mtime_ns,
-            ctime_ns: object.ctime_ns,
-            read_ns: object.read_ns,
-        })
     }
 }
 

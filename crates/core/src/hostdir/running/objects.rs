@@ -90,7 +90,7 @@ impl Running {
         if found.kind != Kind::Symlink {
             return Err(Error::Refused(format!("object {id:#x}"), Errno::INVAL));
         }
-        self.walk().read_link(0, b"", &found)
+        self.walk().read_link(&found)
     }
 
     /// The names in a directory.

@@ -53,7 +53,11 @@ impl Running {
 
     pub(in crate::hostdir) fn xattr(&self, at: At<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
         self.store.check_usable()?;
-        let found = self.object_at(at)?;
+        self.look_at(at, |found| self.xattr_as_asked(at, found, name))
+    }
+
+    /// An extended attribute, as somebody sees it who may not see all.
+    fn xattr_as_asked(&self, at: At<'_>, found: &Found, name: &[u8]) -> Result<Option<Vec<u8>>> {
         check_xattr_name(at, name)?;
         if !may_see_xattr(&self.who, name) || !may_have_xattr(name, found.kind) {
             return Ok(None);
@@ -61,18 +65,21 @@ impl Running {
         if acl::is_acl(name) && found.kind == Kind::Symlink {
             return refused(at, Errno::OPNOTSUPP);
         }
-        if name.starts_with(USER) && !self.allows(&self.who, &found, &self.stat(at.bytes(), &found)?, permit::READ) {
+        if name.starts_with(USER) && !self.allows(&self.who, found, &self.stat(at.bytes(), found)?, permit::READ) {
             return refused(at, Errno::ACCESS);
         }
-        Ok(self.xattr_of(at, &found, name)?.map(|value| value.to_vec()))
+        Ok(self.xattr_of(at, found, name)?.map(|value| value.to_vec()))
     }
 
     pub(in crate::hostdir) fn xattrs(&self, at: At<'_>) -> Result<Vec<Vec<u8>>> {
         self.store.check_usable()?;
-        let found = self.object_at(at)?;
+        self.look_at(at, |found| self.xattr_names_of(at, found))
+    }
+
+    fn xattr_names_of(&self, at: At<'_>, found: &Found) -> Result<Vec<Vec<u8>>> {
         let _still = self.store.names.keep_homes();
         // First: what a pass takes home while the host is asked is in one of the two, or in both.
-        let sets = self.sets_of(&found);
+        let sets = self.sets_of(found);
         let place = self.store.names.with(|state| state.host_path(found.id));
         let at_home = place.map(|place| self.store.host.list_xattrs(&place)).transpose();
         let at_home = match at_home {

@@ -1,24 +1,18 @@
 //! Opening regular files, and their content.
 
-use std::sync::Arc;
-
 use wholly_media::Fallocate;
 
 use super::handles::{Open, OpenFile};
-use super::{StoreVfs, Way};
-use crate::hostdir::file::File as Inner;
+use super::{StoreVfs, Way, who};
 use crate::hostdir::handle::File;
 use crate::hostdir::names::permit::{READ, SEARCH, WRITE};
-use crate::hostdir::names::{Kind, REGULAR};
+use crate::hostdir::names::{Kind, REGULAR, TRIES};
 use crate::hostdir::running::{At, Running};
 use crate::sync::Ordering;
 use crate::vfs::{Attr, Context, Errno, FallocateFlags, Handle, Ino, Mode, OFlags, Result};
 
 /// Bytes that are copied from file to file at a time.
 const COPIED: usize = 1 << 20;
-
-/// Times that a call looks again because what it had found was gone.
-const TRIES: usize = 100;
 
 /// The range of a call: inside of what an offset can say.
 fn range(offset: u64, len: u64) -> Result<u64> {
@@ -49,7 +43,7 @@ impl StoreVfs {
         if !self.permits(ctx, running, id, wanted)? {
             return Err(Errno::ACCESS);
         }
-        if flags.contains(OFlags::NOATIME) && ctx.uid != 0 && self.stat(running, id)?.uid != ctx.uid {
+        if flags.contains(OFlags::NOATIME) && !who(ctx).owns(&self.stat(running, id)?) {
             return Err(Errno::PERM);
         }
         if kind == Kind::Directory { Err(Errno::ISDIR) } else { Ok(()) }
@@ -57,8 +51,7 @@ impl StoreVfs {
 
     /// Opens a regular file that the user may open.
     fn open_object(&self, ctx: &Context, id: u64, flags: OFlags) -> Result<Handle> {
-        let inner = self.look(ctx, |running| Ok(running.open_object(id)?))?;
-        let file = File::of(self.store.clone(), inner, b"");
+        let file = self.look(ctx, |running| Ok(File::of(self.store.clone(), running.open_object(id)?, b"")))?;
         if flags.contains(OFlags::TRUNC) {
             self.drop_privileges(ctx, id)?;
             self.cut(ctx, id, 0)?;
@@ -119,20 +112,15 @@ impl StoreVfs {
     }
 
     /// Makes a regular file: with a name, or without, perhaps for good.
-    fn make_file(
-        &self,
-        ctx: &Context,
-        dir: Ino,
-        name: std::result::Result<&[u8], bool>,
-        mode: Mode,
-    ) -> Result<Arc<Inner>> {
+    fn make_file(&self, ctx: &Context, dir: Ino, name: std::result::Result<&[u8], bool>, mode: Mode) -> Result<File> {
         let dir = self.inodes.id(dir)?;
+        let file = |inner| File::of(self.store.clone(), inner, b"");
         self.change(ctx, |running| {
             let birth = self.birth(ctx, running, dir, REGULAR | mode.as_raw_mode() & 0o7777)?;
             let for_good = match name {
                 Ok(name) => {
                     super::names::single(dir, name)?;
-                    return Ok(running.create_at(At::In(dir, name), birth)?);
+                    return Ok(file(running.create_at(At::In(dir, name), birth)?));
                 }
                 Err(for_good) => for_good,
             };
@@ -140,16 +128,15 @@ impl StoreVfs {
                 return Err(Errno::NOENT);
             }
             match self.permits(ctx, running, dir, WRITE | SEARCH)? {
-                true => Ok(running.create_nameless(dir, birth, !for_good)?),
+                true => Ok(file(running.create_nameless(dir, birth, !for_good)?)),
                 false => Err(Errno::ACCESS),
             }
         })
     }
 
     /// A file that was just made is open for who made it, however few permissions it has.
-    fn open_born(&self, ctx: &Context, inner: Arc<Inner>, flags: OFlags) -> Result<(Attr, Handle)> {
-        let id = inner.id;
-        let file = File::of(self.store.clone(), inner, b"");
+    fn open_born(&self, ctx: &Context, file: File, flags: OFlags) -> Result<(Attr, Handle)> {
+        let id = file.inner(&self.store)?.id;
         let handle = self.add_open(id, file, flags - OFlags::TRUNC).ok_or(Errno::STALE)?;
         let ino = self.inodes.refer(&self.store, id).ok_or(Errno::STALE)?;
         let attr = self.look(ctx, |running| self.attr(running, ino, id));
@@ -171,7 +158,7 @@ impl StoreVfs {
         }
         range(offset, buf.len() as u64)?;
         let inner = file.file.inner(&self.store)?;
-        self.look(ctx, |running| {
+        self.look_at_file(ctx, |running| {
             let read = running.read(inner, offset, buf)?;
             if !file.flags.contains(OFlags::NOATIME) && file.was_read.swap(1, Ordering::Relaxed) == 0 {
                 running.has_read(file.id)?;

@@ -161,8 +161,8 @@ impl StoreVfs {
         }
     }
 
-    /// A call that changes nothing.
-    fn look<T>(&self, ctx: &Context, call: impl FnOnce(&Running) -> Result<T>) -> Result<T> {
+    /// A call that changes nothing, and looks for nothing.
+    fn look_at_file<T>(&self, ctx: &Context, call: impl FnOnce(&Running) -> Result<T>) -> Result<T> {
         match self.way(ctx)? {
             Way::Policy => self.used(|| call(&Running::looking(self.store.clone()))),
             Way::Group(group) => {
@@ -172,10 +172,18 @@ impl StoreVfs {
         }
     }
 
+    /// A call that changes nothing.
+    fn look<T>(&self, ctx: &Context, call: impl FnOnce(&Running) -> Result<T>) -> Result<T> {
+        self.look_at_file(ctx, |running| {
+            let _caller = self.store.names.caller();
+            call(running)
+        })
+    }
+
     /// The same, of a call that depends on who makes it.
     fn look_as<T>(&self, ctx: &Context, call: impl FnOnce(&Running) -> Result<T>) -> Result<T> {
         match self.way(ctx)? {
-            Way::Policy => self.used(|| {
+            Way::Policy => self.look(ctx, |_| {
                 let mut running = Running::looking(self.store.clone());
                 running.act_as(who(ctx));
                 call(&running)
@@ -189,19 +197,24 @@ impl StoreVfs {
     fn change<T>(&self, ctx: &Context, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let who = who(ctx);
         match self.way(ctx)? {
-            Way::Policy => self.used(|| {
-                let mut running = Running::new(self.store.clone(), Sharing::Own).into_single();
-                running.act_as(who);
-                running.tell_exact_times();
-                let value = call(&mut running)?;
-                running.commit()?;
+            Way::Policy => {
+                let (value, committed) = self.used(|| {
+                    let mut running = Running::new(self.store.clone(), Sharing::Own).into_single();
+                    running.act_as(who);
+                    running.tell_exact_times();
+                    let _caller = self.store.names.caller();
+                    let value = call(&mut running)?;
+                    Ok::<_, Errno>((value, running.commit()))
+                })?;
+                committed?;
                 Ok(value)
-            }),
+            }
             Way::Group(group) => {
                 let mut group = group.write().unwrap();
                 self.used(|| {
                     let running = group.as_mut().ok_or(Errno::INVAL)?;
                     running.act_as(who);
+                    let _caller = self.store.names.caller();
                     call(running)
                 })
             }
@@ -218,7 +231,8 @@ impl StoreVfs {
 }
 
 fn who(ctx: &Context) -> Who {
-    Who::User { uid: ctx.uid, gid: ctx.gid, groups: ctx.groups.as_slice().into() }
+    let uid = if ctx.is_permitted { 0 } else { ctx.uid };
+    Who::User { uid, gid: ctx.gid, groups: ctx.groups.as_slice().into() }
 }
 
 fn file_type(kind: Kind, mode: u32) -> FileType {
@@ -365,7 +379,7 @@ impl Vfs for StoreVfs {
     fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
         let open = self.handles.get(handle)?;
         let file = open.file()?.file.inner(&self.store)?;
-        let found = self.look(ctx, |running| match seek {
+        let found = self.look_at_file(ctx, |running| match seek {
             Seek::Data(offset) => Ok(running.next_data(file, offset)?),
             Seek::Hole(offset) => Ok(running.next_hole(file, offset)?),
         });

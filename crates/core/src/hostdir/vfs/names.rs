@@ -6,13 +6,10 @@ use super::inodes::Kept;
 use super::{StoreVfs, who};
 use crate::hostdir::handle::File;
 use crate::hostdir::names::permit::SEARCH;
-use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, TYPE};
+use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, TRIES, TYPE};
 use crate::hostdir::records::Birth;
 use crate::hostdir::running::{At, Running};
 use crate::vfs::{Attr, Context, Errno, FileType, Ino, Mode, NAME_MAX, PATH_MAX, RenameFlags, Result};
-
-/// Times that a call looks again because what it had found was gone.
-const TRIES: usize = 100;
 
 /// A name that a call may be about.
 pub(super) fn single(dir: u64, name: &[u8]) -> Result<()> {
@@ -43,32 +40,33 @@ impl StoreVfs {
         self.look(ctx, |running| {
             self.check_search(ctx, running, dir)?;
             match name {
-                b"." => return self.refer(running, dir).ok_or(Errno::STALE)?,
+                b"." => return self.refer(running, dir),
                 b".." => {
                     let above = running.above(dir).ok_or(Errno::NOENT)?;
-                    return self.refer(running, above).ok_or(Errno::NOENT)?;
+                    return self.refer(running, above);
                 }
                 _ if dir == ROOT && name == OWN_FOLDER => return Err(Errno::NOENT),
                 _ => single(dir, name)?,
             }
             for _ in 0..TRIES {
                 let found = running.look_up(dir, name)?.ok_or(Errno::NOENT)?;
-                if let Some(attr) = self.refer(running, found.id) {
-                    return attr;
+                match self.refer(running, found.id) {
+                    Err(Errno::NOENT) => {}
+                    attr => return attr,
                 }
             }
             Err(Errno::BUSY)
         })
     }
 
-    /// One reference to an object, and what is known of it; `None` where the table has forgotten it meanwhile.
-    fn refer(&self, running: &Running, id: u64) -> Option<Result<Attr>> {
-        let ino = self.inodes.refer(&self.store, id)?;
+    /// One reference to an object, and what is known of it.
+    fn refer(&self, running: &Running, id: u64) -> Result<Attr> {
+        let ino = self.inodes.refer(&self.store, id).ok_or(Errno::STALE)?;
         let attr = self.attr(running, ino, id);
         if attr.is_err() {
             drop(self.inodes.forget(&self.store, ino, 1));
         }
-        Some(attr)
+        attr
     }
 
     /// How something is born in a directory, on a user's behalf.
@@ -89,7 +87,7 @@ impl StoreVfs {
             single(dir, name)?;
             more(&mut birth);
             let id = running.bear(At::In(dir, name), birth)?;
-            self.refer(running, id).ok_or(Errno::STALE)?
+            self.refer(running, id)
         })
     }
 
@@ -134,7 +132,7 @@ impl StoreVfs {
             self.check_search(ctx, running, dir)?;
             single(dir, name)?;
             running.link_object(id, At::In(dir, name))?;
-            self.refer(running, id).ok_or(Errno::STALE)?
+            self.refer(running, id)
         })
     }
 

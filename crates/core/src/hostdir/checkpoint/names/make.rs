@@ -129,9 +129,10 @@ impl NamePlan<'_> {
             });
             self.mend.push(id);
         }
-        // Only what somebody has open stays open: a group may make more files than a process may have descriptors.
-        if let (Some(file), Some(home)) = (store.names.with(|state| state.file(id)), made)
-            && file.handles.load(Ordering::Relaxed) > 0
+        // Only what somebody has open, or is opening, stays open: a group may make more files than a process may have descriptors.
+        let (file, in_hand) = store.names.with(|state| (state.file(id), state.is_in_hand(id)));
+        if let (Some(file), Some(home)) = (file, made)
+            && (in_hand || file.handles.load(Ordering::Relaxed) > 0)
         {
             file.attach(home);
         }

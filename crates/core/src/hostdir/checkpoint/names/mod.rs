@@ -181,8 +181,8 @@ impl<'a> NamePlan<'a> {
             if made && ((open && object.nameable) || object.place.is_some()) {
                 // It may have a name in the log before the next pass, which must find its inode then.
                 self.make.push(*id);
-            } else if open && object.place.is_none() && !file.is_clean() {
-                // What a running group has made is clean until it is published.
+            } else if made && open && object.place.is_none() && !file.is_clean() {
+                // What has not been made yet has its bytes published before its names.
                 self.nameless.push(*id);
             }
         }

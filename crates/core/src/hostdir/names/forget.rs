@@ -1,0 +1,165 @@
+//! What the table forgets when a pass has ended, and who keeps it from that.
+//!
+//! A call finds objects, and has nothing of them but their ids until it claims, pins or opens them. Passes may come between, any number of
+//! them. So each call that looks for objects is a [`Caller`] as long as it lasts, and the table keeps what anybody has come by since
+//! the oldest of those began.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{BLANKS, Kind, Names, Object, ROOT, State, id_name};
+use crate::sync::Ordering;
+
+/// Calls that may have objects in hand.
+#[derive(Default)]
+pub(crate) struct Callers {
+    /// How many passes have ended.
+    passes: u64,
+    /// How many calls have begun after so many passes, and not ended.
+    since: BTreeMap<u64, u64>,
+}
+
+impl Callers {
+    /// Whether one of them may have come by this object.
+    fn have(&self, object: &Object) -> bool {
+        self.since.first_key_value().is_some_and(|(&since, _)| object.seen >= since)
+    }
+}
+
+/// A call that looks for objects. As long as it lives the table keeps what it finds.
+pub(crate) struct Caller<'a> {
+    names: &'a Names,
+    since: u64,
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.names.with(|state| {
+            let left = state.callers.since.get_mut(&self.since).expect("it has not ended");
+            *left -= 1;
+            if *left == 0 {
+                state.callers.since.remove(&self.since);
+            }
+        });
+    }
+}
+
+impl Names {
+    /// A call begins that looks for objects.
+    pub fn caller(&self) -> Caller<'_> {
+        let since = self.with(|state| {
+            let since = state.callers.passes;
+            *state.callers.since.entry(since).or_default() += 1;
+            since
+        });
+        Caller { names: self, since }
+    }
+
+    /// The log has nothing below `tail` any more: see invariant 4.
+    pub fn forget(&self, tail: u64) {
+        let mut state = self.state.lock().unwrap();
+        state.forget(tail);
+        self.waiting.store(state.waiting(), Ordering::Release);
+    }
+}
+
+impl State {
+    /// Somebody has come by an object. Gives what it is, if it is in the table.
+    pub fn see(&mut self, id: u64) -> Option<Kind> {
+        debug_assert!(!self.callers.since.is_empty(), "who looks for objects is a caller");
+        let object = self.objects.get_mut(&id)?;
+        object.seen = self.callers.passes;
+        Some(object.kind)
+    }
+
+    /// Whether a call may have come by this object.
+    pub fn is_in_hand(&self, id: u64) -> bool {
+        self.objects.get(&id).is_some_and(|object| self.callers.have(object))
+    }
+
+    /// What hangs on an anchor, and nothing keeps: the log has nothing for it at or above its `tail`.
+    pub fn idle_on_anchors(&self, tail: u64) -> Vec<u64> {
+        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[0] && object.kind != Kind::Directory);
+        hanging.map(|(id, _)| *id).filter(|id| self.is_idle_on_anchor(*id, tail)).collect()
+    }
+
+    /// Whether this is one of them.
+    pub fn is_idle_on_anchor(&self, id: u64, tail: u64) -> bool {
+        let object = self.objects.get(&id).filter(|object| object.hangs[0]);
+        object.is_some_and(|object| !object.is_used(tail) && !self.callers.have(object))
+            && self.claims.objects().all(|other| other != id)
+    }
+
+    /// Files that groups below `target` made, that hang in the folder of blanks and have no name, and that nobody can come by any more.
+    pub fn spent_blanks(&self, target: u64) -> Vec<u64> {
+        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[1] && object.kind == Kind::Regular);
+        hanging.map(|(id, _)| *id).filter(|id| self.is_spent_blank(*id, target)).collect()
+    }
+
+    /// Whether this is one of them. A pass that takes its bytes home, or its time, has it open.
+    pub fn is_spent_blank(&self, id: u64, target: u64) -> bool {
+        let Some(object) = self.objects.get(&id) else { return false };
+        let hangs =
+            object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS && home.1 == id_name(id));
+        let is_made = object.made != 0 && object.made < target;
+        let is_open =
+            object.pins > 0 || object.file.upgrade().is_some_and(|file| file.handles.load(Ordering::Relaxed) > 0);
+        let is_held = is_open || self.callers.have(object);
+        hangs && is_made && object.place.is_none() && !is_held && self.claims.objects().all(|other| other != id)
+    }
+
+    /// Forgets what is home: everything below `tail` is, and no group at or above it speaks of what is not in use.
+    pub(super) fn forget(&mut self, tail: u64) {
+        for names in self.registers.values_mut() {
+            names.retain(|_, register| {
+                register.values.retain(|&(stamp, _)| stamp >= tail);
+                !register.values.is_empty() || register.stray
+            });
+        }
+        self.registers.retain(|_, names| !names.is_empty());
+        self.count = self.registers.values().map(|names| names.len() as u64).sum();
+        let objects = &mut self.objects;
+        self.changed.retain(|id| {
+            let Some(object) = objects.get_mut(id) else { return false };
+            if object.home.is_none() && object.place.is_none() {
+                // It has no place at home where somebody could set them: who has it open goes on seeing them here.
+                return false;
+            }
+            object.sets.forget(tail);
+            let is_told = object.file.upgrade().is_some_and(|file| file.mtime().is_some());
+            !object.sets.is_empty() || object.mtime_ns.is_some() || is_told
+        });
+        self.callers.passes += 1;
+        let mut todo: Vec<u64> = self.claims.objects().collect();
+        for (dir, names) in &self.registers {
+            todo.push(*dir);
+            todo.extend(
+                names.values().flat_map(|register| register.values.iter().map(|value| value.1).chain([register.home])),
+            );
+        }
+        // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a name too many.
+        let used = self
+            .objects
+            .iter()
+            .filter(|(_, object)| object.hangs != [false; 2] || object.is_used(tail) || self.callers.have(object));
+        todo.extend(used.map(|(id, _)| *id));
+        let mut kept: HashSet<u64> = HashSet::from([ROOT]);
+        while let Some(id) = todo.pop() {
+            if kept.insert(id)
+                && let Some(object) = self.objects.get(&id)
+            {
+                todo.extend([&object.place, &object.home].into_iter().flatten().map(|place| place.0));
+            }
+        }
+        let by_inode = &mut self.by_inode;
+        self.objects.retain(|id, object| {
+            let stays = kept.contains(id);
+            if !stays
+                && let Some(inode) = object.inode
+                && by_inode.get(&inode) == Some(id)
+            {
+                by_inode.remove(&inode);
+            }
+            stays
+        });
+    }
+}
