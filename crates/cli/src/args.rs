@@ -76,6 +76,9 @@ pub enum Verb {
     /// Remove a parked group
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard(ParkedArgs),
+    /// Mount a store as a file system, for programs that share it
+    #[command(after_help = MOUNT_EXAMPLES)]
+    Mount(MountArgs),
     /// Explore every state that a crash may leave of small programs, on simulated media
     #[command(after_help = CRASH_EXAMPLES)]
     Crash(CrashArgs),
@@ -368,6 +371,61 @@ pub enum Effort {
     Quick,
     /// All states where they number at most 65,536, else 10,000 and more: hours
     Thorough,
+}
+
+const MOUNT_EXAMPLES: &str = "\
+Programs that use the mount need not know of the store: any number of them share it, and each of their calls is done wholly or not at all. It \
+stays until `umount POINT`, or until the process that serves it is told to end; then everything is taken home. Without POINT the store is mounted over \
+its own directory, so that nobody changes its files behind its back.
+
+Options:
+  policy=per-sync           names survive when the call returns, data when the file is synced or closed (default)
+  policy=per-op             every call survives when it returns
+  policy=shared[=SECONDS]   everything survives together: at each sync, and every so many seconds (5)
+  allow_other, allow_root   not only who mounted it may use it
+  suid, dev                 programs run as their owners, devices are devices: not unless asked
+  ro, noexec, noatime, sync, dirsync
+  valid=SECONDS             for so long the kernel believes what it knows of names and attributes (1)
+  threads=N                 that answer the kernel (as many as there are processors, 8 at most)
+
+Examples:
+  wholly mount /srv/data                         over itself
+  wholly mount /srv/data /mnt -o allow_other     elsewhere, for everybody
+  mount -t wholly /srv/data /mnt                 where the command is also there as /sbin/mount.wholly
+  umount /mnt";
+
+/// `wholly mount`.
+#[derive(Args, Debug)]
+pub struct MountArgs {
+    /// The store
+    pub dir: PathBuf,
+    /// Where; by default over the store's own directory
+    pub point: Option<PathBuf>,
+    /// Mount options, with commas between
+    #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(long)]
+    pub foreground: bool,
+    /// Serve, and say when that has begun
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    pub background: bool,
+    /// As mount(8) calls it, which says itself what there is to say
+    #[arg(long, hide = true)]
+    pub helper: bool,
+    /// What mount(8) says to all helpers: nothing to us
+    #[arg(short = 's', hide = true)]
+    sloppy: bool,
+    #[arg(short = 'n', hide = true)]
+    no_mtab: bool,
+    #[arg(short = 'v', hide = true)]
+    pub verbose: bool,
+    #[arg(short = 'f', hide = true)]
+    pub fake: bool,
+    #[arg(short = 't', hide = true, value_name = "TYPE")]
+    kind: Option<String>,
+    #[arg(short = 'N', hide = true, value_name = "NAMESPACE")]
+    namespace: Option<PathBuf>,
 }
 
 const BENCH_EXAMPLES: &str = "\

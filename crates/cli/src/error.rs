@@ -19,6 +19,11 @@ impl Exit {
     pub const DAMAGED: Exit = Exit(4);
     /// It could not be done: no such store, in use, no space, no permission.
     pub const FAILED: Exit = Exit(8);
+    /// As another run of this command ended.
+    pub fn of_child(code: u8) -> Exit {
+        Exit(code)
+    }
+
     /// The command line makes no sense.
     pub const USAGE: Exit = Exit(16);
     /// env(1): the program that was to be run is there and cannot be run.

@@ -26,6 +26,7 @@ mod error;
 mod html;
 mod init;
 mod list;
+mod mount;
 mod output;
 mod papers;
 mod recover;
@@ -37,10 +38,12 @@ use args::{Cli, Verb};
 use clap::Parser;
 use error::{Exit, Failure};
 use output::Ui;
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(mount_arguments(std::env::args_os().collect())) {
         Ok(cli) => cli,
         Err(answer) => {
             // What was asked for (`--help`) goes to stdout, what was mistyped to stderr. A closed pipe is no failure.
@@ -58,6 +61,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// What mount(8) calls as `mount.wholly DIR POINT [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]` is the verb `mount`.
+fn mount_arguments(mut all: Vec<OsString>) -> Vec<OsString> {
+    let is_helper = all.first().and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "mount.wholly");
+    if is_helper {
+        all.splice(1..1, ["mount".into(), "--helper".into()]);
+    }
+    all
+}
+
 fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
     match verb {
         Verb::Init(args) => init::run(&args, ui),
@@ -70,6 +82,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Diff(args) => diff::run(&args, ui),
         Verb::Apply(args) => apply::run(&args, ui),
         Verb::Discard(args) => discard::run(&args, ui),
+        Verb::Mount(args) => mount::run(&args, ui),
         Verb::Crash(args) => crash::run(&args, ui),
         Verb::Bench(args) => bench::run(args, ui),
         Verb::Completions(args) => papers::completions(&args),

@@ -1,0 +1,198 @@
+//! `wholly mount`: a store as a file system, for programs that share it. Under the name `mount.wholly` it is what mount(8) calls.
+
+use crate::args::MountArgs;
+use crate::error::{Exit, Failure};
+use crate::output::Ui;
+use crate::survey;
+use rustix::mount::UnmountFlags;
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use wholly::{Options, Policy, Store, StoreVfs};
+use wholly_fuse::{Mount, MountOptions, Unmounter};
+use wholly_media::host::HostOptions;
+
+/// What the process in the background says once programs can use the mount.
+const READY: &str = "ready";
+
+#[derive(Serialize)]
+struct Mounted {
+    dir: PathBuf,
+    point: PathBuf,
+    policy: String,
+}
+
+/// Everything that the arguments say.
+struct Plan {
+    dir: PathBuf,
+    point: PathBuf,
+    mount: MountOptions,
+    policy: Policy,
+}
+
+/// Mounts a store, and stays until it is unmounted: in the background, unless it is told not to.
+pub fn run(args: &MountArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let plan = plan(args)?;
+    let mounted = Mounted {
+        dir: plan.dir.clone(),
+        point: plan.point.clone(),
+        policy: match plan.policy {
+            Policy::PerOp => "per-op".into(),
+            Policy::PerSync => "per-sync".into(),
+            Policy::Shared { interval } => format!("shared={}", interval.as_secs_f64()),
+        },
+    };
+    let told = || {
+        ui.emit("mount", &mounted, |mounted| {
+            format!("{} is mounted on {}\n", mounted.dir.display(), mounted.point.display())
+        })
+    };
+    match (args.background, args.foreground) {
+        _ if args.fake => Ok(Exit::DONE),
+        (true, _) => serve(&plan, || {
+            // Whoever started it goes on when it has read this, and takes the terminal along.
+            let failed = |error: std::io::Error| failed(&plan, error);
+            let mut out = std::io::stdout();
+            writeln!(out, "{READY}").and_then(|()| out.flush()).map_err(failed)?;
+            let null = std::fs::File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
+            let all = rustix::stdio::dup2_stdout(&null).and_then(|()| rustix::stdio::dup2_stderr(&null));
+            all.map_err(|errno| failed(errno.into()))
+        }),
+        (false, true) => serve(&plan, told),
+        (false, false) => {
+            let exit = start(args, &plan)?;
+            if exit == Exit::DONE && (!args.helper || args.verbose) {
+                told()?;
+            }
+            Ok(exit)
+        }
+    }
+}
+
+fn failed(plan: &Plan, error: std::io::Error) -> Failure {
+    let what = format!("mount {} on {}", plan.dir.display(), plan.point.display());
+    let advice = match error.kind() {
+        std::io::ErrorKind::NotFound => "both directories must exist, and /dev/fuse: `modprobe fuse`",
+        std::io::ErrorKind::PermissionDenied => {
+            "it takes the superuser, or fusermount3 (Debian: the package fuse3) and \
+                                                 a /dev/fuse that you may open"
+        }
+        _ => return Failure::new(what, error),
+    };
+    Failure::new(what, error).advice(advice)
+}
+
+fn plan(args: &MountArgs) -> Result<Plan, Failure> {
+    let what = || format!("mount {}", args.dir.display());
+    let whole = |path: &Path| {
+        let found = path.canonicalize();
+        found.map_err(|error| Failure::new(format!("mount {}", path.display()), error).advice("it must exist"))
+    };
+    let (dir, given) = (whole(&args.dir)?, args.point.as_deref().map(whole).transpose()?);
+    let mut plan = Plan {
+        point: given.unwrap_or_else(|| dir.clone()),
+        dir,
+        mount: MountOptions::default(),
+        policy: Policy::PerSync,
+    };
+    plan.mount.source = plan.dir.to_string_lossy().into_owned();
+    for option in args.options.iter().flat_map(|options| options.split(',')).filter(|option| !option.is_empty()) {
+        let set = match option.strip_prefix("policy=") {
+            Some(name) => parse_policy(name).map(|policy| plan.policy = policy),
+            None => plan.mount.set(option).map_err(|error| error.to_string()),
+        };
+        set.map_err(|why| Failure::new(what(), why).advice("`wholly mount --help` lists them").exit(Exit::USAGE))?;
+    }
+    plan.mount.syncs_on_close = plan.policy == Policy::PerSync;
+    Ok(plan)
+}
+
+/// A policy as a mount option gives it.
+fn parse_policy(name: &str) -> Result<Policy, String> {
+    match name.split_once('=') {
+        None if name == "per-op" => Ok(Policy::PerOp),
+        None if name == "per-sync" => Ok(Policy::PerSync),
+        None if name == "shared" => Ok(Policy::Shared { interval: Duration::from_secs(5) }),
+        Some(("shared", seconds)) => {
+            let interval = seconds.parse().ok().and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
+            interval
+                .map(|interval| Policy::Shared { interval })
+                .ok_or_else(|| format!("{seconds:?} is no number of seconds"))
+        }
+        _ => Err(format!("policy {name:?}: it is per-op, per-sync or shared[=SECONDS]")),
+    }
+}
+
+/// Starts a process that serves the mount, and waits until programs can use it.
+fn start(args: &MountArgs, plan: &Plan) -> Result<Exit, Failure> {
+    let me = std::env::current_exe().map_err(|error| failed(plan, error))?;
+    let options = args.options.iter().flat_map(|options| ["-o", options]);
+    let mut child = Command::new(me)
+        .args(["mount", "--background"])
+        .args(options)
+        .arg("--")
+        .args([&plan.dir, &plan.point])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(plan, error))?;
+    let mut said = String::new();
+    let out = child.stdout.take().expect("it was piped");
+    BufReader::new(out).read_line(&mut said).map_err(|error| failed(plan, error))?;
+    if said.trim_end() == READY {
+        return Ok(Exit::DONE);
+    }
+    // It has said itself why.
+    let code = child.wait().map_err(|error| failed(plan, error))?.code();
+    Ok(code.and_then(|code| u8::try_from(code).ok()).map_or(Exit::FAILED, Exit::of_child))
+}
+
+/// Mounts the store and answers the kernel until the mount is gone. Then everything is taken home.
+fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exit, Failure> {
+    let _ = rustix::process::setsid();
+    let of_store = |error| Failure::of_store("mount", &plan.dir, error);
+    let medium = survey::medium_of(&plan.dir, "mount")?;
+    let options = Options { policy: plan.policy, ..Options::default() };
+    let host = HostOptions { medium, ..HostOptions::default() };
+    let store = Store::open_with(&plan.dir, options, host).map_err(of_store)?;
+    let view = Arc::new(StoreVfs::new(&store));
+    let mut mount = Mount::new(view, &plan.point, &plan.mount).map_err(|error| failed(plan, error))?;
+    let unmounter = mount.unmounter();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| failed(plan, error))?;
+    let handle = signals.handle();
+    // Nothing of the place from where it was started stays in use.
+    std::env::set_current_dir("/").map_err(|error| failed(plan, error))?;
+    ready()?;
+    let served = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (n, signal) in signals.forever().enumerate() {
+                end(plan, &unmounter, n, signal);
+            }
+        });
+        let served = mount.serve();
+        handle.close();
+        served
+    });
+    let closed = store.close().map_err(of_store);
+    served.map_err(|error| failed(plan, error))?;
+    closed.map(|()| Exit::DONE)
+}
+
+/// Somebody wants the mount to end. At the first signal it is taken away, at once or, where programs use it, once they do not; at the
+/// second the process ends as by that signal: what is committed the next open recovers.
+fn end(plan: &Plan, unmounter: &Unmounter, n: usize, signal: i32) {
+    if n > 0 {
+        let _ = rustix::mount::unmount(&plan.point, UnmountFlags::DETACH | UnmountFlags::FORCE);
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+        return;
+    }
+    if let Err(error) = unmounter.unmount() {
+        eprintln!("wholly: mount {}: {error}; it ends once nobody uses it", plan.point.display());
+        let _ = rustix::mount::unmount(&plan.point, UnmountFlags::DETACH);
+    }
+}

@@ -1,0 +1,175 @@
+//! `wholly mount`: the process behind a mount, and how it ends.
+
+mod common;
+
+use common::wholly;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A store, and a directory to mount it on. Unmounted and removed on drop.
+struct Rig {
+    home: PathBuf,
+    point: PathBuf,
+}
+
+impl Rig {
+    /// `None` where nothing can be mounted, which under `CI=true` is a failure.
+    fn new(name: &str) -> Option<Rig> {
+        let may = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+        if !may {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "it takes the superuser and /dev/fuse");
+            println!("skipped: it takes the superuser and /dev/fuse");
+            return None;
+        }
+        let dir = Path::new("/dev/shm").join(format!("wholly-cli-mount-{name}-{}", std::process::id()));
+        let rig = Rig { home: dir.join("home"), point: dir.join("point") };
+        std::fs::create_dir_all(&rig.home).unwrap();
+        std::fs::create_dir_all(&rig.point).unwrap();
+        wholly(&["init", text(&rig.home)]).exits(0);
+        Some(rig)
+    }
+
+    fn mount(&self, options: &str) {
+        wholly(&["mount", text(&self.home), text(&self.point), "-o", options]).exits(0);
+        assert!(is_mounted(&self.point));
+    }
+
+    fn umount(&self) {
+        assert!(Command::new("umount").arg(&self.point).status().unwrap().success());
+        self.wait_until_closed();
+    }
+
+    /// Waits until nobody has the store.
+    fn wait_until_closed(&self) {
+        let since = Instant::now();
+        while !wholly(&["stat", text(&self.home)]).out.contains("nobody") {
+            assert!(since.elapsed() < Duration::from_secs(60), "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The process that serves the mount.
+    fn server(&self) -> rustix::process::Pid {
+        let stat = wholly(&["--json", "stat", text(&self.home)]).json();
+        let pid = stat["owner_pid"].as_i64().unwrap_or_else(|| panic!("who has the store: {stat}"));
+        rustix::process::Pid::from_raw(pid as i32).unwrap()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-q", "-l"]).arg(&self.point).status();
+        let _ = std::fs::remove_dir_all(self.home.parent().unwrap());
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn is_mounted(point: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == Some(text(point)))
+}
+
+#[test]
+fn a_mount_stays_until_it_is_taken_away() {
+    let Some(rig) = Rig::new("stays") else { return };
+    rig.mount("policy=per-op");
+    std::fs::write(rig.point.join("file"), b"content").unwrap();
+    assert!(!rig.home.join("file").exists(), "it is in the log");
+    rig.umount();
+    assert!(!is_mounted(&rig.point));
+    assert_eq!(std::fs::read(rig.home.join("file")).unwrap(), b"content");
+}
+
+#[test]
+fn a_signal_ends_it() {
+    let Some(rig) = Rig::new("signal") else { return };
+    rig.mount("policy=shared=60");
+    std::fs::write(rig.point.join("file"), b"content").unwrap();
+    rustix::process::kill_process(rig.server(), rustix::process::Signal::TERM).unwrap();
+    rig.wait_until_closed();
+    assert!(!is_mounted(&rig.point));
+    assert_eq!(std::fs::read(rig.home.join("file")).unwrap(), b"content");
+}
+
+/// The server dies at any moment: what was synced is there, and the next mount serves it.
+#[test]
+fn a_killed_server_loses_nothing_that_was_synced() {
+    let Some(rig) = Rig::new("killed") else { return };
+    for round in 0..5 {
+        rig.mount("");
+        let mut file = std::fs::File::create(rig.point.join(format!("synced-{round}"))).unwrap();
+        file.write_all(format!("round {round}").as_bytes()).unwrap();
+        file.sync_all().unwrap();
+        // Closing it counts, too.
+        std::fs::write(rig.point.join(format!("closed-{round}")), b"closed").unwrap();
+        std::fs::create_dir(rig.point.join(format!("dir-{round}"))).unwrap();
+        let server = rig.server();
+        rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+        drop(file);
+        let _ = Command::new("umount").args(["-q", "-l"]).arg(&rig.point).status();
+        rig.wait_until_closed();
+        rig.mount("");
+        for before in 0..=round {
+            let synced = std::fs::read_to_string(rig.point.join(format!("synced-{before}"))).unwrap();
+            assert_eq!(synced, format!("round {before}"));
+            assert_eq!(std::fs::read(rig.point.join(format!("closed-{before}"))).unwrap(), b"closed");
+            assert!(rig.point.join(format!("dir-{before}")).is_dir());
+        }
+        rig.umount();
+    }
+}
+
+#[test]
+fn over_its_own_directory_nobody_sees_the_store_behind_it() {
+    let Some(rig) = Rig::new("over") else { return };
+    wholly(&["mount", text(&rig.home)]).exits(0);
+    std::fs::write(rig.home.join("file"), b"content").unwrap();
+    assert!(!rig.home.join(".wholly").exists());
+    assert!(Command::new("umount").arg(&rig.home).status().unwrap().success());
+    rig.wait_until_closed();
+    assert!(rig.home.join(".wholly").exists());
+    assert_eq!(std::fs::read(rig.home.join("file")).unwrap(), b"content");
+}
+
+/// As mount(8) calls its helpers.
+#[test]
+fn under_the_name_of_a_helper() {
+    let Some(rig) = Rig::new("helper") else { return };
+    let helper = rig.home.parent().unwrap().join("mount.wholly");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_wholly"), &helper).unwrap();
+    let (home, point) = (text(&rig.home), text(&rig.point));
+    let options = "rw,nosuid,nodev,noexec,_netdev,x-systemd.automount,nofail,allow_other";
+    let mut command = Command::new(&helper);
+    let output = command.args([home, point, "-s", "-o", options, "-t", "wholly"]).output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(point)).expect("it is mounted");
+    for word in [home, "fuse", "rw", "nosuid", "nodev", "noexec", "default_permissions", "allow_other"] {
+        assert!(line.contains(word), "{word}: {line}");
+    }
+    rig.umount();
+}
+
+#[test]
+fn what_cannot_be_mounted_is_said() {
+    let Some(rig) = Rig::new("errors") else { return };
+    let (home, point) = (text(&rig.home), text(&rig.point));
+    let failed = |arguments: &[&str], code: i32, said: &str| {
+        let run = wholly(arguments);
+        run.exits(code);
+        assert!(run.err.contains(said), "{arguments:?}: {}", run.err);
+    };
+    failed(&["mount", point], 8, "no store");
+    failed(&["mount", home, "/nowhere"], 8, "must exist");
+    failed(&["mount", home, point, "-o", "fast"], 16, "there is no option \"fast\"");
+    failed(&["mount", home, point, "-o", "policy=never"], 16, "per-op, per-sync or shared");
+    rig.mount("");
+    failed(&["mount", home, point], 8, "process");
+    assert!(is_mounted(&rig.point), "the mount that is there stays");
+    rig.umount();
+}

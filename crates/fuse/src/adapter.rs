@@ -1,0 +1,440 @@
+//! Requests of the kernel as calls of a [`Vfs`].
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use wholly::vfs::{
+    Attr, Context, Errno, FallocateFlags, FileType, Handle, Mode, OFlags, RenameFlags, Result, Seek, SetAttr, Vfs,
+    XattrFlags,
+};
+
+use crate::caller;
+use crate::convert::{attr, device, errno, ino, kind, set_time};
+
+/// The inode numbers of a store mean one thing as long as somebody refers to them, so that they need no generations.
+const GENERATION: Generation = Generation(0);
+
+/// The most bytes that one write, or one read, brings.
+const LARGEST: u32 = 1 << 20;
+
+/// Serves one mount.
+pub(crate) struct Adapter {
+    pub vfs: Arc<dyn Vfs>,
+    /// How long the kernel believes what it was told.
+    pub valid: Duration,
+    /// Whether closing a file is to make it durable.
+    pub syncs_on_close: bool,
+}
+
+/// What the kernel does not know the meaning of, or deals with alone: a handle of ours neither appends nor syncs by itself.
+fn flags(open: OpenFlags) -> OFlags {
+    OFlags::from_bits_retain(open.0 as u32) - (OFlags::APPEND | OFlags::SYNC | OFlags::DSYNC | OFlags::DIRECT)
+}
+
+fn handle(fh: FileHandle) -> Handle {
+    Handle(fh.0)
+}
+
+impl Adapter {
+    fn entry(&self, reply: ReplyEntry, made: Result<Attr>) {
+        match made {
+            Ok(made) => reply.entry(&self.valid, &attr(&made), GENERATION),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn attr(&self, reply: ReplyAttr, found: Result<Attr>) {
+        match found {
+            Ok(found) => reply.attr(&self.valid, &attr(&found)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn opened(reply: ReplyOpen, opened: Result<Handle>, flags: FopenFlags) {
+        match opened {
+            Ok(handle) => reply.opened(FileHandle(handle.0), flags),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+}
+
+fn done(reply: ReplyEmpty, result: Result<()>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn data(reply: ReplyData, result: Result<Vec<u8>>) {
+    match result {
+        Ok(bytes) => reply.data(&bytes),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn written(reply: ReplyWrite, result: Result<usize>) {
+    match result {
+        Ok(bytes) => reply.written(bytes as u32),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// A value, or how long it is, as was asked.
+fn value(reply: ReplyXattr, size: u32, result: Result<Vec<u8>>) {
+    match result {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(errno(Errno::RANGE)),
+        Ok(value) => reply.data(&value),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(bits & 0o7777)
+}
+
+impl fuser::Filesystem for Adapter {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        let wanted = [
+            InitFlags::FUSE_ASYNC_READ,
+            // Default access lists say what becomes of a mode, and only the store knows them.
+            InitFlags::FUSE_DONT_MASK,
+            InitFlags::FUSE_POSIX_ACL,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            // What a bystander has done to a file is seen once its attributes are asked for again.
+            InitFlags::FUSE_AUTO_INVAL_DATA,
+        ];
+        for flag in wanted {
+            // What the kernel cannot do it does without.
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_write(LARGEST);
+        let _ = config.set_max_readahead(LARGEST);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        let _ = self.vfs.sync(&Context::superuser());
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(reply, self.vfs.lookup(&caller::permitted(req), ino(parent), name.as_bytes()));
+    }
+
+    fn forget(&self, _req: &Request, node: INodeNo, references: u64) {
+        self.vfs.forget(ino(node), references);
+    }
+
+    fn getattr(&self, req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.attr(reply, self.vfs.getattr(&caller::permitted(req), ino(node)));
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        bits: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (atime, mtime) = (set_time(atime), set_time(mtime));
+        let change = SetAttr { mode: bits.map(mode), uid, gid, size, atime, mtime };
+        let fh = fh.filter(|_| size.is_some()).map(handle);
+        self.attr(reply, self.vfs.setattr(&caller::permitted(req), ino(node), fh, &change));
+    }
+
+    fn readlink(&self, req: &Request, node: INodeNo, reply: ReplyData) {
+        data(reply, self.vfs.readlink(&caller::permitted(req), ino(node)));
+    }
+
+    fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, bits: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
+        let (ctx, kind) = (caller::with_umask(req, umask), FileType::from_raw_mode(bits));
+        self.entry(reply, self.vfs.mknod(&ctx, ino(parent), name.as_bytes(), kind, mode(bits), device(rdev)));
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, bits: u32, umask: u32, reply: ReplyEntry) {
+        let ctx = caller::with_umask(req, umask);
+        self.entry(reply, self.vfs.mkdir(&ctx, ino(parent), name.as_bytes(), mode(bits)));
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(reply, self.vfs.unlink(&caller::permitted(req), ino(parent), name.as_bytes()));
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(reply, self.vfs.rmdir(&caller::permitted(req), ino(parent), name.as_bytes()));
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        self.entry(reply, self.vfs.symlink(&caller::permitted(req), ino(parent), name.as_bytes(), target));
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: fuser::RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let flags = RenameFlags::from_bits_retain(flags.bits());
+        let ctx = caller::permitted(req);
+        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        done(reply, self.vfs.rename(&ctx, ino(parent), name, ino(new_parent), new_name, flags));
+    }
+
+    fn link(&self, req: &Request, node: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
+        let ctx = caller::permitted(req);
+        self.entry(reply, self.vfs.link(&ctx, ino(node), ino(new_parent), new_name.as_bytes()));
+    }
+
+    fn open(&self, req: &Request, node: INodeNo, open: OpenFlags, reply: ReplyOpen) {
+        // The pages of a file change by calls that the kernel sees, and otherwise with its times: they are good for who opens it next.
+        Self::opened(
+            reply,
+            self.vfs.open(&caller::permitted(req), ino(node), flags(open)),
+            FopenFlags::FOPEN_KEEP_CACHE,
+        );
+    }
+
+    fn read(
+        &self,
+        req: &Request,
+        _node: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut bytes = vec![0; size as usize];
+        let read = self.vfs.read(&caller::permitted(req), handle(fh), offset, &mut bytes);
+        data(
+            reply,
+            read.map(|length| {
+                bytes.truncate(length);
+                bytes
+            }),
+        );
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        _node: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        bytes: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        written(reply, self.vfs.write(&caller::permitted(req), handle(fh), offset, bytes));
+    }
+
+    fn flush(&self, req: &Request, _node: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        match self.syncs_on_close {
+            // The kernel does not wait for `release`.
+            true => done(reply, self.vfs.fsync(&caller::permitted(req), handle(fh))),
+            false => reply.ok(),
+        }
+    }
+
+    fn release(
+        &self,
+        req: &Request,
+        _node: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        done(reply, self.vfs.release(&caller::permitted(req), handle(fh)));
+    }
+
+    fn fsync(&self, req: &Request, _node: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        let ctx = caller::permitted(req);
+        done(reply, if datasync { self.vfs.fdatasync(&ctx, handle(fh)) } else { self.vfs.fsync(&ctx, handle(fh)) });
+    }
+
+    fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        Self::opened(reply, self.vfs.opendir(&caller::permitted(req), ino(node)), FopenFlags::empty());
+    }
+
+    fn readdir(&self, req: &Request, _node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let listed = self.vfs.readdir(&caller::permitted(req), handle(fh), offset, &mut |entry| {
+            !reply.add(INodeNo(entry.ino.0), entry.next, kind(entry.kind), OsStr::from_bytes(entry.name))
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readdirplus(&self, req: &Request, node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let ctx = caller::permitted(req);
+        let mut failed = None;
+        let listed = self.vfs.readdir(&ctx, handle(fh), offset, &mut |entry| {
+            let found = match self.vfs.lookup(&ctx, ino(node), entry.name) {
+                Ok(found) => found,
+                // It has gone since the list was made.
+                Err(Errno::NOENT) => return true,
+                Err(error) => {
+                    failed = Some(error);
+                    return false;
+                }
+            };
+            let name = OsStr::from_bytes(entry.name);
+            let full = reply.add(INodeNo(found.ino.0), entry.next, name, &self.valid, &attr(&found), GENERATION);
+            // The kernel counts no reference for these two.
+            if full || entry.name == b"." || entry.name == b".." {
+                self.vfs.forget(found.ino, 1);
+            }
+            !full
+        });
+        match listed.and(failed.map_or(Ok(()), Err)) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn releasedir(&self, req: &Request, _node: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        done(reply, self.vfs.releasedir(&caller::permitted(req), handle(fh)));
+    }
+
+    fn fsyncdir(&self, req: &Request, _node: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        done(reply, self.vfs.fsyncdir(&caller::permitted(req), handle(fh)));
+    }
+
+    fn statfs(&self, req: &Request, node: INodeNo, reply: ReplyStatfs) {
+        match self.vfs.statfs(&caller::permitted(req), ino(node)) {
+            Ok(is) => {
+                let block = u32::try_from(is.block_size).unwrap_or(u32::MAX);
+                let (free, available, name_max) = (is.free_blocks, is.available_blocks, is.name_max as u32);
+                reply.statfs(is.blocks, free, available, is.inodes, is.free_inodes, block, name_max, block);
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let flags = XattrFlags::from_bits_retain(flags as u32);
+        done(reply, self.vfs.setxattr(&caller::permitted(req), ino(node), name.as_bytes(), value, flags));
+    }
+
+    fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        value(reply, size, self.vfs.getxattr(&caller::permitted(req), ino(node), name.as_bytes()));
+    }
+
+    fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        // Which of them a user may see the kernel leaves to us.
+        value(reply, size, self.vfs.listxattr(&caller::as_they_are(req), ino(node)));
+    }
+
+    fn removexattr(&self, req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(reply, self.vfs.removexattr(&caller::permitted(req), ino(node), name.as_bytes()));
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        bits: u32,
+        umask: u32,
+        open: i32,
+        reply: ReplyCreate,
+    ) {
+        let ctx = caller::with_umask(req, umask);
+        match self.vfs.create(&ctx, ino(parent), name.as_bytes(), flags(OpenFlags(open)), mode(bits)) {
+            Ok((made, handle)) => {
+                let keep = FopenFlags::FOPEN_KEEP_CACHE;
+                reply.created(&self.valid, &attr(&made), GENERATION, FileHandle(handle.0), keep);
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        req: &Request,
+        _node: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        how: i32,
+        reply: ReplyEmpty,
+    ) {
+        let how = FallocateFlags::from_bits_retain(how as u32);
+        done(reply, self.vfs.fallocate(&caller::permitted(req), handle(fh), how, offset, length));
+    }
+
+    fn lseek(&self, req: &Request, _node: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        const SEEK_DATA: i32 = 3;
+        const SEEK_HOLE: i32 = 4;
+        let seek = match (whence, u64::try_from(offset)) {
+            (SEEK_DATA, Ok(offset)) => Seek::Data(offset),
+            (SEEK_HOLE, Ok(offset)) => Seek::Hole(offset),
+            (SEEK_DATA | SEEK_HOLE, Err(_)) => return reply.error(errno(Errno::NXIO)),
+            _ => return reply.error(errno(Errno::INVAL)),
+        };
+        match self.vfs.seek(&caller::permitted(req), handle(fh), seek) {
+            Ok(offset) => reply.offset(offset as i64),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        req: &Request,
+        _node: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        _node_out: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // How many were copied is told in 32 bits.
+        let length = length.min(1 << 30) as usize;
+        let (from, to) = (handle(fh), handle(fh_out));
+        written(reply, self.vfs.copy_file_range(&caller::permitted(req), from, offset, to, offset_out, length));
+    }
+}

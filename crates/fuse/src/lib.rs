@@ -1,0 +1,114 @@
+//! A [`Vfs`], which is a store or a volume, as a mounted file system: FUSE, by the crate `fuser`.
+//!
+//! # What a program may rely on
+//!
+//! A mount is the whole store to the programs that use it: what one of them does, the others see when its call returns, as on any file
+//! system. What survives a crash is what the store's policy for calls outside of groups says ([`wholly::vfs`]), with the calls of the
+//! kernel in the place of those of programs, which are the same but for two:
+//!
+//! - *mapped memory*: what is written through a shared mapping reaches the store by `msync`, `munmap`, `fsync` or whenever the kernel
+//!   likes, and then counts as written.
+//! - *closing*: the kernel does not wait for the last close of a file. So where closing is to make a file durable, each close does
+//!   ([`MountOptions::syncs_on_close`]).
+//!
+//! # Caching, and why it is no lie
+//!
+//! The kernel keeps names, attributes and pages. All changes of the store come through the kernel, which changes what it keeps before the
+//! call returns, except those of
+//!
+//! - *bystanders*, who change home files behind the store's back. What they do shows once what the kernel keeps has expired
+//!   ([`MountOptions::valid`]): its pages go when it sees another time of change or size (`FUSE_AUTO_INVAL_DATA`). A mount over the
+//!   store's own directory hides it, and has none;
+//! - *passes* of the checkpoint, which change only what no program relies on: the space that a file takes, and times of change upward.
+//!
+//! Writes go through: no page is dirty but by mappings, since a write that the kernel puts off (`FUSE_WRITEBACK_CACHE`) would be in a
+//! group of its own choice.
+//!
+//! # Permissions
+//!
+//! The kernel decides who may do what, from modes and access lists (`default_permissions`, `FUSE_POSIX_ACL`), before it asks.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `adapter.rs` | requests of the kernel as calls of the trait |
+//! | `caller.rs` | on whose behalf a request is made |
+//! | `convert.rs` | numbers, types and times |
+//! | `options.rs` | what follows `-o` |
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod adapter;
+mod caller;
+mod convert;
+mod options;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use fuser::{Session, SessionUnmounter};
+use wholly::vfs::Vfs;
+
+use adapter::Adapter;
+pub use options::{MountOptions, OptionError, Sharing};
+
+/// A mounted file system, whose requests wait until it is [served](Self::serve). It is unmounted when this is dropped.
+pub struct Mount {
+    session: Session<Adapter>,
+}
+
+/// Takes a mount away, from any thread.
+#[derive(Clone)]
+pub struct Unmounter {
+    session: Arc<std::sync::Mutex<SessionUnmounter>>,
+}
+
+impl Mount {
+    /// Mounts `vfs` on the directory `point`: programs see it when this returns, and wait until it is served.
+    ///
+    /// It takes the superuser, or `fusermount3` (Debian: the package `fuse3`) and a `/dev/fuse` that the user may open.
+    ///
+    /// # Errors
+    /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; what `fusermount3` says otherwise.
+    pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
+        let adapter = Adapter { vfs, valid: options.valid, syncs_on_close: options.syncs_on_close };
+        Ok(Mount { session: Session::new(adapter, point, &options.config())? })
+    }
+
+    /// Answers the kernel until the file system is unmounted, by whomever. On return everything that programs did outside of groups is
+    /// durable.
+    ///
+    /// # Errors
+    /// Of the kernel's device.
+    pub fn serve(self) -> io::Result<()> {
+        self.session.run()
+    }
+
+    /// By which it can be unmounted while it is served.
+    pub fn unmounter(&mut self) -> Unmounter {
+        Unmounter { session: Arc::new(std::sync::Mutex::new(self.session.unmount_callable())) }
+    }
+}
+
+impl Unmounter {
+    /// Takes the mount away from where it is; [`Mount::serve`] returns once nobody uses it any more.
+    ///
+    /// # Errors
+    /// `EBUSY` where a program has a file of it open, or its current directory there.
+    pub fn unmount(&self) -> io::Result<()> {
+        self.session.lock().unwrap_or_else(std::sync::PoisonError::into_inner).unmount()
+    }
+}
+
+impl std::fmt::Debug for Mount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mount").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Unmounter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unmounter").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,181 @@
+//! How a file system is mounted: the options of mount(8), as far as they concern one of ours.
+
+use std::time::Duration;
+
+use fuser::{Config, MountOption, SessionACL};
+use thiserror::Error;
+
+/// Who may use a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Sharing {
+    /// Who has mounted it.
+    #[default]
+    Owner,
+    /// Who has mounted it, and the superuser (`allow_root`).
+    Superuser,
+    /// Everybody, as the permissions of each file say (`allow_other`).
+    Everybody,
+}
+
+/// How a file system is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What mount(8) and df(1) call it.
+    pub source: String,
+    /// Who may use it.
+    pub sharing: Sharing,
+    /// Whether nothing can be changed (`ro`).
+    pub read_only: bool,
+    /// Whether programs run as their owners (`suid`).
+    pub suid: bool,
+    /// Whether devices are devices (`dev`).
+    pub dev: bool,
+    /// Whether programs cannot be executed (`noexec`).
+    pub noexec: bool,
+    /// Whether reading changes no times (`noatime`).
+    pub noatime: bool,
+    /// Whether every call is synchronous (`sync`), and every one that changes a directory (`dirsync`).
+    pub sync: (bool, bool),
+    /// How long the kernel believes what it knows of names and attributes before it asks again.
+    pub valid: Duration,
+    /// Whether closing a file makes it durable: to be set where the policy is `per-sync`.
+    pub syncs_on_close: bool,
+    /// Threads that answer the kernel.
+    pub threads: usize,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            source: "wholly".into(),
+            sharing: Sharing::Owner,
+            read_only: false,
+            suid: false,
+            dev: false,
+            noexec: false,
+            noatime: false,
+            sync: (false, false),
+            valid: Duration::from_secs(1),
+            syncs_on_close: false,
+            threads: std::thread::available_parallelism().map_or(1, |processors| processors.get().min(8)),
+        }
+    }
+}
+
+/// An option that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OptionError {
+    /// Nobody knows it.
+    #[error("there is no option {0:?}")]
+    Unknown(String),
+    /// It takes another value.
+    #[error("the option {0:?} takes {1}")]
+    Value(String, &'static str),
+}
+
+impl MountOptions {
+    /// Takes one option as it stands behind `-o`, between commas. Those that only concern who mounts it, and when, are nothing to us.
+    ///
+    /// # Errors
+    /// [`OptionError`].
+    pub fn set(&mut self, option: &str) -> Result<(), OptionError> {
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        match (name, value) {
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            ("suid", None) => self.suid = true,
+            ("nosuid", None) => self.suid = false,
+            ("dev", None) => self.dev = true,
+            ("nodev", None) => self.dev = false,
+            ("exec", None) => self.noexec = false,
+            ("noexec", None) => self.noexec = true,
+            ("atime" | "relatime", None) => self.noatime = false,
+            ("noatime", None) => self.noatime = true,
+            ("sync", None) => self.sync.0 = true,
+            ("async", None) => self.sync.0 = false,
+            ("dirsync", None) => self.sync.1 = true,
+            ("allow_other", None) => self.sharing = Sharing::Everybody,
+            ("allow_root", None) => self.sharing = Sharing::Superuser,
+            ("fsname", Some(source)) => self.source = source.into(),
+            ("valid", Some(seconds)) => {
+                let seconds = seconds.parse().ok().and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
+                self.valid = seconds.ok_or_else(|| OptionError::Value(name.into(), "seconds, such as 0.5"))?;
+            }
+            ("threads", Some(threads)) => {
+                let threads = threads.parse().ok().filter(|threads| (1..=256).contains(threads));
+                self.threads = threads.ok_or_else(|| OptionError::Value(name.into(), "a number from 1 to 256"))?;
+            }
+            // What every mount has, or every kernel does.
+            ("default_permissions" | "defaults" | "norelatime" | "strictatime" | "diratime" | "nodiratime", None) => {}
+            // What concerns mount(8) and systemd: fstab(5), systemd.mount(5).
+            ("auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail" | "_netdev", None) => {}
+            ("silent" | "loud" | "mand" | "nomand" | "lazytime" | "nolazytime" | "iversion" | "noiversion", None) => {}
+            ("comment" | "subtype", Some(_)) => {}
+            (other, _) if other.starts_with("x-") || other.starts_with("X-") => {}
+            _ => return Err(OptionError::Unknown(option.into())),
+        }
+        Ok(())
+    }
+
+    /// The same for a whole list, with commas between.
+    ///
+    /// # Errors
+    /// [`OptionError`] of the first that makes no sense.
+    pub fn set_all(&mut self, options: &str) -> Result<(), OptionError> {
+        options.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.set(option))
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        let either = |is: bool, yes: MountOption, no: MountOption| if is { yes } else { no };
+        let mut options = vec![
+            MountOption::FSName(self.source.clone()),
+            MountOption::Subtype("wholly".into()),
+            MountOption::DefaultPermissions,
+            either(self.read_only, MountOption::RO, MountOption::RW),
+            either(self.suid, MountOption::Suid, MountOption::NoSuid),
+            either(self.dev, MountOption::Dev, MountOption::NoDev),
+            either(self.noexec, MountOption::NoExec, MountOption::Exec),
+        ];
+        options.extend(self.noatime.then_some(MountOption::NoAtime));
+        options.extend(self.sync.0.then_some(MountOption::Sync));
+        options.extend(self.sync.1.then_some(MountOption::DirSync));
+        let mut config = Config::default();
+        config.mount_options = options;
+        config.acl = match self.sharing {
+            Sharing::Owner => SessionACL::Owner,
+            Sharing::Superuser => SessionACL::RootAndOwner,
+            Sharing::Everybody => SessionACL::All,
+        };
+        config.n_threads = Some(self.threads);
+        config.clone_fd = self.threads > 1;
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_as_mount_has_them() {
+        let mut options = MountOptions::default();
+        options
+            .set_all("rw,nosuid,dev,noexec,allow_other,x-systemd.automount,nofail,_netdev,valid=0.25,threads=3")
+            .unwrap();
+        assert!(!options.read_only && !options.suid && options.dev && options.noexec);
+        assert_eq!(options.sharing, Sharing::Everybody);
+        assert_eq!((options.valid, options.threads), (Duration::from_millis(250), 3));
+        options.set_all("ro,,suid,fsname=home").unwrap();
+        assert!(options.read_only && options.suid);
+        assert_eq!(options.source, "home");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        let mut options = MountOptions::default();
+        assert_eq!(options.set("fast"), Err(OptionError::Unknown("fast".into())));
+        assert_eq!(options.set("ro=1"), Err(OptionError::Unknown("ro=1".into())));
+        assert!(matches!(options.set("threads=0"), Err(OptionError::Value(name, _)) if name == "threads"));
+        assert!(matches!(options.set("valid=-1"), Err(OptionError::Value(name, _)) if name == "valid"));
+    }
+}

@@ -1,0 +1,135 @@
+//! What the kernel adds to the calls of the suite: mappings, caches, locks, long listings, and files whose daemon is gone.
+
+mod common;
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+
+use common::{Mounted, or_skip};
+use rustix::fs::{FlockOperation, flock};
+use wholly::{Options, Policy};
+use wholly_fuse::MountOptions;
+
+fn per_sync() -> Option<Mounted> {
+    let store = Options { policy: Policy::PerSync, ..Options::default() };
+    or_skip(Mounted::new(store, &MountOptions { syncs_on_close: true, ..MountOptions::default() }))
+}
+
+#[test]
+fn what_is_written_is_at_home_in_the_end() {
+    let Some(mounted) = per_sync() else { return };
+    let point = mounted.point().to_path_buf();
+    std::fs::create_dir_all(point.join("a/b")).unwrap();
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
+    std::fs::write(point.join("a/b/large"), &bytes).unwrap();
+    std::fs::write(point.join("a/small"), b"small").unwrap();
+    std::fs::rename(point.join("a/small"), point.join("a/b/small")).unwrap();
+    assert_eq!(std::fs::read(point.join("a/b/large")).unwrap(), bytes);
+    let home = mounted.end();
+    assert_eq!(std::fs::read(home.path().join("a/b/large")).unwrap(), bytes);
+    assert_eq!(std::fs::read(home.path().join("a/b/small")).unwrap(), b"small");
+    assert!(!home.path().join("a/small").exists());
+}
+
+#[test]
+fn direct_and_buffered_calls_see_each_other() {
+    let Some(mounted) = per_sync() else { return };
+    let path = mounted.point().join("file");
+    let buffered = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    let direct = OpenOptions::new().read(true).write(true).custom_flags(0o40000).open(&path).unwrap();
+    let (mut ones, mut seen) = (vec![1u8; 8192], vec![0u8; 8192]);
+    buffered.write_all_at(&ones, 0).unwrap();
+    assert_eq!(direct.read_at(&mut seen, 0).unwrap(), 8192);
+    assert_eq!(seen, ones);
+    ones[..4096].fill(2);
+    direct.write_all_at(&ones[..4096], 0).unwrap();
+    assert_eq!(buffered.read_at(&mut seen, 0).unwrap(), 8192);
+    assert_eq!(seen, ones);
+    drop((buffered, direct));
+    mounted.end();
+}
+
+#[test]
+fn appends_of_several_openers_do_not_overwrite_each_other() {
+    let Some(mounted) = per_sync() else { return };
+    let path = mounted.point().join("log");
+    std::thread::scope(|scope| {
+        for n in 0..4u8 {
+            let path = &path;
+            scope.spawn(move || {
+                let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+                for _ in 0..50 {
+                    file.write_all(&[b'a' + n; 10]).unwrap();
+                }
+            });
+        }
+    });
+    let whole = std::fs::read(&path).unwrap();
+    assert_eq!(whole.len(), 2000);
+    assert!(whole.chunks(10).all(|line| line.iter().all(|byte| *byte == line[0])), "no line is torn");
+    mounted.end();
+}
+
+#[test]
+fn locks_are_the_kernels() {
+    let Some(mounted) = per_sync() else { return };
+    let path = mounted.point().join("lock");
+    let (one, other) = (File::create(&path).unwrap(), File::open(&path).unwrap());
+    flock(&one, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert!(flock(&other, FlockOperation::NonBlockingLockExclusive).is_err());
+    flock(&one, FlockOperation::Unlock).unwrap();
+    flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+    drop((one, other));
+    mounted.end();
+}
+
+#[test]
+fn long_listings_are_whole() {
+    let Some(mounted) = per_sync() else { return };
+    let dir = mounted.point().join("many");
+    std::fs::create_dir(&dir).unwrap();
+    let names: Vec<String> = (0..3000).map(|n| format!("a-name-that-takes-some-room-{n:05}")).collect();
+    for name in &names {
+        File::create(dir.join(name)).unwrap();
+    }
+    let mut listed: Vec<String> =
+        std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    listed.sort();
+    assert_eq!(listed, names);
+    // What the listing has brought along is what each of them is.
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().ino(), std::fs::symlink_metadata(entry.path()).unwrap().ino());
+    }
+    mounted.end();
+}
+
+#[test]
+fn removed_files_live_as_long_as_they_are_open() {
+    let Some(mounted) = per_sync() else { return };
+    let path = mounted.point().join("gone");
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.write_all(b"before").unwrap();
+    std::fs::remove_file(&path).unwrap();
+    mounted.store().checkpoint().unwrap();
+    file.write_all(b" and after").unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), file.metadata().unwrap().nlink()), ("before and after", 0));
+    drop(file);
+    mounted.end();
+}
+
+#[test]
+fn a_bystander_is_seen_when_the_kernel_asks_again() {
+    let store = Options { policy: Policy::PerSync, ..Options::default() };
+    let options = MountOptions { valid: std::time::Duration::ZERO, ..MountOptions::default() };
+    let Some(mounted) = or_skip(Mounted::new(store, &options)) else { return };
+    std::fs::write(mounted.home().join("file"), b"one").unwrap();
+    assert_eq!(std::fs::read(mounted.point().join("file")).unwrap(), b"one");
+    std::fs::write(mounted.home().join("file"), b"three").unwrap();
+    assert_eq!(std::fs::read(mounted.point().join("file")).unwrap(), b"three");
+    mounted.end();
+}
