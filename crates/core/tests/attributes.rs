@@ -252,3 +252,34 @@ fn as_the_kernel_decides() {
     }
     store.close().unwrap();
 }
+
+/// What is set of a file before it has a name goes home with it, whatever passes end meanwhile.
+#[test]
+fn attributes_of_what_has_no_name_yet() {
+    use wholly::StoreVfs;
+    use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs, XattrFlags};
+    for (dir, medium) in common::Dir::on_media("nameless") {
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let store = Store::open_with(&*dir, options, host).unwrap();
+        let ctx = Context::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let view = StoreVfs::new(&store);
+        store.create_file("before", 0o644).unwrap();
+        store.announce_lot().unwrap();
+        let (made, handle) = view.tmpfile(&ctx, Ino::ROOT, OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
+        view.write(&ctx, handle, 0, b"content").unwrap();
+        view.setxattr(&ctx, made.ino, b"user.color", b"red", XattrFlags::empty()).unwrap();
+        store.take_lot_home().unwrap();
+        view.link(&ctx, made.ino, Ino::ROOT, b"named").unwrap();
+        view.release(&ctx, handle).unwrap();
+        view.forget(made.ino, 2);
+        drop(view);
+        store.close().unwrap();
+        assert_eq!(fs::read(dir.join("named")).unwrap(), b"content");
+        let mut value = [0; 16];
+        let length =
+            rustix::fs::lgetxattr(dir.join("named").as_os_str().as_bytes(), "user.color", &mut value[..]).unwrap();
+        assert_eq!(&value[..length], b"red");
+    }
+}

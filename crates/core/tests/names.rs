@@ -560,3 +560,59 @@ fn an_anchor_goes_when_nobody_needs_it() {
         assert_eq!((store.recovery().conflicts.len(), store.metadata("known").unwrap().nlink), (0, 1));
     }
 }
+
+/// What a file is known by when a second name of it has come and gone, and nobody has looked at the first one since.
+#[test]
+fn a_name_that_comes_and_goes_takes_nothing_along() {
+    for (dir, medium) in Dir::on_media("come-and-gone") {
+        fs::write(dir.join("a"), "0123").unwrap();
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let open = || Store::open_with(&*dir, options.clone(), host.clone()).unwrap();
+        let store = open();
+        let file = store.open_file("a").unwrap();
+        store.link("a", "d").unwrap();
+        store.unlink("d").unwrap();
+        store.checkpoint().unwrap();
+        file.write_at(0, b"new!").unwrap();
+        drop((file, store));
+        let store = open();
+        assert_eq!(store.recovery().conflicts, []);
+        let mut seen = [0; 5];
+        assert_eq!(store.open_file("a").unwrap().read_at(0, &mut seen).unwrap(), 4);
+        assert_eq!(&seen[..4], b"new!");
+        store.close().unwrap();
+        assert_eq!(fs::read(dir.join("a")).unwrap(), b"new!");
+    }
+}
+
+/// Whatever names a file has had, it is found by the one that it has.
+#[test]
+fn a_file_is_found_by_the_name_that_is_left() {
+    for (dir, medium) in Dir::on_media("left") {
+        fs::write(dir.join("home"), "0123").unwrap();
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let store = Store::open_with(&*dir, options, host).unwrap();
+
+        let mut group = store.begin();
+        group.create("a", 0o644).unwrap();
+        group.link("a", "b").unwrap();
+        group.unlink("b").unwrap();
+        assert_eq!(group.metadata("a").unwrap().nlink, 1);
+        drop(group.open_file("a").unwrap());
+        group.commit().unwrap();
+        assert_eq!(store.metadata("a").unwrap().nlink, 1);
+
+        store.rename("home", "away", Rename::Replace).unwrap();
+        store.rename("away", "home", Rename::Replace).unwrap();
+        store.link("home", "other").unwrap();
+        store.unlink("other").unwrap();
+        assert_eq!(store.metadata("home").unwrap().nlink, 1);
+        drop(store.open_file("home").unwrap());
+        store.close().unwrap();
+        assert_eq!(fs::read(dir.join("home")).unwrap(), b"0123");
+    }
+}

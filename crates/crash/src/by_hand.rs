@@ -64,6 +64,11 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
          symlink-A-foo+unlink-foo,create-foo,home",
     ),
     (
+        "snapshot",
+        "a file has a second name for a while; it is written to, by whoever has it open, when that has gone and is home",
+        "bare,link-A/foo-foo,unlink-foo,home,write-@A/foo,kill,link-A/foo-foo+unlink-foo,append-A/foo,home,append-@A/foo,kill",
+    ),
+    (
         "kinds",
         "one name for a file, a link, a FIFO, a directory, and a file again",
         "bare,create-foo+append-foo,home,unlink-foo+symlink-A/foo-foo,home,unlink-foo,fifo-foo,kill,\

@@ -308,10 +308,9 @@ impl File {
     /// A pass has just changed its attributes at home: that was no bystander.
     pub fn changed_by_pass(&self) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();
-        if state.baseline.is_some()
-            && let Some(home) = self.home()
-        {
-            state.baseline = Some(Baseline::of(&home.stat()?));
+        if state.baseline.is_some() {
+            // Of what is not open nobody knows any more how it lies, until it is.
+            state.baseline = self.home().map(|home| home.stat()).transpose()?.as_ref().map(Baseline::of);
         }
         Ok(())
     }

@@ -56,6 +56,7 @@ impl File {
         let file = match store.inner.names.with(|state| state.file(self.inner.id)) {
             // The log knew it at the fork, by the id that it has still.
             Some(inner) => {
+                let _caller = store.inner.names.caller();
                 let found = Found { id: inner.id, kind: Kind::Regular, stat: None };
                 File::of(store.inner.clone(), store.inner.open_found(&self.path, &found)?, &self.path)
             }

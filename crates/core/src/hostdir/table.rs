@@ -135,6 +135,7 @@ impl StoreInner {
         let file = self.file_of(path, found)?;
         let _still = self.names.keep_homes();
         let (place, birth) = self.names.with(|state| {
+            state.begin_open(found.id);
             let object = state.objects.get(&found.id);
             let place = state.public_path(found.id);
             // The host, which has not made it, or made it otherwise, cannot say so.
@@ -187,31 +188,46 @@ impl StoreInner {
         if let Some(file) = self.names.with(|state| state.file(found.id)) {
             return Ok(file);
         }
-        let stat = match found.stat {
-            Some(stat) => Some(stat),
-            None => {
-                let _still = self.names.keep_homes();
-                let place = self.names.with(|state| state.host_path(found.id));
-                place.map(|place| self.host.stat(&place)).transpose().map_err(|error| host_error(error, path))?
+        for _ in 0..TRIES {
+            let (stat, passes) = match found.stat {
+                // As long as no pass has ended since, nobody can have changed it and gone without a trace.
+                Some((stat, passes)) if self.names.with(|state| state.passes()) == passes => (Some(stat), passes),
+                _ => {
+                    let _still = self.names.keep_homes();
+                    let (place, passes) = self.names.with(|state| (state.host_path(found.id), state.passes()));
+                    let stat = place.map(|place| self.host.stat(&place)).transpose();
+                    (stat.map_err(|error| host_error(error, path))?, passes)
+                }
+            };
+            if let Some(file) = self.enter_file(path, found.id, stat, passes)? {
+                return Ok(file);
             }
-        };
+        }
+        Err(Error::Busy(show(path), "one checkpoint follows the other".into()))
+    }
+
+    /// Enters a file that looks so, as it did when so many passes had ended; `None` where another one has ended since.
+    fn enter_file(&self, path: &[u8], id: u64, stat: Option<Stat>, passes: u64) -> Result<Option<Arc<File>>> {
         if let Some(stat) = &stat
             && self.own_inodes.contains(&(stat.ino, stat.btime_ns))
         {
             return Err(Error::invalid(format!("{} leads into .wholly, which belongs to the store", show(path))));
         }
         self.names.with(|state| {
-            if let Some(file) = state.file(found.id) {
-                return Ok(file);
+            if let Some(file) = state.file(id) {
+                return Ok(Some(file));
             }
-            let Some(object) = state.objects.get_mut(&found.id) else {
+            if state.passes() != passes {
+                return Ok(None);
+            }
+            let Some(object) = state.objects.get_mut(&id) else {
                 return Err(Error::NotFound(show(path)));
             };
-            let file = self.files.add(|number| File::new(found.id, number, path.to_vec(), stat.as_ref()))?;
+            let file = self.files.add(|number| File::new(id, number, path.to_vec(), stat.as_ref()))?;
             file.identified.store(object.identified, Ordering::Release);
             file.last_sequence.store(object.last, Ordering::Release);
             object.file = Arc::downgrade(&file);
-            Ok(file)
+            Ok(Some(file))
         })
     }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use wholly_media::{HostFile, Region};
 
-use super::names::forgive;
 use super::{CheckpointReport, StoreInner};
 use crate::error::Result;
 use crate::hostdir::allocate::{Allocation, fallocate};
@@ -15,6 +14,7 @@ use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::{File, HomeState};
 use crate::hostdir::homes::Homes;
 use crate::hostdir::memory::{HOLE, MEMORY, SHADOWS, ZEROS};
+use crate::hostdir::names::Object;
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
 use crate::index::{BLOCK, Claim, NO_VERSION, Piece, Slot, Version, logged_pieces};
@@ -142,23 +142,13 @@ impl<'a> Hands<'a> {
         self.report.files += 1;
         let (target, size, dense) = (self.target, 0, Some(false));
         let mut home = Home { file: &file, host: &*home, target, size, dense, needs_sync: false, again: false };
-        let taken = self.take_blocks_home(&mut home, blocks, between);
-        let result = taken.and_then(|()| self.set_mtime(&home));
+        let result = self.take_blocks_home(&mut home, blocks, between);
         if home.again {
             self.again.push(DirtyBlock::of_size(file.number));
         }
         let needs_sync = home.needs_sync;
         self.touched.push(Touched { file, before, needs_sync });
         result
-    }
-
-    /// While it is open: nothing else that a pass does to a file changes the time of its content.
-    fn set_mtime(&self, home: &Home<'_>) -> Result<()> {
-        let Some(ns) = home.file.mtime_as_of(self.target) else { return Ok(()) };
-        let set = home.host.set_times(site::ATTRIBUTES_TIMES, None, Some(ns));
-        forgive(set).map_err(|error| host_error(error, &home.file.path))?;
-        home.file.mtime_is_home(ns);
-        Ok(())
     }
 
     /// The host file: what nobody has open is open for as long as it is written to.
@@ -177,7 +167,8 @@ impl<'a> Hands<'a> {
     /// goes as if it had never been.
     fn let_be(&mut self, file: &File, blocks: &[DirtyBlock]) {
         let store = self.store;
-        if store.names.with(|state| state.objects.get(&file.id).is_some_and(|object| object.place.is_some())) {
+        let stays = |object: &Object| object.place.is_some() || object.made >= self.target;
+        if store.names.with(|state| state.objects.get(&file.id).is_some_and(stays)) {
             self.again.extend_from_slice(blocks);
             return;
         }

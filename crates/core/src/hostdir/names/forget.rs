@@ -4,7 +4,7 @@
 //! them. So each call that looks for objects is a [`Caller`] as long as it lasts, and the table keeps what anybody has come by since
 //! the oldest of those began.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use super::{BLANKS, Kind, Names, Object, ROOT, State, id_name};
 use crate::sync::Ordering;
@@ -12,16 +12,23 @@ use crate::sync::Ordering;
 /// Calls that may have objects in hand.
 #[derive(Default)]
 pub(crate) struct Callers {
+    /// How many have begun: the clock by which objects tell when somebody came by.
+    begun: u64,
+    /// When those began that have not ended.
+    since: BTreeSet<u64>,
     /// How many passes have ended.
     passes: u64,
-    /// How many calls have begun after so many passes, and not ended.
-    since: BTreeMap<u64, u64>,
 }
 
 impl Callers {
+    /// Whether one of them was there when the clock stood so.
+    fn were_there(&self, at: u64) -> bool {
+        self.since.first().is_some_and(|&since| at >= since)
+    }
+
     /// Whether one of them may have come by this object.
     fn have(&self, object: &Object) -> bool {
-        self.since.first_key_value().is_some_and(|(&since, _)| object.seen >= since)
+        self.were_there(object.seen)
     }
 }
 
@@ -33,13 +40,7 @@ pub(crate) struct Caller<'a> {
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        self.names.with(|state| {
-            let left = state.callers.since.get_mut(&self.since).expect("it has not ended");
-            *left -= 1;
-            if *left == 0 {
-                state.callers.since.remove(&self.since);
-            }
-        });
+        self.names.with(|state| state.callers.since.remove(&self.since));
     }
 }
 
@@ -47,9 +48,9 @@ impl Names {
     /// A call begins that looks for objects.
     pub fn caller(&self) -> Caller<'_> {
         let since = self.with(|state| {
-            let since = state.callers.passes;
-            *state.callers.since.entry(since).or_default() += 1;
-            since
+            state.callers.begun += 1;
+            state.callers.since.insert(state.callers.begun);
+            state.callers.begun
         });
         Caller { names: self, since }
     }
@@ -67,13 +68,27 @@ impl State {
     pub fn see(&mut self, id: u64) -> Option<Kind> {
         debug_assert!(!self.callers.since.is_empty(), "who looks for objects is a caller");
         let object = self.objects.get_mut(&id)?;
-        object.seen = self.callers.passes;
+        object.seen = self.callers.begun;
         Some(object.kind)
     }
 
-    /// Whether a call may have come by this object.
-    pub fn is_in_hand(&self, id: u64) -> bool {
-        self.objects.get(&id).is_some_and(|object| self.callers.have(object))
+    /// A call opens a file: before it looks where that is, so that a pass that makes it meanwhile leaves it open.
+    pub fn begin_open(&mut self, id: u64) {
+        if self.see(id).is_some()
+            && let Some(object) = self.objects.get_mut(&id)
+        {
+            object.opened = object.seen;
+        }
+    }
+
+    /// Whether a call may be opening this file.
+    pub fn is_being_opened(&self, id: u64) -> bool {
+        self.objects.get(&id).is_some_and(|object| self.callers.were_there(object.opened))
+    }
+
+    /// How many passes have ended: as long as that stays, the host has what it had.
+    pub fn passes(&self) -> u64 {
+        self.callers.passes
     }
 
     /// What hangs on an anchor, and nothing keeps: the log has nothing for it at or above its `tail`.
@@ -120,7 +135,7 @@ impl State {
         let objects = &mut self.objects;
         self.changed.retain(|id| {
             let Some(object) = objects.get_mut(id) else { return false };
-            if object.home.is_none() && object.place.is_none() {
+            if object.home.is_none() && object.place.is_none() && !object.nameable {
                 // It has no place at home where somebody could set them: who has it open goes on seeing them here.
                 return false;
             }

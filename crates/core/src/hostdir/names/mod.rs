@@ -448,11 +448,19 @@ impl State {
             }
         }
         for id in lost {
-            if self.objects[&id].place.is_none() && self.objects[&id].named > 0 {
-                let place = self.name_of(id);
+            if self.objects[&id].place.is_none() {
+                let by_register = |state: &Self| if state.objects[&id].named > 0 { state.name_of(id) } else { None };
+                let place = self.name_at_home(id).or_else(|| by_register(self));
                 self.objects.get_mut(&id).expect("it was just there").place = place;
             }
         }
+    }
+
+    /// The name by which the host has an object, where groups have left it that.
+    fn name_at_home(&self, id: u64) -> Option<Name> {
+        let (dir, name) = self.objects.get(&id)?.home.as_ref()?;
+        let stays = self.register(*dir, name).is_none_or(|register| register.newest() == id);
+        (stays && *dir != ANCHORS && *dir != BLANKS).then(|| (*dir, name.clone()))
     }
 
     /// Any name that the object has by a register.

@@ -83,8 +83,9 @@ pub(crate) struct Object {
     pub identified: u64,
     /// The highest sequence of a group that speaks of it.
     pub last: u64,
-    /// How many passes had ended when somebody last came by: see [`forget`](super::forget).
+    /// When somebody last came by, and when somebody last began to open it, by the clock of [`forget`](super::forget).
     pub seen: u64,
+    pub opened: u64,
     /// The sequence of the group that made it; 0 where that is long ago, or not committed.
     pub made: u64,
     /// Whether it was made without a name, and may still get one.
@@ -116,6 +117,7 @@ impl Object {
             identified: 0,
             last: 0,
             seen: 0,
+            opened: 0,
             made: 0,
             nameable: false,
             pins: 0,

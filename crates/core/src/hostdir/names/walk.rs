@@ -19,8 +19,8 @@ pub(crate) struct Found {
     /// The object.
     pub id: u64,
     pub kind: Kind,
-    /// How it lies on the host, where it was looked at.
-    pub stat: Option<Stat>,
+    /// How it lies on the host, where it was looked at, and how many passes had ended by then.
+    pub stat: Option<(Stat, u64)>,
 }
 
 /// A directory and the last part of a path.
@@ -58,16 +58,22 @@ impl Walk<'_> {
         }
         let private = self.private.and_then(|private| private.get(dir, name));
         let known = |state: &mut State| {
-            let id = private.or_else(|| state.register(dir, name).map(|register| register.newest()))?;
+            let committed = || state.register(dir, name).map(|register| register.newest());
+            let id = private.or_else(committed)?;
+            if private.is_none()
+                && let Some(object) = state.objects.get_mut(&id)
+            {
+                object.place.get_or_insert_with(|| (dir, name.to_vec()));
+            }
             let kind = state.see(id).unwrap_or(Kind::Special);
             Some((id != 0).then_some(Found { id, kind, stat: None }))
         };
         let _still = self.names.keep_homes();
         let host = self.names.with(|state| match known(state) {
             Some(found) => Err(found),
-            None => state.host_path_of(dir, name).ok_or(None),
+            None => state.host_path_of(dir, name).map(|path| (path, state.passes())).ok_or(None),
         });
-        let path = match host {
+        let (path, passes) = match host {
             Ok(path) => path,
             Err(found) => return Ok(found),
         };
@@ -80,7 +86,7 @@ impl Walk<'_> {
         Ok(self.names.with(|state| {
             known(state).unwrap_or_else(|| {
                 let id = state.object_of(&stat, Some((dir, name.to_vec())));
-                Some(Found { id, kind: Kind::of(stat.mode), stat: Some(stat) })
+                Some(Found { id, kind: Kind::of(stat.mode), stat: Some((stat, passes)) })
             })
         }))
     }
@@ -174,7 +180,7 @@ impl Walk<'_> {
     /// Whether an object has a name.
     pub fn is_named(&self, id: u64) -> bool {
         id == ROOT
-            || self.private.is_some_and(|private| private.place(id).is_some())
+            || self.private.is_some_and(|private| private.place(id).is_some() || private.links(id) > 0)
             || self.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place.is_some()))
     }
 

@@ -31,7 +31,9 @@ impl Group<'_> {
     pub fn review(&mut self) -> Result<Review<'_>> {
         let running = self.running_mut()?;
         let used = running.store.enter().map_err(|why| running.store.refused(why))?;
+        let caller = running.store.names.caller();
         let summary = running.review();
+        drop(caller);
         running.store.leave(used);
         Ok(Review::of_group(running, summary?))
     }
@@ -82,7 +84,7 @@ impl StoreVfs {
     /// Those of [`Group::park`](crate::Group::park); [`Error::Invalid`] where no such group runs.
     pub fn park(&self, group: GroupId, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
         let mut running = self.take_group(group)?;
-        self.used(|| running.park(note, keep))
+        self.used_by_name(|| running.park(note, keep))
     }
 
     /// Looks at what a group would change, as of now; its calls wait meanwhile.
@@ -91,7 +93,7 @@ impl StoreVfs {
     /// Those of [`Group::review`](crate::Group::review); [`Error::Invalid`] where no such group runs.
     pub fn review<T>(&self, group: GroupId, look: impl FnOnce(&Review<'_>) -> T) -> Result<T> {
         self.with_group(group, |running| {
-            let summary = self.used(|| running.review())?;
+            let summary = self.used_by_name(|| running.review())?;
             Ok(look(&Review::of_group(running, summary)))
         })
     }

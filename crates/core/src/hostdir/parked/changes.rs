@@ -226,6 +226,7 @@ impl<'g> Review<'g> {
     }
 
     fn read_side(&self, change: &Change, side: Side, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _caller = self.store.names.caller();
         let id = if side == Side::Before { change.before_id } else { change.after_id };
         let summary = match &self.source {
             Source::Group(_, summary) => summary,

@@ -58,6 +58,8 @@ impl Running {
         };
         let Known { place, birth, unsure, links, shown, file, set, mtime_ns, ctime_ns, read_ns } = known;
         let nameless = || Some(file.as_ref()?.home()?.stat());
+        // A pass may be about to set the time at home: it is known here, or there, or in both.
+        let mtime_before = file.as_ref().and_then(|file| file.mtime());
         let host = place.map_or_else(nameless, |place| Some(self.store.host.stat(&place)));
         let host = host.transpose().map_err(|error| host_error(error, path))?;
         drop(still);
@@ -97,7 +99,7 @@ impl Running {
             // What calls outside of groups do to a joined file is this group's own, which holds the lock of it.
             (stat.size, mtime) = match joined {
                 Some(joined) => (joined.size, joined.mtime.seen().or(file.mtime())),
-                None => (self.store.visible_len(&file), self.store.visible_mtime(&file)),
+                None => (self.store.visible_len(&file), self.store.visible_mtime(&file).or(mtime_before)),
             };
             stat.ctime_ns = stat.ctime_ns.max(file.ctime().unwrap_or(i64::MIN));
         }

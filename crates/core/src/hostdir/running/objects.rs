@@ -13,7 +13,7 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::clock::EXACT_NS;
 use crate::hostdir::names::acl;
 use crate::hostdir::names::permit::Who;
-use crate::hostdir::names::{Entry, Found, Kind, Last, ROOT, TYPE};
+use crate::hostdir::names::{Entry, Found, Kind, Last, ROOT, State, TYPE};
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
 use crate::index::BLOCK;
@@ -125,17 +125,27 @@ impl Running {
         let found = self.object(id)?;
         let path = self.store.names.with(|state| state.path(id));
         let file = self.store.file_of(path.as_bytes(), &found)?;
+        self.store.names.with(|state| state.begin_open(id));
         match self.store.open_home(&file) {
             // While nothing of it is pending a new time of change is nobody's conflict.
             Err(error) if error.errno() == Errno::ACCESS.raw_os_error() && file.is_clean() => {
                 let _still = self.store.names.keep_homes();
-                if let Some(place) = self.store.names.with(|state| state.host_path(id)) {
+                let place = self.store.names.with(|state| state.host_path(id)).filter(|_| file.home().is_none());
+                if let Some(place) = place {
                     let home = self.store.host.open_own(&place).map_err(|error| host_error(error, path.as_bytes()))?;
                     file.attach(home);
+                    // Somebody may have changed it since: the new time of change is ours all the same.
+                    file.changed_by_pass()?;
                     file.refresh_if_unused()?;
                 }
             }
             opened => opened?,
+        }
+        let had_home = |state: &mut State| {
+            state.objects.get(&id).is_some_and(|object| object.inode.is_some()) && state.host_path(id).is_none()
+        };
+        if file.home().is_none() && self.store.names.with(had_home) && file.home().is_none() {
+            return Err(Error::NotFound(path));
         }
         Ok(file)
     }

@@ -151,6 +151,14 @@ impl StoreVfs {
         result
     }
 
+    /// The same, of a call that looks for objects.
+    pub(super) fn used_by_name<T>(&self, call: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
+        self.used(|| {
+            let _caller = self.store.names.caller();
+            call()
+        })
+    }
+
     fn way(&self, ctx: &Context) -> Result<Way> {
         match ctx.group {
             None => Ok(Way::Policy),

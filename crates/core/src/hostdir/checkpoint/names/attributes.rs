@@ -205,7 +205,7 @@ impl NamePlan<'_> {
 }
 
 /// Only the owner may choose times: what others have written to, or named something in, keeps those of the pass.
-pub(in crate::hostdir::checkpoint) fn forgive(set: wholly_media::Result<()>) -> wholly_media::Result<()> {
+fn forgive(set: wholly_media::Result<()>) -> wholly_media::Result<()> {
     match set {
         Err(error) if error.errno == Errno::PERM => Ok(()),
         set => set,

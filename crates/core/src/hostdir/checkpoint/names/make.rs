@@ -105,7 +105,6 @@ impl NamePlan<'_> {
         // What was set since is what it is made with: nobody is to open what he may not.
         let set = store.names.with(|state| state.objects.get(&id).map(|object| object.sets.as_of(self.target)));
         let bits = set.and_then(|set| set.mode).unwrap_or(birth.mode & 0o7777);
-        let mut otherwise = false;
         let make = || {
             match Kind::of(birth.mode) {
                 Kind::Regular => made = Some(host.create(site::NAMES_MAKE, &path, bits)?),
@@ -117,22 +116,22 @@ impl NamePlan<'_> {
                 Some(home) => home.stat()?,
                 None => host.stat(&path)?,
             };
-            otherwise = is_otherwise(&stat, bits, birth.uid, birth.gid);
-            Ok((stat.ino, stat.btime_ns))
+            Ok(((stat.ino, stat.btime_ns), is_otherwise(&stat, bits, birth.uid, birth.gid)))
         };
-        store.names.change_home(make, |state, inode| made_as(state, id, *inode, &place)).map_err(failed)?;
+        let made_so = |state: &mut State, &(inode, otherwise): &((u64, i64), bool)| {
+            made_as(state, id, inode, &place);
+            if let Some(object) = state.objects.get_mut(&id).filter(|_| otherwise) {
+                object.unsure = true;
+            }
+        };
+        let (_, otherwise) = store.names.change_home(make, made_so).map_err(failed)?;
         if otherwise {
-            store.names.with(|state| {
-                if let Some(object) = state.objects.get_mut(&id) {
-                    object.unsure = true;
-                }
-            });
             self.mend.push(id);
         }
         // Only what somebody has open, or is opening, stays open: a group may make more files than a process may have descriptors.
-        let (file, in_hand) = store.names.with(|state| (state.file(id), state.is_in_hand(id)));
+        let (file, is_being_opened) = store.names.with(|state| (state.file(id), state.is_being_opened(id)));
         if let (Some(file), Some(home)) = (file, made)
-            && (in_hand || file.handles.load(Ordering::Relaxed) > 0)
+            && (is_being_opened || file.handles.load(Ordering::Relaxed) > 0)
         {
             file.attach(home);
         }
@@ -164,7 +163,7 @@ impl NamePlan<'_> {
             store.names.with(|state| {
                 state.made_as(id, (stat.ino, stat.btime_ns));
                 if let Some(object) = state.objects.get_mut(&id) {
-                    object.known = true;
+                    (object.known, object.unsure) = (true, true);
                 }
             });
             file.attach(home);

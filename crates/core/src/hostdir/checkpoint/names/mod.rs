@@ -24,8 +24,6 @@ mod clean;
 mod make;
 mod place;
 
-pub(super) use attributes::forgive;
-
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -169,14 +167,15 @@ impl<'a> NamePlan<'a> {
             }
         }
         // What a running group has made, it may remove; and of who came later a later pass takes the attributes home.
-        let is_due = |object: &Object| object.unsure && object.made != 0 && object.made < target;
+        let is_due =
+            |object: &Object| object.unsure && object.home.is_some() && object.made != 0 && object.made < target;
         self.mend = state.objects.iter().filter(|(_, object)| is_due(object)).map(|(id, _)| *id).collect();
         for (id, object) in &state.objects {
             let Some(file) = object.file.upgrade().filter(|_| object.inode.is_none() && !self.wants(*id)) else {
                 continue;
             };
             // One of these references is the table's, the other this one.
-            let open = Arc::strong_count(&file) > 2;
+            let open = Arc::strong_count(&file) > 2 || object.pins > 0;
             let made = object.made != 0 && object.made < self.target;
             if made && ((open && object.nameable) || object.place.is_some()) {
                 // It may have a name in the log before the next pass, which must find its inode then.
