@@ -2,6 +2,7 @@
 
 use crate::output::parse_size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use wholly_media::host::HostMedium;
 
@@ -76,6 +77,12 @@ pub enum Verb {
     /// Remove a parked group
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard(ParkedArgs),
+    /// Run a command, with all its children, as one group: what it changes happens wholly or not at all
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Become a command, for `run`
+    #[command(hide = true)]
+    Exec(ExecArgs),
     /// Mount a store as a file system, for programs that share it
     #[command(after_help = MOUNT_EXAMPLES)]
     Mount(MountArgs),
@@ -371,6 +378,52 @@ pub enum Effort {
     Quick,
     /// All states where they number at most 65,536, else 10,000 and more: hours
     Thorough,
+}
+
+const RUN_EXAMPLES: &str = "\
+The command sees DIR as it would be, everybody else as it was. When it exits with 0, what it has started is ended, and all that it has changed in DIR \
+happens at once, durably. At any other end, of the command or of wholly itself, nothing has changed. What it writes outside of DIR is not covered. \
+A directory that is no store is one only for as long as the command runs.
+
+Exit code: the command's; 128 and its number for a signal; 125: wholly could not run it; 126: it cannot be executed; 127: there is no such command.
+
+Examples:
+  wholly run -- make install
+  wholly run --dir /etc --review -- apt-get upgrade
+  wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard";
+
+/// `wholly run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The directory that is covered
+    #[arg(long, default_value = ".")]
+    pub dir: PathBuf,
+    /// Show what would change, and ask
+    #[arg(long, conflicts_with = "park")]
+    pub review: bool,
+    /// Set what would change aside instead of doing it
+    #[arg(long)]
+    pub park: bool,
+    /// Say how many changes were made
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `wholly exec`.
+#[derive(Args, Debug)]
+pub struct ExecArgs {
+    /// Who starts it
+    #[arg(long)]
+    pub parent: i32,
+    /// Where
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 const MOUNT_EXAMPLES: &str = "\

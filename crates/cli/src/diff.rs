@@ -20,8 +20,9 @@ struct Diff {
     changes: Vec<Told>,
 }
 
+/// One change.
 #[derive(Serialize)]
-struct Told {
+pub struct Told {
     /// `created`, `removed`, `replaced`, `renamed`, `linked` or `changed`.
     what: &'static str,
     path: String,
@@ -74,15 +75,16 @@ impl State {
 pub fn run(args: &DiffArgs, ui: &Ui) -> Result<Exit, Failure> {
     let failed = |error| Failure::of_store("diff", &args.dir, error);
     let store = recover::open("diff", &args.dir, ui)?;
-    let review = store.review(args.id).map_err(failed)?;
-    let mut changes = Vec::new();
-    for change in review.changes() {
-        changes.push(told(&review, change).map_err(failed)?);
-    }
+    let changes = all(&store.review(args.id).map_err(failed)?).map_err(failed)?;
     let dir = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
     let diff = Diff { dir: shown(&dir), id: args.id.to_string(), changes };
-    ui.emit("diff", &diff, |diff| text(diff, args.names_only))?;
+    ui.emit("diff", &diff, |diff| text(&diff.changes, args.names_only))?;
     Ok(Exit::DONE)
+}
+
+/// All that a group would change.
+pub fn all(review: &Review<'_>) -> wholly::Result<Vec<Told>> {
+    review.changes().iter().map(|change| told(review, change)).collect()
 }
 
 fn shown(path: &Path) -> String {
@@ -151,9 +153,10 @@ fn texts(
     Ok(String::from_utf8(bytes).ok().filter(|_| is_text))
 }
 
-fn text(diff: &Diff, names_only: bool) -> String {
-    let mut text: String = diff.changes.iter().map(one_line).collect();
-    for change in diff.changes.iter().filter(|_| !names_only) {
+/// A line for each change, and the lines of files that are otherwise.
+pub fn text(changes: &[Told], names_only: bool) -> String {
+    let mut text: String = changes.iter().map(one_line).collect();
+    for change in changes.iter().filter(|_| !names_only) {
         match &change.diff {
             Some(lines) if !lines.is_empty() => text += &format!("\n{}", safe(lines)),
             None if change.content => text += &format!("\nBinary files a/{0} and b/{0} differ\n", change.path),

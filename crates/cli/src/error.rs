@@ -26,6 +26,8 @@ impl Exit {
 
     /// The command line makes no sense.
     pub const USAGE: Exit = Exit(16);
+    /// env(1): it could not even try.
+    pub const NOT_RUN: Exit = Exit(125);
     /// env(1): the program that was to be run is there and cannot be run.
     pub const CANNOT_RUN: Exit = Exit(126);
     /// env(1): there is no such program.

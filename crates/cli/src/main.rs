@@ -31,6 +31,7 @@ mod output;
 mod papers;
 mod recover;
 mod registry;
+mod run;
 mod stat;
 mod survey;
 
@@ -48,7 +49,9 @@ fn main() -> ExitCode {
         Err(answer) => {
             // What was asked for (`--help`) goes to stdout, what was mistyped to stderr. A closed pipe is no failure.
             let _ = answer.print();
-            return if answer.use_stderr() { Exit::USAGE } else { Exit::DONE }.into();
+            let runs = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
+            let usage = if runs { Exit::NOT_RUN } else { Exit::USAGE };
+            return if answer.use_stderr() { usage } else { Exit::DONE }.into();
         }
     };
     let ui = Ui::new(cli.json);
@@ -82,6 +85,8 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Diff(args) => diff::run(&args, ui),
         Verb::Apply(args) => apply::run(&args, ui),
         Verb::Discard(args) => discard::run(&args, ui),
+        Verb::Run(args) => run::run(&args, ui),
+        Verb::Exec(args) => run::exec(&args),
         Verb::Mount(args) => mount::run(&args, ui),
         Verb::Crash(args) => crash::run(&args, ui),
         Verb::Bench(args) => bench::run(args, ui),

@@ -12,11 +12,10 @@ use fuser::{
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use wholly::vfs::{
-    Attr, Context, Errno, FallocateFlags, FileType, Handle, Mode, OFlags, RenameFlags, Result, Seek, SetAttr, Vfs,
-    XattrFlags,
+    Attr, Context, Errno, FallocateFlags, FileType, GroupId, Handle, Mode, OFlags, RenameFlags, Result, Seek, SetAttr,
+    Vfs, XattrFlags,
 };
 
-use crate::caller;
 use crate::convert::{attr, device, errno, ino, kind, set_time};
 
 /// The inode numbers of a store mean one thing as long as somebody refers to them, so that they need no generations.
@@ -32,6 +31,8 @@ pub(crate) struct Adapter {
     pub valid: Duration,
     /// Whether closing a file is to make it durable.
     pub syncs_on_close: bool,
+    /// The explicit group that all calls belong to, if they do.
+    pub group: Option<GroupId>,
 }
 
 /// What the kernel does not know the meaning of, or deals with alone: a handle of ours neither appends nor syncs by itself.
@@ -128,7 +129,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(reply, self.vfs.lookup(&caller::permitted(req), ino(parent), name.as_bytes()));
+        self.entry(reply, self.vfs.lookup(&self.permitted(req), ino(parent), name.as_bytes()));
     }
 
     fn forget(&self, _req: &Request, node: INodeNo, references: u64) {
@@ -136,7 +137,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn getattr(&self, req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.attr(reply, self.vfs.getattr(&caller::permitted(req), ino(node)));
+        self.attr(reply, self.vfs.getattr(&self.permitted(req), ino(node)));
     }
 
     fn setattr(
@@ -160,34 +161,34 @@ impl fuser::Filesystem for Adapter {
         let (atime, mtime) = (set_time(atime), set_time(mtime));
         let change = SetAttr { mode: bits.map(mode), uid, gid, size, atime, mtime };
         let fh = fh.filter(|_| size.is_some()).map(handle);
-        self.attr(reply, self.vfs.setattr(&caller::permitted(req), ino(node), fh, &change));
+        self.attr(reply, self.vfs.setattr(&self.permitted(req), ino(node), fh, &change));
     }
 
     fn readlink(&self, req: &Request, node: INodeNo, reply: ReplyData) {
-        data(reply, self.vfs.readlink(&caller::permitted(req), ino(node)));
+        data(reply, self.vfs.readlink(&self.permitted(req), ino(node)));
     }
 
     fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, bits: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
-        let (ctx, kind) = (caller::with_umask(req, umask), FileType::from_raw_mode(bits));
+        let (ctx, kind) = (self.with_umask(req, umask), FileType::from_raw_mode(bits));
         self.entry(reply, self.vfs.mknod(&ctx, ino(parent), name.as_bytes(), kind, mode(bits), device(rdev)));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, bits: u32, umask: u32, reply: ReplyEntry) {
-        let ctx = caller::with_umask(req, umask);
+        let ctx = self.with_umask(req, umask);
         self.entry(reply, self.vfs.mkdir(&ctx, ino(parent), name.as_bytes(), mode(bits)));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.vfs.unlink(&caller::permitted(req), ino(parent), name.as_bytes()));
+        done(reply, self.vfs.unlink(&self.permitted(req), ino(parent), name.as_bytes()));
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.vfs.rmdir(&caller::permitted(req), ino(parent), name.as_bytes()));
+        done(reply, self.vfs.rmdir(&self.permitted(req), ino(parent), name.as_bytes()));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
-        self.entry(reply, self.vfs.symlink(&caller::permitted(req), ino(parent), name.as_bytes(), target));
+        self.entry(reply, self.vfs.symlink(&self.permitted(req), ino(parent), name.as_bytes(), target));
     }
 
     fn rename(
@@ -201,23 +202,19 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let flags = RenameFlags::from_bits_retain(flags.bits());
-        let ctx = caller::permitted(req);
+        let ctx = self.permitted(req);
         let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
         done(reply, self.vfs.rename(&ctx, ino(parent), name, ino(new_parent), new_name, flags));
     }
 
     fn link(&self, req: &Request, node: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
-        let ctx = caller::permitted(req);
+        let ctx = self.permitted(req);
         self.entry(reply, self.vfs.link(&ctx, ino(node), ino(new_parent), new_name.as_bytes()));
     }
 
     fn open(&self, req: &Request, node: INodeNo, open: OpenFlags, reply: ReplyOpen) {
         // The pages of a file change by calls that the kernel sees, and otherwise with its times: they are good for who opens it next.
-        Self::opened(
-            reply,
-            self.vfs.open(&caller::permitted(req), ino(node), flags(open)),
-            FopenFlags::FOPEN_KEEP_CACHE,
-        );
+        Self::opened(reply, self.vfs.open(&self.permitted(req), ino(node), flags(open)), FopenFlags::FOPEN_KEEP_CACHE);
     }
 
     fn read(
@@ -232,7 +229,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let mut bytes = vec![0; size as usize];
-        let read = self.vfs.read(&caller::permitted(req), handle(fh), offset, &mut bytes);
+        let read = self.vfs.read(&self.permitted(req), handle(fh), offset, &mut bytes);
         data(
             reply,
             read.map(|length| {
@@ -254,13 +251,13 @@ impl fuser::Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        written(reply, self.vfs.write(&caller::permitted(req), handle(fh), offset, bytes));
+        written(reply, self.vfs.write(&self.permitted(req), handle(fh), offset, bytes));
     }
 
     fn flush(&self, req: &Request, _node: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
         match self.syncs_on_close {
             // The kernel does not wait for `release`.
-            true => done(reply, self.vfs.fsync(&caller::permitted(req), handle(fh))),
+            true => done(reply, self.vfs.fsync(&self.permitted(req), handle(fh))),
             false => reply.ok(),
         }
     }
@@ -275,20 +272,20 @@ impl fuser::Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        done(reply, self.vfs.release(&caller::permitted(req), handle(fh)));
+        done(reply, self.vfs.release(&self.permitted(req), handle(fh)));
     }
 
     fn fsync(&self, req: &Request, _node: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        let ctx = caller::permitted(req);
+        let ctx = self.permitted(req);
         done(reply, if datasync { self.vfs.fdatasync(&ctx, handle(fh)) } else { self.vfs.fsync(&ctx, handle(fh)) });
     }
 
     fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        Self::opened(reply, self.vfs.opendir(&caller::permitted(req), ino(node)), FopenFlags::empty());
+        Self::opened(reply, self.vfs.opendir(&self.permitted(req), ino(node)), FopenFlags::empty());
     }
 
     fn readdir(&self, req: &Request, _node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listed = self.vfs.readdir(&caller::permitted(req), handle(fh), offset, &mut |entry| {
+        let listed = self.vfs.readdir(&self.permitted(req), handle(fh), offset, &mut |entry| {
             !reply.add(INodeNo(entry.ino.0), entry.next, kind(entry.kind), OsStr::from_bytes(entry.name))
         });
         match listed {
@@ -298,7 +295,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn readdirplus(&self, req: &Request, node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        let ctx = caller::permitted(req);
+        let ctx = self.permitted(req);
         let mut failed = None;
         let listed = self.vfs.readdir(&ctx, handle(fh), offset, &mut |entry| {
             let found = match self.vfs.lookup(&ctx, ino(node), entry.name) {
@@ -325,15 +322,15 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn releasedir(&self, req: &Request, _node: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
-        done(reply, self.vfs.releasedir(&caller::permitted(req), handle(fh)));
+        done(reply, self.vfs.releasedir(&self.permitted(req), handle(fh)));
     }
 
     fn fsyncdir(&self, req: &Request, _node: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        done(reply, self.vfs.fsyncdir(&caller::permitted(req), handle(fh)));
+        done(reply, self.vfs.fsyncdir(&self.permitted(req), handle(fh)));
     }
 
     fn statfs(&self, req: &Request, node: INodeNo, reply: ReplyStatfs) {
-        match self.vfs.statfs(&caller::permitted(req), ino(node)) {
+        match self.vfs.statfs(&self.permitted(req), ino(node)) {
             Ok(is) => {
                 let block = u32::try_from(is.block_size).unwrap_or(u32::MAX);
                 let (free, available, name_max) = (is.free_blocks, is.available_blocks, is.name_max as u32);
@@ -354,20 +351,20 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        done(reply, self.vfs.setxattr(&caller::permitted(req), ino(node), name.as_bytes(), value, flags));
+        done(reply, self.vfs.setxattr(&self.permitted(req), ino(node), name.as_bytes(), value, flags));
     }
 
     fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        value(reply, size, self.vfs.getxattr(&caller::permitted(req), ino(node), name.as_bytes()));
+        value(reply, size, self.vfs.getxattr(&self.permitted(req), ino(node), name.as_bytes()));
     }
 
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         // Which of them a user may see the kernel leaves to us.
-        value(reply, size, self.vfs.listxattr(&caller::as_they_are(req), ino(node)));
+        value(reply, size, self.vfs.listxattr(&self.as_they_are(req), ino(node)));
     }
 
     fn removexattr(&self, req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.vfs.removexattr(&caller::permitted(req), ino(node), name.as_bytes()));
+        done(reply, self.vfs.removexattr(&self.permitted(req), ino(node), name.as_bytes()));
     }
 
     fn create(
@@ -380,7 +377,7 @@ impl fuser::Filesystem for Adapter {
         open: i32,
         reply: ReplyCreate,
     ) {
-        let ctx = caller::with_umask(req, umask);
+        let ctx = self.with_umask(req, umask);
         match self.vfs.create(&ctx, ino(parent), name.as_bytes(), flags(OpenFlags(open)), mode(bits)) {
             Ok((made, handle)) => {
                 let keep = FopenFlags::FOPEN_KEEP_CACHE;
@@ -401,7 +398,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let how = FallocateFlags::from_bits_retain(how as u32);
-        done(reply, self.vfs.fallocate(&caller::permitted(req), handle(fh), how, offset, length));
+        done(reply, self.vfs.fallocate(&self.permitted(req), handle(fh), how, offset, length));
     }
 
     fn lseek(&self, req: &Request, _node: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
@@ -413,7 +410,7 @@ impl fuser::Filesystem for Adapter {
             (SEEK_DATA | SEEK_HOLE, Err(_)) => return reply.error(errno(Errno::NXIO)),
             _ => return reply.error(errno(Errno::INVAL)),
         };
-        match self.vfs.seek(&caller::permitted(req), handle(fh), seek) {
+        match self.vfs.seek(&self.permitted(req), handle(fh), seek) {
             Ok(offset) => reply.offset(offset as i64),
             Err(error) => reply.error(errno(error)),
         }
@@ -435,6 +432,6 @@ impl fuser::Filesystem for Adapter {
         // How many were copied is told in 32 bits.
         let length = length.min(1 << 30) as usize;
         let (from, to) = (handle(fh), handle(fh_out));
-        written(reply, self.vfs.copy_file_range(&caller::permitted(req), from, offset, to, offset_out, length));
+        written(reply, self.vfs.copy_file_range(&self.permitted(req), from, offset, to, offset_out, length));
     }
 }

@@ -6,17 +6,21 @@
 use fuser::Request;
 use wholly::vfs::{Context, Mode};
 
-/// The caller, whom the kernel permits the call.
-pub(crate) fn permitted(req: &Request) -> Context {
-    Context { is_permitted: true, ..Context::of(req.uid(), req.gid()) }
-}
+use crate::adapter::Adapter;
 
-/// The same, who makes something.
-pub(crate) fn with_umask(req: &Request, umask: u32) -> Context {
-    Context { umask: Mode::from_raw_mode(umask & 0o777), ..permitted(req) }
-}
+impl Adapter {
+    /// The caller, whom the kernel permits the call.
+    pub fn permitted(&self, req: &Request) -> Context {
+        Context { is_permitted: true, ..self.as_they_are(req) }
+    }
 
-/// The caller, who sees what he may.
-pub(crate) fn as_they_are(req: &Request) -> Context {
-    Context::of(req.uid(), req.gid())
+    /// The same, who makes something.
+    pub fn with_umask(&self, req: &Request, umask: u32) -> Context {
+        Context { umask: Mode::from_raw_mode(umask & 0o777), ..self.permitted(req) }
+    }
+
+    /// The caller, who sees what he may.
+    pub fn as_they_are(&self, req: &Request) -> Context {
+        Context { group: self.group, ..Context::of(req.uid(), req.gid()) }
+    }
 }

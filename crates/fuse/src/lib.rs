@@ -72,7 +72,8 @@ impl Mount {
     /// # Errors
     /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; what `fusermount3` says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
-        let adapter = Adapter { vfs, valid: options.valid, syncs_on_close: options.syncs_on_close };
+        let MountOptions { valid, syncs_on_close, group, .. } = *options;
+        let adapter = Adapter { vfs, valid, syncs_on_close, group };
         Ok(Mount { session: Session::new(adapter, point, &options.config())? })
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fuser::{Config, MountOption, SessionACL};
 use thiserror::Error;
+use wholly::vfs::GroupId;
 
 /// Who may use a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -40,6 +41,8 @@ pub struct MountOptions {
     pub valid: Duration,
     /// Whether closing a file makes it durable: to be set where the policy is `per-sync`.
     pub syncs_on_close: bool,
+    /// The explicit group that all calls of all programs belong to: the mount shows what that sees, and ends before it.
+    pub group: Option<GroupId>,
     /// Threads that answer the kernel.
     pub threads: usize,
 }
@@ -57,6 +60,7 @@ impl Default for MountOptions {
             sync: (false, false),
             valid: Duration::from_secs(1),
             syncs_on_close: false,
+            group: None,
             threads: std::thread::available_parallelism().map_or(1, |processors| processors.get().min(8)),
         }
     }
