@@ -283,3 +283,31 @@ fn attributes_of_what_has_no_name_yet() {
         assert_eq!(&value[..length], b"red");
     }
 }
+
+/// A file without a name that a running group is about to name is not taken away by a pass, though nobody has it open any more.
+#[test]
+fn a_name_that_is_about_to_be_given() {
+    use wholly::StoreVfs;
+    use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
+    for (dir, medium) in common::Dir::on_media("about-to-be") {
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let store = Store::open_with(&*dir, options, host).unwrap();
+        let view = StoreVfs::new(&store);
+        let ctx = Context::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let (made, handle) = view.tmpfile(&ctx, Ino::ROOT, OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
+        view.write(&ctx, handle, 0, b"content").unwrap();
+        store.checkpoint().unwrap();
+        let group = view.begin().unwrap();
+        view.link(&Context { group: Some(group), ..ctx.clone() }, made.ino, Ino::ROOT, b"named").unwrap();
+        view.release(&ctx, handle).unwrap();
+        view.forget(made.ino, 2);
+        store.create_file("other", 0o644).unwrap();
+        store.checkpoint().unwrap();
+        view.commit(group).unwrap();
+        drop(view);
+        store.close().unwrap();
+        assert_eq!(fs::read(dir.join("named")).unwrap(), b"content");
+    }
+}

@@ -616,3 +616,57 @@ fn a_file_is_found_by_the_name_that_is_left() {
         assert_eq!(fs::read(dir.join("home")).unwrap(), b"0123");
     }
 }
+
+/// A pass that gives a file another name changes its time of change: that is nobody's conflict after a crash, however the file was known before.
+#[test]
+fn a_second_name_is_no_conflict() {
+    for (dir, medium) in Dir::on_media("second-name") {
+        fs::write(dir.join("a"), "0123").unwrap();
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let open = || Store::open_with(&*dir, options.clone(), host.clone()).unwrap();
+        let store = open();
+        store.link("a", "b").unwrap();
+        let mut group = store.begin();
+        group.set_mode("a", 0o600).unwrap();
+        // So that the host's clock tells the pass from what was before.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        store.checkpoint().unwrap();
+        group.commit().unwrap();
+        store.open_file("a").unwrap().write_at(0, b"new!").unwrap();
+        drop(store);
+        let store = open();
+        assert_eq!(store.recovery().conflicts, []);
+        store.close().unwrap();
+        assert_eq!(fs::read(dir.join("b")).unwrap(), b"new!");
+    }
+}
+
+/// Of two names that the host knows one goes, by a lot that was announced before that: the file is still found by the other.
+#[test]
+fn the_other_name_is_a_home() {
+    use wholly::StoreVfs;
+    use wholly::vfs::{Context, Ino, Vfs};
+    for (dir, medium) in Dir::on_media("other-name") {
+        fs::write(dir.join("a"), "0123").unwrap();
+        fs::hard_link(dir.join("a"), dir.join("b")).unwrap();
+        let options = Options { background: false, ..Options::default() };
+        let host = HostOptions { medium, ..HostOptions::default() };
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let store = Store::open_with(&*dir, options, host).unwrap();
+        let view = StoreVfs::new(&store);
+        let ctx = Context::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        store.create_file("before", 0o644).unwrap();
+        store.announce_lot().unwrap();
+        store.unlink("a").unwrap();
+        let found = view.lookup(&ctx, Ino::ROOT, b"b").unwrap();
+        store.take_lot_home().unwrap();
+        store.take_lot_home().unwrap();
+        assert_eq!(view.getattr(&ctx, found.ino).unwrap().size, 4);
+        view.forget(found.ino, 1);
+        drop(view);
+        store.close().unwrap();
+        assert_eq!(fs::read(dir.join("b")).unwrap(), b"0123");
+    }
+}

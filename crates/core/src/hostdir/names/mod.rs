@@ -329,12 +329,16 @@ impl State {
         }
         if before != 0
             && before != object
-            && let Some(lost) = self.objects.get_mut(&before)
+            && let Some(lost) = self.objects.get(&before)
             && lost.home.as_ref().is_some_and(|home| home.0 == dir && home.1 == name)
         {
-            lost.home = None;
+            // A name of which no group says anything is at home.
+            let other = lost.place.clone().filter(|place| self.register(place.0, &place.1).is_none());
+            let lost = self.objects.get_mut(&before).expect("it was just there");
+            lost.home = other;
             // Where there are no times of birth, the host may give the number to another file. (While somebody has this one open, it cannot.)
-            if lost.file.strong_count() == 0
+            if lost.home.is_none()
+                && lost.file.strong_count() == 0
                 && let Some(inode) = lost.inode
             {
                 self.by_inode.remove(&inode);

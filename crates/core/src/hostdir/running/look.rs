@@ -98,7 +98,7 @@ impl Running {
             let joined = self.find(&file).map(|i| &self.seat().files[i]);
             // What calls outside of groups do to a joined file is this group's own, which holds the lock of it.
             (stat.size, mtime) = match joined {
-                Some(joined) => (joined.size, joined.mtime.seen().or(file.mtime())),
+                Some(joined) => (joined.size, joined.mtime.seen().or(file.mtime()).or(mtime_before)),
                 None => (self.store.visible_len(&file), self.store.visible_mtime(&file).or(mtime_before)),
             };
             stat.ctime_ns = stat.ctime_ns.max(file.ctime().unwrap_or(i64::MIN));

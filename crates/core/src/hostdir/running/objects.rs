@@ -13,7 +13,7 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::clock::EXACT_NS;
 use crate::hostdir::names::acl;
 use crate::hostdir::names::permit::Who;
-use crate::hostdir::names::{Entry, Found, Kind, Last, ROOT, State, TYPE};
+use crate::hostdir::names::{Entry, Found, Kind, Last, ROOT, State, TYPE, Wanted};
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
 use crate::index::BLOCK;
@@ -163,7 +163,8 @@ impl Running {
         let exists = |_: &Last, taken: Option<&Found>| match taken {
             Some(_) => Err(Error::Exists(to.show())),
             None if found.kind == Kind::Directory => Err(Error::Refused(to.show(), Errno::PERM)),
-            None => Ok(Self::of_object(&found)),
+            // What has no name yet goes with its last user, unless somebody has claimed it.
+            None => Ok(Wanted { shared: vec![id], ..Self::of_object(&found) }),
         };
         let (last, _): (Last, _) = self.claim_last(to, exists)?;
         let file = self.join_named(to.bytes(), &found)?;

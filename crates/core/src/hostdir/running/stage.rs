@@ -327,6 +327,12 @@ impl Running {
         let pins = self.store.names.with(|state| state.objects.get(&inner.id).map_or(0, |object| object.pins));
         let home = if is_open(inner) || pins > 0 { Some(self.staged_home(i)?) } else { None };
         self.store.remove_staged(inner);
+        self.store.names.with(|state| {
+            if let Some(object) = state.objects.get_mut(&inner.id) {
+                // What is left is the process's, whoever made it.
+                object.unsure = true;
+            }
+        });
         let stat = home.as_ref().map(|home| home.stat()).transpose()?.unwrap_or_default();
         let file = &mut self.seat_mut().files[i];
         file.size = stat.size;

@@ -160,13 +160,14 @@ impl NamePlan<'_> {
             let home =
                 store.host.create_unnamed(site::NAMES_MAKE, b"", 0o600).map_err(|error| host_error(error, b""))?;
             let stat = home.stat()?;
+            // First: who sees that it has an inode, and no name, looks for it here.
+            file.attach(home);
             store.names.with(|state| {
                 state.made_as(id, (stat.ino, stat.btime_ns));
                 if let Some(object) = state.objects.get_mut(&id) {
                     (object.known, object.unsure) = (true, true);
                 }
             });
-            file.attach(home);
         }
         Ok(())
     }

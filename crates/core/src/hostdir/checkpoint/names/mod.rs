@@ -149,7 +149,13 @@ impl<'a> NamePlan<'a> {
             stays.extend(same.map(|(name, register)| (register.home, (*dir, name.clone()))));
         }
         for (id, name) in &stays {
-            state.lie(*id, name.clone());
+            // Rather a home that no group says anything of: a later one may have ended this name.
+            let home = state.objects.get(id).and_then(|object| object.home.as_ref());
+            let is_free = home
+                .is_some_and(|(dir, name)| *dir != ANCHORS && *dir != BLANKS && state.register(*dir, name).is_none());
+            if !is_free {
+                state.lie(*id, name.clone());
+            }
         }
         let mut made = HashSet::new();
         for i in 0..self.changes.len() {

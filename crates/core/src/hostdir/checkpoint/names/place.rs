@@ -116,7 +116,8 @@ impl NamePlan<'_> {
                 },
                 _ => host_error(error, &path),
             })?;
-            change.home = 0;
+            let id = std::mem::take(&mut change.home);
+            self.has_other_names(id)?;
         }
         Ok(())
     }
@@ -151,7 +152,8 @@ impl NamePlan<'_> {
         if home.0 != ANCHORS && home.0 != BLANKS {
             if is == 0 {
                 let link = || store.host.hard_link(site::NAMES_LINK, &from, &path);
-                return store.names.change_home(link, |state, ()| state.set_home(*dir, name, id)).map_err(failed);
+                store.names.change_home(link, |state, ()| state.set_home(*dir, name, id)).map_err(failed)?;
+                return self.has_other_names(id);
             }
             // A link cannot replace what is there.
             store.make_folders()?;
@@ -168,6 +170,14 @@ impl NamePlan<'_> {
             state.set_home(*dir, name, id);
         });
         renamed.map_err(failed)?;
-        Ok(())
+        self.has_other_names(id)
+    }
+
+    /// The time of change of an object is another one by that: of what is open the end of the pass looks, of others nobody knows it any more.
+    fn has_other_names(&self, id: u64) -> Result<()> {
+        match self.store.names.with(|state| state.file(id)).filter(|file| file.home().is_none()) {
+            Some(file) => file.changed_by_pass(),
+            None => Ok(()),
+        }
     }
 }
