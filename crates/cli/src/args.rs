@@ -385,7 +385,7 @@ The command sees DIR as it would be, everybody else as it was. When it exits wit
 happens at once, durably. At any other end, of the command or of wholly itself, nothing has changed. What it writes outside of DIR is not covered. \
 A directory that is no store is one only for as long as the command runs.
 
-Exit code: the command's; 128 and its number for a signal; 125: wholly could not run it; 126: it cannot be executed; 127: there is no such command.
+Exit code: the command's; 128 and its number for a signal; 124: committed, but not all of it could be taken home; 125: wholly could not run it; 126: it cannot be executed; 127: there is no such command.
 
 Examples:
   wholly run -- make install
@@ -418,6 +418,9 @@ pub struct ExecArgs {
     /// Who starts it
     #[arg(long)]
     pub parent: i32,
+    /// How many files it may have open
+    #[arg(long)]
+    pub files: String,
     /// Where
     #[arg(long)]
     pub dir: PathBuf,
@@ -427,14 +430,14 @@ pub struct ExecArgs {
 }
 
 const MOUNT_EXAMPLES: &str = "\
-Programs that use the mount need not know of the store: any number of them share it, and each of their calls is done wholly or not at all. It \
+Programs that use the mount need not know of the store, and any number of them share it. It \
 stays until `umount POINT`, or until the process that serves it is told to end; then everything is taken home. Without POINT the store is mounted over \
 its own directory, so that nobody changes its files behind its back.
 
 Options:
   policy=per-sync           names survive when the call returns, data when the file is synced or closed (default)
   policy=per-op             every call survives when it returns
-  policy=shared[=SECONDS]   everything survives together: at each sync, and every so many seconds (5)
+  policy=shared[=SECONDS]   data survive together: at each fsync, and every so many seconds (5)
   allow_other, allow_root   not only who mounted it may use it
   suid, dev                 programs run as their owners, devices are devices: not unless asked
   ro, noexec, noatime, sync, dirsync

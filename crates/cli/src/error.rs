@@ -26,6 +26,8 @@ impl Exit {
 
     /// The command line makes no sense.
     pub const USAGE: Exit = Exit(16);
+    /// `wholly run`: what the command has changed is committed, and not all of it is home.
+    pub const NOT_HOME: Exit = Exit(124);
     /// env(1): it could not even try.
     pub const NOT_RUN: Exit = Exit(125);
     /// env(1): the program that was to be run is there and cannot be run.
@@ -74,6 +76,12 @@ impl Failure {
     pub fn exit(mut self, exit: Exit) -> Failure {
         self.exit = exit;
         self
+    }
+
+    /// Exits so, unless it was said otherwise.
+    pub fn or_exit(self, exit: Exit) -> Failure {
+        let is_said = [Exit::NOT_HOME, Exit::CANNOT_RUN, Exit::NOT_THERE].contains(&self.exit);
+        if is_said { self } else { self.exit(exit) }
     }
 
     /// `verb` failed on the store in `dir`.

@@ -7,6 +7,7 @@
 //! | `output` | results as text or JSON, sizes, progress |
 //! | `survey` | a store's log, read without owning or changing anything |
 //! | `registry` | which stores there are |
+//! | `limits` | what a process may use |
 //! | `html` | a replayed crash as a page |
 //! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
 
@@ -25,6 +26,7 @@ mod dump;
 mod error;
 mod html;
 mod init;
+mod limits;
 mod list;
 mod mount;
 mod output;

@@ -2,9 +2,9 @@
 
 use crate::args::MountArgs;
 use crate::error::{Exit, Failure};
+use crate::limits;
 use crate::output::Ui;
 use crate::survey;
-use rustix::mount::UnmountFlags;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -109,6 +109,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         set.map_err(|why| Failure::new(what(), why).advice("`wholly mount --help` lists them").exit(Exit::USAGE))?;
     }
     plan.mount.syncs_on_close = plan.policy == Policy::PerSync;
+    plan.mount.whole_writes = plan.policy == Policy::PerOp;
     Ok(plan)
 }
 
@@ -156,12 +157,14 @@ fn start(args: &MountArgs, plan: &Plan) -> Result<Exit, Failure> {
 fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exit, Failure> {
     let _ = rustix::process::setsid();
     let of_store = |error| Failure::of_store("mount", &plan.dir, error);
+    limits::raise_open_files();
+    survey::check_owner(&plan.dir, "mount")?;
     let medium = survey::medium_of(&plan.dir, "mount")?;
     let options = Options { policy: plan.policy, ..Options::default() };
     let host = HostOptions { medium, ..HostOptions::default() };
     let store = Store::open_with(&plan.dir, options, host).map_err(of_store)?;
     let view = Arc::new(StoreVfs::new(&store));
-    let mut mount = Mount::new(view, &plan.point, &plan.mount).map_err(|error| failed(plan, error))?;
+    let mount = Mount::new(view, &plan.point, &plan.mount).map_err(|error| failed(plan, error))?;
     let unmounter = mount.unmounter();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| failed(plan, error))?;
     let handle = signals.handle();
@@ -187,12 +190,11 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
 /// second the process ends as by that signal: what is committed the next open recovers.
 fn end(plan: &Plan, unmounter: &Unmounter, n: usize, signal: i32) {
     if n > 0 {
-        let _ = rustix::mount::unmount(&plan.point, UnmountFlags::DETACH | UnmountFlags::FORCE);
         let _ = signal_hook::low_level::emulate_default_handler(signal);
         return;
     }
     if let Err(error) = unmounter.unmount() {
         eprintln!("wholly: mount {}: {error}; it ends once nobody uses it", plan.point.display());
-        let _ = rustix::mount::unmount(&plan.point, UnmountFlags::DETACH);
+        let _ = unmounter.detach();
     }
 }

@@ -8,28 +8,33 @@
 //! |---|---|
 //! | `run.rs` | from the namespace to the verdict |
 //! | `run/command.rs` | the command: how it begins, and how all of it ends |
+//! | `run/interrupts.rs` | signals that want all of it to end |
+//! | `run/namespace.rs` | the mounts that only the command sees |
 //! | `run/place.rs` | the directory: a store, or made one for as long as the command runs |
 //! | `run/review.rs` | a person looks at it and decides |
 
 mod command;
+mod interrupts;
+mod namespace;
 mod place;
 mod review;
 
 use crate::args::RunArgs;
 use crate::diff;
 use crate::error::{Exit, Failure};
+use crate::limits;
 use crate::output::{Ui, count};
-use command::{Command, Ended};
-use nix::sched::{CloneFlags, unshare};
+use command::Command;
+use interrupts::Interrupts;
 use place::Place;
 use review::Verdict;
-use rustix::mount::{MountPropagationFlags, mount_change};
 use serde::Serialize;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wholly::StoreVfs;
 use wholly::vfs::GroupId;
-use wholly_fuse::{Mount, MountOptions, Sharing};
+use wholly_fuse::Mount;
 
 pub use command::exec;
 
@@ -48,66 +53,86 @@ struct Outcome {
 
 /// Runs a command as one group.
 pub fn run(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
-    attempt(args, ui).map_err(|failure| failure.exit(Exit::NOT_RUN))
+    attempt(args, ui).map_err(|failure| failure.or_exit(Exit::NOT_RUN))
 }
 
 fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let what = || format!("run {}", args.command[0].to_string_lossy());
-    let failed = |error: std::io::Error| Failure::new(what(), error);
+    let failed = |error: std::io::Error| Failure::new(format!("run {}", args.command[0].to_string_lossy()), error);
     let here = std::env::current_dir().map_err(failed)?;
     let dir = args.dir.canonicalize().map_err(|error| {
         Failure::new(format!("run in {}", args.dir.display()), error).advice("the directory must exist")
     })?;
-    leave_namespace().map_err(|error| {
+    namespace::check(&dir)?;
+    // From here on a signal ends all of it in order.
+    let interrupts = Interrupts::begin().map_err(failed)?;
+    namespace::enter().map_err(|error| {
         let advice = "it takes the superuser: a mount of the directory that only the command sees";
-        Failure::new(what(), error).advice(advice)
+        failed(error).advice(advice)
     })?;
     // Nothing of ours stays in use where the mount will be.
     std::env::set_current_dir("/").map_err(failed)?;
+    let files = limits::raise_open_files();
 
     let place = Place::open(&dir)?;
-    let view = Arc::new(StoreVfs::new(place.store()));
-    let group = view.begin().map_err(|error| place.failed(error))?;
-    let ended = in_view(args, &here, &dir, &view, group).inspect_err(|_| {
-        let _ = view.abort(group);
-    });
-    let ended = match ended {
-        Ok(ended) => ended,
-        Err(failure) => {
-            drop(view);
-            place.close()?;
-            return Err(failure);
-        }
-    };
-    finish(args, ui, place, view, (group, ended))
+    let outcome = in_group(args, &place, &interrupts, &here, files);
+    // Whatever has happened, what was no store is to be none; the first failure is the one that counts.
+    let committed = outcome.as_ref().is_ok_and(|outcome| outcome.outcome == "committed");
+    let closed = place.close();
+    let outcome = outcome?;
+    closed.map_err(|failure| if committed { failure.exit(Exit::NOT_HOME) } else { failure })?;
+    if ui.json {
+        ui.emit("run", &outcome, |_| String::new())?;
+    } else {
+        // Nobody may read it.
+        let _ = std::io::stderr().write_all(text(&outcome, args).as_bytes());
+    }
+    Ok(Exit::of_child(outcome.status))
 }
 
-/// A mount namespace of this process, of which nobody else sees the mounts.
-fn leave_namespace() -> std::io::Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS)?;
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    Ok(())
+/// Runs the command in a group, and ends that as the command did.
+fn in_group(
+    args: &RunArgs,
+    place: &Place,
+    interrupts: &Interrupts,
+    here: &Path,
+    files: limits::OpenFiles,
+) -> Result<Outcome, Failure> {
+    let view = Arc::new(StoreVfs::new(place.store()));
+    let group = view.begin().map_err(|error| place.failed(error))?;
+    let ended = in_view(args, place, interrupts, (&view, group), |command| command.start(here, files));
+    let ended = ended.and_then(|status| finish(args, place, interrupts, &view, (group, status)));
+    if ended.is_err() {
+        // If it is there still.
+        let _ = view.abort(group);
+    }
+    ended
 }
 
 /// Runs the command, with the group's view in the place of the directory. On return nobody uses that any more.
-fn in_view(args: &RunArgs, here: &Path, dir: &Path, view: &Arc<StoreVfs>, group: GroupId) -> Result<Ended, Failure> {
+fn in_view(
+    args: &RunArgs,
+    place: &Place,
+    interrupts: &Interrupts,
+    (view, group): (&Arc<StoreVfs>, GroupId),
+    start: impl FnOnce(Command<'_>) -> Result<Command<'_>, Failure>,
+) -> Result<u8, Failure> {
+    let dir = place.dir();
     let failed = |error: std::io::Error| Failure::new(format!("run in {}", dir.display()), error);
-    let options = MountOptions {
-        source: dir.to_string_lossy().into_owned(),
-        sharing: Sharing::Everybody,
-        suid: true,
-        dev: true,
-        group: Some(group),
-        ..MountOptions::default()
-    };
-    let mut mount = Mount::new(view.clone(), dir, &options).map_err(|error| {
+    let options = namespace::options(dir, group).map_err(failed)?;
+    let mount = Mount::new(view.clone(), dir, &options).map_err(|error| {
         failed(error).advice("it takes /dev/fuse: `modprobe fuse`, and the superuser's rights in a container")
     })?;
     let unmounter = mount.unmounter();
     let server = std::thread::spawn(move || mount.serve());
-    let ended = Command::start(&args.command, here).and_then(Command::wait);
-    // What is dirty in the kernel goes to the group.
-    unmounter.unmount().map_err(failed)?;
+    let before = namespace::Mounts::now().map_err(failed)?;
+    let ended = start(Command::of(&args.command, interrupts)).and_then(Command::wait);
+    // What the command has mounted in its namespace goes with it; what is dirty in the kernel goes to the group.
+    let unmounted = before.detach_newer().and_then(|()| namespace::unmount(dir, &unmounter));
+    if let Err(error) = unmounted {
+        // Whoever outside uses it sees the end of the group.
+        let _ = unmounter.detach();
+        return Err(failed(error).advice("somebody outside of the command uses the directory as the command saw it"));
+    }
     server.join().expect("it returns its errors").map_err(failed)?;
     ended
 }
@@ -115,51 +140,49 @@ fn in_view(args: &RunArgs, here: &Path, dir: &Path, view: &Arc<StoreVfs>, group:
 /// The group ends as the command did.
 fn finish(
     args: &RunArgs,
-    ui: &Ui,
-    place: Place,
-    view: Arc<StoreVfs>,
-    (group, ended): (GroupId, Ended),
-) -> Result<Exit, Failure> {
-    let mut outcome =
-        Outcome { dir: place.dir().into(), outcome: "aborted", status: ended.status, id: None, changes: Vec::new() };
-    let verdict = match ended.is_success() {
-        false => Verdict::Discard,
-        true => {
-            let told = view.review(group, diff::all).map_err(|error| place.failed(error))?;
-            outcome.changes = told.map_err(|error| place.failed(error))?;
-            match () {
-                () if outcome.changes.is_empty() => Verdict::Discard,
-                () if args.park => Verdict::Park,
-                () if args.review => review::ask(place.dir(), &outcome.changes)?,
-                () => Verdict::Apply,
-            }
+    place: &Place,
+    interrupts: &Interrupts,
+    view: &StoreVfs,
+    (group, status): (GroupId, u8),
+) -> Result<Outcome, Failure> {
+    let failed = |error| place.failed(error);
+    let mut outcome = Outcome { dir: place.dir().into(), outcome: "aborted", status, id: None, changes: Vec::new() };
+    let is_success = || status == 0 && interrupts.first().is_none();
+    let mut verdict = Verdict::Discard;
+    if is_success() {
+        let told = view.review(group, diff::all).map_err(failed)?;
+        outcome.changes = told.map_err(failed)?;
+        verdict = match () {
+            () if outcome.changes.is_empty() => Verdict::Apply,
+            () if args.park => Verdict::Park,
+            () if args.review => review::ask(place.dir(), &outcome.changes, interrupts)?,
+            () => Verdict::Apply,
+        };
+    }
+    if !is_success() {
+        verdict = Verdict::Discard;
+    }
+    outcome.outcome = match verdict {
+        Verdict::Apply => {
+            view.commit(group).map_err(failed)?;
+            "committed"
         }
-    };
-    match verdict {
-        Verdict::Apply => view.commit(group).map_err(|error| place.failed(error))?,
         Verdict::Park => {
             let note = args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
             let note: String = note.chars().filter(|char| *char != '\0').take(250).collect();
-            let id = view.park(group, &note, None).map_err(|error| place.failed(error))?;
+            let id = view.park(group, &note, None).map_err(failed)?;
             outcome.id = Some(id.to_string());
+            "parked"
         }
-        Verdict::Discard => view.abort(group).map_err(|error| place.failed(error))?,
-    }
-    outcome.outcome = match verdict {
-        Verdict::Apply => "committed",
-        Verdict::Park => "parked",
-        Verdict::Discard if !ended.is_success() => "aborted",
-        Verdict::Discard if outcome.changes.is_empty() => "committed",
-        Verdict::Discard => "discarded",
+        Verdict::Discard => {
+            view.abort(group).map_err(failed)?;
+            if is_success() { "discarded" } else { "aborted" }
+        }
     };
-    drop(view);
-    place.close()?;
-    if ui.json {
-        ui.emit("run", &outcome, |_| String::new())?;
-    } else {
-        eprint!("{}", text(&outcome, args));
+    if let (0, "aborted", Some(signal)) = (outcome.status, outcome.outcome, interrupts.first()) {
+        outcome.status = u8::try_from(128 + signal).unwrap_or(u8::MAX);
     }
-    Ok(Exit::of_child(ended.status))
+    Ok(outcome)
 }
 
 /// What a person is told, on stderr: nothing, where all is as it was asked for.

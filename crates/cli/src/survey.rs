@@ -6,6 +6,7 @@
 mod medium;
 mod region;
 mod told;
+mod trust;
 
 use crate::error::Failure;
 use crate::output::name;
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 use told::Places;
 pub use told::{Told, below};
+pub use trust::check_owner;
 use wholly::log::checksum::{payload_checksum, segment_seed};
 use wholly::log::layout::{
     Entry, EntryKind, LINE, RawSegmentHeader, RawSuperblock, RecordKind, SEGMENTS_START, SUPERBLOCK_SLOT,

@@ -149,7 +149,7 @@ fn under_the_name_of_a_helper() {
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(point)).expect("it is mounted");
-    for word in [home, "fuse", "rw", "nosuid", "nodev", "noexec", "default_permissions", "allow_other"] {
+    for word in [home, "fuse.wholly", "rw", "nosuid", "nodev", "noexec", "default_permissions", "allow_other"] {
         assert!(line.contains(word), "{word}: {line}");
     }
     rig.umount();

@@ -350,6 +350,65 @@ fn what_it_leaves_running_is_ended() {
     assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"started\n");
 }
 
+/// What the command mounts in its namespace goes with it, and its work stays.
+#[test]
+fn what_it_mounts_is_gone() {
+    let Some(rig) = Rig::new("mounts") else { return };
+    let dir = rig.dir("dir", "mkdir inside outside; echo old > file");
+    let outside = rig.dir("outside", "");
+    let script = format!(
+        "echo new > file && mount -t tmpfs none inside && echo lost > inside/file && mount --bind . {}",
+        outside.display()
+    );
+    let output = run(&dir, &[], &script);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"new\n");
+    assert!(!dir.join("inside/file").exists() && !outside.join("file").exists() && !has_store(&dir));
+}
+
+#[test]
+fn directories_that_cannot_be_covered_are_refused() {
+    let Some(rig) = Rig::new("refused") else { return };
+    let dir = rig.dir("dir", "mkdir inside");
+    let of = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
+        command.arg("run").args(words).current_dir(&dir).output().unwrap()
+    };
+    let root = of(&["--dir", "/", "--", "true"]);
+    assert_eq!(root.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&root.stderr).contains("root directory"), "{root:?}");
+    // A namespace, so that the mount is nobody else's.
+    let script = format!("mount -t tmpfs none inside && exec {} run -- true", env!("CARGO_BIN_EXE_wholly"));
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).current_dir(&dir).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is mounted in it"), "{output:?}");
+    // What somebody else has written to `.wholly` is not done with our rights.
+    let foreign = rig.dir("foreign", "");
+    wholly(&["init", foreign.to_str().unwrap()]).exits(0);
+    std::os::unix::fs::chown(foreign.join(".wholly"), Some(12345), None).unwrap();
+    let output = of(&["--dir", foreign.to_str().unwrap(), "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("belongs to user 12345"), "{output:?}");
+}
+
+/// A signal that comes from anybody ends it as if the command had failed, whatever that makes of it; one that is ignored is.
+#[test]
+fn signals() {
+    let Some(rig) = Rig::new("signals") else { return };
+    for (name, before, survives) in [("told", "", false), ("ignored", "trap '' HUP; ", true)] {
+        let dir = rig.dir(name, "echo old > file");
+        let script = format!(
+            "{before}exec {} run -- sh -c 'trap \"\" HUP; echo new > file; kill -HUP $PPID; sleep 0.2; exit 0'",
+            env!("CARGO_BIN_EXE_wholly")
+        );
+        let output = shell(&dir, &script).output().unwrap();
+        assert_eq!(output.status.success(), survives, "{output:?}");
+        let wanted = if survives { "new\n" } else { "old\n" };
+        assert_eq!(std::fs::read_to_string(dir.join("file")).unwrap(), wanted);
+        assert!(!has_store(&dir));
+    }
+}
+
 #[test]
 fn it_is_parked_and_applied_later() {
     let Some(rig) = Rig::new("parked") else { return };

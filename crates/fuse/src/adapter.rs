@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    OpenAccMode, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use wholly::vfs::{
     Attr, Context, Errno, FallocateFlags, FileType, GroupId, Handle, Mode, OFlags, RenameFlags, Result, Seek, SetAttr,
@@ -24,6 +24,10 @@ const GENERATION: Generation = Generation(0);
 /// The most bytes that one write, or one read, brings.
 const LARGEST: u32 = 1 << 20;
 
+/// Bytes that one call may write to a file, at any offset, so that they are one request where
+/// [`MountOptions::whole_writes`](crate::MountOptions::whole_writes) asks for that.
+pub const LARGEST_WRITE: usize = (LARGEST as usize) - 4096;
+
 /// Serves one mount.
 pub(crate) struct Adapter {
     pub vfs: Arc<dyn Vfs>,
@@ -33,6 +37,8 @@ pub(crate) struct Adapter {
     pub syncs_on_close: bool,
     /// The explicit group that all calls belong to, if they do.
     pub group: Option<GroupId>,
+    /// Whether what one call writes is to come in one request.
+    pub whole_writes: bool,
 }
 
 /// What the kernel does not know the meaning of, or deals with alone: a handle of ours neither appends nor syncs by itself.
@@ -56,6 +62,15 @@ impl Adapter {
         match found {
             Ok(found) => reply.attr(&self.valid, &attr(&found)),
             Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    /// The pages of a file change by calls that the kernel sees, and otherwise with its times: they are good for who opens it next. But what is
+    /// written through them comes page by page.
+    fn open_flags(&self, open: OpenFlags) -> FopenFlags {
+        match self.whole_writes && open.acc_mode() != OpenAccMode::O_RDONLY {
+            true => FopenFlags::FOPEN_DIRECT_IO,
+            false => FopenFlags::FOPEN_KEEP_CACHE,
         }
     }
 
@@ -114,6 +129,8 @@ impl fuser::Filesystem for Adapter {
             InitFlags::FUSE_PARALLEL_DIROPS,
             // What a bystander has done to a file is seen once its attributes are asked for again.
             InitFlags::FUSE_AUTO_INVAL_DATA,
+            // Also what is open for writing may be mapped, where whole writes are wanted.
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ];
         for flag in wanted {
             // What the kernel cannot do it does without.
@@ -213,8 +230,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn open(&self, req: &Request, node: INodeNo, open: OpenFlags, reply: ReplyOpen) {
-        // The pages of a file change by calls that the kernel sees, and otherwise with its times: they are good for who opens it next.
-        Self::opened(reply, self.vfs.open(&self.permitted(req), ino(node), flags(open)), FopenFlags::FOPEN_KEEP_CACHE);
+        Self::opened(reply, self.vfs.open(&self.permitted(req), ino(node), flags(open)), self.open_flags(open));
     }
 
     fn read(
@@ -246,12 +262,17 @@ impl fuser::Filesystem for Adapter {
         fh: FileHandle,
         offset: u64,
         bytes: &[u8],
-        _write_flags: WriteFlags,
+        how: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        written(reply, self.vfs.write(&self.permitted(req), handle(fh), offset, bytes));
+        // Where the kernel keeps no pages of it, it leaves the set-id bits to us.
+        let ctx = match how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            true => self.as_they_are(req),
+            false => self.permitted(req),
+        };
+        written(reply, self.vfs.write(&ctx, handle(fh), offset, bytes));
     }
 
     fn flush(&self, req: &Request, _node: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
@@ -296,16 +317,12 @@ impl fuser::Filesystem for Adapter {
 
     fn readdirplus(&self, req: &Request, node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let ctx = self.permitted(req);
-        let mut failed = None;
         let listed = self.vfs.readdir(&ctx, handle(fh), offset, &mut |entry| {
             let found = match self.vfs.lookup(&ctx, ino(node), entry.name) {
                 Ok(found) => found,
-                // It has gone since the list was made.
-                Err(Errno::NOENT) => return true,
-                Err(error) => {
-                    failed = Some(error);
-                    return false;
-                }
+                // It has gone since the list was made; or it cannot be looked at, as what another file system covers: a listing without attributes
+                // has its name.
+                Err(_) => return true,
             };
             let name = OsStr::from_bytes(entry.name);
             let full = reply.add(INodeNo(found.ino.0), entry.next, name, &self.valid, &attr(&found), GENERATION);
@@ -315,7 +332,7 @@ impl fuser::Filesystem for Adapter {
             }
             !full
         });
-        match listed.and(failed.map_or(Ok(()), Err)) {
+        match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),
         }
@@ -380,8 +397,8 @@ impl fuser::Filesystem for Adapter {
         let ctx = self.with_umask(req, umask);
         match self.vfs.create(&ctx, ino(parent), name.as_bytes(), flags(OpenFlags(open)), mode(bits)) {
             Ok((made, handle)) => {
-                let keep = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&self.valid, &attr(&made), GENERATION, FileHandle(handle.0), keep);
+                let flags = self.open_flags(OpenFlags(open));
+                reply.created(&self.valid, &attr(&made), GENERATION, FileHandle(handle.0), flags);
             }
             Err(error) => reply.error(errno(error)),
         }

@@ -33,6 +33,7 @@
 //! | `adapter.rs` | requests of the kernel as calls of the trait |
 //! | `caller.rs` | on whose behalf a request is made |
 //! | `convert.rs` | numbers, types and times |
+//! | `kernel.rs` | mounting and unmounting |
 //! | `options.rs` | what follows `-o` |
 
 #![forbid(unsafe_code)]
@@ -41,27 +42,26 @@
 mod adapter;
 mod caller;
 mod convert;
+mod kernel;
 mod options;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use fuser::{Session, SessionUnmounter};
+use fuser::Session;
 use wholly::vfs::Vfs;
 
 use adapter::Adapter;
+pub use adapter::LARGEST_WRITE;
+pub use kernel::Unmounter;
+use kernel::open_mount;
 pub use options::{MountOptions, OptionError, Sharing};
 
-/// A mounted file system, whose requests wait until it is [served](Self::serve). It is unmounted when this is dropped.
+/// A mounted file system, whose requests wait until it is [served](Self::serve).
 pub struct Mount {
     session: Session<Adapter>,
-}
-
-/// Takes a mount away, from any thread.
-#[derive(Clone)]
-pub struct Unmounter {
-    session: Arc<std::sync::Mutex<SessionUnmounter>>,
+    unmounter: Unmounter,
 }
 
 impl Mount {
@@ -73,8 +73,20 @@ impl Mount {
     /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; what `fusermount3` says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
         let MountOptions { valid, syncs_on_close, group, .. } = *options;
-        let adapter = Adapter { vfs, valid, syncs_on_close, group };
-        Ok(Mount { session: Session::new(adapter, point, &options.config())? })
+        let adapter = Adapter { vfs, valid, syncs_on_close, group, whole_writes: options.whole_writes };
+        if !rustix::process::geteuid().is_root() {
+            let mut session = Session::new(adapter, point, &options.config())?;
+            let unmounter = Unmounter::of_helper(session.unmount_callable());
+            return Ok(Mount { session, unmounter });
+        }
+        let (device, unmounter) = open_mount(point, options)?;
+        match Session::from_fd(adapter, device, options.access(), options.config()) {
+            Ok(session) => Ok(Mount { session, unmounter }),
+            Err(error) => {
+                let _ = unmounter.unmount();
+                Err(error)
+            }
+        }
     }
 
     /// Answers the kernel until the file system is unmounted, by whomever. On return everything that programs did outside of groups is
@@ -87,29 +99,13 @@ impl Mount {
     }
 
     /// By which it can be unmounted while it is served.
-    pub fn unmounter(&mut self) -> Unmounter {
-        Unmounter { session: Arc::new(std::sync::Mutex::new(self.session.unmount_callable())) }
-    }
-}
-
-impl Unmounter {
-    /// Takes the mount away from where it is; [`Mount::serve`] returns once nobody uses it any more.
-    ///
-    /// # Errors
-    /// `EBUSY` where a program has a file of it open, or its current directory there.
-    pub fn unmount(&self) -> io::Result<()> {
-        self.session.lock().unwrap_or_else(std::sync::PoisonError::into_inner).unmount()
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
     }
 }
 
 impl std::fmt::Debug for Mount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mount").finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Unmounter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unmounter").finish_non_exhaustive()
     }
 }

@@ -41,6 +41,9 @@ pub struct MountOptions {
     pub valid: Duration,
     /// Whether closing a file makes it durable: to be set where the policy is `per-sync`.
     pub syncs_on_close: bool,
+    /// Whether what one call writes is in one group, up to [`LARGEST_WRITE`](crate::LARGEST_WRITE) bytes: to be set where the policy is `per-op`. Files that
+    /// are open for writing are not read from the kernel's pages then.
+    pub whole_writes: bool,
     /// The explicit group that all calls of all programs belong to: the mount shows what that sees, and ends before it.
     pub group: Option<GroupId>,
     /// Threads that answer the kernel.
@@ -60,6 +63,7 @@ impl Default for MountOptions {
             sync: (false, false),
             valid: Duration::from_secs(1),
             syncs_on_close: false,
+            whole_writes: false,
             group: None,
             threads: std::thread::available_parallelism().map_or(1, |processors| processors.get().min(8)),
         }
@@ -129,6 +133,14 @@ impl MountOptions {
         options.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.set(option))
     }
 
+    pub(crate) fn access(&self) -> SessionACL {
+        match self.sharing {
+            Sharing::Owner => SessionACL::Owner,
+            Sharing::Superuser => SessionACL::RootAndOwner,
+            Sharing::Everybody => SessionACL::All,
+        }
+    }
+
     pub(crate) fn config(&self) -> Config {
         let either = |is: bool, yes: MountOption, no: MountOption| if is { yes } else { no };
         let mut options = vec![
@@ -145,11 +157,7 @@ impl MountOptions {
         options.extend(self.sync.1.then_some(MountOption::DirSync));
         let mut config = Config::default();
         config.mount_options = options;
-        config.acl = match self.sharing {
-            Sharing::Owner => SessionACL::Owner,
-            Sharing::Superuser => SessionACL::RootAndOwner,
-            Sharing::Everybody => SessionACL::All,
-        };
+        config.acl = self.access();
         config.n_threads = Some(self.threads);
         config.clone_fd = self.threads > 1;
         config

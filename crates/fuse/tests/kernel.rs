@@ -71,6 +71,40 @@ fn appends_of_several_openers_do_not_overwrite_each_other() {
     mounted.end();
 }
 
+/// Where each call is to survive by itself, what it writes comes in one request, wherever its pages begin.
+#[test]
+fn a_write_is_one_group() {
+    let options = MountOptions { whole_writes: true, ..MountOptions::default() };
+    let Some(mounted) = or_skip(Mounted::new(Options::default(), &options)) else { return };
+    let mut file = OpenOptions::new().append(true).create(true).open(mounted.point().join("file")).unwrap();
+    file.write_all(&[1; 6000]).unwrap();
+    for length in [6000, 100_000, 500_000] {
+        let before = mounted.store().log().highest_sequence();
+        assert_eq!(file.write(&vec![2; length]).unwrap(), length);
+        assert_eq!(mounted.store().log().highest_sequence(), before + 1, "{length} bytes");
+    }
+    drop(file);
+    mounted.end();
+}
+
+/// Somebody else takes the mount away, and mounts something there: that stays.
+#[test]
+fn what_is_mounted_there_later_stays() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    let Some(mounted) = per_sync() else { return };
+    let point = mounted.point().to_path_buf();
+    mount("wholly-fuse", &point, "tmpfs", MountFlags::empty(), Some(c"size=64k")).unwrap();
+    File::create(point.join("other")).unwrap();
+    assert!(mounted.unmounter().unmount().is_err(), "it is covered");
+    assert!(point.join("other").exists());
+    unmount(&point, UnmountFlags::empty()).unwrap();
+    unmount(&point, UnmountFlags::empty()).unwrap();
+    mount("wholly-fuse", &point, "tmpfs", MountFlags::empty(), Some(c"size=64k")).unwrap();
+    mounted.end();
+    unmount(&point, UnmountFlags::empty()).expect("it is there still");
+    std::fs::remove_dir(&point).unwrap();
+}
+
 #[test]
 fn locks_are_the_kernels() {
     let Some(mounted) = per_sync() else { return };

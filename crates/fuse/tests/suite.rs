@@ -34,7 +34,8 @@ const EXCEPTIONS: [Exception; 12] = [
 
 fn whole_suite(policy: Policy) {
     let options = MountOptions { sharing: Sharing::Everybody, suid: true, dev: true, ..MountOptions::default() };
-    let options = MountOptions { syncs_on_close: policy == Policy::PerSync, ..options };
+    let (syncs_on_close, whole_writes) = (policy == Policy::PerSync, policy == Policy::PerOp);
+    let options = MountOptions { syncs_on_close, whole_writes, ..options };
     let Some(mounted) = common::or_skip(Mounted::new(Options { policy, ..Options::default() }, &options)) else {
         return;
     };

@@ -3,100 +3,97 @@
 //! It is started by a second process of ours, which has itself killed when the first one dies and then becomes the command. Whatever it
 //! starts becomes a child of the first process when its own parent ends, so that none is missed.
 
+use super::interrupts::Interrupts;
 use crate::args::ExecArgs;
 use crate::error::{Exit, Failure};
+use crate::limits::OpenFiles;
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper, set_parent_process_death_signal, wait,
+    Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper, set_parent_process_death_signal,
+    waitpid,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::SignalsInfo;
-use signal_hook::iterator::exfiltrator::WithOrigin;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The command, which runs.
-pub struct Command {
-    child: Child,
-    signals: SignalsInfo<WithOrigin>,
-}
-
-/// How it ended.
-pub struct Ended {
-    /// Its exit code, or 128 and the number of the signal.
-    pub status: u8,
-    /// Somebody wanted it to end before.
-    was_interrupted: bool,
-}
-
-impl Ended {
-    /// Whether what it has done is to happen.
-    pub fn is_success(&self) -> bool {
-        self.status == 0 && !self.was_interrupted
-    }
+/// A command, which runs once it is started.
+pub struct Command<'a> {
+    words: &'a [OsString],
+    interrupts: &'a Interrupts,
+    /// Children that this process had before it was what it is: a shell may have left it some.
+    others: HashSet<Pid>,
+    child: Option<Child>,
 }
 
 fn failed(words: &[OsString], error: impl ToString) -> Failure {
     Failure::new(format!("run {}", words[0].to_string_lossy()), error)
 }
 
-impl Command {
-    /// Starts it in the directory `here`, as that is now.
-    pub fn start(words: &[OsString], here: &Path) -> Result<Command, Failure> {
-        set_child_subreaper(Some(getpid())).map_err(|errno| failed(words, errno))?;
-        // Before there is anybody to be told.
-        let signals = SignalsInfo::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map_err(|error| failed(words, error))?;
-        let me = std::env::current_exe().map_err(|error| failed(words, error))?;
-        let parent = getpid().as_raw_nonzero().to_string();
-        let mut command = std::process::Command::new(me);
-        command.args(["exec", "--parent", &parent, "--dir"]).arg(here).arg("--").args(words);
-        let child = command.spawn().map_err(|error| failed(words, error))?;
-        Ok(Command { child, signals })
+impl<'a> Command<'a> {
+    pub fn of(words: &'a [OsString], interrupts: &'a Interrupts) -> Self {
+        Command { words, interrupts, others: HashSet::new(), child: None }
     }
 
-    /// Waits until it has ended, and ends all that it has left. Signals that come from others than the terminal it gets, too.
-    pub fn wait(self) -> Result<Ended, Failure> {
-        let Command { mut child, mut signals } = self;
-        let pid = Pid::from_child(&child);
-        let (handle, interrupted) = (signals.handle(), AtomicBool::new(false));
-        let status = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for origin in signals.forever() {
-                    interrupted.store(true, Ordering::Relaxed);
-                    let signal = Signal::from_named_raw(origin.signal);
-                    if let (Some(_), Some(signal)) = (origin.process, signal) {
-                        let _ = kill_process(pid, signal);
-                    }
-                }
-            });
-            let status = child.wait();
-            handle.close();
-            status
-        });
-        let status = status.map_err(|error| Failure::new("run", error))?;
-        end_all().map_err(|errno| Failure::new("run: to end what the command has started", errno))?;
+    /// Starts it in the directory `here`, as that is now, with that limit of open files.
+    pub fn start(mut self, here: &Path, files: OpenFiles) -> Result<Self, Failure> {
+        let words = self.words;
+        let as_proc_has_it = std::fs::read_link("/proc/self").ok().and_then(|me| me.to_str()?.parse().ok());
+        if as_proc_has_it != Some(pid_of_me()) {
+            return Err(
+                failed(words, "/proc is not that of this process").advice("mount it: its children are found there")
+            );
+        }
+        self.others = children().into_iter().collect();
+        set_child_subreaper(Some(getpid())).map_err(|errno| failed(words, errno))?;
+        let me = std::env::current_exe().map_err(|error| failed(words, error))?;
+        let mut command = std::process::Command::new(me);
+        command.args(["exec", "--parent", &pid_of_me().to_string(), "--files", &files.to_argument(), "--dir"]);
+        command.arg(here).arg("--").args(words);
+        self.child = Some(command.spawn().map_err(|error| failed(words, error))?);
+        Ok(self)
+    }
+
+    /// Waits until it has ended, and ends all that it has left. Gives its exit code, or 128 and the number of the signal.
+    pub fn wait(self) -> Result<u8, Failure> {
+        let mut child = self.child.expect("it was started");
+        self.interrupts.tell(Some(Pid::from_child(&child)));
+        let status = child.wait();
+        self.interrupts.tell(None);
+        let status = status.map_err(|error| failed(self.words, error))?;
+        end_all(&self.others)
+            .map_err(|errno| failed(self.words, format!("what it has started does not end: {errno}")))?;
         let signal = status.signal().map(|signal| 128 + signal);
-        let status = status.code().or(signal).and_then(|status| u8::try_from(status).ok()).unwrap_or(u8::MAX);
-        Ok(Ended { status, was_interrupted: interrupted.into_inner() })
+        Ok(status.code().or(signal).and_then(|status| u8::try_from(status).ok()).unwrap_or(u8::MAX))
     }
 }
 
-/// Ends all children of this process, and what becomes one by that.
-fn end_all() -> rustix::io::Result<()> {
+fn pid_of_me() -> i32 {
+    getpid().as_raw_nonzero().get()
+}
+
+/// Ends all children of this process but these, and what becomes one by that.
+fn end_all(others: &HashSet<Pid>) -> rustix::io::Result<()> {
     loop {
-        for child in children() {
-            match kill_process(child, Signal::KILL) {
+        let mine: Vec<Pid> = children().into_iter().filter(|child| !others.contains(child)).collect();
+        if mine.is_empty() {
+            return Ok(());
+        }
+        for child in &mine {
+            match kill_process(*child, Signal::KILL) {
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        match wait(WaitOptions::empty()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::CHILD) => return Ok(()),
-            Err(errno) => return Err(errno),
+        for child in mine {
+            loop {
+                match waitpid(Some(child), WaitOptions::empty()) {
+                    Err(Errno::INTR) => {}
+                    Ok(_) | Err(Errno::CHILD) => break,
+                    Err(errno) => return Err(errno),
+                }
+            }
         }
     }
 }
@@ -128,6 +125,7 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         // It has died before that.
         return Ok(Exit::NOT_RUN);
     }
+    OpenFiles::of_argument(&args.files).set();
     std::env::set_current_dir(&args.dir).map_err(not_run)?;
     let error = std::process::Command::new(&words[0]).args(&words[1..]).exec();
     let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NOT_THERE } else { Exit::CANNOT_RUN };

@@ -26,6 +26,7 @@ impl Place {
         if is_guest {
             Store::init(dir, &Options::default()).map_err(failed)?;
         }
+        survey::check_owner(dir, "run in")?;
         let medium = survey::medium_of(dir, "run in")?;
         let host = HostOptions { medium, ..HostOptions::default() };
         let store = Store::open_with(dir, Options::default(), host).map_err(failed)?;

@@ -1,9 +1,12 @@
 //! A person looks at what a command would change, and decides.
 
+use super::interrupts::Interrupts;
 use crate::diff::{self, Told};
 use crate::error::Failure;
 use crate::output::count;
-use std::io::{BufRead, IsTerminal, Write};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 /// What becomes of a group.
@@ -18,21 +21,20 @@ pub enum Verdict {
 }
 
 /// Shows the changes and asks. Where nobody answers, nothing is lost: they are parked.
-pub fn ask(dir: &Path, changes: &[Told]) -> Result<Verdict, Failure> {
+pub fn ask(dir: &Path, changes: &[Told], interrupts: &Interrupts) -> Result<Verdict, Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("run in {}", dir.display()), error);
     let mut out = std::io::stderr();
     write!(out, "{}", diff::text(changes, true)).map_err(failed)?;
-    let mut input = std::io::stdin().lock();
+    let mut input = Input::default();
     loop {
         let all = count(changes.len() as u64, "change");
         write!(out, "{all} in {}: [a]pply, [p]ark, discar[d], or [v]iew the lines? ", dir.display())
             .and_then(|()| out.flush())
             .map_err(failed)?;
-        let mut answer = String::new();
-        if input.read_line(&mut answer).map_err(failed)? == 0 {
-            writeln!(out).map_err(failed)?;
-            return Ok(Verdict::Park);
-        }
+        let Some(answer) = input.line(interrupts) else {
+            let _ = writeln!(out);
+            return Ok(if interrupts.first().is_some() { Verdict::Discard } else { Verdict::Park });
+        };
         match answer.trim().to_lowercase().as_str() {
             "a" | "apply" => return Ok(Verdict::Apply),
             "p" | "park" => return Ok(Verdict::Park),
@@ -40,6 +42,37 @@ pub fn ask(dir: &Path, changes: &[Told]) -> Result<Verdict, Failure> {
             "v" | "view" => view(&diff::text(changes, false)).map_err(failed)?,
             _ => {}
         }
+    }
+}
+
+/// What a person types, line by line.
+#[derive(Default)]
+struct Input(Vec<u8>);
+
+impl Input {
+    /// The next line; `None` where there is no more, or a signal came.
+    fn line(&mut self, interrupts: &Interrupts) -> Option<String> {
+        const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        let stdin = std::io::stdin();
+        while interrupts.first().is_none() {
+            if let Some(end) = self.0.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.0.drain(..=end).collect();
+                return Some(String::from_utf8_lossy(&line).into_owned());
+            }
+            let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
+            match poll(&mut ready, Some(&LOOK_EVERY)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+            let mut bytes = [0; 256];
+            match rustix::io::read(&stdin, &mut bytes) {
+                Ok(read) if read > 0 => self.0.extend(&bytes[..read]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                _ => return None,
+            }
+        }
+        None
     }
 }
 

@@ -60,7 +60,7 @@ impl Mounted {
         Store::init(home.path(), &store).expect("make a store");
         let store = Store::open_with(home.path(), store, Default::default()).expect("open a store");
         let view = Arc::new(StoreVfs::new(&store));
-        let mut mount = Mount::new(view, point.path(), options).map_err(|error| format!("mount: {error}"))?;
+        let mount = Mount::new(view, point.path(), options).map_err(|error| format!("mount: {error}"))?;
         let unmounter = mount.unmounter();
         let server = std::thread::spawn(move || mount.serve());
         Ok(Mounted { store: Some(store), server: Some(server), unmounter, point, home })
@@ -74,6 +74,10 @@ impl Mounted {
     /// The store's own directory.
     pub fn home(&self) -> &Path {
         self.home.path()
+    }
+
+    pub fn unmounter(&self) -> &Unmounter {
+        &self.unmounter
     }
 
     pub fn store(&self) -> &Store {

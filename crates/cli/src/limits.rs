@@ -1,0 +1,33 @@
+//! What a process may use.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// How many files a process may have open, as it was.
+#[derive(Clone, Copy)]
+pub struct OpenFiles(Option<u64>);
+
+/// A process that serves others has open what all of them have: as much as the system lets it. Gives what it was.
+pub fn raise_open_files() -> OpenFiles {
+    let is = getrlimit(Resource::Nofile);
+    // Where that is refused it serves as many as it can.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: is.maximum, maximum: is.maximum });
+    OpenFiles(is.current)
+}
+
+impl OpenFiles {
+    /// As an argument: the number, or nothing where there is no limit.
+    pub fn to_argument(self) -> String {
+        self.0.map_or(String::new(), |number| number.to_string())
+    }
+
+    /// The limit of such an argument.
+    pub fn of_argument(argument: &str) -> OpenFiles {
+        OpenFiles(argument.parse().ok())
+    }
+
+    /// Has this process have the limit again.
+    pub fn set(self) {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: self.0, maximum });
+    }
+}

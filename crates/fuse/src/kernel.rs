@@ -1,0 +1,139 @@
+//! Mounting and unmounting: by the kernel's calls for the superuser, for others by `fusermount3`.
+//!
+//! A mount is taken away only while it is what lies at its place: another one may cover it, or have come after it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fuser::SessionUnmounter;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{getegid, geteuid};
+
+use crate::options::{MountOptions, Sharing};
+
+/// As what it is mounted: the kernel's type, and ours.
+const TYPE: &str = "fuse.wholly";
+
+/// Takes a mount away, from any thread.
+#[derive(Clone)]
+pub struct Unmounter(Way);
+
+#[derive(Clone)]
+enum Way {
+    /// What lies there, by the number that the kernel gives each mount.
+    Call {
+        point: PathBuf,
+        mount: Identity,
+    },
+    Helper(Arc<Mutex<SessionUnmounter>>),
+}
+
+/// By which a mount is known. The kernel gives numbers of mounts that are gone to others, but not, where it has such, the *unique* ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    unique: Option<u64>,
+    number: u64,
+    device: (u32, u32),
+}
+
+/// Mounts at `point` what will answer by the device.
+pub(crate) fn open_mount(point: &Path, options: &MountOptions) -> io::Result<(OwnedFd, Unmounter)> {
+    let point = point.canonicalize()?;
+    if !point.is_dir() {
+        return Err(rustix::io::Errno::NOTDIR.into());
+    }
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
+    let (data, flags) = (data(&device, options), flags(options));
+    rustix::mount::mount(options.source.as_str(), &point, TYPE, flags, Some(data.as_c_str()))?;
+    let mount = mount_at(&point)?;
+    Ok((device.into(), Unmounter(Way::Call { point, mount })))
+}
+
+fn data(device: &File, options: &MountOptions) -> std::ffi::CString {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    let device = device.as_raw_fd();
+    let others = if options.sharing == Sharing::Owner { "" } else { ",allow_other" };
+    let data = format!("fd={device},rootmode=40000,user_id={user},group_id={group},default_permissions{others}");
+    std::ffi::CString::new(data).expect("numbers and words")
+}
+
+fn flags(options: &MountOptions) -> MountFlags {
+    let flags = [
+        (options.read_only, MountFlags::RDONLY),
+        (!options.suid, MountFlags::NOSUID),
+        (!options.dev, MountFlags::NODEV),
+        (options.noexec, MountFlags::NOEXEC),
+        (options.noatime, MountFlags::NOATIME),
+        (options.sync.0, MountFlags::SYNCHRONOUS),
+        (options.sync.1, MountFlags::DIRSYNC),
+    ];
+    flags.into_iter().filter(|(is, _)| *is).fold(MountFlags::empty(), |all, (_, flag)| all | flag)
+}
+
+/// The mount that lies at `point`. The server is not asked.
+fn mount_at(point: &Path) -> io::Result<Identity> {
+    // Linux 6.8.
+    let unique = StatxFlags::from_bits_retain(0x4000);
+    let looked = |flags| statx(CWD, point, AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC, flags);
+    let stat = looked(StatxFlags::MNT_ID)?;
+    let (number, device) = (stat.stx_mnt_id, (stat.stx_dev_major, stat.stx_dev_minor));
+    let stat = looked(unique)?;
+    let unique = (stat.stx_mask & unique.bits() != 0).then_some(stat.stx_mnt_id);
+    Ok(Identity { unique, number, device })
+}
+
+impl Unmounter {
+    pub(crate) fn of_helper(session: SessionUnmounter) -> Unmounter {
+        Unmounter(Way::Helper(Arc::new(Mutex::new(session))))
+    }
+
+    /// Takes the mount away from where it is; [`Mount::serve`](crate::Mount::serve) returns once nobody uses it any more. Does nothing where that
+    /// is done already.
+    ///
+    /// # Errors
+    /// `EBUSY` where a program has a file of it open, or its current directory there, or something is mounted over it.
+    pub fn unmount(&self) -> io::Result<()> {
+        self.unmount_by(UnmountFlags::empty())
+    }
+
+    /// The same, also where programs use it: nobody comes by it any more, and it ends with the last of them.
+    ///
+    /// # Errors
+    /// Those of [`unmount`](Self::unmount), but `EBUSY` only where something is mounted over it.
+    pub fn detach(&self) -> io::Result<()> {
+        self.unmount_by(UnmountFlags::DETACH)
+    }
+
+    fn unmount_by(&self, flags: UnmountFlags) -> io::Result<()> {
+        match &self.0 {
+            Way::Helper(session) => session.lock().unwrap_or_else(PoisonError::into_inner).unmount(),
+            Way::Call { point, mount } if mount_at(point)? == *mount => Ok(rustix::mount::unmount(point, flags)?),
+            Way::Call { mount, .. } => match is_mounted(mount)? {
+                true => Err(rustix::io::Errno::BUSY.into()),
+                false => Ok(()),
+            },
+        }
+    }
+}
+
+/// Whether this process sees the mount anywhere.
+fn is_mounted(mount: &Identity) -> io::Result<bool> {
+    let mounts = std::fs::read("/proc/self/mountinfo")?;
+    let (number, device) = (mount.number.to_string(), format!("{}:{}", mount.device.0, mount.device.1));
+    Ok(mounts.split(|byte| *byte == b'\n').any(|line| {
+        // Its number, that of the one above it, the device, ..., and behind a dash its type: another one may have taken over the numbers.
+        let mut words = line.split(|byte| *byte == b' ');
+        let is_it = words.next() == Some(number.as_bytes()) && words.nth(1) == Some(device.as_bytes());
+        is_it && words.skip_while(|word| *word != b"-").nth(1) == Some(TYPE.as_bytes())
+    }))
+}
+
+impl std::fmt::Debug for Unmounter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unmounter").finish_non_exhaustive()
+    }
+}
