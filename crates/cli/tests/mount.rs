@@ -2,11 +2,10 @@
 
 mod common;
 
-use common::wholly;
+use common::{may_mount, wait_until_unused, wholly};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// A store, and a directory to mount it on. Unmounted and removed on drop.
 struct Rig {
@@ -17,10 +16,7 @@ struct Rig {
 impl Rig {
     /// `None` where nothing can be mounted, which under `CI=true` is a failure.
     fn new(name: &str) -> Option<Rig> {
-        let may = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
-        if !may {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "it takes the superuser and /dev/fuse");
-            println!("skipped: it takes the superuser and /dev/fuse");
+        if !may_mount() {
             return None;
         }
         let dir = Path::new("/dev/shm").join(format!("wholly-cli-mount-{name}-{}", std::process::id()));
@@ -38,16 +34,7 @@ impl Rig {
 
     fn umount(&self) {
         assert!(Command::new("umount").arg(&self.point).status().unwrap().success());
-        self.wait_until_closed();
-    }
-
-    /// Waits until nobody has the store.
-    fn wait_until_closed(&self) {
-        let since = Instant::now();
-        while !wholly(&["stat", text(&self.home)]).out.contains("nobody") {
-            assert!(since.elapsed() < Duration::from_secs(60), "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until_unused(&self.home);
     }
 
     /// The process that serves the mount.
@@ -91,7 +78,7 @@ fn a_signal_ends_it() {
     rig.mount("policy=shared=60");
     std::fs::write(rig.point.join("file"), b"content").unwrap();
     rustix::process::kill_process(rig.server(), rustix::process::Signal::TERM).unwrap();
-    rig.wait_until_closed();
+    wait_until_unused(&rig.home);
     assert!(!is_mounted(&rig.point));
     assert_eq!(std::fs::read(rig.home.join("file")).unwrap(), b"content");
 }
@@ -112,7 +99,7 @@ fn a_killed_server_loses_nothing_that_was_synced() {
         rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
         drop(file);
         let _ = Command::new("umount").args(["-q", "-l"]).arg(&rig.point).status();
-        rig.wait_until_closed();
+        wait_until_unused(&rig.home);
         rig.mount("");
         for before in 0..=round {
             let synced = std::fs::read_to_string(rig.point.join(format!("synced-{before}"))).unwrap();
@@ -131,7 +118,7 @@ fn over_its_own_directory_nobody_sees_the_store_behind_it() {
     std::fs::write(rig.home.join("file"), b"content").unwrap();
     assert!(!rig.home.join(".wholly").exists());
     assert!(Command::new("umount").arg(&rig.home).status().unwrap().success());
-    rig.wait_until_closed();
+    wait_until_unused(&rig.home);
     assert!(rig.home.join(".wholly").exists());
     assert_eq!(std::fs::read(rig.home.join("file")).unwrap(), b"content");
 }

@@ -259,10 +259,7 @@ fn attributes_of_what_has_no_name_yet() {
     use wholly::StoreVfs;
     use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs, XattrFlags};
     for (dir, medium) in common::Dir::on_media("nameless") {
-        let options = Options { background: false, ..Options::default() };
-        let host = HostOptions { medium, ..HostOptions::default() };
-        Store::init_with(&*dir, &options, host.clone()).unwrap();
-        let store = Store::open_with(&*dir, options, host).unwrap();
+        let store = common::made_in(&dir, medium)();
         let ctx = Context::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let view = StoreVfs::new(&store);
         store.create_file("before", 0o644).unwrap();
@@ -290,10 +287,7 @@ fn a_name_that_is_about_to_be_given() {
     use wholly::StoreVfs;
     use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
     for (dir, medium) in common::Dir::on_media("about-to-be") {
-        let options = Options { background: false, ..Options::default() };
-        let host = HostOptions { medium, ..HostOptions::default() };
-        Store::init_with(&*dir, &options, host.clone()).unwrap();
-        let store = Store::open_with(&*dir, options, host).unwrap();
+        let store = common::made_in(&dir, medium)();
         let view = StoreVfs::new(&store);
         let ctx = Context::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let (made, handle) = view.tmpfile(&ctx, Ino::ROOT, OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();

@@ -566,10 +566,7 @@ fn an_anchor_goes_when_nobody_needs_it() {
 fn a_name_that_comes_and_goes_takes_nothing_along() {
     for (dir, medium) in Dir::on_media("come-and-gone") {
         fs::write(dir.join("a"), "0123").unwrap();
-        let options = Options { background: false, ..Options::default() };
-        let host = HostOptions { medium, ..HostOptions::default() };
-        Store::init_with(&*dir, &options, host.clone()).unwrap();
-        let open = || Store::open_with(&*dir, options.clone(), host.clone()).unwrap();
+        let open = common::made_in(&dir, medium);
         let store = open();
         let file = store.open_file("a").unwrap();
         store.link("a", "d").unwrap();
@@ -592,10 +589,7 @@ fn a_name_that_comes_and_goes_takes_nothing_along() {
 fn a_file_is_found_by_the_name_that_is_left() {
     for (dir, medium) in Dir::on_media("left") {
         fs::write(dir.join("home"), "0123").unwrap();
-        let options = Options { background: false, ..Options::default() };
-        let host = HostOptions { medium, ..HostOptions::default() };
-        Store::init_with(&*dir, &options, host.clone()).unwrap();
-        let store = Store::open_with(&*dir, options, host).unwrap();
+        let store = common::made_in(&dir, medium)();
 
         let mut group = store.begin();
         group.create("a", 0o644).unwrap();
@@ -622,10 +616,7 @@ fn a_file_is_found_by_the_name_that_is_left() {
 fn a_second_name_is_no_conflict() {
     for (dir, medium) in Dir::on_media("second-name") {
         fs::write(dir.join("a"), "0123").unwrap();
-        let options = Options { background: false, ..Options::default() };
-        let host = HostOptions { medium, ..HostOptions::default() };
-        Store::init_with(&*dir, &options, host.clone()).unwrap();
-        let open = || Store::open_with(&*dir, options.clone(), host.clone()).unwrap();
+        let open = common::made_in(&dir, medium);
         let store = open();
         store.link("a", "b").unwrap();
         let mut group = store.begin();
@@ -651,10 +642,7 @@ fn the_other_name_is_a_home() {
     for (dir, medium) in Dir::on_media("other-name") {
         fs::write(dir.join("a"), "0123").unwrap();
         fs::hard_link(dir.join("a"), dir.join("b")).unwrap();
-        let options = Options { background: false, ..Options::default() };
-        let host = HostOptions { medium, ..HostOptions::default() };
-        Store::init_with(&*dir, &options, host.clone()).unwrap();
-        let store = Store::open_with(&*dir, options, host).unwrap();
+        let store = common::made_in(&dir, medium)();
         let view = StoreVfs::new(&store);
         let ctx = Context::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         store.create_file("before", 0o644).unwrap();

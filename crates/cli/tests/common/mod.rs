@@ -53,6 +53,23 @@ pub fn wholly_with(registry: &str, arguments: &[&str]) -> Run {
     }
 }
 
+/// Whether this process may mount file systems; where not, a test says so and is skipped, or fails under `CI=true`.
+pub fn may_mount() -> bool {
+    let may = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !may {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "it takes the superuser and /dev/fuse");
+        println!("skipped: it takes the superuser and /dev/fuse");
+    }
+    may
+}
+
+/// Waits until no process has the store in `dir`, or it is none any more. Who waits for ever has found a process that does not end.
+pub fn wait_until_unused(dir: &Path) {
+    while dir.join(".wholly").exists() && !wholly(&["stat", dir.to_str().unwrap()]).out.contains("nobody") {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 /// A directory with two files, removed on drop.
 pub struct Place {
     pub dir: PathBuf,

@@ -8,8 +8,8 @@ pub mod staging;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use wholly::Options;
-use wholly_media::host::HostMedium;
+use wholly::{Options, Store};
+use wholly_media::host::{HostMedium, HostOptions};
 
 /// A store with a small log, which goes home when it is told to.
 pub fn small() -> Options {
@@ -41,6 +41,14 @@ impl Dir {
             (Dir::new(&std::env::temp_dir(), name), HostMedium::Disk),
         ]
     }
+}
+
+/// Makes a store in a directory. Gives how it is opened: it goes home when it is told to.
+pub fn made_in(dir: &Path, medium: HostMedium) -> impl Fn() -> Store + '_ {
+    let options = Options { background: false, ..Options::default() };
+    let host = HostOptions { medium, ..HostOptions::default() };
+    Store::init_with(dir, &options, host.clone()).unwrap();
+    move || Store::open_with(dir, options.clone(), host.clone()).unwrap()
 }
 
 impl Deref for Dir {

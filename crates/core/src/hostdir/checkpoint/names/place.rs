@@ -117,7 +117,7 @@ impl NamePlan<'_> {
                 _ => host_error(error, &path),
             })?;
             let id = std::mem::take(&mut change.home);
-            self.has_other_names(id)?;
+            self.names_changed(id)?;
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl NamePlan<'_> {
             if is == 0 {
                 let link = || store.host.hard_link(site::NAMES_LINK, &from, &path);
                 store.names.change_home(link, |state, ()| state.set_home(*dir, name, id)).map_err(failed)?;
-                return self.has_other_names(id);
+                return self.names_changed(id);
             }
             // A link cannot replace what is there.
             store.make_folders()?;
@@ -170,11 +170,11 @@ impl NamePlan<'_> {
             state.set_home(*dir, name, id);
         });
         renamed.map_err(failed)?;
-        self.has_other_names(id)
+        self.names_changed(id)
     }
 
     /// The time of change of an object is another one by that: of what is open the end of the pass looks, of others nobody knows it any more.
-    fn has_other_names(&self, id: u64) -> Result<()> {
+    fn names_changed(&self, id: u64) -> Result<()> {
         match self.store.names.with(|state| state.file(id)).filter(|file| file.home().is_none()) {
             Some(file) => file.changed_by_pass(),
             None => Ok(()),
