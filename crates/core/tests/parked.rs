@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::Dir;
 use rustix::fs::Mode;
 use wholly::vfs::{Context, Ino, Vfs};
-use wholly::{Change, Error, Options, ParkedId, Rename, Review, SetXattr, Side, Store, StoreVfs, What};
+use wholly::{Change, Error, Fallocate, Options, ParkedId, Rename, Review, SetXattr, Side, Store, StoreVfs, What};
 use wholly_media::host::{HostMedium, HostOptions};
 
 fn options() -> Options {
@@ -400,6 +400,80 @@ fn a_large_group_is_copied_in_pieces() {
         expected.resize(9_000_000, 0);
         expected[5..9].copy_from_slice(b"over");
         assert!(fs::read(dir.join("large")).unwrap() == expected);
+    }
+}
+
+/// Where the host has data in a file, and how many blocks it has for it.
+fn space_of(path: &Path) -> (Vec<(u64, u64)>, u64) {
+    use rustix::fs::{OFlags, SeekFrom, seek};
+    let file = rustix::fs::open(path.as_os_str().as_encoded_bytes(), OFlags::RDONLY, Mode::empty()).unwrap();
+    let (mut data, mut at) = (Vec::new(), 0);
+    while let Ok(from) = seek(&file, SeekFrom::Data(at)) {
+        at = seek(&file, SeekFrom::Hole(from)).unwrap();
+        data.push((from, at));
+    }
+    (data, fs::metadata(path).unwrap().blocks())
+}
+
+/// A group that gives space back and reserves it, in files that are there, in a small new one and in one that is staged.
+fn change_space(store: &Store) -> wholly::Group<'static> {
+    let mut group = store.begin();
+    let b = group.open_file("d/b").unwrap();
+    group.fallocate(&b, Fallocate::Punch, 100, 8300).unwrap();
+    group.fallocate(&b, Fallocate::Keep, 40_960, 50_000).unwrap();
+    let wide = group.open_file("wide").unwrap();
+    group.write_at(&wide, 30_000, &[3; 5000]).unwrap();
+    group.fallocate(&wide, Fallocate::Zero, 4096, 40_000).unwrap();
+    group.write_at(&wide, 12_288, &[4; 100]).unwrap();
+    group.fallocate(&wide, Fallocate::Punch, 60_000, 80_000).unwrap();
+    group.set_len(&wide, 90_000).unwrap();
+    group.fallocate(&wide, Fallocate::ZeroExtend, 88_000, 20_000).unwrap();
+    let small = group.create("small", 0o644).unwrap();
+    group.fallocate(&small, Fallocate::Keep, 0, 300_000).unwrap();
+    group.append(&small, b"few bytes, much space").unwrap();
+    let nothing = group.create("nothing", 0o644).unwrap();
+    group.fallocate(&nothing, Fallocate::Keep, 8192, 8192).unwrap();
+    let large = group.create("large", 0o644).unwrap();
+    group.fallocate(&large, Fallocate::Keep, 4096, 8192).unwrap();
+    group.write_at(&large, 16_384, &[5; 1_000_000]).unwrap();
+    group.fallocate(&large, Fallocate::Punch, 100_000, 200_000).unwrap();
+    group.fallocate(&large, Fallocate::Keep, 900_000, 1_000_000).unwrap();
+    group.set_len(&large, 950_000).unwrap();
+    group.fallocate(&large, Fallocate::Zero, 500_000, 100_000).unwrap();
+    group.fallocate(&large, Fallocate::Extend, 1_100_000, 100_000).unwrap();
+    group
+}
+
+#[test]
+fn holes_and_reserved_space_are_kept() {
+    const FILES: [&str; 5] = ["d/b", "wide", "small", "nothing", "large"];
+    let committed = stores("parked-space-plain");
+    for ((dir, medium), (plain, _)) in stores("parked-space").iter().zip(&committed) {
+        for dir in [dir, plain] {
+            fs::write(dir.join("wide"), [2; 100_000]).unwrap();
+        }
+        let store = open(plain, *medium);
+        change_space(&store).commit().unwrap();
+        store.close().unwrap();
+
+        let store = open(dir, *medium);
+        let id = change_space(&store).park("", None).unwrap();
+        drop(store);
+        let store = open(dir, *medium);
+        {
+            let review = store.review(id).unwrap();
+            for file in FILES {
+                assert!(content(&review, file, Side::After) == fs::read(plain.join(file)).unwrap(), "{file}");
+            }
+            assert_eq!(content(&review, "d/b", Side::Before), [7; 12_000]);
+        }
+        store.apply(id).unwrap();
+        store.close().unwrap();
+        for file in FILES {
+            assert!(fs::read(dir.join(file)).unwrap() == fs::read(plain.join(file)).unwrap(), "{file}");
+            assert_eq!(space_of(&dir.join(file)), space_of(&plain.join(file)), "{medium:?}: {file}");
+        }
+        assert!(wholly::check(&**dir).unwrap().is_sound());
     }
 }
 

@@ -302,6 +302,11 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
         "bare,park.chmod-A/foo+tag-A/foo+times-A/foo+note-A+create-foo+tag-foo+chmod-foo+times-foo,home,kill,apply.1,kill,home",
     ),
     (
+        "parked-holes",
+        "a parked group gives space back, within a block too, of what it writes before and after that",
+        "bare,fill-A/foo,home,park.punch-A/foo+write-A/foo+nick-A/foo+create-foo+append-foo+punch-foo,kill,apply.1,append-A/foo,home",
+    ),
+    (
         "parked-in-parts",
         "a parked group that fills several segments",
         "bare,park.create-foo+fill-foo+fill-A/foo+append-foo+fill-foo+mkdir-B+create-B/foo+fill-B/foo+append-B/foo,kill,apply.1,kill,home",

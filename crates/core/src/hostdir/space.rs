@@ -131,6 +131,18 @@ impl Wishes {
         self.change(blocks, |old| Wish { zeroed: still(old.zeroed), reserved: still(old.reserved) });
     }
 
+    /// All of them, in order: the bytes, and the call by which they are wished again.
+    pub fn as_calls(&self) -> impl Iterator<Item = (Range<u64>, Fallocate)> {
+        self.in_range(0..u64::MAX).map(|(blocks, wish)| {
+            let how = match (wish.zeroes(), wish.reserves()) {
+                (true, true) => Fallocate::Zero,
+                (true, false) => Fallocate::Punch,
+                (false, _) => Fallocate::Keep,
+            };
+            (blocks.start * BLOCK..blocks.end.saturating_mul(BLOCK), how)
+        })
+    }
+
     /// What is due, in order, and what the host is to be asked for: ranges that touch each other are one, whoever wished them.
     pub fn due(&self, target: u64) -> Vec<(Range<u64>, Fallocate)> {
         let mut all: Vec<(Range<u64>, Fallocate)> = Vec::new();

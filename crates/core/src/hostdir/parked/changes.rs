@@ -294,6 +294,10 @@ impl<'g> Review<'g> {
             self.committed(now, offset, &mut buf[..kept])?;
         }
         let end = offset + length as u64;
+        for (range, _) in content.space.iter().filter(|(_, how)| how.zeroes()) {
+            let (from, to) = (range.start.clamp(offset, end), range.end.clamp(offset, end));
+            buf[(from - offset) as usize..(to - offset) as usize].fill(0);
+        }
         for piece in content.in_range(offset, end) {
             if looked.last.as_ref().is_none_or(|(last, _)| last != piece) {
                 looked.last = Some((*piece, file.piece(piece)?));

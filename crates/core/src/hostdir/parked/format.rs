@@ -11,7 +11,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::super::names::Set;
-use super::super::records::{Attributes, Baseline, Identity, Value, Xattr};
+use super::super::records::{Attributes, Baseline, Identity, Space, Value, Xattr};
 use super::super::table::host_error;
 use super::{Base, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
 use crate::error::Result;
@@ -25,7 +25,7 @@ pub(crate) use read::ParkedFile;
 const HEAD: usize = 4096;
 const NOTE: usize = 128;
 const MAGIC: [u8; 8] = *b"WHOLLYPG";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const _: () = assert!(NOTE + LONGEST_NOTE <= HEAD);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -83,6 +83,7 @@ const IDENTIFY: u8 = EntryKind::Identify as u8;
 const CREATE: u8 = EntryKind::Create as u8;
 const NAME: u8 = EntryKind::Name as u8;
 const TRUNCATE: u8 = EntryKind::Truncate as u8;
+const SPACE: u8 = EntryKind::Space as u8;
 const WRITE: u8 = EntryKind::Write as u8;
 const ATTRIBUTES: u8 = EntryKind::Attributes as u8;
 const XATTR: u8 = EntryKind::Xattr as u8;
@@ -262,7 +263,11 @@ struct Catalogue(Vec<u8>);
 
 impl Catalogue {
     fn add(&mut self, kind: u8, object: u64, payload: &[u8]) {
-        let piece = Piece { length: payload.len() as u32, ..Piece::default() };
+        self.add_at(kind, object, 0, payload);
+    }
+
+    fn add_at(&mut self, kind: u8, object: u64, offset: u64, payload: &[u8]) {
+        let piece = Piece { offset, length: payload.len() as u32, ..Piece::default() };
         self.entry(kind, object, &piece);
         self.0.extend_from_slice(payload);
         self.0.resize(self.0.len().next_multiple_of(8), 0);
@@ -304,6 +309,10 @@ fn catalogue(summary: &Summary) -> Vec<u8> {
     }
     for (id, content) in &summary.contents {
         all.truncate(*id, content.limit);
+        for (range, how) in &content.space {
+            let space = Space { length: range.end - range.start, how: *how };
+            all.add_at(SPACE, *id, range.start, &space.to_bytes());
+        }
         content.pieces.iter().for_each(|piece| all.entry(WRITE, *id, piece));
         all.truncate(*id, content.size);
     }
@@ -377,13 +386,14 @@ fn base_of(bytes: &[u8]) -> Option<Base> {
 
 #[cfg(test)]
 mod tests {
-    use wholly_media::Stat;
+    use wholly_media::{Fallocate, Stat};
 
     use super::read::Reading;
     use super::*;
     use crate::hostdir::names::ROOT;
     use crate::hostdir::parked::Content;
     use crate::hostdir::records::{AttributesBefore, Birth};
+    use crate::log::layout::LARGEST_FILE;
 
     fn head() -> Head {
         Head {
@@ -429,9 +439,10 @@ mod tests {
             summary.add_name((name.0, name.1.into()), before, after);
         }
         let piece = |offset, position| Piece { offset, length: 10, position, checksum: 99 };
-        let content = |limit, size, pieces| Content { limit, size, pieces };
-        summary.contents.insert(20, content(50, 300, vec![piece(0, 4096), piece(40, 4106)]));
-        summary.contents.insert(41, content(0, 10, vec![piece(0, 4116)]));
+        let content = |limit, size, space, pieces| Content { limit, size, space, pieces };
+        let space = vec![(0..4096, Fallocate::Punch), (4096..12288, Fallocate::Zero), (16384..20480, Fallocate::Keep)];
+        summary.contents.insert(20, content(50, 9000, space, vec![piece(0, 4096), piece(40, 4106)]));
+        summary.contents.insert(41, content(0, 10, Vec::new(), vec![piece(0, 4116)]));
         let before = AttributesBefore { mode: 0o644, ..AttributesBefore::default() };
         let attributes =
             Attributes { mode: Some(0o600), uid: None, gid: None, atime_ns: None, mtime_ns: Some(8), before };
@@ -449,7 +460,7 @@ mod tests {
     #[test]
     fn a_head_stands_where_the_format_has_it() {
         let bytes = head().to_bytes();
-        assert_eq!((bytes.len(), &bytes[8..16], bytes[16], bytes[20]), (4096, &b"WHOLLYPG"[..], 1, 4));
+        assert_eq!((bytes.len(), &bytes[8..16], bytes[16], bytes[20]), (4096, &b"WHOLLYPG"[..], 2, 4));
         assert_eq!((&bytes[24..40], bytes[40], bytes[48], bytes[56]), (&[9; 16][..], 7, 1, 2));
         assert_eq!((bytes[65], bytes[72], bytes[80], bytes[88], bytes[96], bytes[100]), (16, 6, 8, 3, 4, 5));
         assert_eq!(&bytes[128..133], b"note\0");
@@ -474,6 +485,35 @@ mod tests {
         assert_eq!(catalogue(&again), bytes);
         assert_eq!(again.path_after(41).unwrap(), b"n/b");
         assert_eq!((again.path_before(20).unwrap(), again.path_after(20).unwrap()), (b"d/a".to_vec(), b"n/a".to_vec()));
+    }
+
+    #[test]
+    fn space_that_no_group_asks_for_is_refused() {
+        let with = |space: &[(std::ops::Range<u64>, Fallocate)]| {
+            let mut summary = summary();
+            summary.contents.get_mut(&20).expect("it is there").space = space.to_vec();
+            read(&catalogue(&summary)).map(|again| again.contents == summary.contents)
+        };
+        use Fallocate::{Extend, Keep, Punch, Zero, ZeroExtend};
+        assert_eq!(with(&[(0..4096, Punch), (8192..12288, Punch)]), Some(true));
+        assert_eq!(with(&[(LARGEST_FILE - 4096..LARGEST_FILE, Keep)]), Some(true));
+        for (wrong, why) in [
+            (vec![(8192..12288, Punch), (0..4096, Punch)], "out of order"),
+            (vec![(0..8192, Punch), (4096..12288, Zero)], "one over the other"),
+            (vec![(0..4096, Punch), (4096..8192, Punch)], "one in two pieces"),
+            (vec![(1..4096, Punch)], "it begins within a block"),
+            (vec![(0..4095, Punch)], "it ends within a block"),
+            (vec![(0..4096, Extend)], "the length is told elsewhere"),
+            (vec![(0..4096, ZeroExtend)], "the length is told elsewhere"),
+            (vec![(LARGEST_FILE..LARGEST_FILE + 4096, Keep)], "no file is so long"),
+        ] {
+            assert_eq!(with(&wrong), None, "{why}");
+        }
+        // Behind the bytes, and of a file that is not open.
+        let space = Space { length: 4096, how: Keep }.to_bytes();
+        let mut all = Catalogue::default();
+        all.add_at(SPACE, 20, 0, &space);
+        assert!(read(&all.0).is_none());
     }
 
     /// What is read would be written the same, or it is refused; nothing panics.

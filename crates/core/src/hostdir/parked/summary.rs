@@ -1,9 +1,10 @@
 //! What a group would change, net: the same for a group that runs and for one that is parked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
-use wholly_media::Stat;
+use wholly_media::{Fallocate, Stat};
 
 use super::super::names::{DIRECTORY, Kind, Name, ROOT, Set, TYPE, join};
 use super::super::records::{Baseline, Birth};
@@ -71,6 +72,9 @@ pub(crate) struct Content {
     pub limit: u64,
     /// How long it is in the end.
     pub size: u64,
+    /// What becomes of the space of its blocks before the bytes are written: ranges of whole blocks, in order and without overlaps, each a hole
+    /// (`Punch`), zeros with space (`Zero`) or space (`Keep`).
+    pub space: Vec<(Range<u64>, Fallocate)>,
     /// What is written, in the order of offsets and without overlaps.
     pub pieces: Vec<Piece>,
 }

@@ -298,11 +298,14 @@ impl Running {
         if content.limit < self.size_of(file)? {
             self.set_len(file, content.limit)?;
         }
-        for piece in &content.pieces {
-            self.write(file, piece.offset, &parked.piece(piece)?)?;
-        }
         if content.size != self.size_of(file)? {
             self.set_len(file, content.size)?;
+        }
+        for (range, how) in &content.space {
+            self.fallocate(file, *how, range.start, range.end - range.start)?;
+        }
+        for piece in &content.pieces {
+            self.write(file, piece.offset, &parked.piece(piece)?)?;
         }
         Ok(())
     }

@@ -126,15 +126,15 @@ impl Running {
                     .map(|write| (write.offset, write.end()))
                     .collect(),
             };
-            let reserves = file.staged.as_ref().is_some_and(|staged| staged.reserves);
-            if to_park && (file.wishes.is_some() || reserves) {
-                let what = format!("to park a group that has given back or reserved space ({})", file.inner.name());
-                return Err(Error::unsupported(what));
-            }
-            let is_same = ranges.is_empty() && file.wishes.is_none() && file.limit >= before && file.size == before;
+            let space: Vec<_> = match &file.staged {
+                // What is zeroed there is found as holes.
+                Some(staged) => staged.space.as_calls().filter(|(_, how)| how.reserves()).collect(),
+                None => file.wishes.iter().flat_map(|wishes| wishes.as_calls()).collect(),
+            };
+            let is_same = ranges.is_empty() && space.is_empty() && file.limit >= before && file.size == before;
             if !is_same && stays(id, &summary)? {
                 let limit = if born.contains(&id) { 0 } else { file.limit.min(LARGEST_FILE) };
-                summary.contents.insert(id, Content { limit, size: file.size, pieces: runs(ranges) });
+                summary.contents.insert(id, Content { limit, size: file.size, space, pieces: runs(ranges) });
                 speaks_of.insert(id);
             }
         }

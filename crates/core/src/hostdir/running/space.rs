@@ -18,7 +18,7 @@ use crate::log::layout::EntryKind;
 use crate::sync::Ordering;
 
 /// In the place of a sequence: a wish of the group itself, which is above those of all others.
-const OWN: u64 = u64::MAX;
+pub(super) const OWN: u64 = u64::MAX;
 
 /// What a group wants of the space of one of its files, and has not published.
 pub(in crate::hostdir) type OwnWishes = Option<Box<Wishes>>;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use wholly_media::{Fallocate, HostFile, Stat};
 
+use super::space::OWN;
 use super::{Inner, Joined, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
@@ -23,6 +24,7 @@ use crate::hostdir::clock::Mtime;
 use crate::hostdir::names::{BLANK_FOLDER, BLANKS, id_name, join};
 use crate::hostdir::overlay::Place;
 use crate::hostdir::parked::runs;
+use crate::hostdir::space::{Shape, Wishes, entries};
 use crate::hostdir::table::host_error;
 use crate::index::BLOCK;
 use crate::log::layout::EntryKind;
@@ -51,8 +53,8 @@ pub(in crate::hostdir) struct Staged {
     is_nameless: bool,
     /// Whether it was closed for a while, so that only the whole file system says whether all of it was written back.
     was_closed: bool,
-    /// Whether space was asked for.
-    pub reserves: bool,
+    /// What is wished of its blocks, and so at home already; a group that is parked has to tell.
+    pub space: Wishes,
 }
 
 impl Staged {
@@ -106,6 +108,10 @@ impl Running {
     pub(super) fn cut_staged(&mut self, i: usize, length: u64) -> Result<()> {
         let home = self.stage(i)?;
         home.set_len(site::STAGE_SIZE, length).map_err(|error| self.staging_failed(i, error))?;
+        let file = &mut self.seat_mut().files[i];
+        if let Some(staged) = file.staged.as_mut().filter(|_| length < file.size) {
+            staged.space.cut(length.div_ceil(BLOCK));
+        }
         self.is_changed(i, length);
         Ok(())
     }
@@ -124,7 +130,9 @@ impl Running {
             return Err(if how.zeroes() { self.break_off(error) } else { error });
         }
         if let Some(staged) = &mut self.seat_mut().files[i].staged {
-            staged.reserves |= how.reserves();
+            for (how, range) in entries(how, offset, end, size) {
+                Shape::new(how, range.start, range.end).wish(&mut staged.space, OWN);
+            }
         }
         self.is_changed(i, new);
         Ok(())
@@ -232,10 +240,9 @@ impl Running {
         let seat = self.seat_mut();
         seat.writes.cut(i as u32, 0);
         let file = &mut seat.files[i];
-        let wishes = file.wishes.take();
-        let reserves = wishes.is_some_and(|wishes| wishes.in_range(0..u64::MAX).any(|(_, wish)| wish.reserves()));
+        let space = file.wishes.take().map_or_else(Wishes::default, |wishes| *wishes);
         (file.limit, file.written) = (u64::MAX, 0);
-        let staged = Staged { home: Some(home), stat: None, is_nameless: false, was_closed: false, reserves };
+        let staged = Staged { home: Some(home), stat: None, is_nameless: false, was_closed: false, space };
         file.staged = Some(Box::new(staged));
         Ok(())
     }

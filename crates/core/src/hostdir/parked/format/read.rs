@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use wholly_media::{HostFile, HostFs, Stat};
+use wholly_media::{Fallocate, HostFile, HostFs, Stat};
 use zerocopy::FromBytes;
 
 use super::super::summary::LONGEST_PIECE;
 use super::super::{Content, Known, Piece, Settled, Summary};
-use super::{ATTRIBUTES, BASE, CREATE, HEAD, Head, IDENTIFY, NAME, RawEntry, TRUNCATE, WRITE, XATTR, base_of};
+use super::{ATTRIBUTES, BASE, CREATE, HEAD, Head, IDENTIFY, NAME, RawEntry, SPACE, TRUNCATE, WRITE, XATTR, base_of};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Kind, ROOT, Set};
-use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Value, Xattr};
+use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
 use crate::hostdir::table::host_error;
+use crate::index::BLOCK;
 use crate::log::checksum::{checksum, payload_checksum};
 use crate::log::layout::LARGEST_FILE;
 
@@ -120,6 +121,10 @@ impl<'b> Reading<'b> {
             match entry.kind {
                 WRITE => self.write(object, piece)?,
                 _ if piece.position != 0 || piece.checksum != 0 => return None,
+                SPACE => {
+                    let payload = self.payload(piece.length as usize)?;
+                    self.space(object, offset, payload)?;
+                }
                 TRUNCATE if piece.length == 0 && offset <= LARGEST_FILE => self.truncate(object, offset)?,
                 kind if offset == 0 => {
                     let payload = self.payload(piece.length as usize)?;
@@ -198,6 +203,19 @@ impl<'b> Reading<'b> {
                 (open == id).then_some(())
             }
         }
+    }
+
+    fn space(&mut self, id: u64, offset: u64, payload: &[u8]) -> Option<()> {
+        let Space { length, how } = Space::checked(payload)?;
+        let content = self.summary.contents.get_mut(&self.open.filter(|open| *open == id)?)?;
+        let end = offset.checked_add(length).filter(|end| *end <= LARGEST_FILE)?;
+        let is_whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
+        let is_net = matches!(how, Fallocate::Punch | Fallocate::Zero | Fallocate::Keep) && content.pieces.is_empty();
+        // What touches the one before it is something else.
+        let follows =
+            content.space.last().is_none_or(|(last, other)| last.end < offset || (last.end == offset && *other != how));
+        content.space.push((offset..end, how));
+        (is_whole && is_net && follows).then_some(())
     }
 
     fn write(&mut self, id: u64, piece: Piece) -> Option<()> {
