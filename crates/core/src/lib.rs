@@ -55,9 +55,10 @@ pub mod vfs;
 pub use check::{check, parked, tidy};
 pub use error::{Error, Result};
 #[doc(hidden)]
-pub use hostdir::{Baseline, Identity};
+pub use hostdir::{Baseline, Identity, Neighbours};
 pub use hostdir::{
     Change, CheckpointReport, File, Finding, FindingKind, Group, LONGEST_NOTE, Mismatch, Options, Parked, ParkedId,
-    Policy, RecoveryReport, Report, Review, Side, Store, StoreStat, StoreVfs, What, Writer, XattrChange,
+    Policy, RecoveryReport, Released, Report, Review, Settled, Side, Store, StoreStat, StoreVfs, What, Writer,
+    XattrChange,
 };
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};

@@ -8,7 +8,7 @@ use wholly_media::HostFs;
 use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, Level, StoreHome, Support};
 
 use crate::error::{Error, Result};
-use crate::hostdir::{Options, Ownership, Store};
+use crate::hostdir::{ByPath, Options, Ownership, Store};
 use crate::site;
 
 /// The log's file in the store's folder.
@@ -107,7 +107,8 @@ impl Owned {
         let region = home.open_region(LOG)?;
         let host = home.dir().clone();
         let owned = Owned { home, dir: dir.to_path_buf(), options: options.clone() };
-        Store::open_on(region, host, options, Some(Box::new(owned)))
+        let neighbours = Arc::new(ByPath::of(host.clone()));
+        Store::open_among(region, host, options, Some(Box::new(owned)), Some(neighbours))
     }
 }
 

@@ -121,6 +121,40 @@ sites! {
     PARK_REMOVE_SYNC = "park.remove-sync";
     /// What an open finds parked survives before anybody sees it.
     PARK_SETTLE = "park.settle";
+    /// The folder of records of joint commits.
+    JOINT_FOLDER = "joint.folder";
+    /// That folder survives before a record is in it.
+    JOINT_FOLDER_SYNC = "joint.folder-sync";
+    /// The file of a record, without its name.
+    JOINT_MAKE = "joint.make";
+    /// A record.
+    JOINT_WRITE = "joint.write";
+    /// A record is whole before it gets its name.
+    JOINT_SYNC = "joint.sync";
+    /// A record gets its name: nothing is decided.
+    JOINT_BEGIN = "joint.begin";
+    /// It survives before a prepared group refers to it.
+    JOINT_BEGIN_SYNC = "joint.begin-sync";
+    /// A prepared group gets its name.
+    JOINT_PREPARE = "joint.prepare";
+    /// It survives before anything is decided.
+    JOINT_PREPARE_SYNC = "joint.prepare-sync";
+    /// A record says that it is decided.
+    JOINT_DECIDE = "joint.decide";
+    /// All participants are committed.
+    JOINT_DECIDE_SYNC = "joint.decide-sync";
+    /// What an open reads in a record survives before it acts on it.
+    JOINT_ASK_SYNC = "joint.ask-sync";
+    /// A prepared group that was not decided is removed.
+    JOINT_WITHDRAW = "joint.withdraw";
+    /// It does not come back.
+    JOINT_WITHDRAW_SYNC = "joint.withdraw-sync";
+    /// A prepared group becomes a parked one.
+    JOINT_RELEASE = "joint.release";
+    /// It remains that.
+    JOINT_RELEASE_SYNC = "joint.release-sync";
+    /// A record, or what was to be one, is removed.
+    JOINT_REMOVE = "joint.remove";
     /// A checkpoint gives an object its owner.
     ATTRIBUTES_OWNER = "attributes.owner";
     /// A checkpoint sets or removes an extended attribute.

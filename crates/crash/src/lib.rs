@@ -12,6 +12,7 @@ pub mod copies;
 pub mod coverage;
 mod explore;
 pub mod faults;
+pub mod joint;
 mod life;
 mod look;
 pub mod mutants;

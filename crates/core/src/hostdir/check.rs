@@ -44,6 +44,8 @@ pub enum FindingKind {
     Missing,
     /// A parked group does not hold: it cannot be applied, and nothing else depends on it.
     Parked,
+    /// What a joint commit needs does not hold: the store does not open before it is released, or others that ask this one cannot be told.
+    Joint,
     /// What a crash leaves of groups whose commit had not returned. It is no fault: the next open removes it.
     Torn,
 }
@@ -143,6 +145,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
     }
     (report.segments, report.groups) = (scan.segments, scan.groups);
     report.findings.append(&mut super::parked::folder::check(&*homes.0, &superblock.volume_id)?);
+    report.findings.append(&mut super::joint::folder::check(&*homes.0, &superblock.volume_id)?);
     if scan.rejected > 0 {
         let what = format!("{} whose payload is not there: their commit had not returned", scan.rejected);
         report.findings.push(Finding::new(FindingKind::Torn, "log, last records", what));
@@ -152,7 +155,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
 
 /// Whether the store keeps something in the folder at this path of its directory.
 pub fn is_own_folder(path: &[u8]) -> bool {
-    [ANCHOR_FOLDER, BLANK_FOLDER, SHADOW_FOLDER, super::parked::FOLDER].contains(&path)
+    [ANCHOR_FOLDER, BLANK_FOLDER, SHADOW_FOLDER, super::parked::FOLDER, super::joint::FOLDER].contains(&path)
 }
 
 /// What stands in the two superblock slots of the file `log`.

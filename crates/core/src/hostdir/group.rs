@@ -115,6 +115,16 @@ impl<'w> Group<'w> {
         self.running.as_mut()
     }
 
+    /// The group, taken out of this handle.
+    pub(super) fn into_running(mut self) -> Result<Running> {
+        if matches!(self.running, Held::Writer(_)) {
+            return Err(Error::invalid("groups of a writer are not committed with others"));
+        }
+        let running = self.running.as_mut()?;
+        let nothing = Running::looking(running.store.clone());
+        Ok(std::mem::replace(running, nothing))
+    }
+
     /// Runs a call on the group: a use of the store.
     #[inline]
     pub(super) fn call<T>(&mut self, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {

@@ -45,6 +45,7 @@ mod group;
 mod handle;
 mod homes;
 mod implicit;
+mod joint;
 mod lanes;
 mod lengths;
 mod memory;
@@ -71,6 +72,9 @@ pub use fork::Ownership;
 pub use group::Group;
 pub use handle::File;
 pub use implicit::Policy;
+#[doc(hidden)]
+pub use joint::{ByPath, Neighbours};
+pub use joint::{Released, Settled};
 pub use memory::MEMORY;
 #[doc(hidden)]
 pub use parked::folder::list as parked_on;
@@ -93,6 +97,7 @@ use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use checkpoint::Checkpointer;
 use clock::Clock;
 use fork::{Forked, keep_for_ever};
+use joint::JointCommits;
 use lanes::Seats;
 use memory::{Memory, SHADOWS, ZEROS};
 use names::Names;
@@ -125,6 +130,9 @@ pub struct Options {
     /// Whether a copy of a store is taken for what it was copied from: its files are found by their places, whatever inodes they are
     /// ([`Error::Copied`]). Of no effect on what is no copy.
     pub adopt: bool,
+    /// Whether groups that wait in vain for what the coordinator of a joint commit has decided become parked groups, so that the store opens
+    /// ([`Store::commit_together`]). Records of this store that others may still ask for are forgotten then. Of no effect where nothing waits.
+    pub release: bool,
 }
 
 impl Default for Options {
@@ -139,6 +147,7 @@ impl Default for Options {
             gather_bytes: 512 << 10,
             stage_bytes: 512 << 10,
             adopt: false,
+            release: false,
         }
     }
 }
@@ -186,6 +195,7 @@ pub(crate) struct StoreInner {
     pub names: Names,
     pub clock: Clock,
     pub parked: ParkedGroups,
+    pub joint: JointCommits,
     /// The implicit group of the store under the policy `shared`.
     pub shared: implicit::Epoch,
     /// Clones of the store that are left.
@@ -219,10 +229,26 @@ impl Store {
         options: Options,
         ownership: Option<Box<dyn Ownership>>,
     ) -> Result<Store> {
-        let inner = recover::open(region, host, options, ownership)?;
+        Self::open_among(region, host, options, ownership, None)
+    }
+
+    /// The same, of a store that can find others.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`](crate::Store::open).
+    #[doc(hidden)]
+    pub fn open_among(
+        region: Arc<dyn Region>,
+        host: Arc<dyn HostFs>,
+        options: Options,
+        ownership: Option<Box<dyn Ownership>>,
+        neighbours: Option<Arc<dyn Neighbours>>,
+    ) -> Result<Store> {
+        let inner = recover::open(region, host, options, ownership, neighbours)?;
         let store = Store { inner: Arc::new(inner), heir: OnceLock::new() };
         let _ = store.inner.itself.set(Arc::downgrade(&store.inner));
         store.inner.finish_recovery()?;
+        store.inner.settle_joint()?;
         if store.inner.options.background {
             checkpoint::start_worker(&store.inner);
         }
@@ -334,7 +360,8 @@ impl Store {
     /// crash before leaves a store that opens, or none, and in either case all files are current.
     ///
     /// # Errors
-    /// [`Error::Busy`] while other handles of the store, or of its files, are there; `ENOTEMPTY` where groups are parked in it; those of
+    /// [`Error::Busy`] while other handles of the store, or of its files, are there, or another store may ask what was decided here
+    /// ([`commit_together`](Self::commit_together)); `ENOTEMPTY` where groups are parked in it; those of
     /// [`checkpoint`](Self::checkpoint): then the store stays, with all that is not home.
     pub fn remove(self) -> Result<()> {
         if self.inner.forked.is_inherited() {
@@ -343,6 +370,11 @@ impl Store {
             return heir.remove();
         }
         self.used(|inner| {
+            inner.forget_settled()?;
+            if inner.has_records()? {
+                let why = "a store of a joint commit has not asked for the decision yet: open that one, or give it up by `wholly recover --release`";
+                return Err(Error::Busy("the store".into(), why.into()));
+            }
             if inner.has_parked()? {
                 return Err(Error::Refused("the parked groups of the store".into(), rustix::io::Errno::NOTEMPTY));
             }
@@ -385,6 +417,15 @@ impl Store {
     /// What the last open found.
     pub fn recovery(&self) -> &RecoveryReport {
         self.heir.get().map_or(&self.inner.recovery, |heir| heir.recovery())
+    }
+
+    /// What the last open did about joint commits that a crash had cut short.
+    pub fn settled(&self) -> Settled {
+        match self.heir.get() {
+            Some(heir) => heir.settled(),
+            None if self.inner.forked.is_inherited() => Settled::default(),
+            None => self.inner.joint.settled.lock().unwrap().clone(),
+        }
     }
 
     /// The numbers that `wholly stat` prints.

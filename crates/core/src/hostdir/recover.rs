@@ -12,6 +12,7 @@ use wholly_media::{HostFs, Region};
 use super::checkpoint::Checkpointer;
 use super::clock::Clock;
 use super::fork::{Forked, Ownership};
+use super::joint::{JointCommits, Neighbours};
 use super::lanes::Seats;
 use super::memory::Memory;
 use super::names::{Names, Object, ROOT};
@@ -48,6 +49,7 @@ pub(super) fn open(
     host: Arc<dyn HostFs>,
     options: Options,
     ownership: Option<Box<dyn Ownership>>,
+    neighbours: Option<Arc<dyn Neighbours>>,
 ) -> Result<StoreInner> {
     crate::log::settle(&*region)?;
     let before = crate::log::read_superblock(&*region)?;
@@ -97,6 +99,7 @@ pub(super) fn open(
         names: Names::recovered(names.state, next_object),
         clock: Clock::new(time, told),
         parked: ParkedGroups::new(applied),
+        joint: JointCommits::new(neighbours),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),
         closes: AtomicU64::new(0),

@@ -194,6 +194,19 @@ impl HostDir {
         Ok((fd, name))
     }
 
+    /// The absolute path of the directory, as it is now, without symbolic links.
+    ///
+    /// # Errors
+    /// Those of `readlink` in `/proc`; `ENOENT` where the directory was removed.
+    pub fn address(&self) -> Result<Vec<u8>> {
+        let link = format!("/proc/self/fd/{}", self.root.as_raw_fd());
+        let path = rustix::fs::readlinkat(rustix::fs::CWD, link.as_str(), Vec::new()).or_fail("readlink", || link)?;
+        match rustix::fs::fstat(&self.root).or_fail("fstat", || ".")?.st_nlink {
+            0 => Err(Error::new("readlink", show(path.as_bytes()), Errno::NOENT)),
+            _ => Ok(path.into_bytes()),
+        }
+    }
+
     pub(super) fn pmem(&self) -> Option<&Arc<Pmem>> {
         self.pmem.as_ref()
     }

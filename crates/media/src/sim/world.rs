@@ -12,6 +12,7 @@ use crate::{Error, Guarantees, HostFs, Region, Result, Site};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One store in memory: a log region and a host directory, recorded. See the [module](super).
@@ -30,6 +31,8 @@ pub(super) struct Live {
     pub faults: Vec<(ObjId, Range<u64>)>,
     initial: Image,
     events: Vec<Event>,
+    /// A clock that this world shares with others, and its time at each event.
+    shared: Option<(Arc<AtomicU64>, Vec<u64>)>,
     ops: HashMap<u64, u64>,
     calls: HashMap<Site, u64>,
     clock_ns: i64,
@@ -69,6 +72,7 @@ impl World {
                 faults: image.faults.clone(),
                 initial: image.clone(),
                 events: Vec::new(),
+                shared: None,
                 ops: HashMap::new(),
                 calls: HashMap::new(),
                 clock_ns: 0,
@@ -140,12 +144,27 @@ impl World {
         if matches!(mark, Mark::Return { .. }) {
             live.ops.remove(&thread);
         }
-        live.events.push(Event { thread, site: None, op, fate: Fate::Normal, kind: EventKind::Mark(mark) });
+        live.push(Event { thread, site: None, op, fate: Fate::Normal, kind: EventKind::Mark(mark) });
     }
 
     /// The number of events so far: the time.
     pub fn now(&self) -> u64 {
         self.live().events.len() as u64
+    }
+
+    /// Has this world go by a clock that others go by, too: each event of any of them takes one tick. Before anything happens.
+    ///
+    /// # Panics
+    /// If something has.
+    pub fn share(&self, clock: Arc<AtomicU64>) {
+        let mut live = self.live();
+        assert!(live.events.is_empty(), "the clock is shared from the first event on");
+        live.shared = Some((clock, Vec::new()));
+    }
+
+    /// The tick of each event, from 1 on; none where no clock is [shared](Self::share).
+    pub fn ticks(&self) -> Vec<u64> {
+        self.live().shared.as_ref().map_or_else(Vec::new, |(_, ticks)| ticks.clone())
     }
 
     /// What has happened until now.
@@ -244,11 +263,18 @@ impl Live {
         }
     }
 
+    fn push(&mut self, event: Event) {
+        self.events.push(event);
+        if let Some((clock, ticks)) = &mut self.shared {
+            ticks.push(clock.fetch_add(1, Ordering::SeqCst) + 1);
+        }
+    }
+
     /// Records what a call did. Returns the event's number.
     pub fn record(&mut self, call: &Call, kind: EventKind) -> u64 {
         let op = if self.ops.is_empty() { None } else { self.ops.get(&call.thread).copied() };
         let fate = call.mutation.map_or(Fate::Normal, Fate::Mutated);
-        self.events.push(Event { thread: call.thread, site: Some(call.site), op, fate, kind });
+        self.push(Event { thread: call.thread, site: Some(call.site), op, fate, kind });
         self.events.len() as u64 - 1
     }
 

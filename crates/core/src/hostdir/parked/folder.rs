@@ -1,17 +1,18 @@
 //! The folder of parked groups: what is in it, what expires, what is removed.
 
 use rustix::io::Errno;
-use wholly_media::HostFs;
+use wholly_media::{HostFs, Site};
 
 use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
+use super::super::joint::folder::{prepared_id, prepared_path};
 use super::super::names::{OWN_FOLDER, acl, id_name, id_of, join, names_in};
 use super::super::table::host_error;
 use super::format::path_of;
 use super::{FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, UNFINISHED};
 use crate::error::{Error, Result};
 use crate::site;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU8, Ordering};
 
 /// The id that a file in the folder is named by; none where it has no such name.
 fn named(name: &[u8]) -> Option<u64> {
@@ -60,7 +61,7 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
     for name in names_in(host, FOLDER)? {
         let path = join(FOLDER, &name);
         let place = String::from_utf8_lossy(&path).into_owned();
-        let Some(id) = named(&name) else {
+        let Some(id) = named(&name).or_else(|| prepared_id(&name)) else {
             findings.push(match name.ends_with(UNFINISHED) {
                 true => Finding::new(FindingKind::Torn, place, "a group that was being parked"),
                 false => Finding::new(FindingKind::Stranger, place, "no store put it there"),
@@ -71,12 +72,16 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
         let what = match read {
             Ok(file) if file.head.volume_id != *volume_id => "it is a parked group of another store".into(),
             Ok(file) if file.head.id != id => "it is another parked group, under its name".into(),
+            Ok(file) if prepared_id(&name).is_some() && file.summary.coordinator.is_none() => {
+                "it is no prepared group, under the name of one".into()
+            }
             Ok(_) | Err(Error::NotFound(_)) => continue,
             Err(Error::Corrupt { place: at, fault }) if at == place => fault,
             Err(error @ Error::Corrupt { .. }) => error.to_string(),
             Err(error) => return Err(error),
         };
-        findings.push(Finding::new(FindingKind::Parked, place, what));
+        let kind = if named(&name).is_some() { FindingKind::Parked } else { FindingKind::Joint };
+        findings.push(Finding::new(kind, place, what));
     }
     Ok(findings)
 }
@@ -101,16 +106,21 @@ impl StoreInner {
 
     /// Makes the folder, where it is not there. It survives when this returns.
     pub fn make_parked_folder(&self) -> Result<()> {
-        if self.parked.has_folder.load(Ordering::Acquire) != 0 {
+        self.make_own_folder(FOLDER, &self.parked.has_folder, (site::PARK_FOLDER, site::PARK_FOLDER_SYNC))
+    }
+
+    /// Makes a folder of the store's own, where it is not there. It survives when this returns.
+    pub fn make_own_folder(&self, folder: &[u8], has_folder: &AtomicU8, (make, sync): (Site, Site)) -> Result<()> {
+        if has_folder.load(Ordering::Acquire) != 0 {
             return Ok(());
         }
-        for path in [OWN_FOLDER, FOLDER] {
-            match self.host.mkdir(site::PARK_FOLDER, path, 0o700) {
+        for path in [OWN_FOLDER, folder] {
+            match self.host.mkdir(make, path, 0o700) {
                 Err(error) if error.errno != Errno::EXIST => return Err(host_error(error, path)),
                 _ => {}
             }
             // What is made there is to inherit nothing.
-            match self.host.remove_xattr(site::PARK_FOLDER, path, acl::DEFAULT) {
+            match self.host.remove_xattr(make, path, acl::DEFAULT) {
                 Err(error) if !matches!(error.errno, Errno::NODATA | Errno::OPNOTSUPP) => {
                     return Err(host_error(error, path));
                 }
@@ -119,10 +129,10 @@ impl StoreInner {
         }
         // Also where they were there: a process that died may have made them.
         for path in [b"", OWN_FOLDER] {
-            self.host.sync_dir(site::PARK_FOLDER_SYNC, path).map_err(|error| self.poison(&Error::Media(error)))?;
+            self.host.sync_dir(sync, path).map_err(|error| self.poison(&Error::Media(error)))?;
             self.log.count_barrier();
         }
-        self.parked.has_folder.store(1, Ordering::Release);
+        has_folder.store(1, Ordering::Release);
         Ok(())
     }
 
@@ -140,7 +150,7 @@ impl StoreInner {
             self.unlink_parked(&join(FOLDER, &entry.name))?;
         }
         for (_, id) in std::mem::take(&mut *self.parked.applied.lock().unwrap()) {
-            self.unlink_parked(&path_of(id))?;
+            self.unlink_applied(id)?;
         }
         for id in self.expired()? {
             self.unlink_parked(&path_of(id))?;
@@ -218,7 +228,7 @@ impl StoreInner {
             return Ok(());
         }
         for (_, id) in applied.iter().filter(|(sequence, _)| *sequence < target) {
-            self.unlink_parked(&path_of(*id))?;
+            self.unlink_applied(*id)?;
         }
         self.sync_parked(site::PARK_REMOVE_SYNC)?;
         applied.retain(|(sequence, _)| *sequence >= target);
@@ -260,6 +270,12 @@ impl StoreInner {
         self.parked.next_expiry.fetch_min(ns as u64, Ordering::AcqRel);
     }
 
+    /// Removes a group that the log has, whether it was parked or prepared.
+    fn unlink_applied(&self, id: u64) -> Result<()> {
+        self.unlink_parked(&path_of(id))?;
+        self.unlink_parked(&prepared_path(id))
+    }
+
     fn unlink_parked(&self, path: &[u8]) -> Result<()> {
         match self.host.unlink(site::PARK_REMOVE, path) {
             Err(error) if error.errno != Errno::NOENT => Err(host_error(error, path)),
@@ -268,7 +284,7 @@ impl StoreInner {
     }
 
     /// Makes what is in the folder, and what is not, survive.
-    pub fn sync_parked(&self, site: wholly_media::Site) -> Result<()> {
+    pub fn sync_parked(&self, site: Site) -> Result<()> {
         self.host.sync_dir(site, FOLDER).map_err(|error| self.poison(&Error::Media(error)))?;
         self.log.count_barrier();
         Ok(())

@@ -76,8 +76,9 @@ struct RawBase {
 }
 const _: () = assert!(size_of::<RawBase>() == 32);
 
-/// The kind of an entry that only parked groups have.
+/// The kinds of entries that only parked groups have.
 const BASE: u8 = 32;
+const COORDINATOR: u8 = 33;
 
 const IDENTIFY: u8 = EntryKind::Identify as u8;
 const CREATE: u8 = EntryKind::Create as u8;
@@ -293,6 +294,9 @@ impl Catalogue {
 
 fn catalogue(summary: &Summary) -> Vec<u8> {
     let mut all = Catalogue::default();
+    if let Some(coordinator) = &summary.coordinator {
+        all.add(COORDINATOR, 0, &coordinator.to_bytes());
+    }
     for (id, settled) in above_first(summary) {
         all.add(IDENTIFY, id, &identity(settled).to_bytes());
         if let Some(base) = settled.base {

@@ -22,6 +22,8 @@
 //! | `folder.rs` | what is parked, what expires, what is removed |
 //! | `calls.rs` | the calls of stores and groups |
 //!
+//! Groups that a joint commit has prepared lie in the same folder (see [`joint`](super::joint)); they are not parked.
+//!
 //! A running group is parked in `running/park.rs`, and a parked one applied in `running/apply.rs`.
 
 mod calls;
@@ -33,7 +35,7 @@ mod summary;
 
 pub use changes::{Change, Review, Side, What, XattrChange};
 pub(super) use find::Finder;
-pub(super) use format::{Head, ParkedFile, Writing};
+pub(super) use format::{Head, ParkedFile, Writing, path_of};
 pub(super) use summary::{Base, Content, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
 
 use std::fmt;

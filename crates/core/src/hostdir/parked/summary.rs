@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use wholly_media::{Fallocate, Stat};
 
+use super::super::joint::Neighbour;
 use super::super::names::{DIRECTORY, Kind, Name, ROOT, Set, TYPE, join};
 use super::super::records::{Baseline, Birth};
 
@@ -25,6 +26,8 @@ pub(crate) struct Summary {
     pub contents: BTreeMap<u64, Content>,
     /// Attributes that it sets, and the time of the last change where it sets that.
     pub sets: BTreeMap<u64, (Set, Option<i64>)>,
+    /// Whom to ask whether it is committed, where a joint commit has prepared it.
+    pub coordinator: Option<Neighbour>,
 }
 
 /// The names that an object loses, and those that it gets, in order.

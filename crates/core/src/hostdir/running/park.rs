@@ -4,19 +4,22 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly_media::Rename;
+use wholly_media::{Rename, Site};
 
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::{Found, Kind, ROOT, id_name, join, names_in};
+use crate::hostdir::joint::Neighbour;
+use crate::hostdir::joint::folder::prepared_path;
+use crate::hostdir::names::{Found, Kind, ROOT, names_in};
 use crate::hostdir::parked::{
-    Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing, runs,
+    Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing, path_of,
+    runs,
 };
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
 use crate::log::checksum::checksum;
-use crate::log::layout::LARGEST_FILE;
+use crate::log::layout::{EntryKind, LARGEST_FILE};
 use crate::site;
 use crate::sync::Ordering;
 
@@ -26,49 +29,80 @@ const BUFFER: usize = 1 << 20;
 impl Running {
     /// See [`Group::park`](crate::Group::park).
     pub(in crate::hostdir) fn park(&mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
-        self.check_open()?;
         if note.len() > LONGEST_NOTE || note.contains('\0') {
             return Err(Error::invalid(format!("a note has at most {LONGEST_NOTE} bytes, none of them zero")));
         }
-        let store = self.store.clone();
-        let mut summary = self.summarize(true)?;
-        if summary.is_empty() {
+        let Some(mut summary) = self.to_set_aside()? else {
             return Err(Error::invalid("a group that has changed nothing cannot be parked"));
-        }
-        if !self.lasts(&summary)? {
-            store.checkpoint()?;
-            summary = self.summarize(true)?;
-            if !self.lasts(&summary)? {
-                return Err(Error::Busy("what the group builds on".into(), "it is on its way home".into()));
-            }
-        }
-        self.find_bases(&mut summary)?;
-
+        };
+        let (store, id) = (self.store.clone(), ParkedId(self.id));
         store.make_parked_folder()?;
-        let id = ParkedId(self.id);
-        let path = join(FOLDER, &id_name(id.0));
-        let unfinished = [path.as_slice(), UNFINISHED].concat();
         let now = store.host.now_ns();
         let keep = keep.map(|keep| i64::try_from(keep.as_nanos()).unwrap_or(i64::MAX));
         let expires = keep.map_or(0, |keep| now.saturating_add(keep).max(1));
-        let head = (store.log.volume_id(), id.0, note);
-        let written = Writing::new(&*store.host, &unfinished, head, (now, expires))
-            .and_then(|writing| self.write_out(writing, &mut summary));
-        let named = written.and_then(|()| {
-            let renamed = store.host.rename(site::PARK_RENAME, &unfinished, &path, Rename::Replace);
-            renamed.map_err(|error| host_error(error, &path))
-        });
-        if let Err(error) = named {
-            // What stays of it the next open removes.
-            let _ = store.host.unlink(site::PARK_REMOVE, &unfinished);
-            return Err(error);
-        }
+        self.set_aside(&mut summary, note, (now, expires), (&path_of(id.0), site::PARK_RENAME))?;
         store.sync_parked(site::PARK_SYNC_DIR)?;
         if expires != 0 {
             store.expires_at(expires);
         }
         self.abort();
         Ok(id)
+    }
+
+    /// Prepares the group for a joint commit: what it would change survives by itself when this returns. It goes on.
+    pub(in crate::hostdir) fn prepare(&mut self, summary: &mut Summary) -> Result<()> {
+        let now = self.store.host.now_ns();
+        let place = summary.coordinator.as_ref().map_or_else(String::new, Neighbour::place);
+        let note: String =
+            format!("part of a joint commit that {place} decides").chars().take(LONGEST_NOTE / 4).collect();
+        self.set_aside(summary, &note, (now, 0), (&prepared_path(self.id), site::JOINT_PREPARE))?;
+        self.store.sync_parked(site::JOINT_PREPARE_SYNC)
+    }
+
+    /// Commits a group that was prepared: its record says that it is that one.
+    pub(in crate::hostdir) fn commit_prepared(&mut self) -> Result<()> {
+        self.entry(EntryKind::Applied, 0, self.id, &[])?;
+        self.names_mut().applied = Some(self.id);
+        self.commit()
+    }
+
+    /// What the group would change, with all by which that is known again; none where it changes nothing.
+    pub(in crate::hostdir) fn to_set_aside(&mut self) -> Result<Option<Summary>> {
+        self.check_open()?;
+        let mut summary = self.summarize(true)?;
+        if summary.is_empty() {
+            return Ok(None);
+        }
+        if !self.lasts(&summary)? {
+            self.store.checkpoint()?;
+            summary = self.summarize(true)?;
+            if !self.lasts(&summary)? {
+                return Err(Error::Busy("what the group builds on".into(), "it is on its way home".into()));
+            }
+        }
+        self.find_bases(&mut summary)?;
+        Ok(Some(summary))
+    }
+
+    /// Writes the file of a group that is set aside. It survives when this returns, but for its name.
+    fn set_aside(
+        &self,
+        summary: &mut Summary,
+        note: &str,
+        times: (i64, i64),
+        (path, rename): (&[u8], Site),
+    ) -> Result<()> {
+        let store = &self.store;
+        let unfinished = [path, UNFINISHED].concat();
+        let head = (store.log.volume_id(), self.id, note);
+        let written =
+            Writing::new(&*store.host, &unfinished, head, times).and_then(|writing| self.write_out(writing, summary));
+        let named = written.and_then(|()| {
+            let renamed = store.host.rename(rename, &unfinished, path, Rename::Replace);
+            renamed.map_err(|error| host_error(error, path))
+        });
+        // What stays of it the next open removes.
+        named.inspect_err(|_| _ = store.host.unlink(site::PARK_REMOVE, &unfinished))
     }
 
     /// Copies the bytes that the group wrote, wherever they are, and all else.

@@ -7,8 +7,11 @@ use zerocopy::FromBytes;
 
 use super::super::summary::LONGEST_PIECE;
 use super::super::{Content, Known, Piece, Settled, Summary};
-use super::{ATTRIBUTES, BASE, CREATE, HEAD, Head, IDENTIFY, NAME, RawEntry, SPACE, TRUNCATE, WRITE, XATTR, base_of};
+use super::{
+    ATTRIBUTES, BASE, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, NAME, RawEntry, SPACE, TRUNCATE, WRITE, XATTR, base_of,
+};
 use crate::error::{Error, Result};
+use crate::hostdir::joint::Neighbour;
 use crate::hostdir::names::{Kind, ROOT, Set};
 use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
 use crate::hostdir::table::host_error;
@@ -163,6 +166,10 @@ impl<'b> Reading<'b> {
                 }),
                 _ => None,
             },
+            COORDINATOR if id == 0 && summary.coordinator.is_none() && summary.objects.is_empty() => {
+                summary.coordinator = Some(Neighbour::checked(payload)?);
+                Some(true)
+            }
             CREATE if is_new => {
                 let birth = Known::Born(Arc::new(Birth::checked(payload)?));
                 Some(summary.objects.insert(id, birth).is_none())

@@ -1,0 +1,87 @@
+//! Calls on joint commits.
+
+use super::commit::{check_apart, commit};
+use crate::error::{Error, Result};
+use crate::hostdir::running::Running;
+use crate::hostdir::{Group, Store, StoreVfs};
+use crate::vfs::GroupId;
+
+impl Store {
+    /// Commits groups of several stores of this process together: after a crash all of them are there, or none. On return all of them survive power
+    /// loss. The first one that changes anything is the coordinator: where the process dies half-way, the others ask its store when
+    /// they are next opened, and are [`Error::Busy`] where it cannot be found (see [`Options::release`](crate::Options::release)).
+    ///
+    /// What the groups write is written once more for this, so that it survives before the decision.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where two are groups of one store; those of [`Group::park`] and [`Group::commit`]. Then all of them are aborted. After
+    /// [`Error::Poisoned`] nobody knows until the stores are opened again; where only some of the stores say so, the others have the groups.
+    ///
+    /// # Example
+    /// ```
+    /// # fn main() -> wholly::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("wholly-doc-joint-{}", std::process::id()));
+    /// # let (music, index) = (dir.join("music"), dir.join("index"));
+    /// # for dir in [&music, &index] {
+    /// #     std::fs::create_dir_all(dir).unwrap();
+    /// #     wholly::Store::init(dir, &wholly::Options::default())?;
+    /// # }
+    /// let (music, index) = (wholly::Store::open(&music)?, wholly::Store::open(&index)?);
+    /// let (mut songs, mut titles) = (music.begin(), index.begin());
+    /// let song = songs.create("0001.ogg", 0o644)?;
+    /// songs.append(&song, b"...")?;
+    /// let title = titles.create("0001.txt", 0o644)?;
+    /// titles.append(&title, b"So What")?;
+    /// wholly::Store::commit_together([songs, titles])?;
+    /// # (music.close()?, index.close()?);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn commit_together(groups: impl IntoIterator<Item = Group<'static>>) -> Result<()> {
+        commit_all(groups.into_iter().map(Group::into_running).collect::<Result<_>>()?)
+    }
+}
+
+impl StoreVfs {
+    /// The same for groups whose calls go through views of stores.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit_together`]; [`Error::Invalid`] where no such group runs.
+    pub fn commit_together(groups: &[(&StoreVfs, GroupId)]) -> Result<()> {
+        // All are taken, so that none goes on where another one cannot be had.
+        let taken: Vec<Result<Running>> = groups.iter().map(|(view, group)| view.take_group(*group)).collect();
+        commit_all(taken.into_iter().collect::<Result<_>>()?)
+    }
+}
+
+fn commit_all(groups: Vec<Running>) -> Result<()> {
+    if groups.is_empty() {
+        return Err(Error::invalid("a joint commit of no groups"));
+    }
+    check_apart(&groups)?;
+    let stores: Vec<_> = groups.iter().map(|running| running.store.clone()).collect();
+    // One use of each spans all steps: a fork comes before the first or behind the last.
+    let mut uses = Vec::new();
+    let mut refused = None;
+    for store in &stores {
+        match store.enter() {
+            Ok(used) => uses.push(used),
+            Err(why) => {
+                refused = Some(store.refused(why));
+                break;
+            }
+        }
+    }
+    let result = match refused {
+        Some(error) => Err(error),
+        None => {
+            let _callers: Vec<_> = stores.iter().map(|store| store.names.caller()).collect();
+            commit(groups)
+        }
+    };
+    for (store, used) in stores.iter().zip(uses) {
+        store.leave(used);
+    }
+    result
+}

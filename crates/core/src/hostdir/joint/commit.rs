@@ -1,0 +1,138 @@
+//! The steps of a joint commit, while the process lives.
+
+use std::sync::Arc;
+
+use super::record::{MOST, Neighbour, Record};
+use super::{folder, neighbours};
+use crate::error::{Error, Result};
+use crate::hostdir::StoreInner;
+use crate::hostdir::parked::{ParkedId, Summary};
+use crate::hostdir::running::Running;
+
+/// A group that is to be prepared, and where its store is.
+struct Participant {
+    running: Running,
+    summary: Summary,
+    address: Vec<u8>,
+}
+
+/// Commits groups of several stores, which this thread uses. Where this fails they are aborted, unless the error is
+/// [`Error::Poisoned`].
+pub(super) fn commit(groups: Vec<Running>) -> Result<()> {
+    let mut changing = Vec::new();
+    for mut running in groups {
+        if let Some(summary) = running.to_set_aside()? {
+            changing.push((running, summary));
+        }
+    }
+    if changing.len() < 2 {
+        return changing.pop().map_or(Ok(()), |(mut running, _)| running.commit());
+    }
+    if changing.len() > MOST {
+        return Err(Error::invalid(format!("a joint commit has at most {MOST} groups")));
+    }
+    let mut all = Vec::new();
+    for (running, summary) in changing {
+        let address = running.store.address()?;
+        all.push(Participant { running, summary, address });
+    }
+    Joint::of(all)?.run()
+}
+
+impl StoreInner {
+    fn address(&self) -> Result<Vec<u8>> {
+        match &self.joint.neighbours {
+            Some(neighbours) => Ok(neighbours.address()?),
+            None => Err(Error::unsupported("a joint commit of a store that no other one can find")),
+        }
+    }
+}
+
+struct Joint {
+    participants: Vec<Participant>,
+    record: Record,
+}
+
+impl Joint {
+    /// The first one is the coordinator.
+    fn of(participants: Vec<Participant>) -> Result<Joint> {
+        let first = &participants[0];
+        let mut record =
+            Record { volume_id: *first.running.store.log.volume_id(), id: first.running.id, participants: Vec::new() };
+        for participant in &participants {
+            let store = &participant.running.store;
+            store.make_parked_folder()?;
+            record.participants.push(Neighbour {
+                volume_id: *store.log.volume_id(),
+                number: participant.running.id,
+                inode: folder::folder_of(&store.host)?,
+                absolute: participant.address.clone(),
+                relative: neighbours::from(&first.address, &participant.address),
+            });
+        }
+        Ok(Joint { participants, record })
+    }
+
+    fn run(mut self) -> Result<()> {
+        let coordinator = self.participants[0].running.store.clone();
+        let inode = coordinator.begin_record(&self.record)?;
+        if let Err(error) = self.prepare(inode) {
+            self.give_up(&coordinator);
+            return Err(error);
+        }
+        if let Err(error) = coordinator.decide(self.record.id) {
+            // Nobody knows: each says so until it is opened again, and asks then.
+            self.participants.iter().for_each(|participant| _ = participant.running.store.poison(&error));
+            return Err(coordinator.poison(&error));
+        }
+        self.settle(&coordinator)
+    }
+
+    fn prepare(&mut self, inode: (u64, i64)) -> Result<()> {
+        let (volume_id, number) = (self.record.volume_id, self.record.id);
+        let there = self.participants[0].address.clone();
+        for Participant { running, summary, address } in &mut self.participants {
+            let relative = neighbours::from(address, &there);
+            summary.coordinator = Some(Neighbour { volume_id, number, inode, absolute: there.clone(), relative });
+            running.prepare(summary)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing was decided, and nothing will be: what stays of it, opens remove.
+    fn give_up(&self, coordinator: &StoreInner) {
+        let withdrawn = |participant: &Participant| {
+            let id = ParkedId(participant.running.id);
+            participant.running.store.withdraw_prepared(id).is_ok()
+        };
+        if self.participants.iter().fold(true, |all, participant| withdrawn(participant) && all) {
+            let _ = coordinator.forget_record(self.record.id);
+        }
+    }
+
+    /// All of them are committed, whatever happens now: the error is that of a store that says so only when it is opened again.
+    fn settle(self, coordinator: &Arc<StoreInner>) -> Result<()> {
+        let (mut done, mut is_settled) = (Ok(()), true);
+        for Participant { mut running, .. } in self.participants {
+            let store = running.store.clone();
+            let committed = running.commit_prepared().map_err(|error| store.poison(&error));
+            // The log says that it was applied, whatever becomes of the file: the next pass tries again.
+            is_settled &= committed.is_ok() && store.remove_applied(u64::MAX).is_ok();
+            done = done.and(committed);
+        }
+        if is_settled {
+            // The next open of the coordinator does what this cannot.
+            let _ = coordinator.forget_record(self.record.id);
+        }
+        done
+    }
+}
+
+/// Whether groups are of stores that are all different.
+pub(super) fn check_apart(groups: &[Running]) -> Result<()> {
+    let same = |i: usize| groups[..i].iter().any(|other| Arc::ptr_eq(&other.store, &groups[i].store));
+    match (0..groups.len()).any(same) {
+        true => Err(Error::invalid("two groups of one store: make them one")),
+        false => Ok(()),
+    }
+}

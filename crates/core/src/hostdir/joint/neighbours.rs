@@ -1,0 +1,88 @@
+//! Where other stores are: a store knows them by the paths of their directories.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use wholly_media::HostFs;
+use wholly_media::host::{HostDir, HostOptions};
+
+/// How a store comes by the directories of others.
+pub trait Neighbours: Send + Sync {
+    /// Where this store's own directory is: absolute, without `.` and `..`.
+    ///
+    /// # Errors
+    /// Of the host.
+    fn address(&self) -> wholly_media::Result<Vec<u8>>;
+
+    /// The directory with this address.
+    ///
+    /// # Errors
+    /// `ENOENT` where nothing is there; of the host.
+    fn at(&self, address: &[u8]) -> wholly_media::Result<Arc<dyn HostFs>>;
+}
+
+/// Stores in directories of the host.
+pub struct ByPath(Arc<HostDir>);
+
+impl ByPath {
+    /// Of the store in this directory.
+    pub fn of(dir: Arc<HostDir>) -> ByPath {
+        ByPath(dir)
+    }
+}
+
+impl Neighbours for ByPath {
+    fn address(&self) -> wholly_media::Result<Vec<u8>> {
+        self.0.address()
+    }
+
+    fn at(&self, address: &[u8]) -> wholly_media::Result<Arc<dyn HostFs>> {
+        Ok(Arc::new(HostDir::open(Path::new(OsStr::from_bytes(address)), HostOptions::default())?))
+    }
+}
+
+/// The address of a directory from another one: as many `..` as it takes, and the rest.
+pub(super) fn from(here: &[u8], there: &[u8]) -> Vec<u8> {
+    let parts = |path: &[u8]| {
+        path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let (here, there) = (parts(here), parts(there));
+    let common = here.iter().zip(&there).take_while(|(here, there)| here == there).count();
+    let up = std::iter::repeat_n(b"..".to_vec(), here.len() - common);
+    up.chain(there[common..].iter().cloned()).collect::<Vec<_>>().join(&b'/')
+}
+
+/// The address of what a directory at `here` knows by this one.
+pub(super) fn to(here: &[u8], relative: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = here.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
+    for part in relative.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        match part {
+            b".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    [b"/", parts.join(&b'/').as_slice()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_again_from_another_one() {
+        let cases = [
+            ("/a/b", "/a/c", "../c"),
+            ("/a", "/a/b/c", "b/c"),
+            ("/a/b", "/a", ".."),
+            ("/a", "/a", ""),
+            ("/", "/x", "x"),
+        ];
+        for (here, there, relative) in cases {
+            assert_eq!(from(here.as_bytes(), there.as_bytes()), relative.as_bytes());
+            assert_eq!(to(here.as_bytes(), relative.as_bytes()), there.as_bytes());
+        }
+        assert_eq!(to(b"/moved/b", b"../c"), b"/moved/c");
+    }
+}

@@ -1,0 +1,215 @@
+//! Records of joint commits on media, and how stores name each other: see `docs/format.md`.
+
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::log::checksum::checksum;
+
+const MAGIC: [u8; 8] = *b"WHOLLYJT";
+const VERSION: u32 = 1;
+
+/// Participants of the largest joint commit.
+pub const MOST: usize = 1024;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawRecord {
+    checksum: U64,
+    magic: [u8; 8],
+    version: U32,
+    participants: U32,
+    volume_id: [u8; 16],
+    id: U64,
+    reserved: [u8; 16],
+}
+const HEAD: usize = 64;
+const _: () = assert!(size_of::<RawRecord>() == HEAD);
+const _: () = assert!(std::mem::offset_of!(RawRecord, volume_id) == 24);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawNeighbour {
+    volume_id: [u8; 16],
+    number: U64,
+    ino: U64,
+    btime_ns: I64,
+    absolute_length: U16,
+    relative_length: U16,
+    reserved: [u8; 4],
+}
+const _: () = assert!(size_of::<RawNeighbour>() == 48);
+const _: () = assert!(std::mem::offset_of!(RawNeighbour, number) == 16);
+const _: () = assert!(std::mem::offset_of!(RawNeighbour, absolute_length) == 40);
+
+/// How a store names something in the folder of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Neighbour {
+    /// The other store.
+    pub volume_id: [u8; 16],
+    /// Of a coordinator the number of the record, of a participant that of the prepared group.
+    pub number: u64,
+    /// Of a coordinator the inode of the record, of a participant that of the folder.
+    pub inode: (u64, i64),
+    /// Where its directory was.
+    pub absolute: Vec<u8>,
+    /// The same, from the directory of who names it: the two may be moved together.
+    pub relative: Vec<u8>,
+}
+
+impl Neighbour {
+    /// The bytes, padded to a multiple of 8.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let length = |path: &[u8]| U16::new(u16::try_from(path.len()).expect("paths are shorter"));
+        let raw = RawNeighbour {
+            volume_id: self.volume_id,
+            number: U64::new(self.number),
+            ino: U64::new(self.inode.0),
+            btime_ns: I64::new(self.inode.1),
+            absolute_length: length(&self.absolute),
+            relative_length: length(&self.relative),
+            reserved: [0; 4],
+        };
+        let mut bytes = [raw.as_bytes(), &self.absolute, &self.relative].concat();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    /// What stands at the beginning, and the rest; `None` if it is impossible.
+    fn first(bytes: &[u8]) -> Option<(Neighbour, &[u8])> {
+        let (raw, rest) = RawNeighbour::read_from_prefix(bytes).ok()?;
+        let (absolute, relative) = (usize::from(raw.absolute_length.get()), usize::from(raw.relative_length.get()));
+        let (paths, rest) = rest.split_at_checked((absolute + relative).next_multiple_of(8))?;
+        let (absolute, padded) = paths.split_at(absolute);
+        let (relative, padding) = padded.split_at(relative);
+        let sound = raw.reserved == [0; 4] && raw.number.get() != 0 && padding.iter().all(|&byte| byte == 0);
+        let neighbour = Neighbour {
+            volume_id: raw.volume_id,
+            number: raw.number.get(),
+            inode: (raw.ino.get(), raw.btime_ns.get()),
+            absolute: absolute.to_vec(),
+            relative: relative.to_vec(),
+        };
+        sound.then_some((neighbour, rest))
+    }
+
+    /// Checks bytes of which it is all.
+    pub fn checked(bytes: &[u8]) -> Option<Neighbour> {
+        Self::first(bytes).filter(|(_, rest)| rest.is_empty()).map(|(neighbour, _)| neighbour)
+    }
+
+    /// Where it was, for people.
+    pub fn place(&self) -> String {
+        String::from_utf8_lossy(&self.absolute).into_owned()
+    }
+}
+
+/// Who takes part in a joint commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The coordinator.
+    pub volume_id: [u8; 16],
+    /// The number of the joint commit: the id of the coordinator's own group.
+    pub id: u64,
+    /// The coordinator is among them.
+    pub participants: Vec<Neighbour>,
+}
+
+impl Record {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let raw = RawRecord {
+            checksum: U64::new(0),
+            magic: MAGIC,
+            version: U32::new(VERSION),
+            participants: U32::new(self.participants.len() as u32),
+            volume_id: self.volume_id,
+            id: U64::new(self.id),
+            reserved: [0; 16],
+        };
+        let mut bytes = raw.as_bytes().to_vec();
+        self.participants.iter().for_each(|participant| bytes.extend(participant.to_bytes()));
+        let sum = checksum(0, &bytes[8..]);
+        bytes[..8].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// # Errors
+    /// What does not fit, in words.
+    pub fn checked(bytes: &[u8]) -> Result<Record, &'static str> {
+        let (raw, mut rest) = RawRecord::read_from_prefix(bytes).map_err(|_| "it is too short")?;
+        if raw.magic != MAGIC {
+            return Err("it is no record of a joint commit");
+        }
+        if raw.checksum.get() != checksum(0, &bytes[8..]) {
+            return Err("it does not match its checksum");
+        }
+        if raw.version.get() != VERSION {
+            return Err("another version of wholly wrote it");
+        }
+        const IMPOSSIBLE: &str = "it cannot be what was written";
+        let count = raw.participants.get() as usize;
+        if raw.reserved != [0; 16] || raw.id.get() == 0 || count > MOST {
+            return Err(IMPOSSIBLE);
+        }
+        let mut participants = Vec::new();
+        for _ in 0..count {
+            let (participant, behind) = Neighbour::first(rest).ok_or(IMPOSSIBLE)?;
+            participants.push(participant);
+            rest = behind;
+        }
+        match rest.is_empty() {
+            true => Ok(Record { volume_id: raw.volume_id, id: raw.id.get(), participants }),
+            false => Err(IMPOSSIBLE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let neighbour = |number, absolute: &str, relative: &str| Neighbour {
+            volume_id: [number as u8; 16],
+            number,
+            inode: (7, -8),
+            absolute: absolute.into(),
+            relative: relative.into(),
+        };
+        let participants = vec![neighbour(3, "/srv/a", ""), neighbour(4, "/srv/other", "../other")];
+        Record { volume_id: [3; 16], id: 3, participants }
+    }
+
+    #[test]
+    fn fields_stand_where_the_format_has_them() {
+        let bytes = record().to_bytes();
+        assert_eq!(
+            (&bytes[8..16], bytes[16], bytes[20], &bytes[24..40], bytes[40]),
+            (&MAGIC[..], 1, 2, &[3; 16][..], 3)
+        );
+        let first = &bytes[HEAD..];
+        assert_eq!((&first[..16], first[16], first[24], first[40], first[42]), (&[3; 16][..], 3, 7, 6, 0));
+        assert_eq!(&first[48..56], b"/srv/a\0\0");
+        assert_eq!(first[32..40], (-8i64).to_le_bytes());
+        assert_eq!(bytes.len(), HEAD + 56 + 48 + 24);
+    }
+
+    #[test]
+    fn it_reads_back_and_has_one_reading() {
+        let bytes = record().to_bytes();
+        assert_eq!(Record::checked(&bytes), Ok(record()));
+        for length in 0..bytes.len() {
+            assert!(Record::checked(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        for at in 0..bytes.len() {
+            let mut foul = bytes.clone();
+            foul[at] ^= 1;
+            assert!(Record::checked(&foul).is_err(), "byte {at}");
+            // Also where the checksum is right.
+            let sum = checksum(0, &foul[8..]);
+            foul[..8].copy_from_slice(&sum.to_le_bytes());
+            if let Ok(read) = Record::checked(&foul) {
+                assert_eq!(read.to_bytes(), foul, "byte {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What an open does about joint commits that a crash has cut short: every prepared group is committed or given up, as the record says.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use wholly_media::{HostFs, Rename};
+
+use super::folder::{self, prepared_id, prepared_path};
+use super::record::Neighbour;
+use super::{FOLDER, neighbours};
+use crate::error::{Error, Result};
+use crate::hostdir::StoreInner;
+use crate::hostdir::names::{OWN_FOLDER, names_in};
+use crate::hostdir::parked::{self, Finder, Mismatch, ParkedFile, ParkedId};
+use crate::hostdir::running::{Running, Sharing};
+use crate::hostdir::table::host_error;
+use crate::site;
+use crate::sync::{AtomicU8, Mutex};
+
+use super::Neighbours;
+
+/// What an open store knows of joint commits.
+pub(crate) struct JointCommits {
+    /// How other stores are found; none where nobody can.
+    pub neighbours: Option<Arc<dyn Neighbours>>,
+    /// 1 once the folder is durable.
+    pub has_folder: AtomicU8,
+    /// What the open has done about those that a crash had cut short.
+    pub settled: Mutex<Settled>,
+}
+
+impl JointCommits {
+    pub fn new(neighbours: Option<Arc<dyn Neighbours>>) -> Self {
+        JointCommits { neighbours, has_folder: AtomicU8::new(0), settled: Mutex::default() }
+    }
+}
+
+/// What an open has done about joint commits that a crash had cut short.
+#[derive(Clone, Debug, Default)]
+pub struct Settled {
+    /// Groups that were decided, and are committed now.
+    pub committed: Vec<ParkedId>,
+    /// Groups that were not decided, and are gone.
+    pub undone: Vec<ParkedId>,
+    /// Groups that are parked now.
+    pub released: Vec<Released>,
+}
+
+/// A group of a joint commit that is parked now.
+#[derive(Clone, Debug)]
+pub struct Released {
+    /// Its name.
+    pub id: ParkedId,
+    /// Where the coordinator was.
+    pub coordinator: String,
+    /// What is otherwise than the group needs it, so that it could not be committed, though it was decided. Empty where the coordinator could not be
+    /// asked, and [`Options::release`](crate::Options::release) was set.
+    pub mismatches: Vec<Mismatch>,
+}
+
+/// What a record says.
+enum Verdict {
+    Decided,
+    Undecided,
+    /// Why it cannot be asked.
+    Unknown(String),
+}
+
+impl StoreInner {
+    /// Settles all prepared groups, and forgets records that nobody needs. What it did survives when this returns.
+    pub(in crate::hostdir) fn settle_joint(self: &Arc<Self>) -> Result<()> {
+        let mut ids: Vec<u64> =
+            names_in(&*self.host, parked::FOLDER)?.iter().filter_map(|name| prepared_id(name)).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.settle_prepared(id)?;
+        }
+        self.clear_records()?;
+        self.forget_settled()
+    }
+
+    /// Forgets records that nobody needs any more.
+    pub(in crate::hostdir) fn forget_settled(&self) -> Result<()> {
+        for id in folder::all(&*self.host)? {
+            self.forget_if_settled(id)?;
+        }
+        Ok(())
+    }
+
+    fn settle_prepared(self: &Arc<Self>, id: u64) -> Result<()> {
+        let path = prepared_path(id);
+        let file = ParkedFile::read(&*self.host, &path)?;
+        let name = || String::from_utf8_lossy(&path).into_owned();
+        let is_mine = (file.head.volume_id, file.head.id) == (*self.log.volume_id(), id);
+        let Some(coordinator) = file.summary.coordinator.clone().filter(|_| is_mine) else {
+            return Err(Error::corrupt(name(), "it is no prepared group of this store"));
+        };
+        let parked = ParkedId(id);
+        match self.ask(&coordinator)? {
+            Verdict::Undecided => {
+                self.withdraw_prepared(parked)?;
+                self.joint.settled.lock().unwrap().undone.push(parked);
+                Ok(())
+            }
+            Verdict::Decided => {
+                let mut finder = Finder::new(self.clone());
+                let _caller = self.names.caller();
+                let mut running = Running::new(self.clone(), Sharing::Own);
+                let mismatches = running.apply(&file, &mut finder)?;
+                if !mismatches.is_empty() {
+                    drop(running);
+                    return self.release(parked, &coordinator, mismatches);
+                }
+                running.commit()?;
+                // It is committed, whatever becomes of the file: the log goes on telling, and the next pass tries again.
+                let _ = self.remove_applied(u64::MAX);
+                self.joint.settled.lock().unwrap().committed.push(parked);
+                Ok(())
+            }
+            Verdict::Unknown(_) if self.options.release => self.release(parked, &coordinator, Vec::new()),
+            Verdict::Unknown(why) => {
+                let advice = "bring that back, or give up knowing: `wholly recover --release`";
+                let what =
+                    format!("a joint commit waits for what {} has decided: {why}; {advice}", coordinator.place());
+                Err(Error::Busy("the store".into(), what))
+            }
+        }
+    }
+
+    /// Makes it a parked group: somebody has to look at it.
+    fn release(&self, id: ParkedId, coordinator: &Neighbour, mut mismatches: Vec<Mismatch>) -> Result<()> {
+        let (from, to) = (prepared_path(id.0), parked::path_of(id.0));
+        self.host.rename(site::JOINT_RELEASE, &from, &to, Rename::Replace).map_err(|error| host_error(error, &to))?;
+        self.sync_parked(site::JOINT_RELEASE_SYNC)?;
+        mismatches.sort();
+        mismatches.dedup();
+        let released = Released { id, coordinator: coordinator.place(), mismatches };
+        self.joint.settled.lock().unwrap().released.push(released);
+        Ok(())
+    }
+
+    /// Removes a prepared group that was not decided. It does not come back after a crash when this has returned.
+    pub(super) fn withdraw_prepared(&self, id: ParkedId) -> Result<()> {
+        let path = prepared_path(id.0);
+        match self.host.unlink(site::JOINT_WITHDRAW, &path) {
+            Err(error) if error.errno == Errno::NOENT => Ok(()),
+            Err(error) => Err(host_error(error, &path)),
+            Ok(()) => self.sync_parked(site::JOINT_WITHDRAW_SYNC),
+        }
+    }
+
+    /// Asks the coordinator. Its process is dead, or has given the store up: what it has not decided it never will.
+    fn ask(&self, coordinator: &Neighbour) -> Result<Verdict> {
+        let mut why = None;
+        for host in self.places_of(coordinator) {
+            let found = host.and_then(|host| Ok(folder::find(&*host, coordinator.number)?.map(|found| (host, found))));
+            match found {
+                Ok(Some((host, found))) if is_it(&found, coordinator) => {
+                    if !found.is_decided {
+                        return Ok(Verdict::Undecided);
+                    }
+                    // Invariant 4.
+                    host.sync_dir(site::JOINT_ASK_SYNC, FOLDER).map_err(|error| self.poison(&Error::Media(error)))?;
+                    return Ok(Verdict::Decided);
+                }
+                Ok(Some(_)) => why = Some("there is another store, or a copy".into()),
+                Ok(None) => _ = why.get_or_insert_with(|| "what is there knows nothing of it".into()),
+                Err(error) => _ = why.get_or_insert_with(|| error.to_string()),
+            }
+        }
+        Ok(Verdict::Unknown(why.unwrap_or_else(|| "other stores cannot be found".into())))
+    }
+
+    /// Where another store may be, the likeliest first; this one itself where it is meant.
+    fn places_of(&self, other: &Neighbour) -> Vec<Result<Arc<dyn HostFs>>> {
+        if other.volume_id == *self.log.volume_id() {
+            return vec![Ok(self.host.clone())];
+        }
+        let Some(all) = &self.joint.neighbours else { return Vec::new() };
+        let moved = all.address().map(|here| neighbours::to(&here, &other.relative));
+        let moved = moved.ok().filter(|moved| *moved != other.absolute);
+        let places = std::iter::once(other.absolute.clone()).chain(moved);
+        places.map(|place| Ok(all.at(&place)?)).collect()
+    }
+
+    /// Forgets a record once no participant has its prepared group any more.
+    fn forget_if_settled(&self, id: u64) -> Result<()> {
+        let Some(found) = folder::find(&*self.host, id)? else { return Ok(()) };
+        let mine = *self.log.volume_id();
+        // A copy's records are the other store's: nobody asks for them here.
+        let is_copied = found.record.volume_id != mine
+            || found.record.participants.iter().any(|participant| {
+                participant.volume_id == mine && folder::folder_of(&self.host).ok() != Some(participant.inode)
+            });
+        let is_settled = |participant: &Neighbour| self.has_settled(participant);
+        match is_copied || self.options.release || found.record.participants.iter().all(is_settled) {
+            true => self.forget_record(id),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a participant will never ask: its prepared group is gone, and does not come back.
+    fn has_settled(&self, participant: &Neighbour) -> bool {
+        let places = self.places_of(participant);
+        let is_it = |host: &&Arc<dyn HostFs>| folder::folder_of(host).is_ok_and(|inode| inode == participant.inode);
+        let is_gone =
+            |host: &Arc<dyn HostFs>, path: &[u8]| host.stat(path).is_err_and(|error| error.errno == Errno::NOENT);
+        match places.iter().flatten().find(is_it) {
+            // The process that removed it may have died before that survived.
+            Some(host) => {
+                let settled = is_gone(host, &prepared_path(participant.number));
+                settled && host.sync_dir(site::JOINT_ASK_SYNC, parked::FOLDER).is_ok()
+            }
+            // A store that was removed has settled before.
+            None => matches!(places.first(), Some(Ok(host)) if is_gone(host, OWN_FOLDER)),
+        }
+    }
+}
+
+/// Whether a record is the one that a prepared group names (invariant 6).
+fn is_it(found: &folder::Found, coordinator: &Neighbour) -> bool {
+    found.record.volume_id == coordinator.volume_id && found.inode == coordinator.inode
+}

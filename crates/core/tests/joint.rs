@@ -1,0 +1,350 @@
+//! Groups of several stores that commit together, on real directories.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use common::Dir;
+use rustix::io::Errno;
+use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
+use wholly::{Error, Group, Neighbours, Options, Store, StoreVfs};
+use wholly_media::sim::{Explorer, Image, SimConfig, World};
+use wholly_media::{HostFs, Site};
+
+fn options() -> Options {
+    Options { background: false, ..Options::default() }
+}
+
+fn open(dir: &Path) -> wholly::Result<Store> {
+    Store::open_with(dir, options(), wholly_media::host::HostOptions::default())
+}
+
+/// A directory with a store in each of these directories, which have the file `a`.
+fn stores(test: &str, names: &[&str]) -> (Dir, Vec<PathBuf>) {
+    let dir = Dir::new(&std::env::temp_dir(), test);
+    let all: Vec<PathBuf> = names.iter().map(|name| dir.join(name)).collect();
+    for store in &all {
+        fs::create_dir(store).unwrap();
+        fs::write(store.join("a"), "old").unwrap();
+        Store::init(store, &options()).unwrap();
+    }
+    (dir, all)
+}
+
+/// A group that gives `a` other bytes and makes `b`.
+fn change(store: &Store) -> Group<'static> {
+    let mut group = store.begin();
+    let a = group.open_file("a").unwrap();
+    group.write_at(&a, 0, b"new").unwrap();
+    let b = group.create("b", 0o644).unwrap();
+    group.append(&b, &[7; 10_000]).unwrap();
+    group
+}
+
+fn is_new(dir: &Path) -> bool {
+    let (a, b) = (fs::read_to_string(dir.join("a")).unwrap(), fs::read(dir.join("b")).ok());
+    match (a.as_str(), b) {
+        ("new", Some(b)) => b == [7; 10_000],
+        ("old", None) => false,
+        other => panic!("{}: {other:?}", dir.display()),
+    }
+}
+
+/// What is left of joint commits in a store that nobody has open.
+fn left(dir: &Path) -> Vec<String> {
+    let names = |folder: &str| fs::read_dir(dir.join(".wholly").join(folder)).into_iter().flatten().flatten();
+    names("joint").chain(names("parked")).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn groups_of_three_stores_commit_together() {
+    let (_dir, all) = stores("joint-three", &["one", "two", "three"]);
+    let stores: Vec<Store> = all.iter().map(|dir| open(dir).unwrap()).collect();
+    Store::commit_together(stores.iter().map(change)).unwrap();
+    for (store, dir) in stores.into_iter().zip(&all) {
+        assert_eq!(store.open_file("b").unwrap().len(), 10_000);
+        assert!(store.parked().unwrap().is_empty());
+        store.close().unwrap();
+        assert!(is_new(dir));
+        assert!(left(dir).is_empty(), "{:?}", left(dir));
+        assert!(wholly::check(dir).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn what_changes_nothing_takes_no_part() {
+    let (_dir, all) = stores("joint-nothing", &["one", "two"]);
+    let stores: Vec<Store> = all.iter().map(|dir| open(dir).unwrap()).collect();
+    Store::commit_together([stores[0].begin(), change(&stores[1])]).unwrap();
+    Store::commit_together([stores[0].begin(), stores[1].begin()]).unwrap();
+    stores.into_iter().for_each(|store| store.close().unwrap());
+    assert!(!is_new(&all[0]) && is_new(&all[1]));
+    assert!(!all[0].join(".wholly/joint").exists() && !all[1].join(".wholly/joint").exists());
+}
+
+#[test]
+fn groups_of_one_store_are_refused_and_aborted() {
+    let (_dir, all) = stores("joint-same", &["one"]);
+    let store = open(&all[0]).unwrap();
+    let mut other = store.begin();
+    other.mkdir("d", 0o755).unwrap();
+    assert!(matches!(Store::commit_together([change(&store), other]), Err(Error::Invalid(_))));
+    assert!(matches!(Store::commit_together([]), Err(Error::Invalid(_))));
+    // Both have given up what they had claimed.
+    change(&store).commit().unwrap();
+    store.close().unwrap();
+    assert!(is_new(&all[0]));
+}
+
+#[test]
+fn views_of_stores_commit_together() {
+    let (_dir, all) = stores("joint-views", &["one", "two"]);
+    let stores: Vec<Store> = all.iter().map(|dir| open(dir).unwrap()).collect();
+    let views: Vec<StoreVfs> = stores.iter().map(StoreVfs::new).collect();
+    let groups: Vec<_> = views.iter().map(|view| view.begin().unwrap()).collect();
+    for (view, group) in views.iter().zip(&groups) {
+        let ctx = Context { group: Some(*group), ..Context::superuser() };
+        let (_, made) = view.create(&ctx, Ino::ROOT, b"b", OFlags::RDWR, Mode::from_raw_mode(0o644)).unwrap();
+        view.write(&ctx, made, 0, &[7; 10_000]).unwrap();
+        view.release(&ctx, made).unwrap();
+    }
+    let both: Vec<_> = views.iter().zip(groups.iter().copied()).collect();
+    StoreVfs::commit_together(&both).unwrap();
+    assert!(matches!(StoreVfs::commit_together(&both), Err(Error::Invalid(_))));
+    drop(views);
+    stores.into_iter().for_each(|store| store.close().unwrap());
+    assert!(all.iter().all(|dir| fs::read(dir.join("b")).unwrap() == [7; 10_000]));
+}
+
+/// Two stores in memory, which find each other as long as they are told of each other.
+struct Memory {
+    worlds: [Arc<World>; 2],
+}
+
+/// How one of them finds the other: by the address `/0` or `/1`, if at all.
+struct Beside {
+    own: usize,
+    others: [Option<Arc<World>>; 2],
+}
+
+impl Neighbours for Beside {
+    fn address(&self) -> wholly_media::Result<Vec<u8>> {
+        Ok(format!("/{}", self.own).into_bytes())
+    }
+
+    fn at(&self, address: &[u8]) -> wholly_media::Result<Arc<dyn HostFs>> {
+        let which = [&b"/0"[..], b"/1"].iter().position(|known| *known == address);
+        let world = which.and_then(|which| self.others[which].as_ref());
+        world.map(|world| world.host()).ok_or_else(|| wholly_media::Error::new("open", "a neighbour", Errno::NOENT))
+    }
+}
+
+impl Memory {
+    fn new() -> Memory {
+        let clock = Arc::new(AtomicU64::new(0));
+        let worlds = [0, 1].map(|_| {
+            let world = World::new(SimConfig::disk());
+            world.add_file("a", b"old");
+            world.share(clock.clone());
+            world
+        });
+        for (which, world) in worlds.iter().enumerate() {
+            Store::format_on(&*world.log(), &options(), [which as u8 + 1; 16]).unwrap();
+        }
+        Memory { worlds }
+    }
+
+    /// What the death of the process leaves of a joint commit, as soon as something has happened here in that world.
+    fn killed_at(which: usize, site: Site) -> Memory {
+        let memory = Memory::new();
+        let stores = [0, 1].map(|which| memory.open(which, options(), [true; 2]).unwrap());
+        Store::commit_together(stores.iter().map(change)).unwrap();
+        drop(stores);
+        let traces = [0, 1].map(|which| memory.worlds[which].trace());
+        let ticks = [0, 1].map(|which| memory.worlds[which].ticks());
+        let at = traces[which].events.iter().position(|event| event.site == Some(site)).unwrap();
+        let tick = ticks[which][at];
+        let images: [Image; 2] = [0, 1].map(|which| {
+            let mut explorer = Explorer::new(&traces[which]);
+            explorer.seek(ticks[which].partition_point(|other| *other <= tick) as u64);
+            explorer.kill_image()
+        });
+        Memory { worlds: images.map(|image| World::from_image(&image, SimConfig::disk())) }
+    }
+
+    /// Opens one; `there` are the ones that it can find.
+    fn open(&self, which: usize, options: Options, there: [bool; 2]) -> wholly::Result<Store> {
+        let others = [0, 1].map(|other| there[other].then(|| self.worlds[other].clone()));
+        let world = &self.worlds[which];
+        Store::open_among(world.log(), world.host(), options, None, Some(Arc::new(Beside { own: which, others })))
+    }
+
+    fn is_new(&self, which: usize, store: &Store) -> bool {
+        let (mut a, file) = ([0; 3], store.open_file("a").unwrap());
+        file.read_at(0, &mut a).unwrap();
+        let b = store.open_file("b").is_ok();
+        assert_eq!(b, &a == b"new", "store {which}");
+        b
+    }
+}
+
+fn releasing() -> Options {
+    Options { release: true, ..options() }
+}
+
+#[test]
+fn a_store_waits_for_a_decision_that_it_cannot_find() {
+    for (site, is_decided) in [(wholly::site::JOINT_BEGIN_SYNC, false), (wholly::site::JOINT_DECIDE_SYNC, true)] {
+        // In the first case only the coordinator has come so far.
+        let memory = Memory::killed_at(0, site);
+        let found = memory.open(1, options(), [false, true]);
+        match found {
+            Ok(store) if !is_decided => assert!(!memory.is_new(1, &store)),
+            Err(Error::Busy(_, why)) if is_decided => assert!(why.contains("/0") && why.contains("--release"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        // It is found again, and says what it did say.
+        let store = memory.open(1, options(), [true; 2]).unwrap();
+        assert_eq!(memory.is_new(1, &store), is_decided);
+        assert_eq!(store.settled().committed.len(), usize::from(is_decided));
+        let coordinator = memory.open(0, options(), [true; 2]).unwrap();
+        assert_eq!(memory.is_new(0, &coordinator), is_decided);
+    }
+}
+
+#[test]
+fn what_was_not_decided_is_undone_and_told() {
+    let memory = Memory::killed_at(1, wholly::site::JOINT_PREPARE_SYNC);
+    for which in [1, 0] {
+        let store = memory.open(which, options(), [true; 2]).unwrap();
+        assert!(!memory.is_new(which, &store));
+        assert_eq!(store.settled().undone.len(), 1);
+        assert!(store.parked().unwrap().is_empty());
+        store.close().unwrap();
+    }
+    // Nobody will ask the coordinator again.
+    let store = memory.open(0, options(), [true; 2]).unwrap();
+    assert!(store.settled().undone.is_empty());
+    store.remove().unwrap();
+}
+
+#[test]
+fn who_waits_in_vain_can_be_released() {
+    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let store = memory.open(1, releasing(), [false, true]).unwrap();
+    assert!(!memory.is_new(1, &store));
+    let released = store.settled().released;
+    assert_eq!((released.len(), released[0].coordinator.as_str()), (1, "/0"));
+    assert!(released[0].mismatches.is_empty());
+    // Somebody who knows better applies it, or does not.
+    assert_eq!(store.parked().unwrap()[0].id, released[0].id);
+    store.apply(released[0].id).unwrap();
+    assert!(memory.is_new(1, &store));
+    store.close().unwrap();
+}
+
+#[test]
+fn a_coordinator_stays_while_somebody_may_ask_it() {
+    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let coordinator = memory.open(0, options(), [true; 2]).unwrap();
+    assert!(memory.is_new(0, &coordinator));
+    let refused = coordinator.remove();
+    assert!(matches!(&refused, Err(Error::Busy(_, why)) if why.contains("joint commit")), "{refused:?}");
+    // Nor does it go while the other one cannot be found.
+    let coordinator = memory.open(0, options(), [true, false]).unwrap();
+    assert!(matches!(coordinator.remove(), Err(Error::Busy(..))));
+    memory.open(1, options(), [true; 2]).unwrap().close().unwrap();
+    memory.open(0, options(), [true; 2]).unwrap().remove().unwrap();
+}
+
+#[test]
+fn what_a_bystander_has_overtaken_is_parked() {
+    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let site = wholly::site::CHECKPOINT_DATA;
+    memory.worlds[1].host().create(site, b"b", 0o644).unwrap().write_at(site, 0, b"mine").unwrap();
+    let store = memory.open(1, options(), [true; 2]).unwrap();
+    let released = store.settled().released;
+    assert_eq!(released.len(), 1);
+    assert_eq!(released[0].mismatches.iter().map(|wrong| wrong.path.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert!(matches!(store.apply(released[0].id), Err(Error::Overtaken(..))));
+    let mut mine = [0; 4];
+    store.open_file("b").unwrap().read_at(0, &mut mine).unwrap();
+    assert_eq!(&mine, b"mine");
+    // The other one has it: nobody can have both.
+    assert!(memory.is_new(0, &memory.open(0, options(), [true; 2]).unwrap()));
+}
+
+const DIRECTORY: &str = "WHOLLY_TEST_JOINT_DIRECTORY";
+const STORES: [&str; 2] = ["one", "two"];
+
+fn both(dir: &Path) -> [Store; 2] {
+    STORES.map(|name| open(&dir.join(name)).unwrap())
+}
+
+/// What is killed. As a test of its own it does nothing.
+#[test]
+fn child() {
+    let Ok(dir) = std::env::var(DIRECTORY) else { return };
+    let stores = both(Path::new(&dir));
+    for round in 1u64.. {
+        let groups = stores.iter().map(|store| {
+            let mut group = store.begin();
+            let a = group.open_file("a").unwrap();
+            let before = round_of(store);
+            group.write_at(&a, 0, &(before + 1).to_le_bytes()).unwrap();
+            group
+        });
+        Store::commit_together(groups).unwrap();
+        writeln!(std::io::stdout(), "committed {round}").unwrap();
+    }
+}
+
+fn round_of(store: &Store) -> u64 {
+    let mut bytes = [0; 8];
+    store.open_file("a").unwrap().read_at(0, &mut bytes).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
+/// Killed again and again, and moved each time: the stores find each other by where they lie from each other.
+#[test]
+fn a_killed_process_leaves_all_or_nothing_wherever_the_stores_move() {
+    let dir = Dir::new(&std::env::temp_dir(), "joint-killed");
+    let mut here = dir.join("0");
+    for name in STORES {
+        fs::create_dir_all(here.join(name)).unwrap();
+        fs::write(here.join(name).join("a"), [0; 8]).unwrap();
+        Store::init(here.join(name), &options()).unwrap();
+    }
+    let mut last = 0;
+    for kill in 1..=12u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture"])
+            .env(DIRECTORY, &here)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let committed = lines.map_while(Result::ok).filter(|line| line.starts_with("committed"));
+        let acknowledged = committed.take(1 + kill as usize * 7 % 20).count() as u64;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let moved = dir.join(kill.to_string());
+        fs::rename(&here, &moved).unwrap();
+        here = moved;
+        // Each comes first at times.
+        let order = if kill % 2 == 0 { [0, 1] } else { [1, 0] };
+        let stores = order.map(|which| open(&here.join(STORES[which])).unwrap());
+        let rounds = stores.each_ref().map(round_of);
+        assert_eq!(rounds[0], rounds[1], "kill {kill}: one has the last group, and the other has not");
+        assert!(rounds[0] >= last + acknowledged, "kill {kill}: {rounds:?}, {last} and {acknowledged} were committed");
+        last = rounds[0];
+    }
+    both(&here).into_iter().for_each(|store| store.close().unwrap());
+    both(&here).into_iter().for_each(|store| store.remove().unwrap());
+}

@@ -1,0 +1,58 @@
+//! Joint commits of two stores, crashed everywhere.
+
+use wholly_crash::Setting;
+use wholly_crash::joint::{ALL, Limits, explore, mutants, sites};
+use wholly_media::sim::MutationKind;
+
+fn is_long() -> bool {
+    std::env::var_os("WHOLLY_LONG").is_some()
+}
+
+fn limits() -> Limits {
+    if is_long() { Limits::thorough() } else { Limits::quick() }
+}
+
+#[test]
+fn both_stores_have_their_group_or_none() {
+    for setting in ["disk", "disk-ext4", "pmem"] {
+        let setting = Setting::named(setting);
+        // Where every word is by itself there are many more.
+        let most = if setting.sim.log.is_pmem() && !is_long() { 2 } else { ALL.len() };
+        for (scripts, fails) in ALL[..most].iter().flat_map(|scripts| [(*scripts, false), (*scripts, true)]) {
+            let outcome = explore(scripts, fails, &setting, &limits()).unwrap_or_else(|what| panic!("{what}"));
+            println!("{}, {}, fails: {fails}: {outcome:?}", setting.name, scripts.join(" and "));
+            assert!(outcome.points > 20 && outcome.nested * 10 > outcome.images, "{outcome:?}");
+        }
+    }
+}
+
+/// What no state can tell from the code: site, what is broken, and why.
+const EQUIVALENT: &[(&str, MutationKind, &str)] =
+    &[("joint.make", MutationKind::DelayWrite, FIRST_NAME), ("joint.remove", MutationKind::DelayWrite, NOBODY_ASKS)];
+
+const FIRST_NAME: &str = "who asks for the file's first name is the folder's sync, behind the rename that gives it the other one; the file's own \
+                          sync, before that, asks for its bytes.";
+
+const NOBODY_ASKS: &str =
+    "no prepared group refers to a record that is removed: where it comes back, the next open removes it again.";
+
+#[test]
+fn every_mutant_of_a_joint_commit_is_noticed() {
+    let setting = Setting::named("disk");
+    let all = mutants(&setting);
+    for site in sites() {
+        println!("{}: {} mutants", site.0, all.iter().filter(|mutant| mutant.site == site).count());
+    }
+    let mut wrong = Vec::new();
+    for mutant in all {
+        let broken = setting.broken(mutant);
+        let mut runs = ALL.iter().flat_map(|scripts| [(*scripts, false), (*scripts, true)]);
+        let noticed = runs.find_map(|(scripts, fails)| explore(scripts, fails, &broken, &Limits::quick()).err());
+        let proof = EQUIVALENT.iter().find(|(site, kind, _)| (*site, *kind) == (mutant.site.0, mutant.kind));
+        println!("{}: {}", broken.name, noticed.as_deref().or(proof.map(|proof| proof.2)).unwrap_or("NOT NOTICED"));
+        if noticed.is_some() == proof.is_some() {
+            wrong.push(broken.name);
+        }
+    }
+    assert!(wrong.is_empty(), "not noticed, or noticed in spite of a proof: {wrong:?}");
+}
