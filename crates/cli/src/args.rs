@@ -198,6 +198,9 @@ one in use is left to its program. WHOLLY_REGISTRY names another registry: a dir
 A copy of a store whose log was not empty, or one that came from a backup, does not open: its log speaks of the files that were copied. --adopt takes \
 the files here in their place, as they are; where a checkpoint was at work when the copy was made, it may find conflicts.
 
+A store whose changes were to be committed together with those of other directories asks the first of these what was decided. Where that is not to be found, the \
+store does not open. --release opens it without knowing: what waits becomes a parked group, for `wholly apply` or `wholly discard`.
+
 Exit code, a sum: 0: there was nothing to do; 1: something was recovered; 4: damage or a conflict is left; 8: a store could not be opened.
 
 Examples:
@@ -222,6 +225,9 @@ pub struct RecoverArgs {
     /// Take a copy for what it was copied from: files are found by their places, whatever inodes they are
     #[arg(long, conflicts_with = "all")]
     pub adopt: bool,
+    /// Park what waits in vain for another store, which was to decide a joint commit
+    #[arg(long, conflicts_with = "all")]
+    pub release: bool,
 }
 
 const CHECK_EXAMPLES: &str = "\

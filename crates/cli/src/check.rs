@@ -102,6 +102,10 @@ fn finding(found: &wholly::Finding, repaired: bool) -> Finding {
         FindingKind::Parked => {
             ("parked", "it cannot be applied as it is; `wholly discard` removes it, nothing else depends on it")
         }
+        FindingKind::Joint => (
+            "joint",
+            "get it from a backup of the whole directory; or `wholly recover --release` opens the store without it, and parks what waited for it",
+        ),
         FindingKind::Torn => ("torn", "nothing: a crash leaves that, and the next open removes it"),
         _ => ("other", "keep a copy of .wholly"),
     };

@@ -31,7 +31,48 @@ struct Recovered {
     /// Bytes written to the files.
     home_bytes: u64,
     conflicts: Vec<Conflict>,
+    joint: Joint,
     seconds: f64,
+}
+
+/// What has become of groups of joint commits that a crash had cut short, by their ids.
+#[derive(Serialize)]
+struct Joint {
+    /// Decided, and committed now.
+    committed: Vec<String>,
+    /// Not decided, and gone.
+    undone: Vec<String>,
+    /// Parked now.
+    released: Vec<Released>,
+}
+
+#[derive(Serialize)]
+struct Released {
+    id: String,
+    /// Where the store was that knows what was decided.
+    coordinator: String,
+    /// Why it could not be committed though that was decided; empty where nobody could be asked.
+    mismatches: Vec<String>,
+}
+
+impl Joint {
+    fn of(settled: wholly::Settled) -> Joint {
+        let ids = |ids: Vec<wholly::ParkedId>| ids.into_iter().map(|id| id.to_string()).collect();
+        let released = |it: wholly::Released| Released {
+            id: it.id.to_string(),
+            coordinator: name(it.coordinator.as_bytes()),
+            mismatches: it.mismatches.iter().map(ToString::to_string).collect(),
+        };
+        Joint {
+            committed: ids(settled.committed),
+            undone: ids(settled.undone),
+            released: settled.released.into_iter().map(released).collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.committed.is_empty() && self.undone.is_empty() && self.released.is_empty()
+    }
 }
 
 #[derive(Serialize)]
@@ -46,7 +87,7 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
         return all::run(ui);
     }
     let start = Instant::now();
-    let recovered = recover(open_as("recover", &args.dir, args.adopt, ui)?, &args.dir, start, ui)?;
+    let recovered = recover(open_as("recover", &args.dir, (args.adopt, args.release), ui)?, &args.dir, start, ui)?;
     ui.emit("recover", &recovered, text)?;
     if args.register && !register("recover", &args.dir)? {
         return Err(all::no_registry(format!("recover {}", args.dir.display())));
@@ -72,6 +113,7 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
             .into_iter()
             .map(|(path, change)| Conflict { path: name(path.as_bytes()), change })
             .collect(),
+        joint: Joint::of(store.settled()),
         seconds: 0.0,
     };
     if recovered.conflicts.is_empty() {
@@ -85,28 +127,29 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
 
 impl Recovered {
     fn exit(&self) -> Exit {
-        match (self.conflicts.is_empty(), self.groups + u64::from(self.rejected_records)) {
+        let found = self.groups + u64::from(self.rejected_records);
+        match (self.conflicts.is_empty(), found == 0 && self.joint.is_empty()) {
             (false, _) => Exit::DAMAGED,
-            (true, 0) => Exit::DONE,
-            (true, _) => Exit::REPAIRED,
+            (true, true) => Exit::DONE,
+            (true, false) => Exit::REPAIRED,
         }
     }
 }
 
 /// Opens the store in `dir` for `verb`, which recovers it.
 pub fn open(verb: &str, dir: &Path, ui: &Ui) -> Result<Store, Failure> {
-    open_as(verb, dir, false, ui)
+    open_as(verb, dir, (false, false), ui)
 }
 
-/// The same; a copy is adopted, if that is wanted.
-fn open_as(verb: &str, dir: &Path, adopt: bool, ui: &Ui) -> Result<Store, Failure> {
+/// The same; a copy is adopted, and what waits for another store is released, if that is wanted.
+fn open_as(verb: &str, dir: &Path, how: (bool, bool), ui: &Ui) -> Result<Store, Failure> {
     let medium = survey::medium_of(dir, verb)?;
-    open_on(medium, dir, adopt, ui).map_err(|error| Failure::of_store(verb, dir, error))
+    open_on(medium, dir, how, ui).map_err(|error| Failure::of_store(verb, dir, error))
 }
 
-fn open_on(medium: HostMedium, dir: &Path, adopt: bool, ui: &Ui) -> wholly::Result<Store> {
+fn open_on(medium: HostMedium, dir: &Path, (adopt, release): (bool, bool), ui: &Ui) -> wholly::Result<Store> {
     let spinner = ui.spinner("reading the log");
-    let options = Options { background: false, adopt, ..Options::default() };
+    let options = Options { background: false, adopt, release, ..Options::default() };
     let store = Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() });
     spinner.finish_and_clear();
     store
@@ -132,7 +175,7 @@ pub fn take_home(store: &Store, ui: &Ui) -> wholly::Result<()> {
 fn text(recovered: &Recovered) -> String {
     let dir = name(recovered.dir.as_bytes());
     let mut text = match (recovered.groups, recovered.rejected_records) {
-        (0, 0) => format!("{dir}: nothing to recover, everything was home\n"),
+        (0, 0) if recovered.joint.is_empty() => format!("{dir}: nothing to recover, everything was home\n"),
         (groups, torn) => format!(
             "{dir}: recovered\n  committed    {} that {} not home, over {}\n  torn         {}\n",
             count(groups, "group"),
@@ -149,6 +192,19 @@ fn text(recovered: &Recovered) -> String {
     }
     if recovered.adopted {
         text += "  adopted      the copy: its files took the place of those that it was copied from\n";
+    }
+    for id in &recovered.joint.committed {
+        text += &format!("  decided      {id}, with the other directories of its joint commit: committed\n");
+    }
+    for id in &recovered.joint.undone {
+        text += &format!("  not decided  {id}, with the other directories of its joint commit: gone\n");
+    }
+    for Released { id, coordinator, mismatches } in &recovered.joint.released {
+        let why = match mismatches.as_slice() {
+            [] => format!("only the store in {coordinator} knows whether it is committed"),
+            why => format!("it was decided, and cannot be committed: {}", why.join("; ")),
+        };
+        text += &format!("  parked       {id}: {why}; see `wholly diff`, then `wholly apply` or `wholly discard`\n");
     }
     if recovered.home_bytes > 0 {
         text += &format!("  taken home   {}\n", size(recovered.home_bytes));

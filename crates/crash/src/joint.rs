@@ -332,7 +332,8 @@ impl<'j> Joint<'j> {
         if !is_first {
             // A few of each: these are many.
             let few = |all: &mut Vec<(String, Image)>| all.truncate(3);
-            (few(&mut mine), few(&mut others));
+            few(&mut mine);
+            few(&mut others);
         }
         others.truncate(3);
         while mine.len() > self.limits.most {

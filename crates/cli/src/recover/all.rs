@@ -97,7 +97,7 @@ fn recover_one(entry: Entry, ui: &Ui) -> Told {
         Ok(medium) => medium,
         Err(failure) => return failed(failure),
     };
-    let store = match open_on(medium, &entry.dir, false, ui) {
+    let store = match open_on(medium, &entry.dir, (false, false), ui) {
         Ok(store) => store,
         Err(wholly::Error::Busy(_, who)) => return told(Outcome::Busy, Exit::FAILED, Some(who), None),
         Err(error) => return failed(Failure::of_store("recover", &entry.dir, error)),

@@ -21,7 +21,7 @@ struct Participant {
 pub(super) fn commit(groups: Vec<Running>) -> Result<()> {
     let mut changing = Vec::new();
     for mut running in groups {
-        if let Some(summary) = running.to_set_aside()? {
+        if let Some(summary) = running.summarize_to_set_aside()? {
             changing.push((running, summary));
         }
     }
@@ -105,7 +105,8 @@ impl Joint {
             let id = ParkedId(participant.running.id);
             participant.running.store.withdraw_prepared(id).is_ok()
         };
-        if self.participants.iter().fold(true, |all, participant| withdrawn(participant) && all) {
+        // All of them are tried, whatever becomes of one.
+        if self.participants.iter().filter(|participant| !withdrawn(participant)).count() == 0 {
             let _ = coordinator.forget_record(self.record.id);
         }
     }

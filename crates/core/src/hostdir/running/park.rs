@@ -32,7 +32,7 @@ impl Running {
         if note.len() > LONGEST_NOTE || note.contains('\0') {
             return Err(Error::invalid(format!("a note has at most {LONGEST_NOTE} bytes, none of them zero")));
         }
-        let Some(mut summary) = self.to_set_aside()? else {
+        let Some(mut summary) = self.summarize_to_set_aside()? else {
             return Err(Error::invalid("a group that has changed nothing cannot be parked"));
         };
         let (store, id) = (self.store.clone(), ParkedId(self.id));
@@ -67,7 +67,7 @@ impl Running {
     }
 
     /// What the group would change, with all by which that is known again; none where it changes nothing.
-    pub(in crate::hostdir) fn to_set_aside(&mut self) -> Result<Option<Summary>> {
+    pub(in crate::hostdir) fn summarize_to_set_aside(&mut self) -> Result<Option<Summary>> {
         self.check_open()?;
         let mut summary = self.summarize(true)?;
         if summary.is_empty() {
