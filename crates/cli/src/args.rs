@@ -80,6 +80,9 @@ pub enum Verb {
     /// Run a command, with all its children, as one group: what it changes happens wholly or not at all
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Hold the mounts that a command sees, for `run`
+    #[command(hide = true)]
+    Hold(HoldArgs),
     /// Become a command, for `run`
     #[command(hide = true)]
     Exec(ExecArgs),
@@ -413,6 +416,26 @@ pub struct RunArgs {
     /// Say how many changes were made
     #[arg(long, short)]
     pub verbose: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// `wholly hold`: the socket by which it speaks to who starts it is its standard input.
+#[derive(Args, Debug)]
+pub struct HoldArgs {
+    /// Who starts it
+    #[arg(long)]
+    pub parent: i32,
+    /// How many files the command may have open
+    #[arg(long)]
+    pub files: String,
+    /// Where the command runs
+    #[arg(long)]
+    pub here: PathBuf,
+    /// The directories that are mounted over
+    #[arg(long, required = true)]
+    pub dir: Vec<PathBuf>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,

@@ -1,5 +1,6 @@
 //! What went wrong, told to a person as `what: why; what to do`, and told to a script by the exit code.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::BitOr;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 
 /// How the command ends. The numbers are those of fsck(8), so that scripts which know that need to learn nothing; where several hold, their
 /// bits are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit(u8);
 
 impl Exit {
@@ -51,7 +52,7 @@ impl From<Exit> for ExitCode {
 }
 
 /// Why a verb gave up. Printed as `wholly: what: why; what to do`.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Failure {
     what: String,
     why: String,
@@ -80,7 +81,7 @@ impl Failure {
 
     /// Exits so, unless it was said otherwise.
     pub fn or_exit(self, exit: Exit) -> Failure {
-        let is_said = [Exit::NOT_HOME, Exit::CANNOT_RUN, Exit::NOT_THERE].contains(&self.exit);
+        let is_said = self.exit.0 > 128 || [Exit::NOT_HOME, Exit::CANNOT_RUN, Exit::NOT_THERE].contains(&self.exit);
         if is_said { self } else { self.exit(exit) }
     }
 

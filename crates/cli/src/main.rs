@@ -88,6 +88,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Apply(args) => apply::run(&args, ui),
         Verb::Discard(args) => discard::run(&args, ui),
         Verb::Run(args) => run::run(&args, ui),
+        Verb::Hold(args) => run::hold(&args),
         Verb::Exec(args) => run::exec(&args),
         Verb::Mount(args) => mount::run(&args, ui),
         Verb::Crash(args) => crash::run(&args, ui),

@@ -1,42 +1,54 @@
 //! `wholly run`: a whole command, with all its children, is one group.
 //!
-//! The command sees the directory through a mount that nobody else sees: this process and its children have a mount namespace of their
-//! own. All calls of the mount go into one explicit group. When the command has ended, and all that it has started, the mount is taken away,
-//! so that what is in the kernel reaches the group; then the group is committed, parked or aborted.
+//! The command sees the directory through a mount that nobody else sees: another process of ours, the *holder*, has a mount namespace of its own
+//! and runs the command in it. All calls of the mount come to this process, and go into one explicit group. When the command has ended, and all that
+//! it has started, the holder takes the mount away, so that what is in the kernel reaches the group; then the group is committed, parked or
+//! aborted.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `run.rs` | from the namespace to the verdict |
-//! | `run/command.rs` | the command: how it begins, and how all of it ends |
+//! | `run.rs` | from the directory to the verdict |
+//! | `run/holder.rs`, `run/channel.rs` | the holder, as this process knows it; what the two say |
+//! | `run/hold.rs` | the holder itself |
+//! | `run/views.rs` | the mounts that only the command sees |
+//! | `run/namespace.rs` | where they are |
+//! | `run/command.rs` | the command: how it begins |
+//! | `run/family.rs` | how all of it ends |
 //! | `run/interrupts.rs` | signals that want all of it to end |
-//! | `run/namespace.rs` | the mounts that only the command sees |
 //! | `run/place.rs` | the directory: a store, or made one for as long as the command runs |
 //! | `run/review.rs` | a person looks at it and decides |
 
+mod channel;
 mod command;
+mod family;
+mod hold;
+mod holder;
 mod interrupts;
 mod namespace;
 mod place;
 mod review;
+mod views;
 
 use crate::args::RunArgs;
 use crate::diff;
 use crate::error::{Exit, Failure};
 use crate::limits;
 use crate::output::{Ui, count};
-use command::Command;
+use holder::Holder;
 use interrupts::Interrupts;
 use place::Place;
 use review::Verdict;
 use serde::Serialize;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use wholly::StoreVfs;
 use wholly::vfs::GroupId;
-use wholly_fuse::Mount;
+use wholly_fuse::{MountOptions, Server};
 
 pub use command::exec;
+pub use hold::hold;
 
 #[derive(Serialize)]
 struct Outcome {
@@ -65,16 +77,11 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
     namespace::check(&dir)?;
     // From here on a signal ends all of it in order.
     let interrupts = Interrupts::begin().map_err(failed)?;
-    namespace::enter().map_err(|error| {
-        let advice = "it takes the superuser: a mount of the directory that only the command sees";
-        failed(error).advice(advice)
-    })?;
-    // Nothing of ours stays in use where the mount will be.
-    std::env::set_current_dir("/").map_err(failed)?;
     let files = limits::raise_open_files();
-
+    // Before anything is made in the directory: who may not mount there leaves nothing.
+    let (holder, devices) = Holder::start((&args.command, &here, files), std::slice::from_ref(&dir), &interrupts)?;
     let place = Place::open(&dir)?;
-    let outcome = in_group(args, &place, &interrupts, &here, files);
+    let outcome = in_group(args, &place, &interrupts, holder, devices);
     // Whatever has happened, what was no store is to be none; the first failure is the one that counts.
     let committed = outcome.as_ref().is_ok_and(|outcome| outcome.outcome == "committed");
     let closed = place.close();
@@ -94,12 +101,12 @@ fn in_group(
     args: &RunArgs,
     place: &Place,
     interrupts: &Interrupts,
-    here: &Path,
-    files: limits::OpenFiles,
+    holder: Holder<'_>,
+    devices: Vec<OwnedFd>,
 ) -> Result<Outcome, Failure> {
     let view = Arc::new(StoreVfs::new(place.store()));
     let group = view.begin().map_err(|error| place.failed(error))?;
-    let ended = in_view(args, place, interrupts, (&view, group), |command| command.start(here, files));
+    let ended = in_view(place, (&view, group), holder, devices);
     let ended = ended.and_then(|status| finish(args, place, interrupts, &view, (group, status)));
     if ended.is_err() {
         // If it is there still.
@@ -108,33 +115,26 @@ fn in_group(
     ended
 }
 
-/// Runs the command, with the group's view in the place of the directory. On return nobody uses that any more.
+/// Serves the group's view while the command runs. On return nobody uses that any more.
 fn in_view(
-    args: &RunArgs,
     place: &Place,
-    interrupts: &Interrupts,
     (view, group): (&Arc<StoreVfs>, GroupId),
-    start: impl FnOnce(Command<'_>) -> Result<Command<'_>, Failure>,
+    holder: Holder<'_>,
+    devices: Vec<OwnedFd>,
 ) -> Result<u8, Failure> {
-    let dir = place.dir();
-    let failed = |error: std::io::Error| Failure::new(format!("run in {}", dir.display()), error);
-    let options = namespace::options(dir, group).map_err(failed)?;
-    let mount = Mount::new(view.clone(), dir, &options).map_err(|error| {
-        failed(error).advice("it takes /dev/fuse: `modprobe fuse`, and the superuser's rights in a container")
-    })?;
-    let unmounter = mount.unmounter();
-    let server = std::thread::spawn(move || mount.serve());
-    let before = namespace::Mounts::now().map_err(failed)?;
-    let ended = start(Command::of(&args.command, interrupts)).and_then(Command::wait);
-    // What the command has mounted in its namespace goes with it; what is dirty in the kernel goes to the group.
-    let unmounted = before.detach_newer().and_then(|()| namespace::unmount(dir, &unmounter));
-    if let Err(error) = unmounted {
-        // Whoever outside uses it sees the end of the group.
-        let _ = unmounter.detach();
-        return Err(failed(error).advice("somebody outside of the command uses the directory as the command saw it"));
+    let failed = |error: std::io::Error| Failure::new(format!("run in {}", place.dir().display()), error);
+    let options = MountOptions { group: Some(group), ..namespace::options(place.dir()).map_err(failed)? };
+    let mut servers = Vec::new();
+    for device in devices {
+        let server = Server::new(view.clone(), device, &options).map_err(failed)?;
+        servers.push(std::thread::spawn(move || server.serve()));
     }
-    server.join().expect("it returns its errors").map_err(failed)?;
-    ended
+    // Where that fails the mount may be in use still, and its server would not return.
+    let status = holder.run()?;
+    for server in servers {
+        server.join().expect("it returns its errors").map_err(failed)?;
+    }
+    Ok(status)
 }
 
 /// The group ends as the command did.

@@ -40,8 +40,12 @@ struct Identity {
     device: (u32, u32),
 }
 
-/// Mounts at `point` what will answer by the device.
-pub(crate) fn open_mount(point: &Path, options: &MountOptions) -> io::Result<(OwnedFd, Unmounter)> {
+/// Mounts at the directory `point` what a [`Server`](crate::Server) will answer for by the device that is given, in this process or in another one: programs see
+/// it when this returns, and wait. It takes the right to mount, and a `/dev/fuse` that the process may open.
+///
+/// # Errors
+/// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the process may not mount there.
+pub fn open_mount(point: &Path, options: &MountOptions) -> io::Result<(OwnedFd, Unmounter)> {
     let point = point.canonicalize()?;
     if !point.is_dir() {
         return Err(rustix::io::Errno::NOTDIR.into());

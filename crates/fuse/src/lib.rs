@@ -46,6 +46,7 @@ mod kernel;
 mod options;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,13 +55,12 @@ use wholly::vfs::Vfs;
 
 use adapter::Adapter;
 pub use adapter::LARGEST_WRITE;
-pub use kernel::Unmounter;
-use kernel::open_mount;
+pub use kernel::{Unmounter, open_mount};
 pub use options::{MountOptions, OptionError, Sharing};
 
 /// A mounted file system, whose requests wait until it is [served](Self::serve).
 pub struct Mount {
-    session: Session<Adapter>,
+    server: Server,
     unmounter: Unmounter,
 }
 
@@ -72,16 +72,14 @@ impl Mount {
     /// # Errors
     /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; what `fusermount3` says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
-        let MountOptions { valid, syncs_on_close, group, .. } = *options;
-        let adapter = Adapter { vfs, valid, syncs_on_close, group, whole_writes: options.whole_writes };
         if !rustix::process::geteuid().is_root() {
-            let mut session = Session::new(adapter, point, &options.config())?;
+            let mut session = Session::new(adapter(vfs, options), point, &options.config())?;
             let unmounter = Unmounter::of_helper(session.unmount_callable());
-            return Ok(Mount { session, unmounter });
+            return Ok(Mount { server: Server { session }, unmounter });
         }
         let (device, unmounter) = open_mount(point, options)?;
-        match Session::from_fd(adapter, device, options.access(), options.config()) {
-            Ok(session) => Ok(Mount { session, unmounter }),
+        match Server::new(vfs, device, options) {
+            Ok(server) => Ok(Mount { server, unmounter }),
             Err(error) => {
                 let _ = unmounter.unmount();
                 Err(error)
@@ -95,7 +93,7 @@ impl Mount {
     /// # Errors
     /// Of the kernel's device.
     pub fn serve(self) -> io::Result<()> {
-        self.session.run()
+        self.server.serve()
     }
 
     /// By which it can be unmounted while it is served.
@@ -108,4 +106,39 @@ impl std::fmt::Debug for Mount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mount").finish_non_exhaustive()
     }
+}
+
+/// What answers for a file system that [`open_mount`] has mounted, here or in another process.
+pub struct Server {
+    session: Session<Adapter>,
+}
+
+impl Server {
+    /// The server of the mount that `device` is of, with the options with which that was mounted. On return the kernel and it know each other.
+    ///
+    /// # Errors
+    /// Of the kernel's device.
+    pub fn new(vfs: Arc<dyn Vfs>, device: OwnedFd, options: &MountOptions) -> io::Result<Server> {
+        let session = Session::from_fd(adapter(vfs, options), device, options.access(), options.config())?;
+        Ok(Server { session })
+    }
+
+    /// As [`Mount::serve`].
+    ///
+    /// # Errors
+    /// Of the kernel's device.
+    pub fn serve(self) -> io::Result<()> {
+        self.session.run()
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> Adapter {
+    let MountOptions { valid, syncs_on_close, group, whole_writes, .. } = *options;
+    Adapter { vfs, valid, syncs_on_close, group, whole_writes }
 }

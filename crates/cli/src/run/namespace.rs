@@ -11,9 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use wholly::vfs::GroupId;
-use wholly_fuse::{MountOptions, Sharing, Unmounter};
+use wholly_fuse::{MountOptions, Sharing};
 
 /// That a mount can take the place of a directory, for all that the command does in it.
 pub fn check(dir: &Path) -> Result<(), Failure> {
@@ -46,8 +44,8 @@ pub fn enter() -> io::Result<()> {
     Ok(())
 }
 
-/// How the view is mounted: programs are no freer in it than in the directory.
-pub fn options(dir: &Path, group: GroupId) -> io::Result<MountOptions> {
+/// How a view is mounted: programs are no freer in it than in the directory.
+pub fn options(dir: &Path) -> io::Result<MountOptions> {
     let flags = statvfs(dir)?.f_flag;
     Ok(MountOptions {
         source: dir.to_string_lossy().into_owned(),
@@ -55,7 +53,6 @@ pub fn options(dir: &Path, group: GroupId) -> io::Result<MountOptions> {
         suid: !flags.contains(StatVfsMountFlags::NOSUID),
         dev: !flags.contains(StatVfsMountFlags::NODEV),
         noexec: flags.contains(StatVfsMountFlags::NOEXEC),
-        group: Some(group),
         ..MountOptions::default()
     })
 }
@@ -124,22 +121,6 @@ fn unescaped(word: &[u8]) -> PathBuf {
         }
     }
     OsString::from_vec(path).into()
-}
-
-/// Takes the view away. What has just ended may take some moments until nothing of it is in use.
-pub fn unmount(dir: &Path, unmounter: &Unmounter) -> io::Result<()> {
-    const TRIES: u32 = 100;
-    // So that what is dirty in the kernel is in the group, whoever uses the mount.
-    rustix::fs::syncfs(File::open(dir)?)?;
-    for n in 0..TRIES {
-        match unmounter.unmount() {
-            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && n + 1 < TRIES => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            done => return done,
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,54 @@
+//! `wholly hold`: the process in whose namespace the command runs.
+//!
+//! It mounts the views, hands their devices to the server, runs the command, ends what that has left and takes the views away. It is not the
+//! server: whoever takes a mount away waits for the server's last answers, and could not be killed if it had to give them itself. The end
+//! of either process ends both: the holder dies with the server, by the kernel's doing, and the server hears that nobody speaks any more.
+
+use super::channel::{Channel, Said};
+use super::command;
+use super::family::Family;
+use super::interrupts::Interrupts;
+use super::namespace;
+use super::views::Views;
+use crate::args::HoldArgs;
+use crate::error::{Exit, Failure};
+use std::os::fd::AsFd;
+
+/// Runs the verb. What goes wrong is told to the server, which tells it to the person.
+pub fn hold(args: &HoldArgs) -> Result<Exit, Failure> {
+    let failed = |error: std::io::Error| Failure::new("run", error).exit(Exit::NOT_RUN);
+    if !command::dies_with(args.parent).map_err(|errno| failed(errno.into()))? {
+        return Ok(Exit::NOT_RUN);
+    }
+    let channel = Channel::of_stdin().map_err(failed)?;
+    let said = match attempt(args, &channel) {
+        Ok((status, interrupt)) => Said::Ended { status, interrupt },
+        Err(failure) => Said::Failed(failure),
+    };
+    channel.say(&said, &[]).map_err(failed)?;
+    Ok(Exit::DONE)
+}
+
+fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Failure> {
+    let failed = |error: std::io::Error| Failure::new(format!("run {}", args.command[0].to_string_lossy()), error);
+    namespace::enter().map_err(|error| {
+        let advice = "it takes the superuser: a mount of the directory that only the command sees";
+        failed(error).advice(advice)
+    })?;
+    let interrupts = Interrupts::begin_for_command().map_err(failed)?;
+    // Nothing of ours stays in use where the mounts will be.
+    std::env::set_current_dir("/").map_err(failed)?;
+    let (views, devices) = Views::mount(&args.dir)?;
+    let handed: Vec<_> = devices.iter().map(AsFd::as_fd).collect();
+    channel.say(&Said::Mounted, &handed).map_err(failed)?;
+    // From here on the server alone has them, so that its end is the end of the mounts.
+    drop(handed);
+    drop(devices);
+    channel.hear().map_err(failed)?;
+    let family = Family::begin()?;
+    let status = command::run(args, &interrupts);
+    let ended = family.end();
+    views.take_away()?;
+    ended?;
+    Ok((status?, interrupts.first()))
+}

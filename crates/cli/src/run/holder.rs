@@ -1,0 +1,109 @@
+//! The server's side of the process that holds its mounts and runs the command; see [`hold`](super::hold).
+
+use super::channel::{Channel, MOST, Said};
+use super::command;
+use super::family::Family;
+use super::interrupts::Interrupts;
+use crate::error::{Exit, Failure};
+use crate::limits::OpenFiles;
+use rustix::process::Pid;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+/// The holder. Dropped before its command has ended, it ends, and all that it has started.
+pub struct Holder<'a> {
+    words: &'a [OsString],
+    child: Child,
+    channel: Channel,
+    family: Family,
+    interrupts: &'a Interrupts,
+    has_ended: bool,
+}
+
+impl<'a> Holder<'a> {
+    /// Has the views of these directories mounted where only the command will see them, and gives their devices. The command is to begin in the
+    /// directory `here`, as that is then, with that limit of open files.
+    pub fn start(
+        (words, here, files): (&'a [OsString], &Path, OpenFiles),
+        dirs: &[PathBuf],
+        interrupts: &'a Interrupts,
+    ) -> Result<(Holder<'a>, Vec<OwnedFd>), Failure> {
+        let failed = |error: io::Error| failed(words, error);
+        if dirs.len() > MOST {
+            return Err(Failure::new("run", format!("more than {MOST} directories")));
+        }
+        let family = Family::begin()?;
+        let (channel, theirs) = Channel::pair().map_err(failed)?;
+        let mut command = command::helper("hold", &files.to_argument()).map_err(failed)?;
+        command.arg("--here").arg(here);
+        for dir in dirs {
+            command.arg("--dir").arg(dir);
+        }
+        command.arg("--").args(words).stdin(Stdio::from(theirs));
+        channel.say(&Said::Begin, &[io::stdin().as_fd()]).map_err(failed)?;
+        let child = command.spawn().map_err(failed)?;
+        // Or its own copy of the other end would keep that open.
+        drop(command);
+        interrupts.tell(Some(Pid::from_child(&child)));
+        let mut holder = Holder { words, child, channel, family, interrupts, has_ended: false };
+        match holder.hear()? {
+            (Said::Mounted, devices) if devices.len() == dirs.len() => Ok((holder, devices)),
+            (said, _) => Err(holder.unexpected(&said)),
+        }
+    }
+
+    /// The views are served: runs the command. On return all that it has started has ended, and the views are gone. Gives its exit code, or 128 and the
+    /// number of the signal.
+    pub fn run(mut self) -> Result<u8, Failure> {
+        self.channel.say(&Said::Serve, &[]).map_err(|error| failed(self.words, error))?;
+        match self.hear()?.0 {
+            Said::Ended { status, interrupt } => {
+                self.has_ended = true;
+                if let Some(signal) = interrupt {
+                    self.interrupts.note(signal);
+                }
+                let _ = self.child.wait();
+                Ok(status)
+            }
+            said => Err(self.unexpected(&said)),
+        }
+    }
+
+    fn hear(&mut self) -> Result<(Said, Vec<OwnedFd>), Failure> {
+        match self.channel.hear() {
+            Ok((Said::Failed(failure), _)) => Err(failure),
+            Ok(heard) => Ok(heard),
+            // It has been killed; the command with it.
+            Err(_) => {
+                let status = self.child.wait().map_err(|error| failed(self.words, error))?;
+                let code = command::code(status);
+                let exit = if code > 128 { Exit::of_child(code) } else { Exit::NOT_RUN };
+                Err(Failure::new("run", format!("the process that holds the command's mounts has ended with {code}"))
+                    .advice("nothing has changed")
+                    .exit(exit))
+            }
+        }
+    }
+
+    fn unexpected(&self, said: &Said) -> Failure {
+        failed(self.words, io::Error::other(format!("the holder of its mounts says {said:?}")))
+    }
+}
+
+impl Drop for Holder<'_> {
+    fn drop(&mut self) {
+        self.interrupts.tell(None);
+        if !self.has_ended {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            let _ = self.family.end();
+        }
+    }
+}
+
+fn failed(words: &[OsString], error: io::Error) -> Failure {
+    Failure::new(format!("run {}", words[0].to_string_lossy()), error)
+}

@@ -1,0 +1,71 @@
+//! The mounts that only the command sees: they are made and taken away together.
+
+use super::namespace::{self, Mounts};
+use crate::error::Failure;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use wholly_fuse::{Unmounter, open_mount};
+
+/// See the head of this module.
+pub struct Views {
+    views: Vec<(PathBuf, Unmounter)>,
+    /// All mounts of the namespace, when these were there and the command was not.
+    before: Mounts,
+}
+
+impl Views {
+    /// Mounts over each of the directories what will be answered for by the devices that are given.
+    pub fn mount(dirs: &[PathBuf]) -> Result<(Views, Vec<OwnedFd>), Failure> {
+        let (mut views, mut devices) = (Vec::new(), Vec::new());
+        for dir in dirs {
+            let failed = |error: io::Error| failed(dir, error);
+            let options = namespace::options(dir).map_err(failed)?;
+            let (device, unmounter) = open_mount(dir, &options).map_err(|error| {
+                failed(error).advice("it takes /dev/fuse: `modprobe fuse`, and the superuser's rights in a container")
+            })?;
+            views.push((dir.clone(), unmounter));
+            devices.push(device);
+        }
+        let before = Mounts::now().map_err(|error| failed(&dirs[0], error))?;
+        Ok((Views { views, before }, devices))
+    }
+
+    /// Takes them away, with what the command has mounted. What is dirty in the kernel has reached the server then.
+    pub fn take_away(self) -> Result<(), Failure> {
+        let Views { views, before } = self;
+        let detached = before.detach_newer().map_err(|error| failed(&views[0].0, error));
+        // The last one first: it may lie in another's directory.
+        let unmounted = views.iter().rev().map(|(dir, unmounter)| {
+            unmount(dir, unmounter).map_err(|error| {
+                // Whoever outside uses it sees the end of the group.
+                let _ = unmounter.detach();
+                failed(dir, error).advice("somebody outside of the command uses the directory as the command saw it")
+            })
+        });
+        unmounted.fold(detached, |all, one| all.and(one))
+    }
+}
+
+fn failed(dir: &Path, error: io::Error) -> Failure {
+    Failure::new(format!("run in {}", dir.display()), error)
+}
+
+/// Takes one of them away. What has just ended may take some moments until nothing of it is in use.
+fn unmount(dir: &Path, unmounter: &Unmounter) -> io::Result<()> {
+    const TRIES: u32 = 100;
+    // So that what is dirty in the kernel is in the group, whoever uses the mount.
+    rustix::fs::syncfs(File::open(dir)?)?;
+    for n in 0..TRIES {
+        match unmounter.unmount() {
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && n + 1 < TRIES => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+    Ok(())
+}
