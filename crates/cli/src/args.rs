@@ -427,6 +427,9 @@ pub struct HoldArgs {
     /// Who starts it
     #[arg(long)]
     pub parent: i32,
+    /// Whether it is an ordinary user's
+    #[arg(long)]
+    pub ordinary: bool,
     /// How many files the command may have open
     #[arg(long)]
     pub files: String,

@@ -11,7 +11,7 @@
 //! | `run/holder.rs`, `run/channel.rs` | the holder, as this process knows it; what the two say |
 //! | `run/hold.rs` | the holder itself |
 //! | `run/views.rs` | the mounts that only the command sees |
-//! | `run/namespace.rs` | where they are |
+//! | `run/namespace.rs`, `run/user.rs` | where they are: the superuser's and an ordinary user's namespaces |
 //! | `run/command.rs` | the command: how it begins |
 //! | `run/family.rs` | how all of it ends |
 //! | `run/interrupts.rs` | signals that want all of it to end |
@@ -27,6 +27,7 @@ mod interrupts;
 mod namespace;
 mod place;
 mod review;
+mod user;
 mod views;
 
 use crate::args::RunArgs;
@@ -45,7 +46,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use wholly::StoreVfs;
 use wholly::vfs::GroupId;
-use wholly_fuse::{MountOptions, Server};
+use wholly_fuse::{Identity, MountOptions, Server};
 
 pub use command::exec;
 pub use hold::hold;
@@ -75,11 +76,16 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
         Failure::new(format!("run in {}", args.dir.display()), error).advice("the directory must exist")
     })?;
     namespace::check(&dir)?;
+    let is_ordinary = user::is_ordinary().map_err(failed)?;
+    if is_ordinary {
+        user::check(&dir)?;
+    }
     // From here on a signal ends all of it in order.
     let interrupts = Interrupts::begin().map_err(failed)?;
     let files = limits::raise_open_files();
     // Before anything is made in the directory: who may not mount there leaves nothing.
-    let (holder, devices) = Holder::start((&args.command, &here, files), std::slice::from_ref(&dir), &interrupts)?;
+    let (holder, devices) =
+        Holder::start((&args.command, &here, files, is_ordinary), std::slice::from_ref(&dir), &interrupts)?;
     let place = Place::open(&dir)?;
     let outcome = in_group(args, &place, &interrupts, holder, devices);
     // Whatever has happened, what was no store is to be none; the first failure is the one that counts.
@@ -123,7 +129,12 @@ fn in_view(
     devices: Vec<OwnedFd>,
 ) -> Result<u8, Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("run in {}", place.dir().display()), error);
-    let options = MountOptions { group: Some(group), ..namespace::options(place.dir()).map_err(failed)? };
+    let identity = match user::is_ordinary().map_err(failed)? {
+        true => Identity::of_process().map_err(failed)?,
+        false => Identity::Shared,
+    };
+    let options = namespace::options(place.dir()).map_err(failed)?;
+    let options = MountOptions { group: Some(group), identity, ..options };
     let mut servers = Vec::new();
     for device in devices {
         let server = Server::new(view.clone(), device, &options).map_err(failed)?;

@@ -17,6 +17,7 @@ use wholly::vfs::{
 };
 
 use crate::convert::{attr, device, errno, ino, kind, set_time};
+use crate::identity::Identity;
 
 /// The inode numbers of a store mean one thing as long as somebody refers to them, so that they need no generations.
 const GENERATION: Generation = Generation(0);
@@ -39,6 +40,8 @@ pub(crate) struct Adapter {
     pub group: Option<GroupId>,
     /// Whether what one call writes is to come in one request.
     pub whole_writes: bool,
+    /// Whose numbers the kernel speaks of.
+    pub identity: Identity,
 }
 
 /// What the kernel does not know the meaning of, or deals with alone: a handle of ours neither appends nor syncs by itself.
@@ -53,14 +56,14 @@ fn handle(fh: FileHandle) -> Handle {
 impl Adapter {
     fn entry(&self, reply: ReplyEntry, made: Result<Attr>) {
         match made {
-            Ok(made) => reply.entry(&self.valid, &attr(&made), GENERATION),
+            Ok(made) => reply.entry(&self.valid, &attr(&self.identity.shown(&made)), GENERATION),
             Err(error) => reply.error(errno(error)),
         }
     }
 
     fn attr(&self, reply: ReplyAttr, found: Result<Attr>) {
         match found {
-            Ok(found) => reply.attr(&self.valid, &attr(&found)),
+            Ok(found) => reply.attr(&self.valid, &attr(&self.identity.shown(&found))),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -325,7 +328,14 @@ impl fuser::Filesystem for Adapter {
                 Err(_) => return true,
             };
             let name = OsStr::from_bytes(entry.name);
-            let full = reply.add(INodeNo(found.ino.0), entry.next, name, &self.valid, &attr(&found), GENERATION);
+            let full = reply.add(
+                INodeNo(found.ino.0),
+                entry.next,
+                name,
+                &self.valid,
+                &attr(&self.identity.shown(&found)),
+                GENERATION,
+            );
             // The kernel counts no reference for these two.
             if full || entry.name == b"." || entry.name == b".." {
                 self.vfs.forget(found.ino, 1);
@@ -398,7 +408,7 @@ impl fuser::Filesystem for Adapter {
         match self.vfs.create(&ctx, ino(parent), name.as_bytes(), flags(OpenFlags(open)), mode(bits)) {
             Ok((made, handle)) => {
                 let flags = self.open_flags(OpenFlags(open));
-                reply.created(&self.valid, &attr(&made), GENERATION, FileHandle(handle.0), flags);
+                reply.created(&self.valid, &attr(&self.identity.shown(&made)), GENERATION, FileHandle(handle.0), flags);
             }
             Err(error) => reply.error(errno(error)),
         }

@@ -21,6 +21,6 @@ impl Adapter {
 
     /// The caller, who sees what he may.
     pub fn as_they_are(&self, req: &Request) -> Context {
-        Context { group: self.group, ..Context::of(req.uid(), req.gid()) }
+        Context { group: self.group, groups: self.identity.groups(), ..Context::of(req.uid(), req.gid()) }
     }
 }

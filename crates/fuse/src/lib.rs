@@ -33,6 +33,7 @@
 //! | `adapter.rs` | requests of the kernel as calls of the trait |
 //! | `caller.rs` | on whose behalf a request is made |
 //! | `convert.rs` | numbers, types and times |
+//! | `identity.rs` | whose numbers of users and groups these are |
 //! | `kernel.rs` | mounting and unmounting |
 //! | `options.rs` | what follows `-o` |
 
@@ -42,6 +43,7 @@
 mod adapter;
 mod caller;
 mod convert;
+mod identity;
 mod kernel;
 mod options;
 
@@ -55,6 +57,7 @@ use wholly::vfs::Vfs;
 
 use adapter::Adapter;
 pub use adapter::LARGEST_WRITE;
+pub use identity::{Identity, User};
 pub use kernel::{Unmounter, open_mount};
 pub use options::{MountOptions, OptionError, Sharing};
 
@@ -140,5 +143,5 @@ impl std::fmt::Debug for Server {
 
 fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> Adapter {
     let MountOptions { valid, syncs_on_close, group, whole_writes, .. } = *options;
-    Adapter { vfs, valid, syncs_on_close, group, whole_writes }
+    Adapter { vfs, valid, syncs_on_close, group, whole_writes, identity: options.identity.clone() }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::identity::Identity;
 use fuser::{Config, MountOption, SessionACL};
 use thiserror::Error;
 use wholly::vfs::GroupId;
@@ -46,6 +47,8 @@ pub struct MountOptions {
     pub whole_writes: bool,
     /// The explicit group that all calls of all programs belong to: the mount shows what that sees, and ends before it.
     pub group: Option<GroupId>,
+    /// Whose numbers of users and groups the kernel speaks of.
+    pub identity: Identity,
     /// Threads that answer the kernel.
     pub threads: usize,
 }
@@ -65,6 +68,7 @@ impl Default for MountOptions {
             syncs_on_close: false,
             whole_writes: false,
             group: None,
+            identity: Identity::Shared,
             threads: std::thread::available_parallelism().map_or(1, |processors| processors.get().min(8)),
         }
     }
@@ -159,7 +163,8 @@ impl MountOptions {
         config.mount_options = options;
         config.acl = self.access();
         config.n_threads = Some(self.threads);
-        config.clone_fd = self.threads > 1;
+        // The kernel gives a second device only to who is in the user namespace in which the first was opened.
+        config.clone_fd = self.threads > 1 && self.identity == Identity::Shared;
         config
     }
 }

@@ -9,6 +9,7 @@ use super::command;
 use super::family::Family;
 use super::interrupts::Interrupts;
 use super::namespace;
+use super::user;
 use super::views::Views;
 use crate::args::HoldArgs;
 use crate::error::{Exit, Failure};
@@ -31,14 +32,17 @@ pub fn hold(args: &HoldArgs) -> Result<Exit, Failure> {
 
 fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("run {}", args.command[0].to_string_lossy()), error);
-    namespace::enter().map_err(|error| {
-        let advice = "it takes the superuser: a mount of the directory that only the command sees";
-        failed(error).advice(advice)
-    })?;
+    match args.ordinary {
+        true => user::enter()?,
+        false => namespace::enter().map_err(|error| failed(error).advice("it takes a mount namespace of its own"))?,
+    }
     let interrupts = Interrupts::begin_for_command().map_err(failed)?;
     // Nothing of ours stays in use where the mounts will be.
     std::env::set_current_dir("/").map_err(failed)?;
     let (views, devices) = Views::mount(&args.dir)?;
+    if args.ordinary {
+        user::renounce().map_err(failed)?;
+    }
     let handed: Vec<_> = devices.iter().map(AsFd::as_fd).collect();
     channel.say(&Said::Mounted, &handed).map_err(failed)?;
     // From here on the server alone has them, so that its end is the end of the mounts.

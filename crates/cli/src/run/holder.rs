@@ -25,9 +25,9 @@ pub struct Holder<'a> {
 
 impl<'a> Holder<'a> {
     /// Has the views of these directories mounted where only the command will see them, and gives their devices. The command is to begin in the
-    /// directory `here`, as that is then, with that limit of open files.
+    /// directory `here`, as that is then, with that limit of open files, and with an ordinary user's rights.
     pub fn start(
-        (words, here, files): (&'a [OsString], &Path, OpenFiles),
+        (words, here, files, is_ordinary): (&'a [OsString], &Path, OpenFiles, bool),
         dirs: &[PathBuf],
         interrupts: &'a Interrupts,
     ) -> Result<(Holder<'a>, Vec<OwnedFd>), Failure> {
@@ -38,7 +38,7 @@ impl<'a> Holder<'a> {
         let family = Family::begin()?;
         let (channel, theirs) = Channel::pair().map_err(failed)?;
         let mut command = command::helper("hold", &files.to_argument()).map_err(failed)?;
-        command.arg("--here").arg(here);
+        command.args(is_ordinary.then_some("--ordinary")).arg("--here").arg(here);
         for dir in dirs {
             command.arg("--dir").arg(dir);
         }

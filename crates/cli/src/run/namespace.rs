@@ -40,8 +40,12 @@ pub fn check(dir: &Path) -> Result<(), Failure> {
 /// Goes to a mount namespace of this process's own, of which nobody else sees the mounts.
 pub fn enter() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    Ok(())
+    close()
+}
+
+/// Closes the namespace of this process: what is mounted in it is not mounted anywhere else.
+pub fn close() -> io::Result<()> {
+    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }
 
 /// How a view is mounted: programs are no freer in it than in the directory.

@@ -1,6 +1,7 @@
 //! The mounts that only the command sees: they are made and taken away together.
 
 use super::namespace::{self, Mounts};
+use super::user;
 use crate::error::Failure;
 use rustix::io::Errno;
 use std::fs::File;
@@ -24,9 +25,7 @@ impl Views {
         for dir in dirs {
             let failed = |error: io::Error| failed(dir, error);
             let options = namespace::options(dir).map_err(failed)?;
-            let (device, unmounter) = open_mount(dir, &options).map_err(|error| {
-                failed(error).advice("it takes /dev/fuse: `modprobe fuse`, and the superuser's rights in a container")
-            })?;
+            let (device, unmounter) = open_mount(dir, &options).map_err(|error| user::no_mount(dir, error))?;
             views.push((dir.clone(), unmounter));
             devices.push(device);
         }
