@@ -399,14 +399,15 @@ Exit code: the command's; 128 and its number for a signal; 124: committed, but n
 Examples:
   wholly run -- make install
   wholly run --dir /etc --review -- apt-get upgrade
+  wholly run --dir /srv/www --dir /srv/data -- ./deploy.sh   both change, or neither does
   wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard";
 
 /// `wholly run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// The directory that is covered
+    /// A directory that is covered; to be repeated for several, which commit together
     #[arg(long, default_value = ".")]
-    pub dir: PathBuf,
+    pub dir: Vec<PathBuf>,
     /// Show what would change, and ask
     #[arg(long, conflicts_with = "park")]
     pub review: bool,

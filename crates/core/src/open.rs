@@ -68,7 +68,8 @@ impl Store {
     /// Opens the store in `dir`, recovers it and owns it. What was committed before any crash is served when this returns.
     ///
     /// # Errors
-    /// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has it open; [`Error::Corrupt`], [`Error::Unsupported`].
+    /// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has it open, or the store that has to be found before this one opens
+    /// ([`Store::commit_together`]); [`Error::Corrupt`], [`Error::Unsupported`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Store> {
         Self::open_with(dir, Options::default(), HostOptions::default())
     }
@@ -119,7 +120,8 @@ impl Ownership for Owned {
 
     fn take_over(&self) -> Result<Store> {
         let home = self.home.inherit().map_err(|error| home_error(error, &self.dir))?;
-        Self::open(home, &self.dir, self.options.clone())
+        // Whoever opened it has asked for that once.
+        Self::open(home, &self.dir, Options { release: false, ..self.options.clone() })
     }
 
     fn remove(self: Box<Self>) -> Result<()> {

@@ -9,7 +9,9 @@
 //! 5. The second one opened where the first one cannot be found, and released, has its group, or had none, or has it among the parked ones: what
 //!    was prepared is not lost. From then on it opens by itself.
 //!
-//! The same where the second store cannot prepare its group: then neither ever has it.
+//! 6. One that is opened while the other one is away waits for it, or serves what both have in the end.
+//!
+//! The same where a call of the joint commit fails: then neither ever has its group, unless it is the sync of the decision that failed.
 //!
 //! Images of the world in which the event happened are combined with none, all and one more of those of the other one: what is pending in that
 //! was judged at its own events.
@@ -19,10 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use wholly::site::JOINT_PREPARE;
+use wholly::site::{JOINT_BEGIN_SYNC, JOINT_DECIDE, JOINT_DECIDE_SYNC, JOINT_PREPARE, JOINT_PREPARE_SYNC, PARK_SYNC};
 use wholly::{Neighbours, Options, Store};
 use wholly_media::sim::{ExploreLimits, Explorer, Image, Mutation, MutationKind, Random, Trace, World};
-use wholly_media::{HostFs, Site};
+use wholly_media::{Error, HostFs, Site};
 
 use crate::coverage::is_joint;
 use crate::look::{at_home, served, tree};
@@ -59,6 +61,8 @@ pub struct Outcome {
 struct Beside {
     own: usize,
     worlds: [Arc<World>; 2],
+    /// Whether the other one cannot be found.
+    is_away: bool,
 }
 
 impl Neighbours for Beside {
@@ -67,10 +71,10 @@ impl Neighbours for Beside {
     }
 
     fn at(&self, address: &[u8]) -> wholly_media::Result<Arc<dyn HostFs>> {
-        match ADDRESSES.iter().position(|known| *known == address) {
-            Some(which) => Ok(self.worlds[which].host()),
-            None => Err(wholly_media::Error::new("open", String::from_utf8_lossy(address), Errno::NOENT)),
-        }
+        let which = ADDRESSES.iter().position(|known| *known == address);
+        let found = which.filter(|which| *which == self.own || !self.is_away);
+        let place = || String::from_utf8_lossy(address);
+        found.map(|which| self.worlds[which].host()).ok_or_else(|| Error::new("open", place(), Errno::NOENT))
     }
 }
 
@@ -88,8 +92,13 @@ impl Pair {
     }
 
     fn open(&self, which: usize, joint: &Joint<'_>) -> wholly::Result<Store> {
+        self.open_where(which, false, joint)
+    }
+
+    /// Opens a store, perhaps where the other one is away.
+    fn open_where(&self, which: usize, is_away: bool, joint: &Joint<'_>) -> wholly::Result<Store> {
         let world = &self.worlds[which];
-        let beside = Beside { own: which, worlds: self.worlds.clone() };
+        let beside = Beside { own: which, worlds: self.worlds.clone(), is_away };
         Store::open_among(world.log(), world.host(), joint.options(which), None, Some(Arc::new(beside)))
     }
 
@@ -161,12 +170,24 @@ impl Limits {
     }
 }
 
+/// A call that fails, if one does: of which store, and at which site.
+pub type Fails = Option<(usize, Site)>;
+
+/// Calls of a joint commit that may fail, before and at its commit point.
+pub const FAILING: &[(usize, Site)] = &[
+    (1, PARK_SYNC),
+    (1, JOINT_PREPARE),
+    (1, JOINT_PREPARE_SYNC),
+    (0, JOINT_BEGIN_SYNC),
+    (0, JOINT_DECIDE),
+    (0, JOINT_DECIDE_SYNC),
+];
+
 /// A joint commit that is crashed.
 struct Joint<'j> {
     setting: &'j Setting,
     limits: &'j Limits,
-    /// Whether the second store cannot prepare its group.
-    fails: bool,
+    fails: Fails,
     workloads: [Workload; 2],
     /// What each store serves before and after.
     sides: [[State; 2]; 2],
@@ -174,14 +195,18 @@ struct Joint<'j> {
     random: Random,
 }
 
-/// Explores the joint commit of two groups, given as scripts; one that `fails` because the second store cannot prepare its group.
+/// Explores the joint commit of two groups, given as scripts, perhaps one in which a call fails.
 ///
 /// # Errors
 /// What is wrong, in words, and after which crash.
-pub fn explore(scripts: [&str; 2], fails: bool, setting: &Setting, limits: &Limits) -> Result<Outcome, String> {
+pub fn explore(scripts: [&str; 2], fails: Fails, setting: &Setting, limits: &Limits) -> Result<Outcome, String> {
     crate::quiet::catch(|| {
-        let mut joint = Joint { fails, ..Joint::of(scripts, setting, limits) };
-        let (recorded, begin, end) = joint.record()?;
+        let mut joint = Joint::of(scripts, setting, limits);
+        let (mut recorded, mut begin, mut end) = joint.record()?;
+        if fails.is_some() {
+            joint.fails = fails;
+            (recorded, begin, end) = joint.record()?;
+        }
         joint
             .crash(&recorded, begin, end)
             .map_err(|what| format!("{}: {}: {what}", setting.name, scripts.join(" and ")))?;
@@ -239,7 +264,7 @@ impl<'j> Joint<'j> {
     fn of(scripts: [&str; 2], setting: &'j Setting, limits: &'j Limits) -> Self {
         let workloads = scripts.map(|script| workload(script).expect("it makes sense"));
         let (sides, outcome) = (Default::default(), Outcome::default());
-        Joint { setting, limits, fails: false, workloads, sides, outcome, random: Random(7) }
+        Joint { setting, limits, fails: None, workloads, sides, outcome, random: Random(7) }
     }
 
     fn options(&self, which: usize) -> Options {
@@ -257,8 +282,8 @@ impl<'j> Joint<'j> {
     fn record(&mut self) -> Result<(Recorded, u64, u64), String> {
         let worlds = [0, 1].map(|which| {
             let mut sim = (*self.setting.sim).clone();
-            if self.fails && which == 1 {
-                sim.mutations.push(Mutation::new(JOINT_PREPARE, MutationKind::Fail(Errno::IO)));
+            if let Some((_, site)) = self.fails.filter(|(failing, _)| *failing == which) {
+                sim.mutations.push(Mutation::new(site, MutationKind::Fail(Errno::IO)));
             }
             let world = World::new(sim);
             self.workloads[which].initial().put_into(&world);
@@ -284,18 +309,25 @@ impl<'j> Joint<'j> {
         }
         let begin = pair.now();
         let committed = Store::commit_together(groups);
-        match &committed {
-            Err(_) if self.fails => {}
-            other => other.clone().map_err(failed("the joint commit"))?,
-        }
         let end = pair.now();
-        for (which, store) in stores.iter().enumerate() {
-            self.sides[which][1] = served(&pair.worlds[which], store, &self.workloads[which])?;
-            assert_eq!(
-                self.sides[which][0] == self.sides[which][1],
-                self.fails,
-                "the group changes something, or fails"
-            );
+        match (&committed, self.fails) {
+            (Ok(()), None) => {
+                for (which, store) in stores.iter().enumerate() {
+                    self.sides[which][1] = served(&pair.worlds[which], store, &self.workloads[which])?;
+                    assert_ne!(self.sides[which][0], self.sides[which][1], "the group changes something");
+                }
+            }
+            // A store that has failed says so until it is opened again.
+            (Err(_), Some(_)) => {
+                for (which, store) in stores.iter().enumerate() {
+                    if let Ok(serves) = served(&pair.worlds[which], store, &self.workloads[which]) {
+                        assert_eq!(self.sides[which][0], serves, "after a joint commit that failed");
+                    }
+                }
+                drop(stores);
+                return Ok((pair.recorded(), begin, end));
+            }
+            (done, fails) => return Err(format!("the joint commit, in which {fails:?} fails: {done:?}")),
         }
         stores.into_iter().try_for_each(|store| store.close().map_err(failed("close")))?;
         Ok((pair.recorded(), begin, end))
@@ -303,7 +335,11 @@ impl<'j> Joint<'j> {
 
     fn crash(&mut self, recorded: &Recorded, begin: u64, end: u64) -> Result<(), String> {
         for tick in begin..=recorded.last() {
-            let allowed = [tick < end || self.fails, tick > begin && !self.fails];
+            let allowed = match self.fails {
+                None => [tick < end, tick > begin],
+                // Whether the decision survives that failed to, nobody knows.
+                Some((_, site)) => [true, site == JOINT_DECIDE_SYNC],
+            };
             self.outcome.points += 1;
             self.crash_at(recorded, tick, allowed, true)
                 .and_then(|()| if tick % 4 == 0 { self.crash_alone(&recorded.killed(tick)[1]) } else { Ok(()) })
@@ -415,13 +451,27 @@ impl<'j> Joint<'j> {
             let parked = store.parked().map_err(|error| format!("what is parked: {error}"))?;
             let side = self.sides[1].iter().rposition(|state| state.difference(&serves).is_none());
             match (side, parked.len()) {
-                (Some(1), 0) | (Some(_), 1) => {}
+                (Some(1), 0) | (Some(0), 1) => {}
                 (Some(0), 0) if !is_prepared => {}
                 other => return Err(format!("the store serves side {:?} with {} parked groups", other.0, other.1)),
             }
             store.close().map_err(|error| format!("close: {error}"))?;
         }
         Ok(recorded.expect("it was opened"))
+    }
+
+    /// The side that a store serves, if it may.
+    fn side(&self, pair: &Pair, which: usize, store: &Store, allowed: Allowed) -> Result<usize, String> {
+        let serves = served(&pair.worlds[which], store, &self.workloads[which])?;
+        match self.sides[which].iter().position(|state| *state == serves) {
+            Some(found) if allowed[found] => Ok(found),
+            Some(found) => Err(format!("store {which} serves side {found}, which cannot be")),
+            None => {
+                let difference = self.sides[which].iter().filter_map(|state| state.difference(&serves));
+                let difference: Vec<String> = difference.collect();
+                Err(format!("store {which} serves what never was: {}", difference.join("; or ")))
+            }
+        }
     }
 
     /// One life after a crash. Gives what happened, at which ticks the two opens had returned, and which side is served.
@@ -432,25 +482,23 @@ impl<'j> Joint<'j> {
         allowed: Allowed,
     ) -> Result<(Recorded, [u64; 2], usize), String> {
         let pair = Pair::of([0, 1].map(|which| World::from_image(&images[which], self.setting.sim.clone())));
-        let mut opened = [0; 2];
-        let mut side = None;
+        let (mut side, mut opened) = (None, [u64::MAX; 2]);
+        match pair.open_where(order[0], true, self) {
+            Ok(store) => {
+                opened[0] = pair.now();
+                side = Some(self.side(&pair, order[0], &store, allowed)?);
+            }
+            Err(wholly::Error::Busy(..)) => {}
+            Err(error) => return Err(format!("open of store {} alone: {error}", order[0])),
+        }
         let mut stores = Vec::new();
         for (i, which) in order.into_iter().enumerate() {
             let store = pair.open(which, self).map_err(|error| format!("open of store {which}: {error}"))?;
             if let Some(conflict) = store.recovery().conflicts.first() {
                 return Err(format!("store {which} reports a conflict: {conflict:?}"));
             }
-            opened[i] = pair.now();
-            let serves = served(&pair.worlds[which], &store, &self.workloads[which])?;
-            let found = self.sides[which].iter().position(|state| *state == serves);
-            let Some(found) = found else {
-                let difference = self.sides[which].iter().filter_map(|state| state.difference(&serves));
-                let difference: Vec<String> = difference.collect();
-                return Err(format!("store {which} serves what never was: {}", difference.join("; or ")));
-            };
-            if !allowed[found] {
-                return Err(format!("store {which} serves side {found}, which cannot be"));
-            }
+            opened[i] = opened[i].min(pair.now());
+            let found = self.side(&pair, which, &store, allowed)?;
             if side.is_some_and(|side| side != found) {
                 return Err(format!("store {which} serves side {found}, and the other one does not"));
             }

@@ -1,4 +1,4 @@
-//! The directory in which a command runs: a store, or made one for as long as that takes.
+//! The directories in which a command runs: stores, or made such for as long as that takes.
 
 use crate::error::Failure;
 use crate::survey;
@@ -13,6 +13,38 @@ pub struct Place {
     store: Store,
     /// Whether it was no store before.
     is_guest: bool,
+}
+
+/// The directories with these names, none of them in another one.
+pub fn find(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut dirs: Vec<PathBuf> = Vec::new();
+    for name in names {
+        let failed = |why: String| Failure::new(format!("run in {}", name.display()), why);
+        let dir = name.canonicalize().map_err(|error| failed(error.to_string()).advice("the directory must exist"))?;
+        if let Some(other) = dirs.iter().find(|other| dir.starts_with(other) || other.starts_with(&dir)) {
+            let why = format!("it and {} are one, or one lies in the other", other.display());
+            return Err(failed(why).advice("name the outer one only"));
+        }
+        dirs.push(dir);
+    }
+    Ok(dirs)
+}
+
+/// Opens the stores in all of these directories. Where one cannot be opened, those before it are given, to be closed.
+pub fn open_all(dirs: &[PathBuf]) -> (Vec<Place>, Result<(), Failure>) {
+    let mut places = Vec::new();
+    for dir in dirs {
+        match Place::open(dir) {
+            Ok(place) => places.push(place),
+            Err(failure) => return (places, Err(failure)),
+        }
+    }
+    (places, Ok(()))
+}
+
+/// Closes all of them. The first one goes last: where they could not settle what they commit together, the others ask it.
+pub fn close_all(places: Vec<Place>) -> Result<(), Failure> {
+    places.into_iter().rev().map(Place::close).fold(Ok(()), |all, one| all.and(one))
 }
 
 impl Place {

@@ -1,13 +1,13 @@
 //! A person looks at what a command would change, and decides.
 
+use super::ending::Changed;
 use super::interrupts::Interrupts;
-use crate::diff::{self, Told};
+use crate::diff;
 use crate::error::Failure;
 use crate::output::count;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
 
 /// What becomes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +21,24 @@ pub enum Verdict {
 }
 
 /// Shows the changes and asks. Where nobody answers, nothing is lost: they are parked.
-pub fn ask(dir: &Path, changes: &[Told], interrupts: &Interrupts) -> Result<Verdict, Failure> {
-    let failed = |error: std::io::Error| Failure::new(format!("run in {}", dir.display()), error);
+pub fn ask(dirs: &[Changed], interrupts: &Interrupts) -> Result<Verdict, Failure> {
+    let names: Vec<_> = dirs.iter().map(|dir| dir.dir.display().to_string()).collect();
+    let names = names.join(", ");
+    let failed = |error: std::io::Error| Failure::new(format!("run in {names}"), error);
+    // Which directory is meant is said where there are several.
+    let text = |names_only| {
+        let one = |dir: &Changed| match dirs {
+            [_] => diff::text(&dir.changes, names_only),
+            _ => format!("{}:\n{}", dir.dir.display(), diff::text(&dir.changes, names_only)),
+        };
+        dirs.iter().filter(|dir| dir.count > 0).map(one).collect::<String>()
+    };
     let mut out = std::io::stderr();
-    write!(out, "{}", diff::text(changes, true)).map_err(failed)?;
+    write!(out, "{}", text(true)).map_err(failed)?;
     let mut input = Input::default();
     loop {
-        let all = count(changes.len() as u64, "change");
-        write!(out, "{all} in {}: [a]pply, [p]ark, discar[d], or [v]iew the lines? ", dir.display())
+        let all = count(dirs.iter().map(|dir| dir.count as u64).sum(), "change");
+        write!(out, "{all} in {names}: [a]pply, [p]ark, discar[d], or [v]iew the lines? ")
             .and_then(|()| out.flush())
             .map_err(failed)?;
         let Some(answer) = input.line(interrupts) else {
@@ -39,7 +49,7 @@ pub fn ask(dir: &Path, changes: &[Told], interrupts: &Interrupts) -> Result<Verd
             "a" | "apply" => return Ok(Verdict::Apply),
             "p" | "park" => return Ok(Verdict::Park),
             "d" | "discard" => return Ok(Verdict::Discard),
-            "v" | "view" => view(&diff::text(changes, false)).map_err(failed)?,
+            "v" | "view" => view(&text(false)).map_err(failed)?,
             _ => {}
         }
     }

@@ -131,7 +131,9 @@ pub struct Options {
     /// ([`Error::Copied`]). Of no effect on what is no copy.
     pub adopt: bool,
     /// Whether groups that wait in vain for what the coordinator of a joint commit has decided become parked groups, so that the store opens
-    /// ([`Store::commit_together`]). Records of this store that others may still ask for are forgotten then. Of no effect where nothing waits.
+    /// ([`Store::commit_together`]), and so do those that were decided and cannot be committed. Records of this store are forgotten that only stores
+    /// could ask for which cannot be found. Not for every open: where a coordinator is only late, what is released is committed in one store and
+    /// not in another.
     pub release: bool,
 }
 
@@ -370,11 +372,6 @@ impl Store {
             return heir.remove();
         }
         self.used(|inner| {
-            inner.forget_settled()?;
-            if inner.has_records()? {
-                let why = "a store of a joint commit has not asked for the decision yet: open that one, or give it up by `wholly recover --release`";
-                return Err(Error::Busy("the store".into(), why.into()));
-            }
             if inner.has_parked()? {
                 return Err(Error::Refused("the parked groups of the store".into(), rustix::io::Errno::NOTEMPTY));
             }
@@ -382,6 +379,12 @@ impl Store {
             // Nobody may commit between the checkpoint and the end: there is nobody else who could.
             if Arc::strong_count(inner) > 1 {
                 return Err(Error::Busy("the store".into(), "this process has handles of it".into()));
+            }
+            // No joint commit is under way either.
+            inner.forget_settled()?;
+            if inner.has_records()? {
+                let why = "a store of a joint commit has not asked for the decision yet: open that one, or give it up by `wholly recover --release`";
+                return Err(Error::Busy("the store".into(), why.into()));
             }
             inner.empty_log()
         })?;

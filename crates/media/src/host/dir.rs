@@ -207,6 +207,15 @@ impl HostDir {
         }
     }
 
+    /// Whether the directory is mounted read-only.
+    ///
+    /// # Errors
+    /// Those of `fstatvfs`.
+    pub fn is_read_only(&self) -> Result<bool> {
+        let stat = rustix::fs::fstatvfs(&self.root).or_fail("fstatvfs", || ".")?;
+        Ok(stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+    }
+
     pub(super) fn pmem(&self) -> Option<&Arc<Pmem>> {
         self.pmem.as_ref()
     }

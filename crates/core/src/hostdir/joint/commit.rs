@@ -19,15 +19,23 @@ struct Participant {
 /// Commits groups of several stores, which this thread uses. Where this fails they are aborted, unless the error is
 /// [`Error::Poisoned`].
 pub(super) fn commit(groups: Vec<Running>) -> Result<()> {
-    let mut changing = Vec::new();
+    let (mut changing, mut others) = (Vec::new(), Vec::new());
     for mut running in groups {
-        if let Some(summary) = running.summarize_to_set_aside()? {
-            changing.push((running, summary));
+        match running.summarize_to_set_aside()? {
+            Some(summary) => changing.push((running, summary)),
+            None => others.push(running),
         }
     }
     if changing.len() < 2 {
-        return changing.pop().map_or(Ok(()), |(mut running, _)| running.commit());
+        changing.pop().map_or(Ok(()), |(mut running, _)| running.commit())?;
+    } else {
+        commit_changing(changing)?;
     }
+    // What no name leads to is seen by who has it open, and by nobody after a crash.
+    others.into_iter().try_for_each(|mut running| running.commit())
+}
+
+fn commit_changing(changing: Vec<(Running, Summary)>) -> Result<()> {
     if changing.len() > MOST {
         return Err(Error::invalid(format!("a joint commit has at most {MOST} groups")));
     }
@@ -40,10 +48,19 @@ pub(super) fn commit(groups: Vec<Running>) -> Result<()> {
 }
 
 impl StoreInner {
+    /// Where others will find this store after a crash.
     fn address(&self) -> Result<Vec<u8>> {
-        match &self.joint.neighbours {
-            Some(neighbours) => Ok(neighbours.address()?),
-            None => Err(Error::unsupported("a joint commit of a store that no other one can find")),
+        let unfit =
+            |why: &str| Error::unsupported(format!("a joint commit of a store that no other one can find: {why}"));
+        let Some(neighbours) = &self.joint.neighbours else { return Err(unfit("it has no path")) };
+        let address = neighbours.address()?;
+        // Another root directory, or something mounted over it: who asks later would come to something else.
+        let there = neighbours.at(&address).map_err(Error::from).and_then(|host| folder::directory_of(&*host));
+        let place = String::from_utf8_lossy(&address).into_owned();
+        match there {
+            Ok(there) if there == folder::directory_of(&*self.host)? => Ok(address),
+            Ok(_) => Err(unfit(&format!("{place} is another directory"))),
+            Err(error) => Err(unfit(&error.to_string())),
         }
     }
 }
@@ -56,7 +73,20 @@ struct Joint {
 impl Joint {
     /// The first one is the coordinator.
     fn of(participants: Vec<Participant>) -> Result<Joint> {
-        let first = &participants[0];
+        let (first, mut seen) = (&participants[0], Vec::<(&[u8], [u8; 16])>::new());
+        for Participant { running, address, .. } in &participants {
+            let volume_id = *running.store.log.volume_id();
+            if seen.iter().any(|(_, other)| *other == volume_id) {
+                return Err(Error::unsupported("a joint commit of a store and its copy"));
+            }
+            let lies_in = |inner: &[u8], outer: &[u8]| {
+                inner.strip_prefix(outer).is_some_and(|rest| rest.first() == Some(&b'/') || outer == b"/")
+            };
+            if seen.iter().any(|(other, _)| lies_in(address, other) || lies_in(other, address)) {
+                return Err(Error::unsupported("a joint commit of stores of which one lies in the other"));
+            }
+            seen.push((address, volume_id));
+        }
         let mut record =
             Record { volume_id: *first.running.store.log.volume_id(), id: first.running.id, participants: Vec::new() };
         for participant in &participants {
@@ -65,7 +95,7 @@ impl Joint {
             record.participants.push(Neighbour {
                 volume_id: *store.log.volume_id(),
                 number: participant.running.id,
-                inode: folder::folder_of(&store.host)?,
+                inode: folder::directory_of(&*store.host)?,
                 absolute: participant.address.clone(),
                 relative: neighbours::from(&first.address, &participant.address),
             });
@@ -80,10 +110,17 @@ impl Joint {
             self.give_up(&coordinator);
             return Err(error);
         }
-        if let Err(error) = coordinator.decide(self.record.id) {
-            // Nobody knows: each says so until it is opened again, and asks then.
-            self.participants.iter().for_each(|participant| _ = participant.running.store.poison(&error));
-            return Err(coordinator.poison(&error));
+        match coordinator.decide(self.record.id) {
+            Ok(()) => {}
+            Err(error @ Error::Poisoned(_)) => {
+                // Nobody knows: each says so until it is opened again, and asks then.
+                self.participants.iter().for_each(|participant| _ = participant.running.store.poison(&error));
+                return Err(error);
+            }
+            Err(error) => {
+                self.give_up(&coordinator);
+                return Err(error);
+            }
         }
         self.settle(&coordinator)
     }
@@ -102,8 +139,9 @@ impl Joint {
     /// Nothing was decided, and nothing will be: what stays of it, opens remove.
     fn give_up(&self, coordinator: &StoreInner) {
         let withdrawn = |participant: &Participant| {
-            let id = ParkedId(participant.running.id);
-            participant.running.store.withdraw_prepared(id).is_ok()
+            let (id, store) = (ParkedId(participant.running.id), &participant.running.store);
+            // What has failed to survive, or to vanish, is not asked once more.
+            store.check_usable().is_ok() && store.withdraw_prepared(id).is_ok()
         };
         // All of them are tried, whatever becomes of one.
         if self.participants.iter().filter(|participant| !withdrawn(participant)).count() == 0 {

@@ -1,7 +1,5 @@
 //! The folder of records: what is in it, and how it changes.
 
-use std::sync::Arc;
-
 use rustix::io::Errno;
 use wholly_media::{HostFs, Rename};
 
@@ -137,10 +135,14 @@ impl StoreInner {
     /// The commit point of all participants.
     ///
     /// # Errors
-    /// Then nobody knows whether it is decided.
+    /// Then nothing is decided; [`Error::Poisoned`] where nobody knows.
     pub(super) fn decide(&self, id: u64) -> Result<()> {
         let (from, to) = (path_of(id, UNDECIDED), path_of(id, DECIDED));
-        self.host.rename(site::JOINT_DECIDE, &from, &to, Rename::Replace).map_err(|error| host_error(error, &to))?;
+        if let Err(error) = self.host.rename(site::JOINT_DECIDE, &from, &to, Rename::Replace) {
+            let is_gone = |path: &[u8]| self.host.stat(path).is_err_and(|error| error.errno == Errno::NOENT);
+            let error = host_error(error, &to);
+            return Err(if self.host.stat(&from).is_ok() && is_gone(&to) { error } else { self.poison(&error) });
+        }
         self.sync_records(site::JOINT_DECIDE_SYNC)
     }
 
@@ -177,8 +179,8 @@ impl StoreInner {
     }
 }
 
-/// The inode of the folder of parked groups, by which a participant is known.
-pub(super) fn folder_of(host: &Arc<dyn HostFs>) -> Result<(u64, i64)> {
-    let stat = host.stat(parked::FOLDER).map_err(|error| host_error(error, parked::FOLDER))?;
+/// The inode of a store's directory, by which a participant is known, and known to be one no more.
+pub(super) fn directory_of(host: &dyn HostFs) -> Result<(u64, i64)> {
+    let stat = host.stat(b"").map_err(|error| host_error(error, b""))?;
     Ok((stat.ino, stat.btime_ns))
 }

@@ -27,8 +27,8 @@
 //! 2. A record is decided only while all its prepared groups are durable.
 //! 3. A record is there as long as the prepared group of any participant may be there after a crash.
 //! 4. What is decided is durable before a store acts on it, whoever has read it: a dead process may not have made it so.
-//! 5. From the decision to the end of its own commit a store is of no use to anybody else in the process: where it cannot settle then, it is
-//!    poisoned, and settles when it is opened again.
+//! 5. From preparing to its own commit a group keeps its claims: nobody in the process changes what it builds on. Where it cannot commit when it is
+//!    decided, its store is poisoned, and settles when it is opened again.
 //! 6. A record is known by its inode, beside its store and its number: a copy of a coordinator decides nothing.
 //!
 //! | file | idea |

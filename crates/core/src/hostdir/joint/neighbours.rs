@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use wholly_media::HostFs;
-use wholly_media::host::{HostDir, HostOptions};
+use wholly_media::host::{HostDir, HostMedium, HostOptions};
 
 /// How a store comes by the directories of others.
 pub trait Neighbours: Send + Sync {
@@ -39,7 +40,18 @@ impl Neighbours for ByPath {
     }
 
     fn at(&self, address: &[u8]) -> wholly_media::Result<Arc<dyn HostFs>> {
-        Ok(Arc::new(HostDir::open(Path::new(OsStr::from_bytes(address)), HostOptions::default())?))
+        let path = Path::new(OsStr::from_bytes(address));
+        // Nothing is mapped there, and nothing is tried out.
+        let dir = HostDir::open(path, HostOptions { medium: HostMedium::Disk, ..HostOptions::default() })?;
+        match dir.is_read_only()? {
+            false => Ok(Arc::new(dir)),
+            // What is in the journal of its file system may not have been looked at.
+            true => Err(wholly_media::Error::new(
+                "ask the read-only file system of",
+                path.display().to_string(),
+                Errno::ROFS,
+            )),
+        }
     }
 }
 

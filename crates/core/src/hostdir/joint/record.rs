@@ -48,7 +48,7 @@ pub(crate) struct Neighbour {
     pub volume_id: [u8; 16],
     /// Of a coordinator the number of the record, of a participant that of the prepared group.
     pub number: u64,
-    /// Of a coordinator the inode of the record, of a participant that of the folder.
+    /// Of a coordinator the inode of the record, of a participant that of its directory.
     pub inode: (u64, i64),
     /// Where its directory was.
     pub absolute: Vec<u8>,

@@ -51,7 +51,7 @@ pub struct Settled {
 pub struct Released {
     /// Its name.
     pub id: ParkedId,
-    /// Where the coordinator was.
+    /// Where the coordinator was; empty where nobody knows that any more.
     pub coordinator: String,
     /// What is otherwise than the group needs it, so that it could not be committed, though it was decided. Empty where the coordinator could not be
     /// asked, and [`Options::release`](crate::Options::release) was set.
@@ -88,36 +88,31 @@ impl StoreInner {
     }
 
     fn settle_prepared(self: &Arc<Self>, id: u64) -> Result<()> {
-        let path = prepared_path(id);
-        let file = ParkedFile::read(&*self.host, &path)?;
-        let name = || String::from_utf8_lossy(&path).into_owned();
-        let is_mine = (file.head.volume_id, file.head.id) == (*self.log.volume_id(), id);
-        let Some(coordinator) = file.summary.coordinator.clone().filter(|_| is_mine) else {
-            return Err(Error::corrupt(name(), "it is no prepared group of this store"));
-        };
         let parked = ParkedId(id);
+        let (file, coordinator) = match self.read_prepared(id) {
+            // It is listed as damaged then.
+            Err(Error::Corrupt { .. }) if self.options.release => return self.release(parked, None, Vec::new()),
+            read => read?,
+        };
         match self.ask(&coordinator)? {
             Verdict::Undecided => {
                 self.withdraw_prepared(parked)?;
                 self.joint.settled.lock().unwrap().undone.push(parked);
                 Ok(())
             }
-            Verdict::Decided => {
-                let mut finder = Finder::new(self.clone());
-                let _caller = self.names.caller();
-                let mut running = Running::new(self.clone(), Sharing::Own);
-                let mismatches = running.apply(&file, &mut finder)?;
-                if !mismatches.is_empty() {
-                    drop(running);
-                    return self.release(parked, &coordinator, mismatches);
+            Verdict::Decided => match self.commit_decided(&file) {
+                Ok(mismatches) if mismatches.is_empty() => {
+                    self.joint.settled.lock().unwrap().committed.push(parked);
+                    Ok(())
                 }
-                running.commit()?;
-                // It is committed, whatever becomes of the file: the log goes on telling, and the next pass tries again.
-                let _ = self.remove_applied(u64::MAX);
-                self.joint.settled.lock().unwrap().committed.push(parked);
-                Ok(())
-            }
-            Verdict::Unknown(_) if self.options.release => self.release(parked, &coordinator, Vec::new()),
+                Ok(mismatches) => self.release(parked, Some(&coordinator), mismatches),
+                Err(error) if self.options.release => {
+                    let why = Mismatch { path: ".".into(), what: error.to_string() };
+                    self.release(parked, Some(&coordinator), vec![why])
+                }
+                Err(error) => Err(error),
+            },
+            Verdict::Unknown(_) if self.options.release => self.release(parked, Some(&coordinator), Vec::new()),
             Verdict::Unknown(why) => {
                 let advice = "bring that back, or give up knowing: `wholly recover --release`";
                 let what =
@@ -127,14 +122,41 @@ impl StoreInner {
         }
     }
 
+    fn read_prepared(&self, id: u64) -> Result<(ParkedFile, Neighbour)> {
+        let path = prepared_path(id);
+        let file = ParkedFile::read(&*self.host, &path)?;
+        let is_mine = (file.head.volume_id, file.head.id) == (*self.log.volume_id(), id);
+        match file.summary.coordinator.clone().filter(|_| is_mine) {
+            Some(coordinator) => Ok((file, coordinator)),
+            None => {
+                let name = String::from_utf8_lossy(&path);
+                Err(Error::corrupt(name, "it is no prepared group of this store"))
+            }
+        }
+    }
+
+    /// Commits a group that was decided; gives what is in the way, if anything is.
+    fn commit_decided(self: &Arc<Self>, file: &ParkedFile) -> Result<Vec<Mismatch>> {
+        let mut finder = Finder::new(self.clone());
+        let _caller = self.names.caller();
+        let mut running = Running::new(self.clone(), Sharing::Own);
+        let mismatches = running.apply(file, &mut finder)?;
+        if mismatches.is_empty() {
+            running.commit()?;
+            // It is committed, whatever becomes of the file: the log goes on telling, and the next pass tries again.
+            let _ = self.remove_applied(u64::MAX);
+        }
+        Ok(mismatches)
+    }
+
     /// Makes it a parked group: somebody has to look at it.
-    fn release(&self, id: ParkedId, coordinator: &Neighbour, mut mismatches: Vec<Mismatch>) -> Result<()> {
+    fn release(&self, id: ParkedId, coordinator: Option<&Neighbour>, mut mismatches: Vec<Mismatch>) -> Result<()> {
         let (from, to) = (prepared_path(id.0), parked::path_of(id.0));
         self.host.rename(site::JOINT_RELEASE, &from, &to, Rename::Replace).map_err(|error| host_error(error, &to))?;
         self.sync_parked(site::JOINT_RELEASE_SYNC)?;
         mismatches.sort();
         mismatches.dedup();
-        let released = Released { id, coordinator: coordinator.place(), mismatches };
+        let released = Released { id, coordinator: coordinator.map(Neighbour::place).unwrap_or_default(), mismatches };
         self.joint.settled.lock().unwrap().released.push(released);
         Ok(())
     }
@@ -155,13 +177,15 @@ impl StoreInner {
         for host in self.places_of(coordinator) {
             let found = host.and_then(|host| Ok(folder::find(&*host, coordinator.number)?.map(|found| (host, found))));
             match found {
+                Ok(Some((_, found))) if is_it(&found, coordinator) && !found.is_decided => {
+                    return Ok(Verdict::Undecided);
+                }
+                // Invariant 4.
                 Ok(Some((host, found))) if is_it(&found, coordinator) => {
-                    if !found.is_decided {
-                        return Ok(Verdict::Undecided);
+                    match host.sync_dir(site::JOINT_ASK_SYNC, FOLDER) {
+                        Ok(()) => return Ok(Verdict::Decided),
+                        Err(error) => why = Some(format!("nobody knows whether what is there survives: {error}")),
                     }
-                    // Invariant 4.
-                    host.sync_dir(site::JOINT_ASK_SYNC, FOLDER).map_err(|error| self.poison(&Error::Media(error)))?;
-                    return Ok(Verdict::Decided);
                 }
                 Ok(Some(_)) => why = Some("there is another store, or a copy".into()),
                 Ok(None) => _ = why.get_or_insert_with(|| "what is there knows nothing of it".into()),
@@ -171,50 +195,70 @@ impl StoreInner {
         Ok(Verdict::Unknown(why.unwrap_or_else(|| "other stores cannot be found".into())))
     }
 
-    /// Where another store may be, the likeliest first; this one itself where it is meant.
+    /// Where another store may be, the likeliest first: as seen from here, since snapshots of both have the same inodes; this one itself where it is
+    /// meant.
     fn places_of(&self, other: &Neighbour) -> Vec<Result<Arc<dyn HostFs>>> {
         if other.volume_id == *self.log.volume_id() {
             return vec![Ok(self.host.clone())];
         }
         let Some(all) = &self.joint.neighbours else { return Vec::new() };
-        let moved = all.address().map(|here| neighbours::to(&here, &other.relative));
-        let moved = moved.ok().filter(|moved| *moved != other.absolute);
-        let places = std::iter::once(other.absolute.clone()).chain(moved);
+        let beside = all.address().map(|here| neighbours::to(&here, &other.relative));
+        let beside = beside.ok().filter(|beside| *beside != other.absolute);
+        let places = beside.into_iter().chain(std::iter::once(other.absolute.clone()));
         places.map(|place| Ok(all.at(&place)?)).collect()
     }
 
-    /// Forgets a record once no participant has its prepared group any more.
+    /// Forgets a record once no participant has its prepared group any more. Where a copy was adopted, its records are those of the store that was
+    /// copied, and nobody asks for them here.
     fn forget_if_settled(&self, id: u64) -> Result<()> {
-        let Some(found) = folder::find(&*self.host, id)? else { return Ok(()) };
-        let mine = *self.log.volume_id();
-        // A copy's records are the other store's: nobody asks for them here.
-        let is_copied = found.record.volume_id != mine
-            || found.record.participants.iter().any(|participant| {
-                participant.volume_id == mine && folder::folder_of(&self.host).ok() != Some(participant.inode)
-            });
-        let is_settled = |participant: &Neighbour| self.has_settled(participant);
-        match is_copied || self.options.release || found.record.participants.iter().all(is_settled) {
+        let found = match folder::find(&*self.host, id) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(()),
+            // Who asks for it is told so.
+            Err(_) if self.options.release => return self.forget_record(id),
+            Err(_) => return Ok(()),
+        };
+        let may_ask = |participant: &Neighbour| match self.state_of(participant) {
+            State::Settled => false,
+            State::Prepared => true,
+            State::Away => !self.options.release,
+        };
+        match self.recovery.adopted || !found.record.participants.iter().any(may_ask) {
             true => self.forget_record(id),
             false => Ok(()),
         }
     }
 
-    /// Whether a participant will never ask: its prepared group is gone, and does not come back.
-    fn has_settled(&self, participant: &Neighbour) -> bool {
+    /// What has become of a participant.
+    fn state_of(&self, participant: &Neighbour) -> State {
         let places = self.places_of(participant);
-        let is_it = |host: &&Arc<dyn HostFs>| folder::folder_of(host).is_ok_and(|inode| inode == participant.inode);
-        let is_gone =
-            |host: &Arc<dyn HostFs>, path: &[u8]| host.stat(path).is_err_and(|error| error.errno == Errno::NOENT);
-        match places.iter().flatten().find(is_it) {
-            // The process that removed it may have died before that survived.
-            Some(host) => {
-                let settled = is_gone(host, &prepared_path(participant.number));
-                settled && host.sync_dir(site::JOINT_ASK_SYNC, parked::FOLDER).is_ok()
+        let is_it =
+            |host: &&Arc<dyn HostFs>| folder::directory_of(&***host).is_ok_and(|inode| inode == participant.inode);
+        let mut state = State::Away;
+        for host in places.iter().flatten().filter(is_it) {
+            let is_gone = |path: &[u8]| host.stat(path).is_err_and(|error| error.errno == Errno::NOENT);
+            // A store that was removed has settled before. Where a prepared group is gone, the process that removed it may have died before that
+            // survived.
+            let has_settled = is_gone(OWN_FOLDER)
+                || (is_gone(&prepared_path(participant.number))
+                    && host.sync_dir(site::JOINT_ASK_SYNC, parked::FOLDER).is_ok());
+            if !has_settled {
+                return State::Prepared;
             }
-            // A store that was removed has settled before.
-            None => matches!(places.first(), Some(Ok(host)) if is_gone(host, OWN_FOLDER)),
+            state = State::Settled;
         }
+        state
     }
+}
+
+/// What has become of a participant of a joint commit.
+enum State {
+    /// It will never ask: its prepared group is gone, and does not come back.
+    Settled,
+    /// It may ask.
+    Prepared,
+    /// It cannot be found.
+    Away,
 }
 
 /// Whether a record is the one that a prepared group names (invariant 6).

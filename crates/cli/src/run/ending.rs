@@ -1,0 +1,158 @@
+//! How it ends: what the command has changed in all directories is looked at, and committed, parked or discarded together.
+
+use super::Running;
+use super::interrupts::Interrupts;
+use super::review::{self, Verdict};
+use crate::args::RunArgs;
+use crate::diff;
+use crate::error::Failure;
+use crate::output::{Ui, count};
+use serde::Serialize;
+use std::path::PathBuf;
+use wholly::StoreVfs;
+
+/// What has become of a run.
+#[derive(Serialize)]
+pub struct Outcome {
+    /// `committed`, `parked`, `discarded` or `aborted`.
+    pub outcome: &'static str,
+    /// How the command ended.
+    pub status: u8,
+    /// The directories, in the order in which they were named.
+    pub dirs: Vec<Changed>,
+}
+
+/// One directory.
+#[derive(Serialize)]
+pub struct Changed {
+    pub dir: PathBuf,
+    /// The parked group, where something is parked in it.
+    pub id: Option<String>,
+    /// What the group would have changed, or has: told with `--json` and `--review`, unless it was aborted.
+    pub changes: Vec<diff::Told>,
+    /// How many these are, where somebody wants to know.
+    #[serde(skip)]
+    pub count: usize,
+}
+
+/// Ends the groups as the command did.
+pub fn end(
+    args: &RunArgs,
+    ui: &Ui,
+    running: &[Running<'_>],
+    interrupts: &Interrupts,
+    status: u8,
+) -> Result<Outcome, Failure> {
+    let dirs =
+        running.iter().map(|one| Changed { dir: one.place.dir().into(), id: None, changes: Vec::new(), count: 0 });
+    let mut outcome = Outcome { outcome: "aborted", status, dirs: dirs.collect() };
+    let is_success = || status == 0 && interrupts.first().is_none();
+    let mut verdict = Verdict::Discard;
+    if is_success() {
+        look(args, ui, running, &mut outcome)?;
+        let nothing = (args.park || args.review) && outcome.dirs.iter().all(|dir| dir.count == 0);
+        verdict = match () {
+            () if nothing => Verdict::Apply,
+            () if args.park => Verdict::Park,
+            () if args.review => review::ask(&outcome.dirs, interrupts)?,
+            () => Verdict::Apply,
+        };
+    }
+    if !is_success() {
+        verdict = Verdict::Discard;
+    }
+    outcome.outcome = match verdict {
+        Verdict::Apply => {
+            commit(running)?;
+            "committed"
+        }
+        Verdict::Park => {
+            park(args, running, &mut outcome)?;
+            "parked"
+        }
+        Verdict::Discard => {
+            for Running { view, group, place } in running {
+                view.abort(*group).map_err(|error| place.failed(error))?;
+            }
+            if is_success() { "discarded" } else { "aborted" }
+        }
+    };
+    if let (0, "aborted", Some(signal)) = (outcome.status, outcome.outcome, interrupts.first()) {
+        outcome.status = u8::try_from(128 + signal).unwrap_or(u8::MAX);
+    }
+    Ok(outcome)
+}
+
+/// Finds out what has changed, as far as somebody is told.
+fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
+    let reads = args.review || ui.json;
+    if !reads && !args.park && !args.verbose {
+        return Ok(());
+    }
+    for (Running { view, group, place }, dir) in running.iter().zip(&mut outcome.dirs) {
+        let looked = view.review(*group, |review| {
+            let told = if reads { diff::all(review)? } else { Vec::new() };
+            Ok((told, review.changes().len()))
+        });
+        (dir.changes, dir.count) = looked.and_then(|told| told).map_err(|error| place.failed(error))?;
+    }
+    Ok(())
+}
+
+/// One group commits by itself; several commit together.
+fn commit(running: &[Running<'_>]) -> Result<(), Failure> {
+    if let [Running { view, group, place }] = running {
+        return view.commit(*group).map_err(|error| place.failed(error));
+    }
+    let groups: Vec<_> = running.iter().map(|one| (&*one.view, one.group)).collect();
+    StoreVfs::commit_together(&groups).map_err(|error| {
+        let dirs: Vec<_> = running.iter().map(|one| one.place.dir().display().to_string()).collect();
+        Failure::new(format!("commit in {} together", dirs.join(", ")), error)
+    })
+}
+
+/// Each group is parked in its own directory, where it changes anything.
+fn park(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
+    let note = args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let note: String = note.chars().filter(|char| *char != '\0').take(250).collect();
+    for (Running { view, group, place }, dir) in running.iter().zip(&mut outcome.dirs) {
+        let failed = |error| place.failed(error);
+        if dir.count > 0 {
+            dir.id = Some(view.park(*group, &note, None).map_err(failed)?.to_string());
+        } else {
+            view.abort(*group).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a person is told, on stderr: nothing, where all is as it was asked for.
+pub fn text(outcome: &Outcome, args: &RunArgs) -> String {
+    let names = || {
+        let names: Vec<_> = outcome.dirs.iter().map(|dir| dir.dir.display().to_string()).collect();
+        names.join(", ")
+    };
+    match outcome.outcome {
+        "aborted" => format!("wholly: run: it ended with {}: nothing has changed in {}\n", outcome.status, names()),
+        "discarded" => format!("wholly: run: discarded: nothing has changed in {}\n", names()),
+        "parked" => {
+            let parked = outcome.dirs.iter().filter_map(|dir| Some((dir, dir.id.as_ref()?)));
+            let one = |(changed, id): (&Changed, &String)| {
+                let (dir, changes) = (changed.dir.display(), count(changed.count as u64, "change"));
+                format!(
+                    "wholly: run: parked as {id}: {changes} in {dir}; see `wholly diff {dir} {id}`, then apply it or discard it\n"
+                )
+            };
+            parked.map(one).collect()
+        }
+        _ if args.verbose || args.review => {
+            let changes = outcome.dirs.iter().map(|dir| dir.count as u64).sum();
+            format!(
+                "wholly: run: committed: {} in {}; what it wrote elsewhere is as with any command\n",
+                count(changes, "change"),
+                names()
+            )
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,232 @@
+//! `wholly run` over several directories: what a command changes in all of them happens together, or in none.
+
+mod common;
+
+use common::{may_mount, wholly};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Directories beside each other, with the file `a`, on two file systems; removed on drop.
+struct Dirs(Vec<PathBuf>);
+
+impl Dirs {
+    fn new(count: usize) -> Dirs {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let parents = [Path::new(env!("CARGO_TARGET_TMPDIR")), Path::new("/dev/shm")];
+        let one = |i: usize| {
+            let dir = parents[i % 2].join(format!("wholly-dirs-{}-{number}-{i}", std::process::id()));
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::write(dir.join("a"), "old\n").unwrap();
+            dir
+        };
+        Dirs((0..count).map(one).collect())
+    }
+
+    fn arguments(&self) -> Vec<&str> {
+        self.0.iter().flat_map(|dir| ["--dir", dir.to_str().unwrap()]).collect()
+    }
+
+    /// Runs a shell script over all of them, which are its arguments.
+    fn run(&self, options: &[&str], script: &str) -> common::Run {
+        let dirs: Vec<&str> = self.0.iter().map(|dir| dir.to_str().unwrap()).collect();
+        wholly(&[options, &self.arguments(), &["--", "sh", "-c", script, "sh"], &dirs].concat())
+    }
+
+    /// Whether each of them is new, and nothing but what it should have is in it.
+    fn are_new(&self) -> Vec<bool> {
+        self.0.iter().map(|dir| is_new(dir)).collect()
+    }
+}
+
+impl Drop for Dirs {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|dir| _ = std::fs::remove_dir_all(dir));
+    }
+}
+
+/// What a command does in each directory.
+const CHANGE: &str = "for dir; do cd $dir; echo new > a; mkdir d; seq 20000 > d/b; done";
+
+fn is_new(dir: &Path) -> bool {
+    let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    let a = std::fs::read_to_string(dir.join("a")).unwrap();
+    match (a.as_str(), names.len()) {
+        ("old\n", 1) => false,
+        ("new\n", 2) => {
+            let b: Vec<u64> =
+                std::fs::read_to_string(dir.join("d/b")).unwrap().lines().map(|n| n.parse().unwrap()).collect();
+            assert!(b.into_iter().eq(1..=20_000), "{}", dir.display());
+            true
+        }
+        other => panic!("{}: {other:?}, {names:?}", dir.display()),
+    }
+}
+
+#[test]
+fn all_of_them_change_or_none() {
+    if !may_mount() {
+        return;
+    }
+    let dirs = Dirs::new(3);
+    dirs.run(&["run"], &format!("({CHANGE}); exit 3")).exits(3);
+    assert_eq!(dirs.are_new(), [false; 3]);
+    let run = dirs.run(&["run", "--verbose"], CHANGE);
+    run.exits(0);
+    assert!(run.err.contains("9 changes in "), "{}", run.err);
+    assert_eq!(dirs.are_new(), [true; 3]);
+}
+
+#[test]
+fn one_that_changes_alone_commits_alone() {
+    if !may_mount() {
+        return;
+    }
+    let dirs = Dirs::new(2);
+    dirs.run(&["run"], &format!("shift; {CHANGE}")).exits(0);
+    assert_eq!(dirs.are_new(), [false, true]);
+    let told = dirs.run(&["--json", "run"], "cd $1; echo new > a; mkdir d; seq 20000 > d/b").json();
+    assert_eq!((told["outcome"].as_str(), told["status"].as_u64()), (Some("committed"), Some(0)));
+    let changes: Vec<usize> =
+        told["dirs"].as_array().unwrap().iter().map(|dir| dir["changes"].as_array().unwrap().len()).collect();
+    assert_eq!(changes, [3, 0]);
+    assert_eq!(dirs.are_new(), [true, true]);
+}
+
+#[test]
+fn each_is_parked_in_its_own_place() {
+    if !may_mount() {
+        return;
+    }
+    let dirs = Dirs::new(2);
+    let run = dirs.run(&["run", "--park"], CHANGE);
+    run.exits(0);
+    assert_eq!(run.err.matches("parked as").count(), 2, "{}", run.err);
+    for dir in &dirs.0 {
+        let place = dir.to_str().unwrap();
+        let id = wholly(&["--json", "list", place]).json()["parked"][0]["id"].as_str().unwrap().to_string();
+        wholly(&["apply", place, &id]).exits(0);
+        wholly(&["deinit", place]).exits(0);
+    }
+    assert_eq!(dirs.are_new(), [true; 2]);
+}
+
+#[test]
+fn a_person_decides_for_all_of_them() {
+    if !may_mount() {
+        return;
+    }
+    let dirs = Dirs::new(2);
+    for (answer, are_new) in [("d\n", false), ("v\na\n", true)] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_wholly"))
+            .args(["run", "--review"])
+            .args(dirs.arguments())
+            .args(["--", "sh", "-c", CHANGE, "sh"])
+            .args(&dirs.0)
+            .env("WHOLLY_REGISTRY", "")
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{err}");
+        assert!(err.contains("6 changes in "), "{err}");
+        assert!(dirs.0.iter().all(|dir| err.contains(&format!("{}:\n", dir.display()))), "{err}");
+        assert_eq!(dirs.are_new(), [are_new; 2], "{answer}: {err}");
+    }
+}
+
+#[test]
+fn what_cannot_be_had_leaves_all_as_they_were() {
+    if !may_mount() {
+        return;
+    }
+    let dirs = Dirs::new(2);
+    let (first, inner) = (dirs.0[0].to_str().unwrap(), dirs.0[0].join("inner"));
+    std::fs::create_dir(&inner).unwrap();
+    let inner = inner.to_str().unwrap();
+    for wrong in [inner, first, "/dev/shm/there-is-no-such-directory"] {
+        let run = wholly(&["run", "--dir", first, "--dir", wrong, "--", "true"]);
+        run.exits(125);
+        assert!(run.err.contains(wrong), "{}", run.err);
+    }
+    std::fs::remove_dir(inner).unwrap();
+    // The second one is somebody's.
+    wholly(&["init", dirs.0[1].to_str().unwrap()]).exits(0);
+    let open = wholly::Store::open(&dirs.0[1]).unwrap();
+    let run = dirs.run(&["run"], CHANGE);
+    run.exits(125);
+    assert!(run.err.contains("in use"), "{}", run.err);
+    drop(open);
+    wholly(&["deinit", dirs.0[1].to_str().unwrap()]).exits(0);
+    assert_eq!(dirs.are_new(), [false; 2]);
+}
+
+/// `wholly` is killed while the command runs, or while it commits: as it comes. Whoever opens the directories next, in whatever order, finds
+/// all of them new or none.
+#[test]
+fn killed_at_any_moment_it_leaves_all_or_nothing() {
+    if !may_mount() {
+        return;
+    }
+    let (mut old, mut new) = (0, 0);
+    for n in 0..14 {
+        let dirs = Dirs::new(3);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_wholly"))
+            .arg("run")
+            .args(dirs.arguments())
+            .args(["--", "sh", "-c", &format!("{CHANGE}; echo done"), "sh"])
+            .args(&dirs.0)
+            .env("WHOLLY_REGISTRY", "")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        if n % 4 != 0 {
+            // The command is through; the commit is to come, or at work.
+            let mut said = String::new();
+            let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+            std::io::BufRead::read_line(&mut out, &mut said).unwrap();
+            assert_eq!(said, "done\n");
+            let dots = |folder: &str| dirs.0.iter().any(|dir| has_any(&dir.join(".wholly").join(folder)));
+            // A later moment each time; it may have passed.
+            let is_there = || match n {
+                1 => true,
+                2 | 3 => dots("parked"),
+                5 | 6 => dots("joint"),
+                7 | 9 => dirs.0[0].join("d").exists(),
+                _ => dirs.0[2].join("d").exists(),
+            };
+            while !is_there() && child.try_wait().unwrap().is_none() {
+                std::hint::spin_loop();
+            }
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+        let mut order = dirs.0.clone();
+        order.rotate_left(n % 3);
+        for _ in 0..2 {
+            // The first time each settles; the second time the coordinator forgets.
+            for dir in order.iter().filter(|dir| dir.join(".wholly").exists()) {
+                common::wait_until_unused(dir);
+                let run = wholly(&["recover", dir.to_str().unwrap()]);
+                assert!(matches!(run.code, Some(0 | 1)), "{}{}", run.out, run.err);
+            }
+        }
+        for dir in order.iter().filter(|dir| dir.join(".wholly").exists()) {
+            wholly(&["deinit", dir.to_str().unwrap()]).exits(0);
+        }
+        let are_new = dirs.are_new();
+        assert!(are_new.iter().all(|is_new| *is_new == are_new[0]), "kill {n}: {are_new:?}");
+        if are_new[0] { new += 1 } else { old += 1 }
+    }
+    println!("{old} as before, {new} new");
+}
+
+fn has_any(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
