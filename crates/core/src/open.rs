@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use wholly_media::HostFs;
-use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, Level, StoreHome, Support};
+use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support};
 
 use crate::error::{Error, Result};
 use crate::hostdir::{ByPath, Options, Ownership, Store};
@@ -106,7 +106,7 @@ impl Owned {
     fn open(home: StoreHome, dir: &Path, options: Options) -> Result<Store> {
         home.clear_unnamed()?;
         let region = home.open_region(LOG)?;
-        let host = home.dir().clone();
+        let host = Arc::new(OwnerBits::open(home.dir().clone())?);
         let owned = Owned { home, dir: dir.to_path_buf(), options: options.clone() };
         let neighbours = Arc::new(ByPath::of(host.clone()));
         Store::open_among(region, host, options, Some(Box::new(owned)), Some(neighbours))

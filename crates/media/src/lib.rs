@@ -229,7 +229,7 @@ pub trait HostFs: HostNames {
     /// same when this returns; its time of change is not.
     ///
     /// # Errors
-    /// Those of `open`; `EPERM` where it is somebody else's.
+    /// Those of `open`; `EACCES` where it is somebody else's.
     fn open_own(&self, path: &[u8]) -> Result<Arc<dyn HostFile>> {
         self.open(path, true)
     }
@@ -384,6 +384,11 @@ pub trait HostFile: Send + Sync {
     /// `len` may lie beyond the end of the file; only bytes inside the file may be touched. The region's
     /// [`set_len`](Region::set_len) is not supported.
     fn map(&self, len: u64) -> Result<Option<Arc<dyn Region>>>;
+
+    /// Whether it was opened for writing.
+    fn is_writable(&self) -> bool {
+        true
+    }
 
     /// For a medium to recognise its own files.
     fn as_any(&self) -> &dyn std::any::Any;

@@ -22,6 +22,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use super::StoreInner;
 use super::clock::{GRAIN_NS, Mtime};
 use super::file::{File as Inner, IMPLICIT};
@@ -257,6 +259,9 @@ impl Running {
     #[inline]
     fn join_first(&mut self, inner: &Arc<Inner>) -> Result<usize> {
         self.store.check_usable()?;
+        if inner.home().is_some_and(|home| !home.is_writable()) {
+            return Err(Error::Refused(inner.name(), Errno::ACCESS));
+        }
         if !self.implicit {
             self.store.sync_file(inner)?;
         }

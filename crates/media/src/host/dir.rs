@@ -8,8 +8,8 @@ use crate::sys::{self, FileSystem, OrFail, show};
 use crate::{
     Error, Guarantees, HostFile, HostFs, HostNames, Kind, PersistenceDomain, Region, Result, Site, Space, Stat,
 };
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, IFlags, Mode, OFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{IFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -295,27 +295,6 @@ impl HostFs for HostDir {
             return Err(not_a_file(path, stat.mode));
         }
         Ok(Arc::new(OrdinaryFile::new(fd, path, write, self.pmem.clone(), None)))
-    }
-
-    fn open_own(&self, path: &[u8]) -> Result<Arc<dyn HostFile>> {
-        let place = self.open_fd(path, OFlags::PATH)?;
-        let found = stat(place.as_fd()).or_fail("statx", || show(path))?;
-        if !found.is_file() {
-            return Err(not_a_file(path, found.mode));
-        }
-        // What the descriptor is open on, whatever its name is by now.
-        let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
-        let set_mode = |mode: u32| {
-            rustix::fs::chmodat(rustix::fs::CWD, itself.as_str(), Mode::from_raw_mode(mode), AtFlags::empty())
-                .or_fail("chmod", || show(path))
-        };
-        let mode = found.mode & 0o7777;
-        set_mode(mode | 0o600)?;
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(rustix::fs::CWD, itself.as_str(), flags, Mode::empty());
-        set_mode(mode)?;
-        let fd = opened.or_fail("open", || show(path))?;
-        Ok(Arc::new(OrdinaryFile::new(fd, path, true, self.pmem.clone(), None)))
     }
 
     fn stat(&self, path: &[u8]) -> Result<Stat> {

@@ -228,6 +228,10 @@ impl HostFile for OrdinaryFile {
         }
     }
 
+    fn is_writable(&self) -> bool {
+        self.writable
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

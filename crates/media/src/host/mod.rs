@@ -5,6 +5,7 @@
 //! | `dir.rs` | [`HostDir`]: the directory and what kind of medium it lies on |
 //! | `file.rs` | [`OrdinaryFile`]: an open file of it |
 //! | `names.rs` | its names and attributes |
+//! | `owner_bits.rs` | [`OwnerBits`]: the same where its owner has taken permissions from himself |
 //! | `resolve.rs` | paths that cannot leave it |
 //! | `home.rs` | [`StoreHome`]: the folder `.wholly`, its regions and its making and unmaking |
 //! | `owner.rs` | [`OwnerLock`]: one process owns a store |
@@ -19,6 +20,9 @@ mod names;
 #[cfg(test)]
 mod names_tests;
 mod owner;
+mod owner_bits;
+#[cfg(test)]
+mod owner_bits_tests;
 mod resolve;
 mod support;
 #[cfg(test)]
@@ -29,4 +33,5 @@ pub use dir::{HostDir, HostMedium, HostOptions};
 pub use file::OrdinaryFile;
 pub use home::{HOME, HomeError, StoreHome, UNFINISHED, UNNAMED};
 pub use owner::{Busy, OwnerLock};
+pub use owner_bits::{OwnerBits, SLIP};
 pub use support::{Level, Support};

@@ -132,8 +132,13 @@ impl Running {
                 let _still = self.store.names.keep_homes();
                 let place = self.store.names.with(|state| state.host_path(id)).filter(|_| file.home().is_none());
                 if let Some(place) = place {
-                    let home = self.store.host.open_own(&place).map_err(|error| host_error(error, path.as_bytes()))?;
-                    file.attach(home);
+                    let host = &self.store.host;
+                    let home = match host.open_own(&place) {
+                        // Somebody else's, of which the store may at most know what is in it.
+                        Err(error) if error.errno == Errno::ACCESS => host.open(&place, false),
+                        opened => opened,
+                    };
+                    file.attach(home.map_err(|error| host_error(error, path.as_bytes()))?);
                     // Somebody may have changed it since: the new time of change is ours all the same.
                     file.changed_by_pass()?;
                     file.refresh_if_unused()?;
