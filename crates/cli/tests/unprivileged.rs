@@ -1,6 +1,7 @@
 //! `wholly run` for ordinary users. Where the tests run as the superuser, they become one: user and group 1000, and two groups more.
 
-mod common;
+#[path = "unprivileged/calls.rs"]
+mod calls;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -71,6 +72,8 @@ impl Rig {
             true => command.args(["-m", "sh", "-c", BECOME]).arg(self.0.join("mnt")).arg(mode).args(words),
             false => command.args(&words[1..]),
         };
+        // What only the superuser finds is not in his way.
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.current_dir(dir).env("HOME", "/nowhere").env("WHOLLY_REGISTRY", "").stdin(Stdio::null());
         command
     }
