@@ -2,6 +2,12 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub mod blows;
+pub mod programs;
+pub mod proof;
+pub mod run;
+pub mod tree;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,14 +59,35 @@ pub fn wholly_with(registry: &str, arguments: &[&str]) -> Run {
     }
 }
 
-/// Whether this process may mount file systems; where not, a test says so and is skipped, or fails under `CI=true`.
+/// Says why a test is skipped, or fails under `CI=true`.
+pub fn skipped(why: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+    println!("skipped: {why}");
+}
+
+/// Whether this process may mount file systems; where not, the test is [skipped].
 pub fn may_mount() -> bool {
     let may = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !may {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "it takes the superuser and /dev/fuse");
-        println!("skipped: it takes the superuser and /dev/fuse");
+        skipped("it takes the superuser and /dev/fuse");
     }
     may
+}
+
+/// Whether there are such commands; where not, the test is [skipped].
+pub fn may_run(commands: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |command: &&str| std::env::split_paths(&path).any(|dir| dir.join(command).exists());
+    let missing: Vec<_> = commands.iter().filter(|command| !is_there(command)).collect();
+    if !missing.is_empty() {
+        skipped(&format!("it takes {missing:?}; `scripts/setup` installs that"));
+    }
+    missing.is_empty()
+}
+
+/// Whether tests are to take their time.
+pub fn is_long() -> bool {
+    std::env::var_os("WHOLLY_LONG").is_some()
 }
 
 /// Waits until no process has the store in `dir`, or it is none any more. Who waits for ever has found a process that does not end.
