@@ -19,8 +19,9 @@ help: ## list the targets
 install: ## install the C library with its header, and the command with manual pages, completions and systemd unit; ARGS=library|command for one
 	@CARGO="$(CARGO)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" scripts/install $(ARGS)
 
-demo: ## kill a program in the middle of its updates, and see that none is left half-done
-	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- $(ARGS)
+demo: ## kill commands and programs in the middle of their updates, and see that none is left half-done
+	@$(CARGO) build --quiet --release --package wholly-cli
+	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- --wholly "$(or $(CARGO_TARGET_DIR),target)/release/wholly" $(ARGS)
 
 # The test profile is optimised and keeps its assertions. With CI=true a missing capability (FUSE, a loop device, a package)
 # fails; otherwise the test that needs it says why it was skipped.

@@ -4,11 +4,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Cargo builds examples beside the tests.
-fn demo() -> Command {
+/// The folder of the profile. Cargo builds examples and commands beside the tests.
+fn profile() -> PathBuf {
     let program = std::env::current_exe().expect("this program");
-    let profile = program.parent().and_then(Path::parent).expect("the folder of the profile");
-    Command::new(profile.join("examples/demo"))
+    program.parent().and_then(Path::parent).expect("the folder of the profile").into()
+}
+
+fn demo() -> Command {
+    Command::new(profile().join("examples/demo"))
+}
+
+/// The command `wholly`, which is there where the whole workspace was built; and whether it can run others as groups.
+fn wholly() -> (PathBuf, bool) {
+    let wholly = profile().join("wholly");
+    let missing = [wholly.as_path(), Path::new("/dev/fuse")].into_iter().find(|path| !path.exists());
+    if let Some(missing) = missing {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "there is no {}", missing.display());
+        println!("a command as one group is left out: there is no {}", missing.display());
+    }
+    let can_run = missing.is_none() && rustix::process::geteuid().is_root();
+    (wholly, can_run)
 }
 
 /// A directory for the copy on a disk, so that tests do not see each other's.
@@ -27,12 +42,20 @@ fn assert_empty(dir: &Path) {
 #[test]
 fn it_runs_and_leaves_nothing() {
     let disk = scratch("runs");
-    let output = demo().args(["--seconds", "3", "--disk"]).arg(&disk).output().expect("run the demo");
+    let (wholly, can_run) = wholly();
+    let mut demo = demo();
+    demo.args(["--seconds", "3", "--disk"]).arg(&disk);
+    if wholly.exists() {
+        demo.arg("--wholly").arg(wholly);
+    }
+    let output = demo.output().expect("run the demo");
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
     for words in ["no difference", "killed (SIGKILL)", "power failures", "emulated", "simulated", "write, fsync"] {
         assert!(out.contains(words), "{words}: {out}");
     }
+    let act = if can_run { "killed in the middle" } else { "a command as one group" };
+    assert!(out.contains(act), "{act}: {out}");
     assert_empty(&disk);
 }
 

@@ -7,14 +7,17 @@
 //! | `kills` | the program on real files, killed at random |
 //! | `power` | the program on simulated media, power failures at random |
 //! | `clock` | the time of a group, beside what people use today |
+//! | `command` | first of all: `wholly run`, a whole command as one group, killed in the middle |
 
 mod clock;
+mod command;
 mod kills;
 mod power;
 mod scene;
 mod work;
 
 use clock::{Times, WAYS};
+use command::Stage;
 use indicatif::{ProgressBar, ProgressStyle};
 use kills::Killed;
 use power::Failures;
@@ -34,14 +37,19 @@ usage: make demo [ARGS=\"OPTIONS\"]
   --tree DIR    the tree that is copied (default: the first of some that every system has)
   --disk DIR    where the copy on a disk is made (default /var/tmp)
   --memory DIR  where the copy in memory is made (default /dev/shm)
+  --wholly FILE the command `wholly`, for the act that it plays in (`make demo` names it)
   --seed N      what the groups, the kills and the power failures are drawn by (default 1)
 ";
+
+/// What of the time the first act takes.
+const COMMAND_SHARE: f64 = 0.15;
 
 struct Options {
     seconds: f64,
     tree: Option<PathBuf>,
     disk: PathBuf,
     memory: PathBuf,
+    wholly: Option<PathBuf>,
     seed: u64,
 }
 
@@ -78,8 +86,14 @@ fn main() -> ExitCode {
 }
 
 fn parse(arguments: &[String]) -> Result<Options> {
-    let mut options =
-        Options { seconds: 40.0, tree: None, disk: "/var/tmp".into(), memory: "/dev/shm".into(), seed: 1 };
+    let mut options = Options {
+        seconds: 40.0,
+        tree: None,
+        disk: "/var/tmp".into(),
+        memory: "/dev/shm".into(),
+        wholly: None,
+        seed: 1,
+    };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{argument}: what is that?\n{USAGE}"))?;
@@ -88,6 +102,9 @@ fn parse(arguments: &[String]) -> Result<Options> {
             "--tree" => options.tree = Some(value.into()),
             "--disk" => options.disk = value.into(),
             "--memory" => options.memory = value.into(),
+            "--wholly" => {
+                options.wholly = Some(Path::new(value).canonicalize().map_err(|error| format!("{value}: {error}"))?)
+            }
             "--seed" => options.seed = value.parse()?,
             _ => return Err(format!("{argument}: what is that?\n{USAGE}").into()),
         }
@@ -98,6 +115,7 @@ fn parse(arguments: &[String]) -> Result<Options> {
 fn demo(options: &Options) -> Result<()> {
     let stop = Stop::watch()?;
     let tree = Tree::find(options.tree.as_deref())?;
+    whole_command(options, &tree, &stop)?;
     println!(
         "A program updates 3 to 6 files at once, again and again, in a copy of {}\n\
          ({} files, {:.1} MiB). It must never be seen half-done: each update is there wholly or not at all.\n",
@@ -120,7 +138,7 @@ fn demo(options: &Options) -> Result<()> {
         return Err("no place to work in; name some with --disk and --memory".into());
     }
     // Shares of the time: kills, power failures, clocks.
-    let seconds = options.seconds / places.len() as f64;
+    let seconds = options.seconds * (1.0 - COMMAND_SHARE) / places.len() as f64;
     let share = |part: f64| Duration::from_secs_f64(seconds * part);
     for place in &mut places {
         let name = place.name.clone();
@@ -144,6 +162,21 @@ fn demo(options: &Options) -> Result<()> {
         })?;
     }
     report(&places);
+    Ok(())
+}
+
+/// The first act: a command as one group, where that can be.
+fn whole_command(options: &Options, tree: &Tree, stop: &Stop) -> Result<()> {
+    let duration = Duration::from_secs_f64(options.seconds * COMMAND_SHARE);
+    let parent = if options.disk.is_dir() { &options.disk } else { &options.memory };
+    let scratch = Scratch::new(parent)?;
+    match Stage::new(options.wholly.as_deref(), scratch.dir("command")?, stop) {
+        Ok(stage) => {
+            let told = phase("killing a command", duration, |bar| stage.play(tree, options.seed, duration, bar))?;
+            told.report(tree, parent);
+        }
+        Err(why) => println!("Left out: a command as one group: {why}\n"),
+    }
     Ok(())
 }
 
