@@ -73,6 +73,8 @@ impl Installed {
             let unit = installed.root.join("opt/wholly/lib/systemd/system/wholly-recover.service");
             let unit = std::fs::read_to_string(unit).expect("the systemd unit");
             assert!(unit.contains(&format!("ExecStart={PREFIX}/bin/wholly recover --all")), "{unit}");
+            let example = installed.root.join("opt/wholly/share/doc/wholly/examples/mnt-data.mount");
+            assert!(std::fs::read_to_string(example).expect("an example of a unit").contains("Type=wholly"));
         }
         Some(installed)
     }
