@@ -18,7 +18,7 @@ const MARK: &str = "WHOLLY_TEST_CASE";
 const FOR_EVER: Duration = Duration::from_secs(300);
 
 /// How often somebody is looked at who is waited for.
-const LOOK_EVERY: Duration = Duration::from_micros(500);
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Who is struck, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
