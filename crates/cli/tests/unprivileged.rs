@@ -5,6 +5,7 @@ mod calls;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
@@ -267,6 +268,31 @@ fn who_is_killed_while_the_mount_is_taken_away_ends() {
     Waiting::kill(wholly, KILL);
     waiting.end();
     rig.recover(&dir);
+    assert_eq!(read(dir.join("file")), "old\n");
+}
+
+/// A signal to all processes at once is one, which the command may make of what it likes; at the second it is killed.
+#[test]
+fn a_signal_to_a_whole_group_is_one() {
+    let Some(rig) = Rig::new("signals") else { return };
+    let dir = rig.dir("dir", "echo old > file");
+    let script = "trap 'echo told; again=1' TERM; echo new > file; kill -TERM 0; while [ -z \"$again\" ]; do sleep 0.01; done; echo on";
+    let output = rig.group(&dir, &[], script).process_group(0).output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{output:?}");
+    let said = text(&output);
+    assert!(said.starts_with("told\n") && said.contains("on\n"), "{said}");
+    assert_eq!(read(dir.join("file")), "old\n");
+
+    let mut waiting = Waiting::start(&rig, &dir, "trap '' TERM; echo new > file", "while :; do sleep 1; done");
+    waiting.go_on();
+    let wholly = waiting.wholly.id() as i32;
+    Waiting::kill(wholly, rustix::process::Signal::TERM);
+    // A signal that comes while another is not heard yet is one with it.
+    while waiting.wholly.try_wait().unwrap().is_none() {
+        Waiting::kill(wholly, rustix::process::Signal::TERM);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(waiting.end(), Some(137));
     assert_eq!(read(dir.join("file")), "old\n");
 }
 

@@ -36,7 +36,7 @@ fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Fail
         true => user::enter()?,
         false => namespace::enter().map_err(|error| failed(error).advice("it takes a mount namespace of its own"))?,
     }
-    let interrupts = Interrupts::begin_for_command().map_err(failed)?;
+    let interrupts = Interrupts::begin_for_command(args.parent).map_err(failed)?;
     // Nothing of ours stays in use where the mounts will be.
     std::env::set_current_dir("/").map_err(failed)?;
     let (views, devices) = Views::mount(&args.dir)?;
