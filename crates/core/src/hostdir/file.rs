@@ -305,6 +305,26 @@ impl File {
         Ok(state.conflict.is_none() && (now.size, now.mtime_ns) == (then.size, then.mtime_ns))
     }
 
+    /// How it lies at home, where that was changed by nothing but its links: only its time of change is another by that. What else is otherwise
+    /// a bystander did, and who owns the file is to find it.
+    pub fn relinked(&self, then: Option<Baseline>, now: Baseline) -> Baseline {
+        let owner = self.owner.load(Ordering::Relaxed);
+        match then {
+            Some(then) if owner & OWNED != 0 && owner != REFRESHING => Baseline { ctime_ns: now.ctime_ns, ..then },
+            _ => now,
+        }
+    }
+
+    /// A pass has just changed the names of it at home: that was no bystander.
+    pub fn relinked_by_pass(&self) -> Result<()> {
+        let mut state = self.home_state.lock().unwrap();
+        if state.baseline.is_some() {
+            let now = self.home().map(|home| home.stat()).transpose()?.as_ref().map(Baseline::of);
+            state.baseline = now.map(|now| self.relinked(state.baseline, now));
+        }
+        Ok(())
+    }
+
     /// A pass has just changed its attributes at home: that was no bystander.
     pub fn changed_by_pass(&self) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();
@@ -336,11 +356,17 @@ impl File {
 
     /// Looks at the home file again while nothing is pending: bystanders may have changed it.
     pub fn refresh(&self) -> Result<()> {
+        match self.home() {
+            Some(home) => self.refresh_by(|| Ok(home.stat()?)),
+            None => Ok(()),
+        }
+    }
+
+    /// The same by any look at it.
+    pub fn refresh_by(&self, look: impl FnOnce() -> Result<Stat>) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();
-        if self.is_clean()
-            && let Some(home) = self.home()
-        {
-            let stat = home.stat()?;
+        if self.is_clean() {
+            let stat = look()?;
             state.size = stat.size;
             state.dense = may_be_dense(&stat);
             state.baseline = Some(Baseline::of(&stat));
@@ -357,7 +383,7 @@ impl File {
             return Ok(());
         }
         if self.owner.compare_exchange(0, REFRESHING, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return self.changed_by_pass();
+            return self.relinked_by_pass();
         }
         let result = self.refresh();
         self.owner.store(0, Ordering::Release);

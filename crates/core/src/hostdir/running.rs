@@ -10,6 +10,7 @@ mod identify;
 mod look;
 mod names;
 mod objects;
+mod overtaken;
 mod park;
 mod patience;
 mod shadow;
@@ -456,7 +457,22 @@ impl Running {
         if let Some(wishes) = &file.wishes {
             wishes.zero_bytes(offset, buf);
         }
-        for write in self.seat().writes.in_range(i as u32, offset, offset + length as u64) {
+        self.read_written(i, offset, buf)?;
+        Ok(length)
+    }
+
+    /// Reads bytes that the group wrote, all of them, wherever they are.
+    fn read_own(&self, inner: &Arc<Inner>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let i = self.find(inner).expect("it wrote to the file");
+        match self.seat().files[i].staged {
+            Some(_) => self.read_staged(i, offset, buf),
+            None => self.read_written(i, offset, buf),
+        }
+    }
+
+    /// Lays what the group wrote to a file over what everybody has there.
+    fn read_written(&self, i: usize, offset: u64, buf: &mut [u8]) -> Result<()> {
+        for write in self.seat().writes.in_range(i as u32, offset, offset + buf.len() as u64) {
             let part = &mut buf[(write.offset - offset) as usize..][..write.length as usize];
             match write.place {
                 Place::Log(position) => self.seat().lane.read(&self.store.log, position, part)?,
@@ -467,7 +483,7 @@ impl Running {
                 Place::Zeros => part.fill(0),
             }
         }
-        Ok(length)
+        Ok(())
     }
 
     /// Makes room for a write before its first piece, so that it does not fail half-way for want of space.

@@ -177,6 +177,21 @@ impl StoreInner {
         file.refresh_if_unused()
     }
 
+    /// Looks again at a file that the caller owns and of which nothing is pending: bystanders may have changed it.
+    pub fn refresh_named(&self, file: &File) -> Result<()> {
+        if file.home().is_some() {
+            return file.refresh();
+        }
+        let _still = self.names.keep_homes();
+        let whole = self.names.with(|state| Some((state.public_path(file.id)?, state.objects.get(&file.id)?.inode)));
+        let Some((place, inode)) = whole else { return Ok(()) };
+        match self.host.stat(&place) {
+            // What is there is another one: that comes out where names are compared.
+            Ok(stat) if inode == Some((stat.ino, stat.btime_ns)) => file.refresh_by(|| Ok(stat)),
+            _ => Ok(()),
+        }
+    }
+
     /// The file that was found at `path`, in the table from now on; its host file need not be open.
     pub fn file_of(&self, path: &[u8], found: &Found) -> Result<Arc<File>> {
         if found.kind == Kind::Directory {

@@ -167,6 +167,12 @@ impl StoreInner {
         self.pass(&mut self.checkpointer.queue.lock().unwrap(), false)
     }
 
+    /// Looks at home while no pass changes it.
+    pub fn between_passes<T>(&self, look: impl FnOnce() -> T) -> T {
+        let _queue = self.checkpointer.queue.lock().unwrap();
+        look()
+    }
+
     /// Takes home the oldest lot, or `all` of them.
     fn pass(&self, queue: &mut Queue, all: bool) -> Result<CheckpointReport> {
         self.checkpointer.running.store(1, Ordering::SeqCst);

@@ -148,6 +148,7 @@ impl<'a> Pass<'a> {
         let fail = |error: wholly_media::Error| store.poison(&Error::Media(error));
         let pmem = has_mappings(store);
         fence(store)?;
+        let changed = self.hands.touched.len();
         if names.has_begun() {
             // Links and renames are changes by us of the files, too.
             let known: HashSet<u32> = self.hands.touched.iter().map(|touched| touched.file.number).collect();
@@ -156,7 +157,7 @@ impl<'a> Pass<'a> {
             self.hands.touched.extend(all.map(|file| Touched { file, before: None, needs_sync: false }));
         }
         let mut closed = false;
-        for touched in &mut self.hands.touched {
+        for (i, touched) in self.hands.touched.iter_mut().enumerate() {
             let stat = match touched.file.home() {
                 Some(home) => home.stat(),
                 None => {
@@ -168,7 +169,8 @@ impl<'a> Pass<'a> {
             let mut state = touched.file.home_state.lock().unwrap();
             let after = Baseline::of(&stat.map_err(fail)?);
             touched.needs_sync |= !pmem || Some(after) != touched.before;
-            state.baseline = Some(after);
+            let left = if i < changed { after } else { touched.file.relinked(state.baseline, after) };
+            state.baseline = Some(left);
         }
         let files: Vec<&Arc<File>> =
             self.hands.touched.iter().filter(|touched| touched.needs_sync).map(|touched| &touched.file).collect();

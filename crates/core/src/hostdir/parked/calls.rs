@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::running::{Running, Sharing};
 use super::super::{Group, Store, StoreInner, StoreVfs};
-use super::{Finder, Parked, ParkedId, Review};
+use super::{Finder, Mismatch, Parked, ParkedId, Review};
 use crate::error::{Error, Result};
 use crate::vfs::GroupId;
 
@@ -22,6 +22,20 @@ impl Group<'_> {
     /// [`Error::Invalid`] where it has changed nothing; those of [`Store::checkpoint`]; [`Error::NoSpace`]. Then the group is aborted.
     pub fn park(mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
         self.call_by_name(|running| running.park(note, keep))
+    }
+
+    /// Commits the group, unless something that it builds on has been changed, since the group first touched it, by a program that bypasses the
+    /// store: a name that it sets, the bytes of a file that it writes to or removes, an attribute that it sets, what is in a directory that it
+    /// removes, or where a directory lies. Then the group is [parked](Self::park), with `note` and `keep`, and nothing is overwritten.
+    ///
+    /// What a bystander does after the look is a conflict, found by the checkpoint, as after any commit; so is what the log holds already and this
+    /// group builds on: where that keeps the group from being parked, it is committed behind it.
+    ///
+    /// # Errors
+    /// [`Error::Overtaken`] with the id of the parked group, and each path with what is otherwise; those of [`commit`](Self::commit) and
+    /// [`park`](Self::park): then the group is aborted.
+    pub fn commit_or_park(mut self, note: &str, keep: Option<Duration>) -> Result<()> {
+        self.call_by_name(|running| running.commit_or_park(note, keep))
     }
 
     /// What the group would change, as of now.
@@ -87,6 +101,23 @@ impl StoreVfs {
         self.used_by_name(|| running.park(note, keep))
     }
 
+    /// Commits a group, or parks it: see [`Group::commit_or_park`](crate::Group::commit_or_park).
+    ///
+    /// # Errors
+    /// Those of [`Group::commit_or_park`](crate::Group::commit_or_park); [`Error::Invalid`] where no such group runs.
+    pub fn commit_or_park(&self, group: GroupId, note: &str, keep: Option<Duration>) -> Result<()> {
+        let mut running = self.take_group(group)?;
+        self.used_by_name(|| running.commit_or_park(note, keep))
+    }
+
+    /// What a group builds on and programs that bypass the store have changed since it first touched it, by path; its calls wait meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where no such group runs; of the host file system.
+    pub fn overtaken(&self, group: GroupId) -> Result<Vec<Mismatch>> {
+        self.with_group(group, |running| self.used_by_name(|| running.overtaken()))
+    }
+
     /// Looks at what a group would change, as of now; its calls wait meanwhile.
     ///
     /// # Errors
@@ -108,10 +139,8 @@ impl StoreInner {
         let _caller = self.names.caller();
         let mut finder = Finder::new(self.clone());
         let mut running = Running::new(self.clone(), Sharing::Own);
-        let mut mismatches = running.apply(&parked, &mut finder)?;
+        let mismatches = running.apply(&parked, &mut finder)?;
         if !mismatches.is_empty() {
-            mismatches.sort();
-            mismatches.dedup();
             return Err(Error::Overtaken(id, mismatches.into()));
         }
         running.commit()?;

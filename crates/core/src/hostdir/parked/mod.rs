@@ -24,7 +24,7 @@
 //!
 //! Groups that a joint commit has prepared lie in the same folder (see [`joint`](super::joint)); they are not parked.
 //!
-//! A running group is parked in `running/park.rs`, and a parked one applied in `running/apply.rs`.
+//! A running group is parked in `running/park.rs`, where `running/overtaken.rs` says so too, and a parked one applied in `running/apply.rs`.
 
 mod calls;
 mod changes;

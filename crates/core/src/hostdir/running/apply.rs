@@ -14,32 +14,47 @@ use crate::hostdir::records::Birth;
 use crate::log::layout::EntryKind;
 use crate::sync::Ordering;
 
+/// In words: the bytes of a file are others than `then`.
+pub(super) fn content_changed(then: u64, now: u64) -> String {
+    match now == then {
+        true => "its content has been changed".into(),
+        false => format!("its content has been changed: it had {then} bytes and has {now}"),
+    }
+}
+
 /// A parked group that is being applied.
-struct Applying<'p> {
-    summary: &'p Summary,
+pub(super) struct Applying<'p> {
+    pub summary: &'p Summary,
     /// What its objects are by now.
-    ids: HashMap<u64, u64>,
-    wrong: Vec<Mismatch>,
+    pub ids: HashMap<u64, u64>,
+    pub wrong: Vec<Mismatch>,
 }
 
 impl Applying<'_> {
-    fn wrong(&mut self, path: Vec<u8>, what: impl Into<String>) {
+    pub fn wrong(&mut self, path: Vec<u8>, what: impl Into<String>) {
         self.wrong.push(Mismatch { path: String::from_utf8_lossy(&path).into_owned(), what: what.into() });
     }
 
-    fn path(&self, id: u64) -> Vec<u8> {
+    pub fn path(&self, id: u64) -> Vec<u8> {
         let path = self.summary.path_before(id).or_else(|| self.summary.path_after(id)).unwrap_or_default();
         if path.is_empty() { b".".to_vec() } else { path }
     }
 
     /// The path of a name: as it was, or is to be in what is new.
-    fn path_of(&self, name: &Name) -> Vec<u8> {
+    pub fn path_of(&self, name: &Name) -> Vec<u8> {
         self.summary.name_before(name).or_else(|| self.summary.name_after(name)).unwrap_or_else(|| name.1.clone())
     }
 
     /// A name, where its directory is.
     fn last(&self, name: &Name) -> Option<Last> {
         Some(Last { dir: *self.ids.get(&name.0)?, name: name.1.clone() })
+    }
+
+    /// What is otherwise, each once.
+    pub fn mismatches(mut self) -> Vec<Mismatch> {
+        self.wrong.sort();
+        self.wrong.dedup();
+        self.wrong
     }
 
     fn found(&self, id: u64) -> Option<Found> {
@@ -64,7 +79,7 @@ impl Running {
         self.set_names(&mut applying)?;
         self.compare_shape(&mut applying)?;
         if !applying.wrong.is_empty() {
-            return Ok(applying.wrong);
+            return Ok(applying.mismatches());
         }
         for (id, content) in &summary.contents {
             let file = files.get(id).or_else(|| born.get(id));
@@ -181,18 +196,14 @@ impl Running {
             if !same {
                 let size = file.size.load(Ordering::Acquire);
                 let then = applying.summary.settled(id).map_or(0, |settled| settled.stat.size);
-                let what = match size == then {
-                    true => "its content has been changed".into(),
-                    false => format!("its content has been changed: it had {then} bytes and has {size}"),
-                };
-                applying.wrong(applying.path(id), what);
+                applying.wrong(applying.path(id), content_changed(then, size));
             }
         }
         Ok(())
     }
 
     /// An attribute has the value that it had, or the one that it is to have.
-    fn compare_attributes(&self, applying: &mut Applying<'_>) -> Result<()> {
+    pub(super) fn compare_attributes(&self, applying: &mut Applying<'_>) -> Result<()> {
         for (&id, (set, _)) in &applying.summary.sets {
             let Some(found) = applying.found(id) else { continue };
             let (path, before) = (applying.path(id), &set.before.attributes);
@@ -267,6 +278,12 @@ impl Running {
                 applying.wrong(applying.path_of(name), "its directory is gone, or would lie in itself");
             }
         }
+        self.compare_removed(applying)
+    }
+
+    /// A directory that is to have no name holds nothing.
+    pub(super) fn compare_removed(&self, applying: &mut Applying<'_>) -> Result<()> {
+        let summary = applying.summary;
         for (&id, moves) in summary.moved() {
             let Some(found) =
                 applying.found(id).filter(|found| found.kind == Kind::Directory && moves.gained.is_empty())

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::file::IMPLICIT;
 use crate::hostdir::names::permit;
 use crate::hostdir::names::{Found, Kind, Last, Private, ROOT, TRIES, Walk, Wanted};
-use crate::sync::Backoff;
+use crate::sync::{Backoff, Ordering};
 
 /// Whether what somebody has found was taken away before he looked at it: then he is to look for it again.
 pub(super) fn is_gone(looked: Result<()>) -> Result<bool> {
@@ -172,7 +172,15 @@ impl Running {
             return Ok(Some(i));
         }
         self.store.sync_file(&inner)?;
+        let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
         self.own(&inner)?;
+        if fresh
+            && inner.is_clean()
+            && let Err(error) = self.store.refresh_named(&inner)
+        {
+            self.sharing.leave(&inner, self.owner());
+            return Err(error);
+        }
         Ok(Some(self.add(inner, false)))
     }
 

@@ -140,7 +140,7 @@ impl Running {
                     };
                     file.attach(home.map_err(|error| host_error(error, path.as_bytes()))?);
                     // Somebody may have changed it since: the new time of change is ours all the same.
-                    file.changed_by_pass()?;
+                    file.relinked_by_pass()?;
                     file.refresh_if_unused()?;
                 }
             }

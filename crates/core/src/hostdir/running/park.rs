@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly_media::{Rename, Site};
+use wholly_media::{Rename, Site, Stat};
 
+use super::overtaken::AtHome;
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
@@ -112,8 +113,8 @@ impl Running {
             let Some(content) = summary.contents.get_mut(&file.inner.id) else { continue };
             for piece in &mut content.pieces {
                 buffer.resize(piece.length as usize, 0);
-                let read = self.read(&file.inner, piece.offset, &mut buffer)?;
-                debug_assert_eq!(read, buffer.len(), "what was written lies in the file");
+                // Not what lies beneath: a bystander may have taken that away.
+                self.read_own(&file.inner, piece.offset, &mut buffer)?;
                 writing.write(piece, &buffer)?;
             }
         }
@@ -127,7 +128,7 @@ impl Running {
     }
 
     /// What the group would change, net. To be parked takes names for all that it speaks of.
-    fn summarize(&self, to_park: bool) -> Result<Summary> {
+    pub(super) fn summarize(&self, to_park: bool) -> Result<Summary> {
         let mut summary = Summary::default();
         let everybody = Running::looking(self.store.clone());
         let mut speaks_of: BTreeSet<u64> = BTreeSet::new();
@@ -145,7 +146,7 @@ impl Running {
             match born.contains(&id) {
                 true => Ok(gains),
                 false if gains || !loses => Ok(gains || self.has_place(id)),
-                false => Ok(self.stat_of(id)?.nlink > 0),
+                false => Ok(!self.has_lost_all(id)?),
             }
         };
         for (i, file) in self.seat().files.iter().enumerate() {
@@ -228,9 +229,29 @@ impl Running {
         }
         let place = if id == ROOT { Some((0, Vec::new())) } else { place };
         let Some(place) = place else { return Ok(None) };
-        let mut stat = everybody.stat_of(id)?;
+        let mut stat = match self.at_home(id)? {
+            AtHome::Otherwise(_) => self.remembered(id),
+            _ => everybody.stat_of(id)?,
+        };
         (stat.ino, stat.btime_ns) = self.inode(id)?;
         Ok(Some(Known::Settled(Settled { stat, place, base: None })))
+    }
+
+    /// What the table knows of an object that a bystander has taken away.
+    fn remembered(&self, id: u64) -> Stat {
+        let (mode, file) =
+            self.store.names.with(|state| (state.objects.get(&id).map_or(0, |object| object.mode()), state.file(id)));
+        let left = file.and_then(|file| file.baseline());
+        let (size, mtime_ns, ctime_ns) = left.map_or((0, 0, 0), |left| (left.size, left.mtime_ns, left.ctime_ns));
+        Stat { mode, size, mtime_ns, ctime_ns, nlink: 1, ..Stat::default() }
+    }
+
+    /// Whether nobody has a name of an object once the group has committed, as far as anybody knows.
+    fn has_lost_all(&self, id: u64) -> Result<bool> {
+        match self.stat_of(id) {
+            Err(Error::NotFound(_)) => Ok(true),
+            stat => Ok(stat?.nlink == 0),
+        }
     }
 
     /// The host's inode of an object that lies there for good; 0 where it is not so far.
@@ -239,7 +260,11 @@ impl Running {
             let stat = self.store.host.stat(b"").map_err(|error| host_error(error, b""))?;
             return Ok((stat.ino, stat.btime_ns));
         }
-        self.store.settle(id)?;
+        match self.store.settle(id) {
+            // A bystander has taken it away.
+            Err(Error::NotFound(_)) => {}
+            settled => settled?,
+        }
         let tail = self.store.log.tail();
         Ok(self
             .store
@@ -268,12 +293,18 @@ impl Running {
     }
 
     /// Whether the group changes the bytes of a file, or takes its last name.
-    fn relies_on_bytes(&self, summary: &Summary, id: u64) -> Result<bool> {
+    pub(super) fn relies_on_bytes(&self, summary: &Summary, id: u64) -> Result<bool> {
         if summary.kind(id) != Kind::Regular || summary.settled(id).is_none() {
             return Ok(false);
         }
         let loses = summary.moved().get(&id).is_some_and(|moves| !moves.lost.is_empty() && moves.gained.is_empty());
-        Ok(summary.contents.contains_key(&id) || (loses && self.stat_of(id)?.nlink == 0))
+        Ok(summary.contents.contains_key(&id) || (loses && self.has_lost_all(id)?))
+    }
+
+    /// What the bytes of a file are.
+    fn base(&self, id: u64) -> Result<Base> {
+        let file = self.store.file_of(b"", &Found { id, kind: Kind::Regular, stat: None })?;
+        if file.is_as_left()? { self.store.base_of(&file) } else { Ok(Base::Lost) }
     }
 
     /// Finds out what the bytes are that the group relies on.
@@ -283,10 +314,10 @@ impl Running {
             if !self.relies_on_bytes(summary, id)? {
                 continue;
             }
-            let file = self.store.file_of(b"", &Found { id, kind: Kind::Regular, stat: None })?;
-            let base = match file.is_as_left()? {
-                true => self.store.base_of(&file)?,
-                false => Base::Lost,
+            let base = match self.base(id) {
+                // A bystander has taken it away.
+                Err(Error::NotFound(_)) => Base::Lost,
+                base => base?,
             };
             if let Some(Known::Settled(settled)) = summary.objects.get_mut(&id) {
                 settled.base = Some(base);
@@ -303,7 +334,8 @@ impl crate::hostdir::StoreInner {
         if size > LARGEST_SUM {
             return self.home_of(file);
         }
-        match self.open_home(file) {
+        let opened = if file.home().is_some() { Ok(()) } else { self.open_home(file) };
+        match opened {
             // Whoever may not read a file may remove it all the same.
             Err(error) if error.errno() == Errno::ACCESS.raw_os_error() => return self.home_of(file),
             opened => opened?,
