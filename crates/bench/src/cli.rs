@@ -3,7 +3,7 @@
 use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
-use crate::{Error, Report, Result, opening, suites, tasks};
+use crate::{Error, Report, Result, commands, opening, suites, tasks};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups, open, store
+Suites: groups, open, store, run
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -24,11 +24,12 @@ Suites: groups, open, store
   --scratch DIR      where the files below the loop devices are made (default /var/tmp)
   --emulate WHAT     slow persistent memory down: bandwidth (4 GB/s for all threads together),
                      paper (150 ns after each line, 4 GB/s); peers that cannot be slowed are skipped
-  --turns N          turns of each system (default 15)
+  --turns N          turns of each system (default 15; run 7)
   --turn-ms N        aimed duration of a turn (default 200)
   --files N          at most N files in a case: less memory, smaller working set
   --seed N           seed of the random sequence (default 1)
-  --base NAME        the system that ratios refer to (default raw); cases of the suite store have their own
+  --base NAME        the system that ratios refer to (default raw); cases of the suites store and run have their own
+  --program FILE     the command `wholly` that is measured by the suite run (default: the one beside this program)
   --tiny             a few groups only, to see that everything works
 ";
 
@@ -50,6 +51,7 @@ pub struct Options {
     seed: u64,
     base: String,
     emulation: Emulation,
+    program: Option<PathBuf>,
     tiny: bool,
 }
 
@@ -74,6 +76,7 @@ impl Options {
             seed: 1,
             base: "raw".into(),
             emulation: Emulation::None,
+            program: None,
             tiny: false,
         };
         let mut arguments = arguments.into_iter();
@@ -94,6 +97,7 @@ impl Options {
                 "--files" => options.files = Some(number(&argument, &value()?)?),
                 "--seed" => options.seed = number(&argument, &value()?)?,
                 "--base" => options.base = value()?,
+                "--program" => options.program = Some(value()?.into()),
                 suite if !suite.starts_with('-') && options.suite.is_empty() => options.suite = argument,
                 _ => return Err(format!("unknown argument {argument}").into()),
             }
@@ -123,14 +127,20 @@ impl Options {
             Some(dir) => media.push(Medium::DiskDir(dir.clone())),
             None => media.extend([LoopFs::Ext4, LoopFs::Xfs].map(|fs| Medium::Loop(fs, self.scratch.clone()))),
         }
-        media.retain(|medium| chosen(&self.media, &medium.name()) && (self.suite != "store" || !medium.is_pmem()));
+        let on_disks = matches!(self.suite.as_str(), "store" | "run");
+        media.retain(|medium| chosen(&self.media, &medium.name()) && (!on_disks || !medium.is_pmem()));
         if cases.is_empty() || media.is_empty() {
             return Err("no such case or medium".into());
         }
+        let turns = match self.suite.as_str() {
+            _ if self.tiny => 2,
+            "run" => 7,
+            _ => 15,
+        };
         Ok(Plan {
             cases,
             media,
-            turns: self.turns.unwrap_or(if self.tiny { 2 } else { 15 }).max(1),
+            turns: self.turns.unwrap_or(turns).max(1),
             turn: Duration::from_millis(self.turn_ms.unwrap_or(200)),
             seed: self.seed,
             base: self.base.clone(),
@@ -159,7 +169,20 @@ impl Options {
             tasks::run(&plan, &self.systems, &mut report, &mut |line| progress.show(line))?;
             return Ok(report);
         }
+        if self.suite == "run" {
+            let mut report = harness::empty_report(&plan);
+            commands::run(&plan, &self.systems, &self.program()?, &mut report, &mut |line| progress.show(line))?;
+            return Ok(report);
+        }
         harness::run(&plan, &mut systems, &mut |line| progress.show(line))
+    }
+
+    /// The command that is measured.
+    fn program(&self) -> Result<PathBuf> {
+        match &self.program {
+            Some(program) => Ok(std::path::absolute(program)?),
+            None => Ok(std::env::current_exe()?.with_file_name("wholly")),
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`harness`]  | turns, clocks and counters; from them the rows |
 //! | [`opening`]  | the suite `open`, which has clocks of its own |
 //! | [`tasks`]    | the suite `store`, too |
+//! | [`commands`] | the suite `run`, too |
 //! | [`report`]   | machine and rows, as JSON and as a table |
 //! | [`suites`]   | the cases of each suite |
 //! | [`systems`]  | our systems and the bounds |
@@ -30,6 +31,7 @@
 #![warn(missing_docs)]
 
 pub mod cli;
+pub mod commands;
 pub mod harness;
 pub mod opening;
 pub mod place;

@@ -264,7 +264,8 @@ pub fn isolate(variables: &[(&str, &str)]) -> Result<()> {
     Err(format!("exec unshare: {error}").into())
 }
 
-fn command(program: &str, arguments: &[&str]) -> Result<()> {
+/// Runs a program. What it says on stderr is the error.
+pub(crate) fn command(program: &str, arguments: &[&str]) -> Result<()> {
     let output = Command::new(program)
         .args(arguments)
         .output()
@@ -311,7 +312,7 @@ fn is_dax(dir: &Path) -> bool {
     options.is_some_and(|options| options.split(',').any(|option| matches!(option, "dax" | "dax=always")))
 }
 
-fn path_str(path: &Path) -> Result<&str> {
+pub(crate) fn path_str(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| Error::from("a path is not UTF-8"))
 }
 

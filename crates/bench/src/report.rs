@@ -96,6 +96,13 @@ pub struct Row {
     pub disk_bytes: Option<u64>,
 }
 
+impl Row {
+    /// Whether its suite's cases have bases of their own.
+    fn is_of_tasks(&self) -> bool {
+        matches!(self.suite.as_str(), "store" | "run" | "mount")
+    }
+}
+
 /// Not a number is written as `null`, and is read back from it.
 fn number_or_null<'de, D: serde::Deserializer<'de>>(input: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(input)?.unwrap_or(f64::NAN))
@@ -145,7 +152,7 @@ impl Report {
             let _ = writeln!(out, "{}: {}{emulated}", medium.name, medium.description);
         }
         let mut before = ("", "");
-        let of_groups = |row: &&Row| row.open_ns.is_none() && row.suite != "store";
+        let of_groups = |row: &&Row| row.open_ns.is_none() && !row.is_of_tasks();
         for row in self.rows.iter().filter(of_groups) {
             if before != (&row.case, &row.medium) {
                 before = (&row.case, &row.medium);
@@ -189,15 +196,15 @@ impl Report {
         out
     }
 
-    /// The rows of the suite `store`.
+    /// The rows of suites whose cases have bases of their own.
     fn tasks(&self, out: &mut String) {
         let mut before = ("", "");
-        for row in self.rows.iter().filter(|row| row.suite == "store") {
+        for row in self.rows.iter().filter(|row| row.is_of_tasks()) {
             if before != (&row.case, &row.medium) {
                 before = (&row.case, &row.medium);
                 let _ = writeln!(
                     out,
-                    "\n{} / {} on {}: ratios to {}\n{:<16}{:>14}{:>9}{:>12}{:>12}{:>9}{:>12}",
+                    "\n{} / {} on {}: ratios to {}\n{:<16}{:>14}{:>9}{:>14}{:>12}{:>12}{:>9}{:>12}",
                     row.suite,
                     row.case,
                     row.medium,
@@ -205,6 +212,7 @@ impl Report {
                     "",
                     "us/group",
                     "ratio",
+                    "us more",
                     "cpu us",
                     "KiB",
                     "syncs",
@@ -213,10 +221,11 @@ impl Report {
             }
             let _ = writeln!(
                 out,
-                "{:<16}{:>14.1}{:>9}{:>12.1}{:>12}{:>9}{:>12}{}",
+                "{:<16}{:>14.1}{:>9}{:>14}{:>12.1}{:>12}{:>9}{:>12}{}",
                 row.system,
                 row.ns_per_group / 1e3,
                 cell(row.ratio, 3),
+                cell(self.more_than_base(row).map(|ns| ns / 1e3), 1),
                 row.cpu_ns_per_group / 1e3,
                 cell(row.bytes_written_per_group.map(|bytes| bytes / 1024.0), 1),
                 cell(row.syncs_per_group, 2),
@@ -224,6 +233,12 @@ impl Report {
                 if row.deferred { "  deferred" } else { "" }
             );
         }
+    }
+
+    /// By how much a row's time exceeds that of its base.
+    fn more_than_base(&self, row: &Row) -> Option<f64> {
+        let is_base = |other: &&Row| other.system == row.base && other.case == row.case && other.medium == row.medium;
+        Some(row.ns_per_group - self.rows.iter().find(is_base)?.ns_per_group)
     }
 
     /// The rows of the suite `open`.

@@ -53,6 +53,23 @@ pub const STORE: [Case; 14] = [
     task("read_64k", 1, 256 << 20, Size::Aligned(64 << 10)),
 ];
 
+/// Whole commands, by `wholly run` and without it: see [`commands`](crate::commands).
+///
+/// - `true_100k`: a command that does nothing, in a directory of 100,000 files.
+/// - `tar_10k`: an archive of 10,000 files of 1 KiB is unpacked.
+/// - `git_clone`: a repository of 2,000 files of 4 KiB is cloned.
+/// - `make_j2`: a program of 60 files in C is built by two compilers at a time.
+/// - `dpkg_5k`: a package of 5,000 files of 1 KiB is installed.
+/// - `change_1g`: 4 KiB of a file of 1 GiB are overwritten.
+pub const RUN: [Case; 6] = [
+    command("true_100k", 100_000, 1 << 10),
+    command("tar_10k", 10_000, 1 << 10),
+    command("git_clone", 2_000, 4 << 10),
+    command("make_j2", 60, 4 << 10),
+    command("dpkg_5k", 5_000, 1 << 10),
+    command("change_1g", 1, 1 << 30),
+];
+
 const fn case(name: &'static str, files: u32, file_bytes: u64, updates: usize, size: Size, on_disk: bool) -> Case {
     Case { suite: "groups", name, files, file_bytes, updates, size, on_disk }
 }
@@ -65,8 +82,12 @@ const fn task(name: &'static str, files: u32, file_bytes: u64, size: Size) -> Ca
     Case { suite: "store", name, files, file_bytes, updates: 1, size, on_disk: true }
 }
 
+const fn command(name: &'static str, files: u32, file_bytes: u64) -> Case {
+    Case { suite: "run", name, files, file_bytes, updates: 1, size: Size::Aligned(4 << 10), on_disk: true }
+}
+
 /// Names of all suites.
-pub const NAMES: [&str; 3] = ["groups", "open", "store"];
+pub const NAMES: [&str; 4] = ["groups", "open", "store", "run"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
@@ -74,6 +95,7 @@ pub fn by_name(name: &str) -> Option<&'static [Case]> {
         "groups" => Some(&GROUPS),
         "open" => Some(&OPEN),
         "store" => Some(&STORE),
+        "run" => Some(&RUN),
         _ => None,
     }
 }

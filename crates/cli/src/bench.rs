@@ -26,6 +26,10 @@ pub fn run(args: BenchArgs, ui: &Ui) -> Result<Exit, Failure> {
     let unclear =
         |error| Failure::new("bench", error).advice("`wholly bench help` lists what there is").exit(Exit::USAGE);
     cli::Options::parse(arguments.iter().cloned()).and_then(|options| options.plan()).map_err(unclear)?;
+    if !asked_for(&arguments, "--program") {
+        let program = std::env::current_exe().map_err(|error| Failure::new("bench", error))?;
+        arguments.extend(["--program".into(), program.to_string_lossy().into_owned()]);
+    }
     if peers {
         return Err(run_peers(&arguments));
     }

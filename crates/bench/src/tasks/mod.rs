@@ -43,26 +43,26 @@ use wholly_media::host::{HostMedium, HostOptions};
 
 /// One stop of the clock. Counts are of the whole turn until then.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sample {
-    ns: f64,
-    cpu_ns: f64,
-    device_bytes: Option<u64>,
-    fences: Option<u64>,
-    syncs: Option<u64>,
-    memory_bytes: Option<u64>,
+pub(crate) struct Sample {
+    pub ns: f64,
+    pub cpu_ns: f64,
+    pub device_bytes: Option<u64>,
+    pub fences: Option<u64>,
+    pub syncs: Option<u64>,
+    pub memory_bytes: Option<u64>,
     /// Groups, or calls where there are none.
-    groups: u64,
+    pub groups: u64,
 }
 
 /// What one system showed in a case.
-struct Figures {
-    system: &'static str,
+pub(crate) struct Figures {
+    pub system: &'static str,
     deferred: bool,
-    samples: Vec<Sample>,
+    pub samples: Vec<Sample>,
 }
 
 impl Figures {
-    fn of(systems: &[&'static str]) -> Vec<Figures> {
+    pub fn of(systems: &[&'static str]) -> Vec<Figures> {
         let figures =
             |&system: &&'static str| Figures { system, deferred: system.ends_with("_deferred"), samples: Vec::new() };
         systems.iter().map(figures).collect()
@@ -70,7 +70,7 @@ impl Figures {
 }
 
 /// Adds a sample to the figures of `system`, if those are wanted.
-fn add(figures: &mut [Figures], system: &str, sample: Sample) {
+pub(crate) fn add(figures: &mut [Figures], system: &str, sample: Sample) {
     if let Some(figures) = figures.iter_mut().find(|figures| figures.system == system) {
         figures.samples.push(sample);
     }
@@ -184,7 +184,8 @@ pub fn run(plan: &Plan, chosen: &[String], report: &mut Report, progress: &mut d
     Ok(())
 }
 
-fn rows(case: &Case, medium: &Medium, base: &str, figures: &[Figures]) -> Vec<Row> {
+/// The rows of a case: ratios are to `base`.
+pub(crate) fn rows(case: &Case, medium: &Medium, base: &str, figures: &[Figures]) -> Vec<Row> {
     let column = |figures: &Figures, field: fn(&Sample) -> Option<f64>| -> Vec<f64> {
         figures.samples.iter().filter_map(|sample| Some(field(sample)? / sample.groups as f64)).collect()
     };
@@ -234,7 +235,7 @@ fn failed(error: wholly::Error) -> Error {
 }
 
 /// Makes everything on the file system of `dir` durable.
-fn sync_file_system(dir: &Path) -> Result<()> {
+pub(crate) fn sync_file_system(dir: &Path) -> Result<()> {
     Ok(rustix::fs::syncfs(std::fs::File::open(dir)?)?)
 }
 

@@ -1,0 +1,209 @@
+//! The commands of the suite `run`, what they find, and what they must leave.
+
+use crate::place::{Place, command, path_str};
+use crate::workload::Case;
+use crate::{Error, Result};
+use std::path::{Path, PathBuf};
+use wholly_media::sim::Random;
+
+/// Files of one directory, where a case spreads them over several.
+const FILES_OF_DIRECTORY: u32 = 500;
+
+/// A command, and the directory in which it runs.
+pub(super) struct Job {
+    words: Vec<String>,
+    pub dir: PathBuf,
+    /// Whether what it does by itself is not durable when it has ended.
+    pub needs_sync: bool,
+    /// Makes the directory what it is when a turn begins.
+    pub prepare: Box<dyn Fn() -> Result<()>>,
+    /// That the command has done what it is for.
+    pub judge: Box<dyn Fn() -> Result<()>>,
+}
+
+impl Job {
+    pub fn words(&self) -> Vec<&str> {
+        self.words.iter().map(String::as_str).collect()
+    }
+}
+
+/// The programs that a case takes.
+pub(super) fn programs(case: &str) -> &'static [&'static str] {
+    match case {
+        "true_100k" => &["true"],
+        "tar_10k" => &["tar"],
+        "git_clone" => &["git"],
+        "make_j2" => &["make", "gcc"],
+        "dpkg_5k" => &["dpkg", "dpkg-deb"],
+        _ => &["dd"],
+    }
+}
+
+/// What a case runs. What it reads, and a directory that no turn changes, are made here.
+pub(super) fn job(case: &Case, place: &Place) -> Result<Job> {
+    let (dir, source) = (place.dir.join("turn"), place.dir.join("source"));
+    let case = *case;
+    let job = |words: &[&str], prepare: Box<dyn Fn() -> Result<()>>, judge: Box<dyn Fn() -> Result<()>>| Job {
+        words: words.iter().map(|&word| word.to_owned()).collect(),
+        dir: dir.clone(),
+        needs_sync: true,
+        prepare,
+        judge,
+    };
+    let last = case.files - 1;
+    let empty = || -> Box<dyn Fn() -> Result<()>> {
+        let dir = dir.clone();
+        Box::new(move || make_empty(&dir))
+    };
+    let has = |path: PathBuf, bytes: u64| -> Box<dyn Fn() -> Result<()>> {
+        Box::new(move || match path.metadata() {
+            Ok(found) if found.len() == bytes => Ok(()),
+            Ok(found) => Err(format!("{} has {} bytes", path.display(), found.len()).into()),
+            Err(e) => Err(format!("{}: {e}", path.display()).into()),
+        })
+    };
+    Ok(match case.name {
+        "true_100k" => {
+            std::fs::create_dir(&dir)?;
+            let text = text(0, case.file_bytes);
+            (0..case.files).try_for_each(|n| std::fs::write(dir.join(n.to_string()), &text))?;
+            let judge = has(dir.join(last.to_string()), case.file_bytes);
+            Job { needs_sync: false, ..job(&["true"], Box::new(|| Ok(())), judge) }
+        }
+        "tar_10k" => {
+            make_tree(&source, &case)?;
+            let archive = place.dir.join("archive.tar");
+            command("tar", &["cf", path_str(&archive)?, "-C", path_str(&source)?, "."])?;
+            let judge = has(dir.join(file(last)), case.file_bytes);
+            job(&["tar", "xf", path_str(&archive)?], empty(), judge)
+        }
+        "git_clone" => {
+            make_tree(&source, &case)?;
+            let git = |words: &[&str]| {
+                let who = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"];
+                command("git", &[&["-C", path_str(&source)?][..], &who, words].concat())
+            };
+            git(&["init", "-q", "-b", "main"])?;
+            git(&["add", "."])?;
+            git(&["commit", "-q", "-m", "all"])?;
+            git(&["repack", "-a", "-d", "-q"])?;
+            let judge = has(dir.join("clone").join(file(last)), case.file_bytes);
+            // Links to the objects of the repository would not be a copy.
+            job(&["git", "clone", "-q", "--no-hardlinks", path_str(&source)?, "clone"], empty(), judge)
+        }
+        "make_j2" => {
+            let (in_dir, program) = (dir.clone(), dir.join("program"));
+            let prepare = move || {
+                make_empty(&in_dir)?;
+                make_project(&in_dir, &case)
+            };
+            let judge = move || command(path_str(&program)?, &[]);
+            job(&["make", "-s", "-j2"], Box::new(prepare), Box::new(judge))
+        }
+        "dpkg_5k" => {
+            let package = place.dir.join("bench.deb");
+            make_tree(&source.join("opt/bench"), &case)?;
+            std::fs::create_dir(source.join("DEBIAN"))?;
+            let control = "Package: bench\nVersion: 1\nArchitecture: all\nMaintainer: bench <bench@localhost>\n\
+                           Description: many files\n";
+            std::fs::write(source.join("DEBIAN/control"), control)?;
+            command("dpkg-deb", &["--root-owner-group", "-Znone", "--build", path_str(&source)?, path_str(&package)?])?;
+            let root = dir.clone();
+            let prepare = move || {
+                make_empty(&root)?;
+                for part in ["info", "updates", "triggers"] {
+                    std::fs::create_dir_all(root.join("var/lib/dpkg").join(part))?;
+                }
+                ["status", "available"]
+                    .iter()
+                    .try_for_each(|name| Ok(std::fs::write(root.join("var/lib/dpkg").join(name), "")?))
+            };
+            let root = format!("--root={}", path_str(&dir)?);
+            let judge = has(dir.join("opt/bench").join(file(last)), case.file_bytes);
+            let words = ["dpkg", &root, "--log=/dev/null", "-i", path_str(&package)?];
+            Job { needs_sync: false, ..job(&words, Box::new(prepare), judge) }
+        }
+        "change_1g" => {
+            std::fs::create_dir(&dir)?;
+            let path = dir.join("file");
+            write_large(&path, case.file_bytes)?;
+            let judge = has(path, case.file_bytes);
+            let seek = format!("seek={}", case.file_bytes / 4096 / 2);
+            let words = ["dd", "if=/dev/urandom", "of=file", "bs=4096", "count=1", &seek, "conv=notrunc"];
+            job(&words, Box::new(|| Ok(())), judge)
+        }
+        other => return Err(Error::from(format!("no command for the case {other}"))),
+    })
+}
+
+fn make_empty(dir: &Path) -> Result<()> {
+    if dir.exists() {
+        std::fs::remove_dir_all(dir)?;
+    }
+    Ok(std::fs::create_dir(dir)?)
+}
+
+/// The path of a file of a tree.
+fn file(n: u32) -> String {
+    format!("d{:03}/file{n:05}", n / FILES_OF_DIRECTORY)
+}
+
+/// The case's files, spread over directories.
+fn make_tree(dir: &Path, case: &Case) -> Result<()> {
+    for n in 0..case.files {
+        let path = dir.join(file(n));
+        if n % FILES_OF_DIRECTORY == 0 {
+            std::fs::create_dir_all(path.parent().unwrap_or(dir))?;
+        }
+        std::fs::write(path, text(n, case.file_bytes))?;
+    }
+    Ok(())
+}
+
+/// Lines of digits, which compress about as well as sources do and are others in each file.
+fn text(seed: u32, bytes: u64) -> Vec<u8> {
+    let mut random = Random(u64::from(seed) << 32);
+    let mut text = String::new();
+    while (text.len() as u64) < bytes {
+        text.push_str(&format!("{:020}\n", random.draw()));
+    }
+    text.truncate(bytes as usize);
+    text.into_bytes()
+}
+
+/// A program in C: each file has functions, and `main` calls one of each.
+fn make_project(dir: &Path, case: &Case) -> Result<()> {
+    const FUNCTIONS: u32 = 40;
+    let (mut objects, mut declared, mut called) = (String::new(), String::new(), String::new());
+    for n in 0..case.files {
+        let functions = (0..FUNCTIONS).map(|f| {
+            format!(
+                "static int part_{f}(int *at, int n)\n{{\n    int sum = {f};\n    for (int i = 0; i < n; i++)\n        \
+                 sum += at[i] * {n} + (at[i] >> {});\n    return sum;\n}}\n",
+                f % 31
+            )
+        });
+        let calls: String = (0..FUNCTIONS).map(|f| format!("    sum += part_{f}(at, n);\n")).collect();
+        let whole = format!("int unit_{n}(int *at, int n)\n{{\n    int sum = 0;\n{calls}    return sum;\n}}\n");
+        std::fs::write(dir.join(format!("unit{n}.c")), functions.collect::<String>() + &whole)?;
+        objects.push_str(&format!(" unit{n}.o"));
+        declared.push_str(&format!("int unit_{n}(int *, int);\n"));
+        called.push_str(&format!("    sum += unit_{n}(at, 2);\n"));
+    }
+    let main = format!(
+        "{declared}int main(void)\n{{\n    int at[2] = {{1, 2}};\n    int sum = 0;\n{called}    return sum == 1;\n}}\n"
+    );
+    std::fs::write(dir.join("main.c"), main)?;
+    let makefile = format!(
+        "CC = gcc\nCFLAGS = -O1\nall: program\nprogram: main.o{objects}\n\t$(CC) -o $@ $^\n%.o: %.c\n\t$(CC) \
+         $(CFLAGS) -c -o $@ $<\n"
+    );
+    Ok(std::fs::write(dir.join("Makefile"), makefile)?)
+}
+
+/// A file without holes.
+fn write_large(path: &Path, bytes: u64) -> Result<()> {
+    let piece = text(1, 1 << 20);
+    let mut file = std::fs::File::create_new(path)?;
+    (0..bytes / piece.len() as u64).try_for_each(|_| Ok(std::io::Write::write_all(&mut file, &piece)?))
+}

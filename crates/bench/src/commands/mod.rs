@@ -1,0 +1,143 @@
+//! The suite `run`: whole commands, by `wholly run` and by themselves.
+//!
+//! Both run the same command in the same directory, in turns; the figure is the ratio to the median of `plain`, in the same run. The table also
+//! has by how much a row's time exceeds that of `plain`: two bounds are of that kind.
+//!
+//! # What is inside the clock, and what is durable when it stops
+//!
+//! - `plain`: from the start of the command until it has ended and one `syncfs` of its file system has returned. Without the latter in
+//!   `true_100k`, which changes nothing, and in `dpkg_5k`, since `dpkg` waits for what it installs by itself.
+//! - `wholly_run`: from the start of `wholly run` until it has ended. The directory was no store before and is none afterwards; all
+//!   of it is home, durably.
+//! - What the directory holds when a turn begins is the same in each, is made outside of the clock, and is synced. What the command reads (the
+//!   archive, the repository, the package) lies beside the directory, in the page cache.
+//! - `cpu_ns_per_group` is the processor time of what was started, in the kernel's ticks of ten milliseconds.
+
+mod jobs;
+
+use crate::harness::Plan;
+use crate::place::{Place, path_str};
+use crate::report::{Report, Skipped};
+use crate::tasks::{Figures, Sample, add, rows, sync_file_system};
+use crate::{Error, Result};
+use jobs::Job;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// The base, and ours.
+const PLAIN: &str = "plain";
+const WHOLLY_RUN: &str = "wholly_run";
+
+/// Runs the cases of `plan` with the command `program`, with those systems that `chosen` names or all of them.
+///
+/// # Errors
+/// The first failure of a system. What cannot be measured here is no failure; the report says it under `skipped`.
+pub fn run(
+    plan: &Plan,
+    chosen: &[String],
+    program: &Path,
+    report: &mut Report,
+    progress: &mut dyn FnMut(&str),
+) -> Result<()> {
+    let is_wanted = chosen.is_empty() || chosen.iter().any(|name| name == WHOLLY_RUN);
+    let systems: &[&str] = if is_wanted { &[PLAIN, WHOLLY_RUN] } else { &[PLAIN] };
+    for case in &plan.cases {
+        for medium in &plan.media {
+            let label = format!("{}/{} on {}", case.suite, case.name, medium.name());
+            progress(&label);
+            // The place is larger than what lies in it at the same time: what one system leaves, and what the next one makes.
+            let made = missing(case.name, program).map_or_else(|| medium.make(case, 3), |why| Err(why.into()));
+            let place = match made {
+                Ok(place) => place,
+                Err(e) => {
+                    let (case, medium) = (case.name.to_owned(), medium.name());
+                    report.skipped.push(Skipped { case, medium, system: None, reason: e.to_string() });
+                    continue;
+                }
+            };
+            let mut figures = Figures::of(systems);
+            take_turns(plan, &jobs::job(case, &place)?, program, &place, &mut figures)
+                .map_err(|e| format!("{label}: {e}"))?;
+            report.rows.extend(rows(case, medium, PLAIN, &figures));
+        }
+    }
+    Ok(())
+}
+
+/// What is not here of what the case takes.
+fn missing(case: &str, program: &Path) -> Option<String> {
+    if !program.exists() {
+        return Some(format!("{} is not there: build it, or name it with --program", program.display()));
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Some("there is no /dev/fuse: `modprobe fuse`".into());
+    }
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &&&str| std::env::split_paths(&paths).any(|path| path.join(name).exists());
+    let missing = jobs::programs(case).iter().find(|name| !is_there(name))?;
+    Some(format!("{missing} is not installed (scripts/setup installs what is missing)"))
+}
+
+fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &mut [Figures]) -> Result<()> {
+    let dir = path_str(&job.dir)?;
+    let ours = [&[path_str(program)?, "run", "--dir", dir, "--"][..], &job.words()].concat();
+    for turn in 0..plan.turns {
+        for i in 0..figures.len() {
+            let system = figures[(turn + i) % figures.len()].system;
+            (job.prepare)()?;
+            sync_file_system(&place.dir)?;
+            let device = place.device_bytes_written();
+            let (cpu, start) = (cpu_ns_of_children()?, Instant::now());
+            match system {
+                PLAIN => {
+                    run_in(&job.dir, &job.words())?;
+                    if job.needs_sync {
+                        sync_file_system(&place.dir)?;
+                    }
+                }
+                _ => run_in(&job.dir, &ours)?,
+            }
+            let ns = start.elapsed().as_nanos() as f64;
+            let cpu_ns = (cpu_ns_of_children()? - cpu) as f64;
+            let device_bytes = place.device_bytes_written().zip(device).map(|(now, then)| now - then);
+            add(figures, system, Sample { ns, cpu_ns, device_bytes, groups: 1, ..Sample::default() });
+            (job.judge)().map_err(|why| format!("{system}: {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a command, which succeeds.
+fn run_in(dir: &Path, words: &[&str]) -> Result<()> {
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .current_dir(dir)
+        // Nobody's own settings.
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output()
+        .map_err(|e| format!("{}: {e}", words[0]))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::from(format!(
+            "{}: {}: {}",
+            words.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
+}
+
+/// Processor time of the children that have ended, and of theirs.
+fn cpu_ns_of_children() -> Result<u64> {
+    /// The kernel shows times in hundredths of a second on every architecture (`USER_HZ`).
+    const TICK_NS: u64 = 10_000_000;
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The fields 16 and 17 (proc_pid_stat(5)), of which the third follows the name, which may hold anything.
+    let behind = stat.rsplit_once(')').ok_or("no name in /proc/self/stat")?.1;
+    let times: Vec<u64> = behind.split_whitespace().skip(13).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    Ok(times.iter().sum::<u64>() * TICK_NS)
+}

@@ -1,0 +1,31 @@
+//! The suites that measure the command itself, with the smallest sizes. Never a verdict on time.
+
+mod common;
+
+use common::{may_mount, wholly};
+use serde_json::Value;
+
+/// The rows of a suite, by case and system, once each has been on its media.
+fn tiny(suite: &str, cases: usize, systems: &[&str], media: usize) -> Value {
+    let report = wholly(&["bench", suite, "--tiny", "--json"]).json_of_version(1);
+    let skipped = report["skipped"].as_array().unwrap();
+    for skipped in skipped {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{skipped}");
+        println!("skipped {skipped}");
+    }
+    let rows = report["rows"].as_array().unwrap();
+    let all = if skipped.is_empty() { cases * systems.len() * media } else { rows.len() };
+    assert_eq!(rows.len(), all, "{report}");
+    for row in rows {
+        assert!(systems.contains(&row["system"].as_str().unwrap()) && row["suite"] == suite, "{row}");
+        assert!(row["ns_per_group"].as_f64().unwrap() > 0.0 && row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    report
+}
+
+#[test]
+fn whole_commands_are_measured() {
+    if may_mount() {
+        tiny("run", 6, &["plain", "wholly_run"], 2);
+    }
+}
