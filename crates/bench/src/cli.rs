@@ -3,7 +3,7 @@
 use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
-use crate::{Error, Report, Result, commands, opening, suites, tasks};
+use crate::{Error, Report, Result, commands, mounts, opening, suites, tasks};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups, open, store, run
+Suites: groups, open, store, run, mount
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -28,8 +28,8 @@ Suites: groups, open, store, run
   --turn-ms N        aimed duration of a turn (default 200)
   --files N          at most N files in a case: less memory, smaller working set
   --seed N           seed of the random sequence (default 1)
-  --base NAME        the system that ratios refer to (default raw); cases of the suites store and run have their own
-  --program FILE     the command `wholly` that is measured by the suite run (default: the one beside this program)
+  --base NAME        the system that ratios refer to (default raw); cases of the suites store, run and mount have their own
+  --program FILE     the command `wholly` that is measured by the suites run and mount (default: the one beside this program)
   --tiny             a few groups only, to see that everything works
 ";
 
@@ -129,6 +129,10 @@ impl Options {
         }
         let on_disks = matches!(self.suite.as_str(), "store" | "run");
         media.retain(|medium| chosen(&self.media, &medium.name()) && (!on_disks || !medium.is_pmem()));
+        if self.suite == "mount" && self.media.is_empty() {
+            // What the kernel asks of a mount is the same on every disk.
+            media.retain(|medium| !matches!(medium, Medium::Loop(LoopFs::Xfs, _)));
+        }
         if cases.is_empty() || media.is_empty() {
             return Err("no such case or medium".into());
         }
@@ -172,6 +176,11 @@ impl Options {
         if self.suite == "run" {
             let mut report = harness::empty_report(&plan);
             commands::run(&plan, &self.systems, &self.program()?, &mut report, &mut |line| progress.show(line))?;
+            return Ok(report);
+        }
+        if self.suite == "mount" {
+            let mut report = harness::empty_report(&plan);
+            mounts::run(&plan, &self.systems, &self.program()?, &mut report, &mut |line| progress.show(line))?;
             return Ok(report);
         }
         harness::run(&plan, &mut systems, &mut |line| progress.show(line))

@@ -236,6 +236,30 @@ pub(crate) fn cpu_ns() -> i128 {
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
 
+/// Whose processor time is asked for.
+pub(crate) enum Whose {
+    /// That of the process.
+    Own,
+    /// That of its children that have ended, and of theirs.
+    Children,
+}
+
+/// Processor time of a process, by its number or `self`, as the kernel counts it in ticks.
+pub(crate) fn ticks_ns(process: &str, whose: Whose) -> Result<u64> {
+    /// The kernel shows times in hundredths of a second on every architecture (`USER_HZ`).
+    const TICK_NS: u64 = 10_000_000;
+    let path = format!("/proc/{process}/stat");
+    let stat = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    // The fields 14 to 17 (proc_pid_stat(5)), of which the third follows the name, which may hold anything.
+    let behind = stat.rsplit_once(')').ok_or("no name in a process's stat")?.1;
+    let first = match whose {
+        Whose::Own => 11,
+        Whose::Children => 13,
+    };
+    let times: Vec<u64> = behind.split_whitespace().skip(first).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    Ok(times.iter().sum::<u64>() * TICK_NS)
+}
+
 fn rows(plan: &Plan, case: &Case, medium: &Medium, entrants: &[Entrant<'_>]) -> Vec<Row> {
     let column = |entrant: &Entrant<'_>, field: fn(&Sample) -> Option<f64>| -> Vec<f64> {
         entrant.samples.iter().filter_map(field).collect()

@@ -12,6 +12,7 @@
 //! | [`opening`]  | the suite `open`, which has clocks of its own |
 //! | [`tasks`]    | the suite `store`, too |
 //! | [`commands`] | the suite `run`, too |
+//! | [`mounts`]   | the suite `mount`, too |
 //! | [`report`]   | machine and rows, as JSON and as a table |
 //! | [`suites`]   | the cases of each suite |
 //! | [`systems`]  | our systems and the bounds |
@@ -33,6 +34,7 @@
 pub mod cli;
 pub mod commands;
 pub mod harness;
+pub mod mounts;
 pub mod opening;
 pub mod place;
 pub mod report;

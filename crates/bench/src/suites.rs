@@ -70,6 +70,20 @@ pub const RUN: [Case; 6] = [
     command("change_1g", 1, 1 << 30),
 ];
 
+/// Calls on a mounted store: see [`mounts`](crate::mounts).
+///
+/// - `read_4k`: reads of 4 KiB at random from a file of 64 MiB that the kernel has in its pages; `read_4k_uncached`: the same past them.
+/// - `write_4k`: writes of 4 KiB at random to a file of 64 MiB, past the kernel's pages, and an `fsync`.
+/// - `fstat`: of an open file.
+/// - `create_unlink`: a file is made, closed and removed.
+pub const MOUNT: [Case; 5] = [
+    call("read_4k", 64 << 20),
+    call("fstat", 4 << 10),
+    call("read_4k_uncached", 64 << 20),
+    call("write_4k", 64 << 20),
+    call("create_unlink", 0),
+];
+
 const fn case(name: &'static str, files: u32, file_bytes: u64, updates: usize, size: Size, on_disk: bool) -> Case {
     Case { suite: "groups", name, files, file_bytes, updates, size, on_disk }
 }
@@ -86,8 +100,12 @@ const fn command(name: &'static str, files: u32, file_bytes: u64) -> Case {
     Case { suite: "run", name, files, file_bytes, updates: 1, size: Size::Aligned(4 << 10), on_disk: true }
 }
 
+const fn call(name: &'static str, file_bytes: u64) -> Case {
+    Case { suite: "mount", name, files: 1, file_bytes, updates: 1, size: Size::Aligned(4 << 10), on_disk: true }
+}
+
 /// Names of all suites.
-pub const NAMES: [&str; 4] = ["groups", "open", "store", "run"];
+pub const NAMES: [&str; 5] = ["groups", "open", "store", "run", "mount"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
@@ -96,6 +114,7 @@ pub fn by_name(name: &str) -> Option<&'static [Case]> {
         "open" => Some(&OPEN),
         "store" => Some(&STORE),
         "run" => Some(&RUN),
+        "mount" => Some(&MOUNT),
         _ => None,
     }
 }

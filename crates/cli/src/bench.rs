@@ -5,8 +5,9 @@ use crate::args::BenchArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Ui, print};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
-use wholly_bench::{cli, place, systems};
+use wholly_bench::{cli, mounts, place, systems};
 
 const PEERS: &str = "wholly-bench-peers";
 
@@ -17,6 +18,12 @@ pub fn run(args: BenchArgs, ui: &Ui) -> Result<Exit, Failure> {
     if arguments.first().is_some_and(|suite| suite == "help") || asked_for(&arguments, "--help") {
         print(cli::USAGE.replace("usage: bench", "usage: wholly bench [--peers]").as_bytes())?;
         return Ok(Exit::DONE);
+    }
+    if let [serve, what, dir, point] = &arguments[..]
+        && serve == mounts::SERVE
+    {
+        let (dir, point) = (Path::new(dir), Path::new(point));
+        return mounts::serve(what, dir, point).map(|()| Exit::DONE).map_err(|error| Failure::new("bench", error));
     }
     let peers = args.peers || asked_for(&arguments, "--peers");
     arguments.retain(|argument| argument != "--peers");

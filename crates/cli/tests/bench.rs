@@ -29,3 +29,10 @@ fn whole_commands_are_measured() {
         tiny("run", 6, &["plain", "wholly_run"], 2);
     }
 }
+
+#[test]
+fn mounts_are_measured() {
+    if may_mount() {
+        tiny("mount", 5, &["bare", "store", "view", "direct"], 2);
+    }
+}

@@ -120,27 +120,33 @@ fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits & 0o7777)
 }
 
+/// Asks the kernel for what a mount wants to have of it. What is measured beside ours asks for the same.
+#[doc(hidden)]
+pub fn ask(config: &mut KernelConfig) {
+    let wanted = [
+        InitFlags::FUSE_ASYNC_READ,
+        // Default access lists say what becomes of a mode, and only the store knows them.
+        InitFlags::FUSE_DONT_MASK,
+        InitFlags::FUSE_POSIX_ACL,
+        InitFlags::FUSE_DO_READDIRPLUS,
+        InitFlags::FUSE_READDIRPLUS_AUTO,
+        InitFlags::FUSE_PARALLEL_DIROPS,
+        // What a bystander has done to a file is seen once its attributes are asked for again.
+        InitFlags::FUSE_AUTO_INVAL_DATA,
+        // Also what is open for writing may be mapped, where whole writes are wanted.
+        InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    ];
+    for flag in wanted {
+        // What the kernel cannot do it does without.
+        let _ = config.add_capabilities(flag);
+    }
+    let _ = config.set_max_write(LARGEST);
+    let _ = config.set_max_readahead(LARGEST);
+}
+
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let wanted = [
-            InitFlags::FUSE_ASYNC_READ,
-            // Default access lists say what becomes of a mode, and only the store knows them.
-            InitFlags::FUSE_DONT_MASK,
-            InitFlags::FUSE_POSIX_ACL,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            // What a bystander has done to a file is seen once its attributes are asked for again.
-            InitFlags::FUSE_AUTO_INVAL_DATA,
-            // Also what is open for writing may be mapped, where whole writes are wanted.
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-        ];
-        for flag in wanted {
-            // What the kernel cannot do it does without.
-            let _ = config.add_capabilities(flag);
-        }
-        let _ = config.set_max_write(LARGEST);
-        let _ = config.set_max_readahead(LARGEST);
+        ask(config);
         Ok(())
     }
 

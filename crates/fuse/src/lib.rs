@@ -52,11 +52,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use fuser::Session;
+use fuser::{Filesystem, Session};
 use wholly::vfs::Vfs;
 
 use adapter::Adapter;
 pub use adapter::LARGEST_WRITE;
+#[doc(hidden)]
+pub use adapter::ask;
 pub use identity::{Identity, User};
 pub use kernel::{Unmounter, open_mount};
 pub use options::{MountOptions, OptionError, Sharing};
@@ -75,19 +77,8 @@ impl Mount {
     /// # Errors
     /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; what `fusermount3` says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
-        if !rustix::process::geteuid().is_root() {
-            let mut session = Session::new(adapter(vfs, options), point, &options.config())?;
-            let unmounter = Unmounter::of_helper(session.unmount_callable());
-            return Ok(Mount { server: Server { session }, unmounter });
-        }
-        let (device, unmounter) = open_mount(point, options)?;
-        match Server::new(vfs, device, options) {
-            Ok(server) => Ok(Mount { server, unmounter }),
-            Err(error) => {
-                let _ = unmounter.unmount();
-                Err(error)
-            }
-        }
+        let (session, unmounter) = mount(adapter(vfs, options), point, options)?;
+        Ok(Mount { server: Server { session }, unmounter })
     }
 
     /// Answers the kernel until the file system is unmounted, by whomever. On return everything that programs did outside of groups is
@@ -102,6 +93,27 @@ impl Mount {
     /// By which it can be unmounted while it is served.
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
+    }
+}
+
+/// Mounts any file system of the crate `fuser` as [`Mount::new`] does: so what ours is measured beside has the same options.
+///
+/// # Errors
+/// Those of [`Mount::new`].
+#[doc(hidden)]
+pub fn mount<F: Filesystem>(served: F, point: &Path, options: &MountOptions) -> io::Result<(Session<F>, Unmounter)> {
+    if !rustix::process::geteuid().is_root() {
+        let mut session = Session::new(served, point, &options.config())?;
+        let unmounter = Unmounter::of_helper(session.unmount_callable());
+        return Ok((session, unmounter));
+    }
+    let (device, unmounter) = open_mount(point, options)?;
+    match Session::from_fd(served, device, options.access(), options.config()) {
+        Ok(session) => Ok((session, unmounter)),
+        Err(error) => {
+            let _ = unmounter.unmount();
+            Err(error)
+        }
     }
 }
 

@@ -15,7 +15,7 @@
 
 mod jobs;
 
-use crate::harness::Plan;
+use crate::harness::{Plan, Whose, ticks_ns};
 use crate::place::{Place, path_str};
 use crate::report::{Report, Skipped};
 use crate::tasks::{Figures, Sample, add, rows, sync_file_system};
@@ -88,7 +88,7 @@ fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &m
             (job.prepare)()?;
             sync_file_system(&place.dir)?;
             let device = place.device_bytes_written();
-            let (cpu, start) = (cpu_ns_of_children()?, Instant::now());
+            let (cpu, start) = (ticks_ns("self", Whose::Children)?, Instant::now());
             match system {
                 PLAIN => {
                     run_in(&job.dir, &job.words())?;
@@ -99,7 +99,7 @@ fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &m
                 _ => run_in(&job.dir, &ours)?,
             }
             let ns = start.elapsed().as_nanos() as f64;
-            let cpu_ns = (cpu_ns_of_children()? - cpu) as f64;
+            let cpu_ns = (ticks_ns("self", Whose::Children)? - cpu) as f64;
             let device_bytes = place.device_bytes_written().zip(device).map(|(now, then)| now - then);
             add(figures, system, Sample { ns, cpu_ns, device_bytes, groups: 1, ..Sample::default() });
             (job.judge)().map_err(|why| format!("{system}: {why}"))?;
@@ -129,15 +129,4 @@ fn run_in(dir: &Path, words: &[&str]) -> Result<()> {
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
     }
-}
-
-/// Processor time of the children that have ended, and of theirs.
-fn cpu_ns_of_children() -> Result<u64> {
-    /// The kernel shows times in hundredths of a second on every architecture (`USER_HZ`).
-    const TICK_NS: u64 = 10_000_000;
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The fields 16 and 17 (proc_pid_stat(5)), of which the third follows the name, which may hold anything.
-    let behind = stat.rsplit_once(')').ok_or("no name in /proc/self/stat")?.1;
-    let times: Vec<u64> = behind.split_whitespace().skip(13).take(2).map(str::parse).collect::<Result<_, _>>()?;
-    Ok(times.iter().sum::<u64>() * TICK_NS)
 }

@@ -5,7 +5,7 @@ use super::interrupts::Interrupts;
 use super::review::{self, Verdict};
 use crate::args::RunArgs;
 use crate::diff;
-use crate::error::Failure;
+use crate::error::{Exit, Failure};
 use crate::output::{Ui, count};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -22,6 +22,13 @@ pub struct Outcome {
     pub dirs: Vec<Changed>,
 }
 
+impl Outcome {
+    /// What programs outside have changed meanwhile, each with its path.
+    fn overtaken(&self) -> impl Iterator<Item = String> {
+        self.dirs.iter().flat_map(|dir| dir.overtaken.iter().map(|what| format!("{}/{what}", dir.dir.display())))
+    }
+}
+
 /// One directory.
 #[derive(Serialize)]
 pub struct Changed {
@@ -30,6 +37,8 @@ pub struct Changed {
     pub id: Option<String>,
     /// What the group would have changed, or has: told with `--json` and `--review`, unless it was aborted.
     pub changes: Vec<diff::Told>,
+    /// What programs outside have changed meanwhile, so that nothing was committed.
+    pub overtaken: Vec<String>,
     /// How many these are, where somebody wants to know.
     #[serde(skip)]
     pub count: usize,
@@ -44,7 +53,7 @@ pub fn end(
     status: u8,
 ) -> Result<Outcome, Failure> {
     let dirs =
-        running.iter().map(|one| Changed { dir: one.place.dir().into(), id: None, changes: Vec::new(), count: 0 });
+        running.iter().map(|one| Changed { dir: one.place.dir().into(), id: None, changes: Vec::new(), overtaken: Vec::new(), count: 0 });
     let mut outcome = Outcome { outcome: "aborted", status, dirs: dirs.collect() };
     let is_success = || status == 0 && interrupts.first().is_none();
     let mut verdict = Verdict::Discard;
@@ -63,8 +72,13 @@ pub fn end(
     }
     outcome.outcome = match verdict {
         Verdict::Apply => {
-            commit(running)?;
-            "committed"
+            commit(args, running, &mut outcome)?;
+            if outcome.overtaken().next().is_some() {
+                outcome.status = Exit::NOT_RUN.code();
+                "parked"
+            } else {
+                "committed"
+            }
         }
         Verdict::Park => {
             park(args, running, &mut outcome)?;
@@ -99,8 +113,15 @@ fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome)
     Ok(())
 }
 
-/// One group commits by itself; several commit together.
-fn commit(running: &[Running<'_>]) -> Result<(), Failure> {
+/// One group commits by itself; several commit together. Where programs outside have changed what any of them builds on, all are parked.
+fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
+    for (Running { view, group, place }, dir) in running.iter().zip(&mut outcome.dirs) {
+        let overtaken = view.overtaken(*group).map_err(|error| place.failed(error))?;
+        dir.overtaken = overtaken.iter().map(ToString::to_string).collect();
+    }
+    if outcome.overtaken().next().is_some() {
+        return park(args, running, outcome);
+    }
     if let [Running { view, group, place }] = running {
         return view.commit(*group).map_err(|error| place.failed(error));
     }
@@ -117,6 +138,7 @@ fn park(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Resul
     let note: String = note.chars().filter(|char| *char != '\0').take(250).collect();
     for (Running { view, group, place }, dir) in running.iter().zip(&mut outcome.dirs) {
         let failed = |error| place.failed(error);
+        dir.count = view.review(*group, |review| review.changes().len()).map_err(failed)?;
         if dir.count > 0 {
             dir.id = Some(view.park(*group, &note, None).map_err(failed)?.to_string());
         } else {
@@ -143,7 +165,8 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> String {
                     "wholly: run: parked as {id}: {changes} in {dir}; see `wholly diff {dir} {id}`, then apply it or discard it\n"
                 )
             };
-            parked.map(one).collect()
+            let why = outcome.overtaken().map(|what| format!("wholly: run: nothing is committed: {what}\n"));
+            why.chain(parked.map(one)).collect()
         }
         _ if args.verbose || args.review => {
             let changes = outcome.dirs.iter().map(|dir| dir.count as u64).sum();

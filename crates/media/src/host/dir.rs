@@ -8,7 +8,7 @@ use crate::sys::{self, FileSystem, OrFail, show};
 use crate::{
     Error, Guarantees, HostFile, HostFs, HostNames, Kind, PersistenceDomain, Region, Result, Site, Space, Stat,
 };
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{IFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;

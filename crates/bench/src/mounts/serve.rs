@@ -1,0 +1,49 @@
+//! The process that serves one of the mounts: `wholly bench serve WHAT DIR POINT`, which the suite starts.
+
+use super::bare::Bare;
+use crate::Result;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use wholly::{Options, Store, StoreVfs};
+use wholly_fuse::{Mount, MountOptions};
+use wholly_media::host::HostOptions;
+
+/// The first argument of `wholly bench` in such a process.
+pub const SERVE: &str = "serve";
+
+/// Mounts `what` over `point`, says so on stdout by one line, and serves it until it is unmounted, or whoever started this has died.
+///
+/// # Errors
+/// What does not work, in words.
+pub fn serve(what: &str, dir: &Path, point: &Path) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    match what {
+        "bare" => {
+            let options = MountOptions::default();
+            let (session, _unmounter) = wholly_fuse::mount(Bare::new(options.valid), point, &options)?;
+            println!("{what}");
+            Ok(session.run()?)
+        }
+        "store" => {
+            Store::init(dir, &Options::default()).map_err(|e| e.to_string())?;
+            let mount = [Path::new("mount"), Path::new("--foreground"), Path::new("--"), dir, point];
+            Err(Command::new(std::env::current_exe()?).args(mount).exec().into())
+        }
+        "view" => {
+            Store::init(dir, &Options::default()).map_err(|e| e.to_string())?;
+            let store = Store::open_with(dir, Options::default(), HostOptions::default()).map_err(|e| e.to_string())?;
+            let view = Arc::new(StoreVfs::new(&store));
+            let group = view.begin().map_err(|e| e.to_string())?;
+            let options = MountOptions { group: Some(group), ..MountOptions::default() };
+            let mount = Mount::new(view.clone(), point, &options)?;
+            println!("{what}");
+            mount.serve()?;
+            view.abort(group).map_err(|e| e.to_string())?;
+            Ok(store.close().map_err(|e| e.to_string())?)
+        }
+        other => Err(format!("nothing is called {other}").into()),
+    }
+}
