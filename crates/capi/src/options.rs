@@ -109,6 +109,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         gather_bytes: or(given.gather_bytes, default.gather_bytes),
         stage_bytes: or(given.stage_bytes, default.stage_bytes),
         adopt: given.adopt != 0,
+        release: false,
     };
     let reserve = or(given.reserve_bytes, host.reserve);
     Ok((options, HostOptions { medium, caches_persist: given.caches_persist != 0, reserve, ..host }))

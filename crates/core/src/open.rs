@@ -108,7 +108,7 @@ impl Owned {
         let region = home.open_region(LOG)?;
         let host = Arc::new(OwnerBits::open(home.dir().clone())?);
         let owned = Owned { home, dir: dir.to_path_buf(), options: options.clone() };
-        let neighbours = Arc::new(ByPath::of(host.clone()));
+        let neighbours = Arc::new(ByPath::of(owned.home.dir().clone()));
         Store::open_among(region, host, options, Some(Box::new(owned)), Some(neighbours))
     }
 }

@@ -5,11 +5,14 @@ use super::interrupts::Interrupts;
 use super::review::{self, Verdict};
 use crate::args::RunArgs;
 use crate::diff;
-use crate::error::{Exit, Failure};
+use crate::error::Failure;
 use crate::output::{Ui, count};
 use serde::Serialize;
 use std::path::PathBuf;
 use wholly::StoreVfs;
+
+/// The exit code where what the command has changed could not be committed: that of [`Exit::NOT_RUN`](crate::error::Exit::NOT_RUN).
+const NOT_COMMITTED: u8 = 125;
 
 /// What has become of a run.
 #[derive(Serialize)]
@@ -52,8 +55,13 @@ pub fn end(
     interrupts: &Interrupts,
     status: u8,
 ) -> Result<Outcome, Failure> {
-    let dirs =
-        running.iter().map(|one| Changed { dir: one.place.dir().into(), id: None, changes: Vec::new(), overtaken: Vec::new(), count: 0 });
+    let dirs = running.iter().map(|one| Changed {
+        dir: one.place.dir().into(),
+        id: None,
+        changes: Vec::new(),
+        overtaken: Vec::new(),
+        count: 0,
+    });
     let mut outcome = Outcome { outcome: "aborted", status, dirs: dirs.collect() };
     let is_success = || status == 0 && interrupts.first().is_none();
     let mut verdict = Verdict::Discard;
@@ -74,7 +82,7 @@ pub fn end(
         Verdict::Apply => {
             commit(args, running, &mut outcome)?;
             if outcome.overtaken().next().is_some() {
-                outcome.status = Exit::NOT_RUN.code();
+                outcome.status = NOT_COMMITTED;
                 "parked"
             } else {
                 "committed"
