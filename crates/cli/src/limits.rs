@@ -1,6 +1,7 @@
 //! What a process may use.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{MembarrierCommand, membarrier};
 
 /// How many files a process may have open, as it was.
 #[derive(Clone, Copy)]
@@ -12,6 +13,14 @@ pub fn raise_open_files() -> OpenFiles {
     // Where that is refused it serves as many as it can.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: is.maximum, maximum: is.maximum });
     OpenFiles(is.current)
+}
+
+/// Tells the kernel of the fences that an open store will ask it for. The store does that itself; but once a process has threads the kernel
+/// waits at each of these until all processors have come by, which takes some ten milliseconds, and there is nothing to wait for before.
+pub fn register_fences() {
+    // Where it has none the store makes its own.
+    let _ = membarrier(MembarrierCommand::RegisterGlobalExpedited);
+    let _ = membarrier(MembarrierCommand::RegisterPrivateExpedited);
 }
 
 impl OpenFiles {

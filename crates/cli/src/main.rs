@@ -76,6 +76,9 @@ fn mount_arguments(mut all: Vec<OsString>) -> Vec<OsString> {
 }
 
 fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
+    if matches!(verb, Verb::Run(_) | Verb::Mount(_)) {
+        limits::register_fences();
+    }
     match verb {
         Verb::Init(args) => init::run(&args, ui),
         Verb::Stat(args) => stat::run(&args, ui),

@@ -219,7 +219,8 @@ impl StoreHome {
         self.folder.as_fd()
     }
 
-    /// Makes a file in the folder as a region of `len` zeros. On return both its name and its bytes survive a crash.
+    /// Makes a file in the folder as a region of `len` zeros. On return both its name and its bytes survive a crash; a region without bytes
+    /// does once it has got some and the folder was synced, as [`create`](Self::create) does when all is in it.
     ///
     /// # Errors
     /// `EEXIST` where it exists; `ENOSPC`, and then it is removed again.
@@ -228,9 +229,11 @@ impl StoreHome {
         let fd = self.open_file(name, flags).or_fail("create", || in_home(name))?;
         // Exact, whatever a default ACL made of it.
         rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).or_fail("fchmod", || in_home(name))?;
-        let made = self.region(fd, name).and_then(|region| region.set_len(site, len).map(|()| region));
-        let synced = made.and_then(|region| {
-            rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)?;
+        let synced = self.region(fd, name).and_then(|region| {
+            if len > 0 {
+                region.set_len(site, len)?;
+                rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)?;
+            }
             Ok(region)
         });
         if synced.is_err() {
