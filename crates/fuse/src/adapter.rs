@@ -13,10 +13,10 @@ use fuser::{
 };
 use wholly::vfs::{
     Attr, Context, Errno, FallocateFlags, FileType, GroupId, Handle, Mode, OFlags, RenameFlags, Result, Seek, SetAttr,
-    Vfs, XattrFlags,
+    SetTime, Vfs, XattrFlags,
 };
 
-use crate::convert::{attr, device, errno, ino, kind, set_time};
+use crate::convert::{attr, device, errno, ino, kind, nothing, set_time};
 use crate::identity::Identity;
 
 /// The inode numbers of a store mean one thing as long as somebody refers to them, so that they need no generations.
@@ -120,6 +120,22 @@ fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits & 0o7777)
 }
 
+/// Whether a change of attributes costs a file its set-id bits, beside one of its owner, of which the store knows. A new size does, unless it is the superuser's: of
+/// the request's flags the crate does not tell the one that says so. And so does a request that asks for nothing: the kernel makes one for a `chown` that
+/// gives no new owner, and before a change of content that takes the bits.
+fn takes_set_id(req: &Request, change: &SetAttr) -> bool {
+    let SetAttr { mode, uid, gid, size, atime, mtime } = change;
+    let nothing = (mode, uid, gid, size) == (&None, &None, &None, &None);
+    (size.is_some() && req.uid() != 0) || (nothing && [atime, mtime].iter().all(|time| matches!(time, SetTime::Omit)))
+}
+
+/// What is left of a file's mode without them, where that is another one.
+fn without_set_id(found: &Attr) -> Option<Mode> {
+    let group = if found.mode.contains(Mode::XGRP) { Mode::SGID } else { Mode::empty() };
+    let left = found.mode - (Mode::SUID | group);
+    Some(left).filter(|left| found.kind != FileType::Directory && *left != found.mode)
+}
+
 /// Asks the kernel for what a mount wants to have of it. What is measured beside ours asks for the same.
 #[doc(hidden)]
 pub fn ask(config: &mut KernelConfig) {
@@ -135,6 +151,9 @@ pub fn ask(config: &mut KernelConfig) {
         InitFlags::FUSE_AUTO_INVAL_DATA,
         // Also what is open for writing may be mapped, where whole writes are wanted.
         InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+        // Set-id bits go here when content or owner change ([`takes_set_id`]): else the kernel would ask for a file's attributes before each
+        // `chown`, and for its capabilities before each write.
+        InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     ];
     for flag in wanted {
         // What the kernel cannot do it does without.
@@ -155,7 +174,11 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(reply, self.vfs.lookup(&self.permitted(req), ino(parent), name.as_bytes()));
+        match self.vfs.lookup(&self.permitted(req), ino(parent), name.as_bytes()) {
+            // That there is no such name the kernel keeps too, and for as long: whoever makes it does so through the kernel, but for bystanders.
+            Err(Errno::NOENT) => reply.entry(&self.valid, &nothing(), GENERATION),
+            found => self.entry(reply, found),
+        }
     }
 
     fn forget(&self, _req: &Request, node: INodeNo, references: u64) {
@@ -185,9 +208,16 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let (atime, mtime) = (set_time(atime), set_time(mtime));
-        let change = SetAttr { mode: bits.map(mode), uid, gid, size, atime, mtime };
+        let mut change = SetAttr { mode: bits.map(mode), uid, gid, size, atime, mtime };
         let fh = fh.filter(|_| size.is_some()).map(handle);
-        self.attr(reply, self.vfs.setattr(&self.permitted(req), ino(node), fh, &change));
+        let ctx = self.permitted(req);
+        if takes_set_id(req, &change) {
+            match self.vfs.getattr(&ctx, ino(node)) {
+                Ok(found) => change.mode = without_set_id(&found),
+                Err(error) => return reply.error(errno(error)),
+            }
+        }
+        self.attr(reply, self.vfs.setattr(&ctx, ino(node), fh, &change));
     }
 
     fn readlink(&self, req: &Request, node: INodeNo, reply: ReplyData) {
@@ -288,7 +318,9 @@ impl fuser::Filesystem for Adapter {
         match self.syncs_on_close {
             // The kernel does not wait for `release`.
             true => done(reply, self.vfs.fsync(&self.permitted(req), handle(fh))),
-            false => reply.ok(),
+            // There is nothing to do at any close, and this answer the kernel keeps: it does not ask again. It writes what is dirty in its pages
+            // all the same.
+            false => reply.error(errno(Errno::NOSYS)),
         }
     }
 

@@ -78,6 +78,28 @@ pub(crate) fn attr(attr: &Attr) -> FileAttr {
     }
 }
 
+/// What the kernel is told of a name that is not there: an inode without a number.
+pub(crate) fn nothing() -> FileAttr {
+    const NEVER: SystemTime = SystemTime::UNIX_EPOCH;
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: NEVER,
+        mtime: NEVER,
+        ctime: NEVER,
+        crtime: NEVER,
+        kind: fuser::FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
 /// A device as the kernel numbers it in 32 bits (`new_encode_dev`): 12 bits for the driver, 20 for which of its devices.
 fn kernel_device(rdev: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));

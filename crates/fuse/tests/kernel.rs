@@ -167,3 +167,28 @@ fn a_bystander_is_seen_when_the_kernel_asks_again() {
     assert_eq!(std::fs::read(mounted.point().join("file")).unwrap(), b"three");
     mounted.end();
 }
+
+/// The kernel keeps that there is no such name: it is as long blind to what a bystander makes. What programs of the mount make is there at once.
+#[test]
+fn a_name_that_was_not_there_is_seen_when_it_is_made() {
+    let store = Options { policy: Policy::PerOp, ..Options::default() };
+    let options = MountOptions { valid: std::time::Duration::from_secs(3600), ..MountOptions::default() };
+    let Some(mounted) = or_skip(Mounted::new(store, &options)) else { return };
+    let at = |name: &str| mounted.point().join(name);
+    let is_there = |name: &str| at(name).symlink_metadata().is_ok();
+    let names = ["made", "renamed", "linked", "symlink", "directory", "bystander"];
+    assert!(!names.iter().any(|name| is_there(name)));
+    std::fs::write(mounted.home().join("bystander"), b"").unwrap();
+    std::fs::write(at("made"), b"one").unwrap();
+    std::fs::hard_link(at("made"), at("linked")).unwrap();
+    std::os::unix::fs::symlink("made", at("symlink")).unwrap();
+    std::fs::create_dir(at("directory")).unwrap();
+    std::fs::rename(at("made"), at("renamed")).unwrap();
+    assert!(!is_there("made") && !is_there("bystander"));
+    assert!(["renamed", "linked", "symlink", "directory"].into_iter().all(is_there));
+    std::fs::remove_file(at("linked")).unwrap();
+    assert!(!is_there("linked"));
+    std::fs::write(at("linked"), b"two").unwrap();
+    assert_eq!(std::fs::read(at("linked")).unwrap(), b"two");
+    mounted.end();
+}
