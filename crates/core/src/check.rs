@@ -9,10 +9,10 @@ use wholly_media::{HostFs, HostNames};
 
 use crate::error::{Error, Result};
 use crate::hostdir::{Finding, FindingKind, Parked, Report, check_on, is_own_folder, parked_on, slots_of};
-use crate::open::{LOG, home_error};
+use crate::open::{GUEST, LOG, home_error};
 
 /// What the store's folder has, besides the [folders](is_own_folder) that it keeps something in.
-const KNOWN: [&str; 4] = [LOG, "lock", UNNAMED, SLIP];
+const KNOWN: [&str; 5] = [LOG, "lock", UNNAMED, SLIP, GUEST];
 
 /// Finds what is wrong with the store in `dir`, and changes nothing.
 ///

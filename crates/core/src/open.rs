@@ -8,15 +8,18 @@ use wholly_media::HostFs;
 use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support};
 
 use crate::error::{Error, Result};
-use crate::hostdir::{ByPath, Options, Ownership, Store};
+use crate::hostdir::{ByPath, Options, Ownership, Store, is_guest};
 use crate::site;
 
 /// The log's file in the store's folder.
 pub(crate) const LOG: &str = "log";
+/// The file in the store's folder that says that it is a guest.
+pub(crate) const GUEST: &str = "guest";
 
 impl Store {
     /// Makes the directory `dir` a store: creates `.wholly` in it. On return that survives a crash; after a crash before it, there is none.
-    /// Files in the directory stay as they are, and survive a crash too.
+    /// Files in the directory stay as they are, and survive a crash too. A [guest](Self::init_guest) is recovered and [kept](Self::keep), with the
+    /// log that it has.
     ///
     /// # Errors
     /// [`Error::AlreadyAStore`]; [`Error::Unsupported`] where the file system cannot carry a store ([`Support`] says why, and what is less
@@ -31,6 +34,52 @@ impl Store {
     /// Those of [`init`](Self::init).
     pub fn init_with(dir: impl AsRef<Path>, options: &Options, host: HostOptions) -> Result<()> {
         let dir = dir.as_ref();
+        if Self::is_guest_in(dir)? {
+            let options = Options { background: false, ..options.clone() };
+            return Self::open_with(dir, options, host)?.keep();
+        }
+        Self::make(dir, options, host, false)
+    }
+
+    /// Makes the directory `dir` a *guest*: a store only for as long as something runs, and whose maker [removes](Self::remove) it then. Where that
+    /// could not be, whoever finds it can tell, and may recover and remove it unless something is [parked](Self::parked) in it.
+    /// On return it survives a crash; after a crash before it there is no store, or one that is a guest.
+    ///
+    /// # Errors
+    /// Those of [`init`](Self::init); [`Error::AlreadyAStore`] also where there is a guest.
+    ///
+    /// # Example
+    /// ```
+    /// # fn main() -> wholly::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("wholly-doc-guest-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).unwrap();
+    /// wholly::Store::init_guest(&dir, &wholly::Options::default())?;
+    /// let store = wholly::Store::open(&dir)?;
+    /// let mut group = store.begin();
+    /// group.mkdir("a", 0o755)?;
+    /// group.commit()?;
+    /// if store.is_guest()? && store.parked()?.is_empty() {
+    ///     store.remove()?; // an ordinary directory again
+    /// }
+    /// # assert!(!dir.join(".wholly").exists() && dir.join("a").exists());
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn init_guest(dir: impl AsRef<Path>, options: &Options) -> Result<()> {
+        Self::make(dir.as_ref(), options, HostOptions::default(), true)
+    }
+
+    /// Whether there is a [guest](Self::init_guest) in the directory `dir`. It may be in use.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn is_guest_in(dir: impl AsRef<Path>) -> Result<bool> {
+        let host = HostDir::open(dir.as_ref(), HostOptions::default())?;
+        is_guest(&host)
+    }
+
+    fn make(dir: &Path, options: &Options, host: HostOptions, is_guest: bool) -> Result<()> {
         let host = Arc::new(HostDir::open(dir, host)?);
         if StoreHome::exists(&host)? {
             return Err(Error::AlreadyAStore(dir.display().to_string()));
@@ -48,6 +97,9 @@ impl Store {
             .map_err(|errno| wholly_media::Error::new("getrandom", "volume id", errno))?;
         let mut failed = None;
         let made = StoreHome::create(&host, |home| {
+            if is_guest {
+                home.create_region(site::LOG_FORMAT, GUEST, 0)?;
+            }
             let region = home.create_region(site::LOG_FORMAT, LOG, 0)?;
             Store::format_on(&*region, options, volume_id).map_err(|error| {
                 let errno = Errno::from_raw_os_error(error.errno());

@@ -155,6 +155,10 @@ sites! {
     JOINT_RELEASE_SYNC = "joint.release-sync";
     /// A record, or what was to be one, is removed.
     JOINT_REMOVE = "joint.remove";
+    /// A guest becomes a store for good.
+    GUEST_KEEP = "guest.keep";
+    /// It stays one.
+    GUEST_KEEP_SYNC = "guest.keep-sync";
     /// A checkpoint gives an object its owner.
     ATTRIBUTES_OWNER = "attributes.owner";
     /// A checkpoint sets or removes an extended attribute.

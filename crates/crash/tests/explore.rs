@@ -27,7 +27,7 @@ fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Lim
 /// Sites of names and attributes, of parked groups and of staged files are covered by the workloads on those.
 fn of_bytes(sites: &[Site]) -> Vec<Site> {
     let others = |site: &Site| {
-        ["names.", "attributes.", "park.", "stage.", "shadow."].iter().any(|part| site.0.starts_with(part))
+        ["names.", "attributes.", "park.", "guest.", "stage.", "shadow."].iter().any(|part| site.0.starts_with(part))
     };
     sites.iter().copied().filter(|site| !others(site)).collect()
 }

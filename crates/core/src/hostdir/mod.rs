@@ -42,6 +42,7 @@ mod dirty;
 mod file;
 mod fork;
 mod group;
+mod guest;
 mod handle;
 mod homes;
 mod implicit;
@@ -70,6 +71,7 @@ pub use checkpoint::CheckpointReport;
 #[doc(hidden)]
 pub use fork::Ownership;
 pub use group::Group;
+pub(crate) use guest::is_guest;
 pub use handle::File;
 pub use implicit::Policy;
 #[doc(hidden)]

@@ -1,0 +1,65 @@
+//! Guests: stores that were made only for as long as something runs, as an empty file in the store's folder says. It is made with the folder and goes with
+//! it, or alone when the store is kept.
+
+use rustix::io::Errno;
+use wholly_media::HostFs;
+
+use super::names::OWN_FOLDER;
+use super::table::host_error;
+use super::{Store, StoreInner};
+use crate::error::{Error, Result};
+use crate::site;
+
+/// The host path of the file.
+const MARK: &[u8] = b".wholly/guest";
+
+/// Whether the store in a directory, if there is one, is a guest.
+pub(crate) fn is_guest(host: &dyn HostFs) -> Result<bool> {
+    match host.stat(MARK) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => Ok(false),
+        Err(error) => Err(host_error(error, MARK)),
+    }
+}
+
+impl Store {
+    /// Whether it is a [guest](Self::init_guest). That it is none survives a crash when this has said so.
+    ///
+    /// # Errors
+    /// Of the host file system; [`Error::Poisoned`] as of [`keep`](Self::keep).
+    pub fn is_guest(&self) -> Result<bool> {
+        self.used(|inner| {
+            let is_guest = is_guest(&*inner.host)?;
+            if !is_guest {
+                // A process that died may have removed the mark, and not come to this.
+                inner.stays_kept()?;
+            }
+            Ok(is_guest)
+        })
+    }
+
+    /// Makes a [guest](Self::init_guest) a store for good: on return it is one, and stays one after a crash. Any other stays what it is.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] where the medium failed: then nobody knows which it is after a crash.
+    pub fn keep(&self) -> Result<()> {
+        self.used(|inner| {
+            inner.check_usable()?;
+            match inner.host.unlink(site::GUEST_KEEP, MARK) {
+                Err(error) if error.errno != Errno::NOENT => return Err(host_error(error, MARK)),
+                _ => {}
+            }
+            inner.stays_kept()
+        })
+    }
+}
+
+impl StoreInner {
+    /// Makes what the folder does not hold any more stay away after a crash.
+    fn stays_kept(&self) -> Result<()> {
+        let synced = self.host.sync_dir(site::GUEST_KEEP_SYNC, OWN_FOLDER);
+        synced.map_err(|error| self.poison(&Error::Media(error)))?;
+        self.log.count_barrier();
+        Ok(())
+    }
+}
