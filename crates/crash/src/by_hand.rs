@@ -307,6 +307,11 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
         "bare,fill-A/foo,home,park.punch-A/foo+write-A/foo+nick-A/foo+create-foo+append-foo+punch-foo,kill,apply.1,append-A/foo,home",
     ),
     (
+        "guest",
+        "a guest whose process dies, with something parked in it, and that becomes a store for good",
+        "guest,create-foo+append-foo,kill,park.append-foo,keep,append-A/foo,kill,apply.1,home,keep,home",
+    ),
+    (
         "parked-in-parts",
         "a parked group that fills several segments",
         "bare,park.create-foo+fill-foo+fill-A/foo+append-foo+fill-foo+mkdir-B+create-B/foo+fill-B/foo+append-B/foo,kill,apply.1,kill,home",

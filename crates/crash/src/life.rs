@@ -111,9 +111,10 @@ impl Life {
             }
             Err(error) => return Err(format!("recovery: {error}")),
         };
-        let end = self.world.now();
         no_conflict(&store)?;
         let served = served(&self.world, &store, workload).map_err(|error| format!("after recovery, {error}"))?;
+        // Only now: who is told that a store is no guest has it made so.
+        let end = self.world.now();
         self.fingerprint = self.world.stop_reads().fingerprint();
         let Some(which) = allowed.states.iter().position(|state| **state == served) else {
             let differences: Vec<String> =

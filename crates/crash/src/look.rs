@@ -16,6 +16,8 @@ use crate::workload::{FRESH, Start, Workload};
 const OWN: &str = ".wholly";
 /// In it, what is parked.
 const PARKED: &str = ".wholly/parked/";
+/// The file that says that the store is a guest.
+const GUEST: &str = ".wholly/guest";
 
 const TYPE: u32 = 0o170_000;
 const DIR: u32 = 0o040_000;
@@ -122,9 +124,12 @@ pub(crate) fn served_but(
 ) -> Result<State, String> {
     let mut state = match workload.start {
         Start::Files => files(world, store, workload, trouble),
-        Start::Bare | Start::Dirs => tree(&mut store, trouble),
+        Start::Bare | Start::Dirs | Start::Guest => tree(&mut store, trouble),
     }?;
     parked(store, &mut state)?;
+    if workload.start == Start::Guest {
+        state.set_guest(store.is_guest().map_err(|error| format!("whether it is a guest: {error}"))?);
+    }
     Ok(state)
 }
 
@@ -289,11 +294,15 @@ fn note_of(content: &[u8]) -> Option<u32> {
     std::str::from_utf8(content.get(128..128 + length as usize)?).ok()?.parse().ok()
 }
 
-/// All that is at home. In the store's own folder there may be empty folders, and what is parked.
+/// All that is at home. In the store's own folder there may be empty folders, what is parked, and the mark of a guest.
 pub(crate) fn at_home(image: &Image) -> Result<State, String> {
-    let (mut found, mut parked) = (Found::default(), Vec::new());
+    let (mut found, mut parked, mut guest) = (Found::default(), Vec::new(), false);
     for it in image.names() {
         let path = String::from_utf8_lossy(&it.path).into_owned();
+        if path == GUEST {
+            guest = true;
+            continue;
+        }
         if path.starts_with(PARKED) && !path.ends_with(".new") {
             let content = image.read(&Place::File(it.path)).unwrap_or_default();
             parked.push(note_of(&content).ok_or_else(|| format!("{path} is no parked group"))?);
@@ -317,6 +326,7 @@ pub(crate) fn at_home(image: &Image) -> Result<State, String> {
     }
     let mut state = found.state()?;
     parked.into_iter().for_each(|number| state.has_parked(number));
+    state.set_guest(guest);
     Ok(state)
 }
 

@@ -299,6 +299,13 @@ impl Runner<'_> {
                 self.visible = visible;
                 Ok(())
             }
+            Step::Keep => {
+                let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
+                [&mut after, &mut visible].into_iter().for_each(|state| state.set_guest(false));
+                self.operation(format!("keep {i}"), after, |runner| runner.store().keep().map_err(failed("keep")))?;
+                self.visible = visible;
+                Ok(())
+            }
             Step::Call(op) => self.call(i, op),
             Step::Checkpoint => self.operation(format!("checkpoint {i}"), self.state.clone(), |runner| {
                 runner.store().checkpoint().map_err(failed("checkpoint"))?;

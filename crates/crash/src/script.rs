@@ -16,6 +16,7 @@
 //! | `park.OP+OP` | a group that is parked, under the next number from 1 on |
 //! | `fade.OP+OP` | the same, which expires at once |
 //! | `apply.N`, `clash.N`, `discard.N` | the parked group N is applied, cannot be applied, is discarded |
+//! | `keep` | a guest becomes a store for good |
 //! | `home` | a checkpoint |
 //! | `kill`, `close` | the process ends, without a checkpoint or with one, and the next one opens the store |
 //!
@@ -129,6 +130,7 @@ fn ops(text: &str) -> Option<Vec<Op>> {
 
 fn step(text: &str) -> Option<Step> {
     match text {
+        "keep" => return Some(Step::Keep),
         "home" => return Some(Step::Checkpoint),
         "lot" => return Some(Step::Announce),
         "pass" => return Some(Step::Pass),
@@ -176,6 +178,7 @@ pub fn workload(script: &str) -> Option<Workload> {
     let start = match start {
         "bare" => Start::Bare,
         "dirs" => Start::Dirs,
+        "guest" => Start::Guest,
         _ => return None,
     };
     Some(Workload {

@@ -116,13 +116,15 @@ pub struct State {
     parked: BTreeMap<u32, Option<Arc<ParkedGroup>>>,
     /// How many groups were parked so far.
     parks: u32,
+    /// Whether it is a store only for as long as something runs.
+    guest: bool,
 }
 
 impl Default for State {
     /// An empty directory.
     fn default() -> Self {
         let objects = BTreeMap::from([(ROOT, Object::dir(0o755))]);
-        State { objects, opened: BTreeMap::new(), next: ROOT + 1, parked: BTreeMap::new(), parks: 0 }
+        State { objects, opened: BTreeMap::new(), next: ROOT + 1, parked: BTreeMap::new(), parks: 0, guest: false }
     }
 }
 
@@ -155,6 +157,10 @@ impl State {
 
     /// Makes all of it in a world in which nothing has happened yet: directories and files with their usual permission bits.
     pub fn put_into(&self, world: &World) {
+        if self.guest {
+            world.add_dir(".wholly");
+            world.add_file(".wholly/guest", b"");
+        }
         for (path, number) in self.paths() {
             match &self.objects[&number].kind {
                 Kind::Dir(_) => world.add_dir(path),
@@ -162,6 +168,16 @@ impl State {
                 kind => panic!("{path} cannot be there at first: {kind:?}"),
             }
         }
+    }
+
+    /// Whether it is a guest, or a store for good.
+    pub fn is_guest(&self) -> bool {
+        self.guest
+    }
+
+    /// It is one, or the other.
+    pub fn set_guest(&mut self, guest: bool) {
+        self.guest = guest;
     }
 
     fn add(&mut self, object: Object) -> Number {

@@ -208,6 +208,8 @@ pub enum Step {
         /// Its number.
         number: u32,
     },
+    /// A guest becomes a store for good.
+    Keep,
     /// An implicit call: a group of its own, or part of one, by policy.
     Call(Op),
     /// The calls on a file so far are to survive.
@@ -234,6 +236,8 @@ pub enum Start {
     Bare,
     /// Also a directory `B`, and one in `A`, `C`.
     Dirs,
+    /// What [`Bare`](Self::Bare) has, in a store that is a guest.
+    Guest,
 }
 
 /// A program over a store.
@@ -321,7 +325,9 @@ impl Start {
                 state.put(NAMES[0], Object::file(initial_content(5003), 0o644));
                 state.put(NAMES[1], Object::file([], 0o644));
             }
-            Start::Bare | Start::Dirs => _ = state.put("A/foo", Object::file(initial_content(300), 0o644)),
+            Start::Bare | Start::Dirs | Start::Guest => {
+                _ = state.put("A/foo", Object::file(initial_content(300), 0o644))
+            }
         }
         state
     }
@@ -330,11 +336,12 @@ impl Start {
     pub fn dirs(self) -> State {
         let dirs: &[&str] = match self {
             Start::Files => &["dir"],
-            Start::Bare => &["A"],
+            Start::Bare | Start::Guest => &["A"],
             Start::Dirs => &["A", "B", "A/C"],
         };
         let mut state = State::default();
         dirs.iter().for_each(|dir| _ = state.put(dir, Object::dir(0o755)));
+        state.set_guest(self == Start::Guest);
         state
     }
 }

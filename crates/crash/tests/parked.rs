@@ -1,4 +1,4 @@
-//! The crash explorer over groups that are parked, applied and discarded.
+//! The crash explorer over groups that are parked, applied and discarded, and over guests.
 //!
 //! `WHOLLY_LONG=1` goes through every world, and more of each. No verdict depends on time.
 
@@ -22,7 +22,11 @@ fn a_parked_group_is_there_or_applied_or_neither() {
         outcome.assert_clean();
         all.merge(outcome);
     }
-    let sites: Vec<_> = wholly::site::ALL.iter().copied().filter(|site| site.0.starts_with("park.")).collect();
+    let sites: Vec<_> = wholly::site::ALL
+        .iter()
+        .copied()
+        .filter(|site| ["park.", "guest."].iter().any(|part| site.0.starts_with(part)))
+        .collect();
     assert_eq!(coverage::uncovered(&sites, &all), [], "sites that were no crash point");
     assert!(seen.distinct() > 10_000, "only {} distinct states", seen.distinct());
 }

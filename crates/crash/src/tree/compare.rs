@@ -10,7 +10,7 @@ impl State {
     /// A hash of all that can be seen.
     pub fn hash(&self) -> u64 {
         let mut order = BTreeMap::new();
-        let parked = self.parked().into_iter().fold(0, |h, number| mix(h ^ u64::from(number)));
+        let parked = self.parked().into_iter().fold(u64::from(self.guest), |h, number| mix(h ^ u64::from(number)));
         self.paths().into_iter().fold(parked, |h, (path, number)| {
             let first = order.len() as u64;
             let known = *order.entry(number).or_insert(first);
@@ -35,6 +35,9 @@ impl State {
             (self.paths().into_iter().collect(), other.paths().into_iter().collect());
         if self.parked() != other.parked() {
             return Some(format!("{:?} are parked instead of {:?}", other.parked(), self.parked()));
+        }
+        if self.guest != other.guest {
+            return Some(format!("it is {} guest", if other.guest { "a" } else { "no" }));
         }
         let (mut there, mut here) = (BTreeMap::new(), BTreeMap::new());
         let missing = mine.iter().find(|(path, _)| !theirs.contains_key(*path));

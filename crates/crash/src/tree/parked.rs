@@ -36,8 +36,9 @@ impl State {
         self.parked.insert(number, None);
     }
 
-    /// What is parked in `other` is parked.
+    /// What is parked in `other` is parked, and it is a guest as that is.
     pub(crate) fn take_parked(&mut self, other: &State) {
+        self.guest = other.guest;
         self.parked.clone_from(&other.parked);
     }
 
