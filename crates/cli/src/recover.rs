@@ -30,6 +30,8 @@ struct Recovered {
     adopted: bool,
     /// Bytes written to the files.
     home_bytes: u64,
+    /// Whether it was a store only for a command that was killed, and is none any more.
+    removed: bool,
     conflicts: Vec<Conflict>,
     joint: Joint,
     seconds: f64,
@@ -89,7 +91,7 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
     let start = Instant::now();
     let recovered = recover(open_as("recover", &args.dir, (args.adopt, args.release), ui)?, &args.dir, start, ui)?;
     ui.emit("recover", &recovered, text)?;
-    if args.register && !register("recover", &args.dir)? {
+    if args.register && !recovered.removed && !register("recover", &args.dir)? {
         return Err(all::no_registry(format!("recover {}", args.dir.display())));
     }
     Ok(recovered.exit())
@@ -109,6 +111,7 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
         names,
         adopted,
         home_bytes: 0,
+        removed: false,
         conflicts: conflicts
             .into_iter()
             .map(|(path, change)| Conflict { path: name(path.as_bytes()), change })
@@ -119,7 +122,8 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
     if recovered.conflicts.is_empty() {
         take_home(&store, ui).map_err(failed)?;
         recovered.home_bytes = store.stat().home_bytes_written;
-        store.close().map_err(failed)?;
+        recovered.removed = store.is_guest().map_err(failed)? && store.parked().map_err(failed)?.is_empty();
+        if recovered.removed { store.remove() } else { store.close() }.map_err(failed)?;
     }
     recovered.seconds = start.elapsed().as_secs_f64();
     Ok(recovered)
@@ -208,6 +212,9 @@ fn text(recovered: &Recovered) -> String {
     }
     if recovered.home_bytes > 0 {
         text += &format!("  taken home   {}\n", size(recovered.home_bytes));
+    }
+    if recovered.removed {
+        text += "  removed      the folder .wholly: it was there for a command that was killed\n";
     }
     for conflict in &recovered.conflicts {
         text += &format!("  conflict     {}: {}\n", conflict.path, conflict.change);

@@ -11,7 +11,7 @@ use wholly_media::host::{HostDir, HostOptions, StoreHome};
 pub struct Place {
     dir: PathBuf,
     store: Store,
-    /// Whether it was no store before.
+    /// Whether it is a store only for as long as a command runs.
     is_guest: bool,
 }
 
@@ -53,15 +53,17 @@ impl Place {
         let failed = |error| Failure::of_store("run in", dir, error);
         let of_media = |error| Failure::of_media(format!("run in {}", dir.display()), error);
         let host = Arc::new(HostDir::open(dir, HostOptions::default()).map_err(of_media)?);
-        let is_guest = !StoreHome::exists(&host).map_err(of_media)?;
+        let is_store = StoreHome::exists(&host).map_err(of_media)?;
         drop(host);
-        if is_guest {
-            Store::init(dir, &Options::default()).map_err(failed)?;
+        if !is_store {
+            Store::init_guest(dir, &Options::default()).map_err(failed)?;
         }
         survey::check_owner(dir, "run in")?;
         let medium = survey::medium_of(dir, "run in")?;
         let host = HostOptions { medium, ..HostOptions::default() };
         let store = Store::open_with(dir, Options::default(), host).map_err(failed)?;
+        // Also one that a run has left that was killed.
+        let is_guest = store.is_guest().map_err(failed)?;
         Ok(Place { dir: dir.into(), store, is_guest })
     }
 

@@ -1,0 +1,100 @@
+//! Directories that are stores only for as long as a command runs: what is left of one whose command was killed, and who makes it one for good.
+
+mod common;
+
+use common::{Place, may_mount, places, wholly};
+use wholly::{Options, Store};
+
+/// Leaves what `wholly run` leaves that was killed when its group had committed, and perhaps another group that is parked.
+fn left_behind(place: &Place, is_parked: bool) {
+    let options = Options { background: false, ..Options::default() };
+    Store::init_guest(&place.dir, &options).unwrap();
+    let store = Store::open_with(&place.dir, options, Default::default()).unwrap();
+    store.mkdir("made", 0o700).unwrap();
+    if is_parked {
+        let mut group = store.begin();
+        group.mkdir("parked", 0o700).unwrap();
+        group.park("", None).unwrap();
+        store.mkdir("more", 0o700).unwrap();
+    }
+}
+
+fn has_store(place: &Place) -> bool {
+    place.dir.join(".wholly").exists()
+}
+
+#[test]
+fn recover_removes_what_a_killed_command_has_left() {
+    for place in places() {
+        left_behind(&place, false);
+        let run = place.run(&["recover"]);
+        run.exits(1);
+        assert!(run.out.contains("removed      the folder .wholly"), "{}", run.out);
+        assert!(!has_store(&place) && place.dir.join("made").exists());
+        // With something parked in it, it stays what it is.
+        let below = Place { dir: place.dir.join("made"), emulated: place.emulated };
+        left_behind(&below, true);
+        assert_eq!(below.run(&["--json", "list"]).json()["groups"].as_array().map(Vec::len), Some(1));
+        assert!(has_store(&below));
+        below.run(&["recover"]).exits(1);
+        assert!(has_store(&below) && Store::is_guest_in(&below.dir).unwrap() && below.dir.join("more").exists());
+    }
+}
+
+#[test]
+fn init_makes_it_one_for_good() {
+    for place in places() {
+        left_behind(&place, false);
+        let made = place.run(&["--json", "init", "--log-size", "256K"]).json();
+        assert_eq!(made["made"], true);
+        let log = std::fs::metadata(place.dir.join(".wholly/log")).unwrap().len();
+        assert!(made["log_bytes"].as_u64().unwrap() > 256 << 10 && log > 256 << 10, "it keeps the log that it has");
+        assert!(!Store::is_guest_in(&place.dir).unwrap());
+        place.run(&["recover"]).exits(1);
+        assert!(has_store(&place) && place.dir.join("made").exists());
+        place.run(&["init"]).exits(8);
+    }
+}
+
+#[test]
+fn the_next_command_removes_it() {
+    if !may_mount() {
+        return;
+    }
+    let run = |place: &Place, command: &str| {
+        let dir = place.dir.to_str().unwrap();
+        wholly(&["run", "--dir", dir, "--", "sh", "-c", command])
+    };
+    for place in places() {
+        // One whose command is killed, with all that it did not commit, leaves a guest too.
+        let killed = run(&place, "mkdir -p $(pwd) && kill -9 $PPID");
+        assert_ne!(killed.code, Some(0));
+        common::wait_until_unused(&place.dir);
+        assert!(!has_store(&place) || Store::is_guest_in(&place.dir).unwrap());
+        if !has_store(&place) {
+            left_behind(&place, false);
+        }
+        run(&place, "exit 3").exits(3);
+        assert!(!has_store(&place));
+
+        left_behind(&place, false);
+        run(&place, "true").exits(0);
+        assert!(!has_store(&place) && place.dir.join("made").exists());
+    }
+}
+
+#[test]
+fn a_mount_makes_it_one_for_good() {
+    if !may_mount() {
+        return;
+    }
+    for place in places() {
+        left_behind(&place, false);
+        let dir = place.dir.to_str().unwrap();
+        wholly(&["mount", dir]).exits(0);
+        let unmounted = std::process::Command::new("umount").arg(dir).status().unwrap();
+        assert!(unmounted.success());
+        common::wait_until_unused(&place.dir);
+        assert!(has_store(&place) && !Store::is_guest_in(&place.dir).unwrap() && place.dir.join("made").exists());
+    }
+}
