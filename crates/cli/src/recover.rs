@@ -122,7 +122,8 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
     if recovered.conflicts.is_empty() {
         take_home(&store, ui).map_err(failed)?;
         recovered.home_bytes = store.stat().home_bytes_written;
-        recovered.removed = store.is_guest().map_err(failed)? && store.parked().map_err(failed)?.is_empty();
+        let is_needed = || Ok(!store.parked()?.is_empty() || store.may_be_asked()?);
+        recovered.removed = store.is_guest().map_err(failed)? && !is_needed().map_err(failed)?;
         if recovered.removed { store.remove() } else { store.close() }.map_err(failed)?;
     }
     recovered.seconds = start.elapsed().as_secs_f64();

@@ -4,7 +4,7 @@ use crate::error::Failure;
 use crate::survey;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wholly::{Error, Options, Store};
+use wholly::{Error, Options, Settled, Store};
 use wholly_media::host::{HostDir, HostOptions, StoreHome};
 
 /// See the head of this module.
@@ -47,6 +47,27 @@ pub fn close_all(places: Vec<Place>) -> Result<(), Failure> {
     places.into_iter().rev().map(Place::close).fold(Ok(()), |all, one| all.and(one))
 }
 
+/// What has become of changes to several directories that an earlier run could not finish: nobody is to find that out by chance.
+fn tell_settled(dir: &Path, store: &Store) {
+    let Settled { committed, undone, released } = store.settled();
+    let say = |what: String| eprintln!("wholly: run: {}: {what}", dir.display());
+    if !committed.is_empty() {
+        say("an earlier run over several directories was killed when it was decided: its changes are committed now"
+            .into());
+    }
+    if !undone.is_empty() {
+        say("an earlier run over several directories was killed before it was decided: nothing of it is left".into());
+    }
+    for it in released {
+        let why: Vec<_> = it.mismatches.iter().map(ToString::to_string).collect();
+        say(format!(
+            "an earlier run over several directories is committed in others, and parked here as {}: {}",
+            it.id,
+            why.join("; ")
+        ));
+    }
+}
+
 impl Place {
     /// Opens the store in `dir`, which is made one where it is none.
     pub fn open(dir: &Path) -> Result<Place, Failure> {
@@ -64,6 +85,7 @@ impl Place {
         let store = Store::open_with(dir, Options::default(), host).map_err(failed)?;
         // Also one that a run has left that was killed.
         let is_guest = store.is_guest().map_err(failed)?;
+        tell_settled(dir, &store);
         Ok(Place { dir: dir.into(), store, is_guest })
     }
 
@@ -82,10 +104,11 @@ impl Place {
         Failure::of_store("run in", &self.dir, error)
     }
 
-    /// Takes everything home. What was no store is none any more, unless something is parked in it.
+    /// Takes everything home. What was no store is none any more, unless something is parked in it, or another one may ask it what was decided.
     pub fn close(self) -> Result<(), Failure> {
         let failed = |error| Failure::of_store("run in", &self.dir, error);
-        let leaves_none = self.is_guest && self.store.parked().map_err(failed)?.is_empty();
+        let is_needed = || Ok(!self.store.parked()?.is_empty() || self.store.may_be_asked()?);
+        let leaves_none = self.is_guest && !is_needed().map_err(failed)?;
         let closed = if leaves_none { self.store.remove() } else { self.store.close() };
         closed.map_err(failed)
     }

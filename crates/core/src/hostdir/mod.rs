@@ -424,6 +424,19 @@ impl Store {
         self.heir.get().map_or(&self.inner.recovery, |heir| heir.recovery())
     }
 
+    /// Whether another store may ask this one what was decided ([`commit_together`](Self::commit_together)): then it cannot be
+    /// [removed](Self::remove) before that is opened.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; of the host file system.
+    pub fn may_be_asked(&self) -> Result<bool> {
+        self.used(|inner| {
+            inner.check_usable()?;
+            inner.forget_settled()?;
+            inner.has_records()
+        })
+    }
+
     /// What the last open did about joint commits that a crash had cut short.
     pub fn settled(&self) -> Settled {
         match self.heir.get() {

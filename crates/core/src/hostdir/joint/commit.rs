@@ -103,11 +103,18 @@ impl Joint {
         Ok(Joint { participants, record })
     }
 
-    fn run(mut self) -> Result<()> {
-        let coordinator = self.participants[0].running.store.clone();
+    fn run(self) -> Result<()> {
+        let (coordinator, id) = (self.participants[0].running.store.clone(), self.record.id);
+        coordinator.joint.under_way.lock().unwrap().push(id);
+        let done = self.all_steps(&coordinator);
+        coordinator.joint.under_way.lock().unwrap().retain(|other| *other != id);
+        done
+    }
+
+    fn all_steps(mut self, coordinator: &Arc<StoreInner>) -> Result<()> {
         let inode = coordinator.begin_record(&self.record)?;
         if let Err(error) = self.prepare(inode) {
-            self.give_up(&coordinator);
+            self.give_up(coordinator);
             return Err(error);
         }
         match coordinator.decide(self.record.id) {
@@ -118,11 +125,11 @@ impl Joint {
                 return Err(error);
             }
             Err(error) => {
-                self.give_up(&coordinator);
+                self.give_up(coordinator);
                 return Err(error);
             }
         }
-        self.settle(&coordinator)
+        self.settle(coordinator)
     }
 
     fn prepare(&mut self, inode: (u64, i64)) -> Result<()> {

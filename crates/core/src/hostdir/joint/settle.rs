@@ -27,11 +27,18 @@ pub(crate) struct JointCommits {
     pub has_folder: AtomicU8,
     /// What the open has done about those that a crash had cut short.
     pub settled: Mutex<Settled>,
+    /// The numbers of those that threads of this process are about to decide here.
+    pub under_way: Mutex<Vec<u64>>,
 }
 
 impl JointCommits {
     pub fn new(neighbours: Option<Arc<dyn Neighbours>>) -> Self {
-        JointCommits { neighbours, has_folder: AtomicU8::new(0), settled: Mutex::default() }
+        JointCommits {
+            neighbours,
+            has_folder: AtomicU8::new(0),
+            settled: Mutex::default(),
+            under_way: Mutex::default(),
+        }
     }
 }
 
@@ -79,9 +86,10 @@ impl StoreInner {
         self.forget_settled()
     }
 
-    /// Forgets records that nobody needs any more.
+    /// Forgets records that nobody needs any more, but for those of joint commits that are under way.
     pub(in crate::hostdir) fn forget_settled(&self) -> Result<()> {
-        for id in folder::all(&*self.host)? {
+        let under_way = self.joint.under_way.lock().unwrap();
+        for id in folder::all(&*self.host)?.into_iter().filter(|id| !under_way.contains(id)) {
             self.forget_if_settled(id)?;
         }
         Ok(())
