@@ -196,14 +196,15 @@ impl<'a> Stage<'a> {
 
 impl Told {
     /// Shows it.
-    pub fn report(&self, tree: &Tree, place: &Path) {
+    pub fn report(&self, tree: &Tree) {
         let line = |what: &str, hash: String, last: &str| println!("  {what:<38}{hash:>16}  {last}");
         let hex = |hash: u64| format!("{hash:016x}");
         println!(
-            "`wholly run -- COMMAND`: an upgrade by tar and rm, which know nothing of Wholly, of {} files in",
+            "`wholly run -- COMMAND`: an upgrade by tar and rm, which know nothing of Wholly, in a copy of {}\n\
+             ({} files). Hashes are of all names, modes and contents.",
+            tree.from.display(),
             tree.files.0.len()
         );
-        println!("{}. Hashes are of all names, modes and contents.", place.display());
         line("the tree", hex(self.before), "");
         let late = match self.late {
             0 => "as before, each time".into(),

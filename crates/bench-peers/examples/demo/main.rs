@@ -173,7 +173,7 @@ fn whole_command(options: &Options, tree: &Tree, stop: &Stop) -> Result<()> {
     match Stage::new(options.wholly.as_deref(), scratch.dir("command")?, stop) {
         Ok(stage) => {
             let told = phase("killing a command", duration, |bar| stage.play(tree, options.seed, duration, bar))?;
-            told.report(tree, parent);
+            told.report(tree);
         }
         Err(why) => println!("Left out: a command as one group: {why}\n"),
     }
