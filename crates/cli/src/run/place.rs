@@ -44,7 +44,8 @@ pub fn open_all(dirs: &[PathBuf]) -> (Vec<Place>, Result<(), Failure>) {
 
 /// Closes all of them. The first one goes last: where they could not settle what they commit together, the others ask it.
 pub fn close_all(places: Vec<Place>) -> Result<(), Failure> {
-    places.into_iter().rev().map(Place::close).fold(Ok(()), |all, one| all.and(one))
+    let closed: Vec<_> = places.into_iter().rev().map(Place::close).collect();
+    closed.into_iter().collect()
 }
 
 /// What has become of changes to several directories that an earlier run could not finish: nobody is to find that out by chance.
