@@ -106,7 +106,7 @@ fn each_is_parked_in_its_own_place() {
     assert_eq!(run.err.matches("parked as").count(), 2, "{}", run.err);
     for dir in &dirs.0 {
         let place = dir.to_str().unwrap();
-        let id = wholly(&["--json", "list", place]).json()["parked"][0]["id"].as_str().unwrap().to_string();
+        let id = wholly(&["--json", "list", place]).json()["groups"][0]["id"].as_str().unwrap().to_string();
         wholly(&["apply", place, &id]).exits(0);
         wholly(&["deinit", place]).exits(0);
     }
@@ -160,7 +160,7 @@ fn what_cannot_be_had_leaves_all_as_they_were() {
     let open = wholly::Store::open(&dirs.0[1]).unwrap();
     let run = dirs.run(&["run"], CHANGE);
     run.exits(125);
-    assert!(run.err.contains("in use"), "{}", run.err);
+    assert!(run.err.contains("has the store open"), "{}", run.err);
     drop(open);
     wholly(&["deinit", dirs.0[1].to_str().unwrap()]).exits(0);
     assert_eq!(dirs.are_new(), [false; 2]);
