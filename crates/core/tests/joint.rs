@@ -263,6 +263,78 @@ fn a_coordinator_stays_while_somebody_may_ask_it() {
     memory.open(0, options(), [true; 2]).unwrap().remove().unwrap();
 }
 
+/// Gives a file of a world other bytes.
+fn rot(world: &Arc<World>, folder: &[u8], end: &[u8]) {
+    let host = world.host();
+    let name = host.read_dir(folder).unwrap().into_iter().map(|entry| entry.name).find(|name| name.ends_with(end));
+    let path = [folder, b"/", &name.unwrap()].concat();
+    host.open(&path, true).unwrap().write_at(wholly::site::JOINT_WRITE, 40, &[0xff; 8]).unwrap();
+}
+
+#[test]
+fn a_record_that_has_rotted_decides_nothing() {
+    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    rot(&memory.worlds[0], b".wholly/joint", b".decided");
+    for which in [0, 1] {
+        let refused = memory.open(which, options(), [true; 2]);
+        assert!(matches!(&refused, Err(Error::Busy(_, why)) if why.contains("checksum")), "{refused:?}");
+    }
+    for which in [1, 0] {
+        let store = memory.open(which, releasing(), [true; 2]).unwrap();
+        assert!(!memory.is_new(which, &store));
+        assert_eq!((store.settled().released.len(), store.parked().unwrap().len()), (1, 1));
+    }
+    // Nobody asks for it any more.
+    assert!(!memory.open(0, options(), [true; 2]).unwrap().may_be_asked().unwrap());
+}
+
+#[test]
+fn a_prepared_group_that_has_rotted_is_released_as_damaged() {
+    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    rot(&memory.worlds[1], b".wholly/parked", b".prepared");
+    assert!(matches!(memory.open(1, options(), [true; 2]), Err(Error::Corrupt { .. })));
+    let store = memory.open(1, releasing(), [true; 2]).unwrap();
+    let parked = store.parked().unwrap();
+    assert!(parked[0].damage.is_some(), "{parked:?}");
+    store.discard(parked[0].id).unwrap();
+    assert!(!memory.is_new(1, &store));
+}
+
+#[test]
+fn stores_that_could_be_taken_for_each_other_are_refused() {
+    let (_dir, all) = stores("joint-nested", &["outer"]);
+    let inner = all[0].join("inner");
+    fs::create_dir(&inner).unwrap();
+    fs::write(inner.join("a"), "old").unwrap();
+    Store::init(&inner, &options()).unwrap();
+    let [outer, inner] = [&all[0], &inner].map(|dir| open(dir).unwrap());
+    let refused = Store::commit_together([change(&outer), change(&inner)]);
+    assert!(matches!(&refused, Err(Error::Unsupported(why)) if why.contains("lies in the other")), "{refused:?}");
+    // Nothing is left of it.
+    [outer, inner].into_iter().for_each(|store| store.remove().unwrap());
+    assert!(!is_new(&all[0]) && !is_new(&all[0].join("inner")));
+
+    let (dir, all) = stores("joint-copied", &["one"]);
+    open(&all[0]).unwrap().close().unwrap();
+    let copy = dir.join("copy");
+    assert!(Command::new("cp").arg("-a").args([&all[0], &copy]).status().unwrap().success());
+    let [one, copy] = [&all[0], &copy].map(|dir| open(dir).unwrap());
+    let refused = Store::commit_together([change(&one), change(&copy)]);
+    assert!(matches!(&refused, Err(Error::Unsupported(why)) if why.contains("its copy")), "{refused:?}");
+}
+
+#[test]
+fn a_participant_that_is_away_may_ask_and_one_that_has_settled_does_not() {
+    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let second = memory.open(1, options(), [true; 2]).unwrap();
+    assert!(memory.is_new(1, &second));
+    second.close().unwrap();
+    let coordinator = memory.open(0, options(), [true, false]).unwrap();
+    assert!(coordinator.may_be_asked().unwrap(), "it may only be away");
+    drop(coordinator);
+    assert!(!memory.open(0, options(), [true; 2]).unwrap().may_be_asked().unwrap());
+}
+
 #[test]
 fn what_a_bystander_has_overtaken_is_parked() {
     let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
