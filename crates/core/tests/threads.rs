@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wholly::{Error, Options, Store};
 use wholly_media::host::{HostMedium, HostOptions};
-use wholly_media::sim::Random;
+use wholly_media::sim::{EventKind, ExploreLimits, Explorer, Random, SimConfig, World};
 use wholly_media::{Rename, SetXattr};
 
 mod common;
@@ -525,4 +525,47 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
+}
+
+/// Threads take turns in one group, as those do that serve a mount, and another one commits it. Its fence drains its own stores only, so it stores again
+/// what they have stored: once. It was once for each turn, all that the group had by then.
+#[test]
+fn a_group_goes_from_thread_to_thread() {
+    const TURNS: u64 = 24;
+    const PIECE: u64 = 1024;
+    let world = World::new(SimConfig { log_len: 0, ..SimConfig::pmem() });
+    world.add_file("file", &vec![0; (TURNS * PIECE) as usize]);
+    let options = Options { background: false, ..Rig::options() };
+    Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+    let store = Store::open_on(world.log(), world.host(), options.clone(), None).unwrap();
+    let file = store.open_file("file").unwrap();
+    let bytes = Random(1).bytes(TURNS * PIECE);
+    let mut group = store.begin();
+    for (turn, piece) in bytes.chunks(PIECE as usize).enumerate() {
+        let (group, file) = (&mut group, &file);
+        let written = std::thread::scope(|scope| {
+            scope.spawn(move || group.write_at(file, turn as u64 * PIECE, piece)).join().unwrap()
+        });
+        written.unwrap();
+    }
+    group.commit().unwrap();
+    let trace = world.trace();
+    let stored: u64 = trace
+        .events
+        .iter()
+        .filter(|event| event.site.is_some_and(|site| site.0 == "lane.payload"))
+        .map(|event| if let EventKind::Store { data, .. } = &event.kind { data.len() as u64 } else { 0 })
+        .sum();
+    assert!((TURNS * PIECE..=2 * TURNS * PIECE + 4096).contains(&stored), "{stored} bytes were stored");
+    let mut explorer = Explorer::new(&trace);
+    explorer.seek(trace.events.len() as u64);
+    let limits = ExploreLimits { exhaustive_bits: 4, samples: 50, ..ExploreLimits::default() };
+    explorer.for_each_image(&limits, |choice, image| {
+        let world = World::from_image(image, SimConfig { log_len: 0, ..SimConfig::pmem() });
+        let store = Store::open_on(world.log(), world.host(), options.clone(), None).unwrap();
+        let mut now = vec![0; bytes.len()];
+        store.open_file("file").unwrap().read_at(0, &mut now).unwrap();
+        assert!(now == bytes, "{choice}");
+        std::ops::ControlFlow::Continue(())
+    });
 }

@@ -66,7 +66,7 @@ pub struct Lane {
     parts: Vec<Part>,
     /// On a disk, while there is a segment: what it is to hold, from its first byte to `at`.
     held: Option<AlignedBuf>,
-    /// The thread whose stores are not fenced yet, `NOBODY` if all are.
+    /// The thread whose stores are not fenced yet: `NOBODY` if all are, `SEVERAL` where there are more.
     storer: u64,
     counters: Arc<Counters>,
 }
@@ -80,6 +80,7 @@ pub struct Part {
 }
 
 const NOBODY: u64 = u64::MAX;
+const SEVERAL: u64 = u64::MAX - 1;
 
 impl Lane {
     pub(crate) fn new(log: &Log, number: u32) -> Self {
@@ -134,7 +135,7 @@ impl Lane {
     #[inline(always)]
     pub fn append(&mut self, log: &Log, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
         debug_assert!(self.room().is_some_and(|room| room >= data.len() as u64));
-        self.own_stores(log)?;
+        self.note_store();
         let position = self.at;
         let payload_checksum = match &mut self.held {
             None => store_and_hash(log, self.seed, position, data)?,
@@ -242,7 +243,6 @@ impl Lane {
             return Err(AppendError::TooManyParts);
         }
         let next = log.acquire_segment().ok_or(AppendError::NeedRoom)?;
-        self.own_stores(log)?;
         if !self.entries.is_empty() {
             self.close_part(log)?;
         }
@@ -274,14 +274,13 @@ impl Lane {
             hold(held, 0, raw.as_bytes());
         }
         self.counters.add_alone(LINE, 0);
-        self.storer = thread_token();
+        self.note_store();
         Ok(())
     }
 
     fn close_part(&mut self, log: &Log) -> Result<()> {
         let segment = self.segment.expect("an entry has a segment");
         let start = self.start;
-        self.own_stores(log)?;
         self.write_record(log, self.group, 0, RecordKind::Part)?;
         log.segment(segment).add_part();
         self.parts.push(Part { segment, start, end: self.at });
@@ -336,7 +335,7 @@ impl Lane {
             }
         }
         self.counters.add_alone(end - self.start, 0);
-        self.storer = thread_token();
+        self.note_store();
         self.entries.clear();
         self.at = end;
         Ok(())
@@ -350,8 +349,18 @@ impl Lane {
         Ok(())
     }
 
+    /// This thread has stored, or is about to.
+    #[inline]
+    fn note_store(&mut self) {
+        let me = thread_token();
+        if self.storer != me {
+            self.storer = if self.storer == NOBODY { me } else { SEVERAL };
+        }
+    }
+
     /// A fence drains only the stores of the thread that makes it. Where another thread stored a piece of the group and has
-    /// not fenced it, this thread stores the same bytes again, so that its own fence covers them.
+    /// not fenced it, this thread stores the same bytes again, so that its own fence covers them. That is done once, before the fence,
+    /// however often threads took turns: those that serve a mount do at every call.
     #[inline]
     fn own_stores(&mut self, log: &Log) -> Result<()> {
         let me = thread_token();
