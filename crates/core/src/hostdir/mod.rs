@@ -197,6 +197,7 @@ pub(crate) struct StoreInner {
     pub batch: BatchLane,
     pub checkpointer: Checkpointer,
     pub names: Names,
+    pub xattr_spaces: running::Spaces,
     pub clock: Clock,
     pub parked: ParkedGroups,
     pub joint: JointCommits,

@@ -97,6 +97,7 @@ pub(super) fn open(
         batch: BatchLane::new(),
         checkpointer,
         names: Names::recovered(names.state, next_object),
+        xattr_spaces: Default::default(),
         clock: Clock::new(time, told),
         parked: ParkedGroups::new(applied),
         joint: JointCommits::new(neighbours),

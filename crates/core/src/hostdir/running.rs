@@ -48,6 +48,7 @@ pub(super) use attributes::Wish;
 pub(super) use names::At;
 pub(super) use space::OwnWishes;
 pub(super) use stage::Staged;
+pub(crate) use xattrs::Spaces;
 
 impl Drop for Running {
     fn drop(&mut self) {

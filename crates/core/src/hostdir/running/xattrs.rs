@@ -14,6 +14,7 @@ use crate::hostdir::names::{Found, Kind, Set, XattrValue, acl, xattr_checksum};
 use crate::hostdir::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
 use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
+use crate::sync::{AtomicU8, Ordering};
 
 const USER: &[u8] = b"user.";
 const TRUSTED: &[u8] = b"trusted.";
@@ -128,10 +129,17 @@ impl Running {
             return Ok(value);
         }
         let place = self.store.names.with(|state| state.host_path(found.id));
+        let is_there = place.is_some();
+        let space = Spaces::of(name);
+        if !is_there && self.store.xattr_spaces.has(space) {
+            return Ok(None);
+        }
         // Of what the host has not made: whether it can have such a one at all.
-        let (place, is_there) = place.map_or_else(|| (Vec::new(), false), |place| (place, true));
-        match self.store.host.get_xattr(&place, name) {
-            Ok(value) => Ok(value.filter(|_| is_there).map(Into::into)),
+        match self.store.host.get_xattr(&place.unwrap_or_default(), name) {
+            Ok(value) => {
+                self.store.xattr_spaces.add(space);
+                Ok(value.filter(|_| is_there).map(Into::into))
+            }
             Err(error) if error.errno == Errno::OPNOTSUPP => refused(at, Errno::OPNOTSUPP),
             Err(error) => Err(host_error(error, at.bytes())),
         }
@@ -143,6 +151,35 @@ impl Running {
         self.log_entry(EntryKind::Xattr, mine.found.id, &entry.to_bytes())?;
         self.has_set(mine, &Set::of_xattr(entry));
         Ok(())
+    }
+}
+
+/// Of which kinds the host is known to have extended attributes: its answer for one name of a kind is that for all of them. Which it does not have is
+/// not kept. The kernel asks for the capabilities of a program before each write to a file, and who makes many is spared as many calls.
+#[derive(Default)]
+pub(crate) struct Spaces(AtomicU8);
+
+impl Spaces {
+    /// The kind of a name, as a bit: none, where the host is to be asked each time.
+    fn of(name: &[u8]) -> u8 {
+        match name {
+            acl::ACCESS => 1,
+            acl::DEFAULT => 2,
+            _ if name.starts_with(USER) => 4,
+            _ if name.starts_with(TRUSTED) => 8,
+            _ if name.starts_with(SECURITY) => 16,
+            _ => 0,
+        }
+    }
+
+    fn has(&self, space: u8) -> bool {
+        self.0.load(Ordering::Relaxed) & space != 0
+    }
+
+    fn add(&self, space: u8) {
+        if !self.has(space) {
+            self.0.fetch_or(space, Ordering::Relaxed);
+        }
     }
 }
 
