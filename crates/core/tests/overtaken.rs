@@ -9,34 +9,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use common::Dir;
+use common::{open_on, stores_of_files};
 use rustix::fs::{Mode, XattrFlags};
 use wholly::vfs::{Context, Ino, Vfs};
-use wholly::{Error, Fallocate, Group, Options, Rename, SetXattr, Store, StoreVfs};
-use wholly_media::host::{HostMedium, HostOptions};
-
-fn options() -> Options {
-    Options { background: false, ..Options::default() }
-}
-
-fn open(dir: &Path, medium: HostMedium) -> Store {
-    Store::open_with(dir, options(), HostOptions { medium, ..HostOptions::default() }).unwrap()
-}
-
-/// Stores with the files `a` of 5 bytes and `d/b` of 12,000, by `test`, and the directory `e`.
-fn stores(test: &str) -> Vec<(Dir, HostMedium)> {
-    let all = Dir::on_media(test);
-    for (dir, medium) in &all {
-        fs::create_dir(dir.join("d")).unwrap();
-        fs::create_dir(dir.join("e")).unwrap();
-        fs::write(dir.join("a"), "hello").unwrap();
-        fs::write(dir.join("d/b"), [7; 12_000]).unwrap();
-        fs::set_permissions(dir.join("a"), fs::Permissions::from_mode(0o644)).unwrap();
-        let host = HostOptions { medium: *medium, ..HostOptions::default() };
-        Store::init_with(&**dir, &options(), host).unwrap();
-    }
-    all.into()
-}
+use wholly::{Error, Fallocate, Group, Rename, SetXattr, StoreVfs};
 
 /// All that is in the directory, the store's own folder excepted: type and mode, owner, inode, bytes.
 fn tree(dir: &Path) -> BTreeMap<String, (u32, u32, u64, Vec<u8>)> {
@@ -258,9 +234,9 @@ const CASES: &[Case] = &[
 fn what_a_bystander_has_overtaken_is_parked() {
     for case in CASES {
         for busy in [false, true] {
-            for (dir, medium) in stores("overtaken") {
+            for (dir, medium) in stores_of_files("overtaken") {
                 let name = format!("{}, busy: {busy}, {medium:?}", case.name);
-                let store = open(&dir, medium);
+                let store = open_on(&dir, medium);
                 let others = |file: &str| {
                     if busy {
                         store.create_file(file, 0o600).unwrap().append(b"of others").unwrap();
@@ -279,7 +255,7 @@ fn what_a_bystander_has_overtaken_is_parked() {
                 store.checkpoint().unwrap();
                 assert_eq!(tree(&dir), left, "{name}");
                 drop(store);
-                let store = open(&dir, medium);
+                let store = open_on(&dir, medium);
                 assert_eq!(store.parked().unwrap()[0].note, "late", "{name}");
                 drop(store.review(id).unwrap());
                 let again = store.apply(id);
@@ -301,8 +277,8 @@ fn another_owner_is_found() {
         assert!(std::env::var_os("CI").is_none(), "owners take the superuser");
         return println!("skipped: owners take the superuser");
     }
-    for (dir, medium) in stores("overtaken-owner") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("overtaken-owner") {
+        let store = open_on(&dir, medium);
         let mut group = store.begin();
         group.set_owner("a", Some(1), None).unwrap();
         chown(dir.join("a"), Some(2), None).unwrap();
@@ -320,8 +296,8 @@ fn another_owner_is_found() {
 #[test]
 fn nothing_else_counts_as_a_bystander() {
     for passes in 0..16u32 {
-        for (dir, medium) in stores("overtaken-not") {
-            let store = open(&dir, medium);
+        for (dir, medium) in stores_of_files("overtaken-not") {
+            let store = open_on(&dir, medium);
             let pass = |n: u32| {
                 if passes & 1 << n != 0 {
                     store.checkpoint().unwrap();
@@ -373,8 +349,8 @@ fn nothing_else_counts_as_a_bystander() {
 /// A pass changes files before it tells the table.
 #[test]
 fn a_pass_in_the_middle_counts_as_none() {
-    for (dir, medium) in stores("overtaken-pass") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("overtaken-pass") {
+        let store = open_on(&dir, medium);
         let (a, b) = (store.open_file("a").unwrap(), store.open_file("d/b").unwrap());
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -411,8 +387,8 @@ fn a_pass_in_the_middle_counts_as_none() {
 /// What is committed and cannot go home keeps a group that builds on it from being parked. In the log both are safe.
 #[test]
 fn what_cannot_be_parked_is_committed_behind_a_conflict() {
-    for (dir, medium) in stores("overtaken-conflict") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("overtaken-conflict") {
+        let store = open_on(&dir, medium);
         let made = store.create_file("made", 0o600).unwrap();
         let mut group = store.begin();
         group.append(&made, b"more").unwrap();
@@ -435,8 +411,8 @@ fn what_cannot_be_parked_is_committed_behind_a_conflict() {
 
 #[test]
 fn a_group_of_a_view_is_looked_at_and_parked_too() {
-    for (dir, medium) in stores("overtaken-view") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("overtaken-view") {
+        let store = open_on(&dir, medium);
         let view = StoreVfs::new(&store);
         let in_group = |group| Context {
             group: Some(group),

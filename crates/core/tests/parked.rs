@@ -7,33 +7,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use common::Dir;
+use common::{open_on, stores_of_files};
 use rustix::fs::Mode;
 use wholly::vfs::{Context, Ino, Vfs};
-use wholly::{Change, Error, Fallocate, Options, ParkedId, Rename, Review, SetXattr, Side, Store, StoreVfs, What};
-use wholly_media::host::{HostMedium, HostOptions};
-
-fn options() -> Options {
-    Options { background: false, ..Options::default() }
-}
-
-fn open(dir: &Path, medium: HostMedium) -> Store {
-    Store::open_with(dir, options(), HostOptions { medium, ..HostOptions::default() }).unwrap()
-}
-
-/// Stores with the files `a` of 5 bytes and `d/b` of 12,000, by `test`, and the directory `e`.
-fn stores(test: &str) -> Vec<(Dir, HostMedium)> {
-    let all = Dir::on_media(test);
-    for (dir, medium) in &all {
-        fs::create_dir(dir.join("d")).unwrap();
-        fs::create_dir(dir.join("e")).unwrap();
-        fs::write(dir.join("a"), "hello").unwrap();
-        fs::write(dir.join("d/b"), [7; 12_000]).unwrap();
-        let host = HostOptions { medium: *medium, ..HostOptions::default() };
-        Store::init_with(&**dir, &options(), host).unwrap();
-    }
-    all.into()
-}
+use wholly::{Change, Error, Fallocate, ParkedId, Rename, Review, SetXattr, Side, Store, StoreVfs, What};
 
 /// All that is in a file on one side of a change.
 fn content(review: &Review<'_>, path: &str, side: Side) -> Vec<u8> {
@@ -112,8 +89,8 @@ fn assert_all_done(dir: &Path) {
 
 #[test]
 fn what_would_change_is_the_same_while_it_runs_and_when_it_is_parked() {
-    for (dir, medium) in stores("parked-same") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-same") {
+        let store = open_on(&dir, medium);
         let mut group = do_all(&store);
         let running = group.review().unwrap();
         assert_eq!(told(&running), ALL);
@@ -144,18 +121,18 @@ fn what_would_change_is_the_same_while_it_runs_and_when_it_is_parked() {
         };
         look(&store);
         store.close().unwrap();
-        look(&open(&dir, medium));
+        look(&open_on(&dir, medium));
     }
 }
 
 #[test]
 fn it_survives_its_process_and_is_applied_at_once() {
-    for (dir, medium) in stores("parked-applied") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-applied") {
+        let store = open_on(&dir, medium);
         let id = do_all(&store).park("", None).unwrap();
         assert_eq!(fs::read(dir.join("a")).unwrap(), b"hello");
         drop(store);
-        let store = open(&dir, medium);
+        let store = open_on(&dir, medium);
         assert!(wholly::parked(&*dir).unwrap().iter().any(|parked| parked.id == id));
         store.apply(id).unwrap();
         assert!(store.parked().unwrap().is_empty());
@@ -164,15 +141,15 @@ fn it_survives_its_process_and_is_applied_at_once() {
         store.checkpoint().unwrap();
         assert_all_done(&dir);
         drop(store);
-        assert!(open(&dir, medium).parked().unwrap().is_empty());
+        assert!(open_on(&dir, medium).parked().unwrap().is_empty());
         assert!(wholly::check(&*dir).unwrap().is_sound());
     }
 }
 
 #[test]
 fn what_it_builds_on_need_not_be_home() {
-    for (dir, medium) in stores("parked-builds") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-builds") {
+        let store = open_on(&dir, medium);
         let mut group = store.begin();
         group.mkdir("new", 0o755).unwrap();
         let file = group.create("new/file", 0o644).unwrap();
@@ -183,8 +160,8 @@ fn what_it_builds_on_need_not_be_home() {
         let id = group.park("", None).unwrap();
         drop((file, store));
         // Of another life, in which nobody knows by which number the log knew the file.
-        open(&dir, medium).close().unwrap();
-        let store = open(&dir, medium);
+        open_on(&dir, medium).close().unwrap();
+        let store = open_on(&dir, medium);
         store.apply(id).unwrap();
         store.close().unwrap();
         assert_eq!(fs::read(dir.join("new/file")).unwrap(), b"first second");
@@ -194,8 +171,8 @@ fn what_it_builds_on_need_not_be_home() {
 /// Claims are given up, and the log is used again.
 #[test]
 fn nothing_waits_for_it() {
-    for (dir, medium) in stores("parked-waits") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-waits") {
+        let store = open_on(&dir, medium);
         let ids: Vec<ParkedId> = (0..2)
             .map(|n| {
                 let mut group = store.begin();
@@ -217,7 +194,7 @@ fn nothing_waits_for_it() {
         assert_eq!(overtaken.unwrap_err().errno(), rustix::io::Errno::STALE.raw_os_error());
         assert_eq!(store.parked().unwrap().len(), 1, "it is still there");
         assert!(matches!(store.remove(), Err(Error::Refused(_, rustix::io::Errno::NOTEMPTY))));
-        let store = open(&dir, medium);
+        let store = open_on(&dir, medium);
         store.discard(ids[0]).unwrap();
         assert!(store.parked().unwrap().is_empty());
         store.remove().unwrap();
@@ -230,8 +207,8 @@ fn nothing_waits_for_it() {
 /// What has become otherwise is told, all of it, and nothing is done.
 #[test]
 fn all_that_is_otherwise_is_told() {
-    for (dir, medium) in stores("parked-otherwise") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-otherwise") {
+        let store = open_on(&dir, medium);
         let id = do_all(&store).park("", None).unwrap();
         let mut group = store.begin();
         group.mkdir("n", 0o700).unwrap();
@@ -273,8 +250,8 @@ fn all_that_is_otherwise_is_told() {
 /// Objects go by their inodes.
 #[test]
 fn what_has_moved_is_found() {
-    for (dir, medium) in stores("parked-moved") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-moved") {
+        let store = open_on(&dir, medium);
         let mut group = store.begin();
         let file = group.open_file("d/b").unwrap();
         group.write_at(&file, 0, b"changed").unwrap();
@@ -286,7 +263,7 @@ fn what_has_moved_is_found() {
         group.set_mode("moved", 0o600).unwrap();
         group.commit().unwrap();
         drop((file, store));
-        let store = open(&dir, medium);
+        let store = open_on(&dir, medium);
         assert_eq!(content(&store.review(id).unwrap(), "d/b", Side::After)[..8], *b"changed\x07");
         store.apply(id).unwrap();
         store.close().unwrap();
@@ -298,8 +275,8 @@ fn what_has_moved_is_found() {
 /// Two moves that are harmless each would put a directory into itself.
 #[test]
 fn no_directory_comes_to_lie_in_itself() {
-    for (dir, medium) in stores("parked-circle") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-circle") {
+        let store = open_on(&dir, medium);
         let mut group = store.begin();
         group.rename("d", "e/d", Rename::NoReplace).unwrap();
         let id = group.park("", None).unwrap();
@@ -316,8 +293,8 @@ fn no_directory_comes_to_lie_in_itself() {
 
 #[test]
 fn it_expires() {
-    for (dir, medium) in stores("parked-expires") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-expires") {
+        let store = open_on(&dir, medium);
         let park = |keep| {
             let mut group = store.begin();
             group.create("new", 0o600).unwrap();
@@ -331,7 +308,7 @@ fn it_expires() {
         park(Duration::ZERO);
         assert_eq!(wholly::parked(&*dir).unwrap().len(), 2, "who only looks removes nothing");
         drop(store);
-        let store = open(&dir, medium);
+        let store = open_on(&dir, medium);
         assert_eq!(wholly::parked(&*dir).unwrap().len(), 1, "an open does");
         store.apply(long).unwrap();
         store.close().unwrap();
@@ -341,8 +318,8 @@ fn it_expires() {
 
 #[test]
 fn damage_is_told_and_can_be_discarded() {
-    for (dir, medium) in stores("parked-damage") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-damage") {
+        let store = open_on(&dir, medium);
         let id = do_all(&store).park("", None).unwrap();
         let path = dir.join(format!(".wholly/parked/{:x}", id.0));
         let whole = fs::read(&path).unwrap();
@@ -372,7 +349,7 @@ fn damage_is_told_and_can_be_discarded() {
         let report = wholly::check(&*dir).unwrap();
         let kinds: Vec<_> = report.findings.iter().map(|finding| finding.kind).collect();
         assert_eq!(kinds, [wholly::FindingKind::Parked], "{report:?}");
-        let store = open(&dir, medium);
+        let store = open_on(&dir, medium);
         store.discard(id).unwrap();
         store.close().unwrap();
         assert!(wholly::check(&*dir).unwrap().is_sound());
@@ -382,8 +359,8 @@ fn damage_is_told_and_can_be_discarded() {
 /// Far more than is gathered in memory or fits into a segment.
 #[test]
 fn a_large_group_is_copied_in_pieces() {
-    for (dir, medium) in stores("parked-large") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-large") {
+        let store = open_on(&dir, medium);
         let mut group = store.begin();
         let large = group.create("large", 0o600).unwrap();
         let block: Vec<u8> = (0..100_003u32).map(|i| (i * 7 % 251) as u8).collect();
@@ -447,19 +424,19 @@ fn change_space(store: &Store) -> wholly::Group<'static> {
 #[test]
 fn holes_and_reserved_space_are_kept() {
     const FILES: [&str; 5] = ["d/b", "wide", "small", "nothing", "large"];
-    let committed = stores("parked-space-plain");
-    for ((dir, medium), (plain, _)) in stores("parked-space").iter().zip(&committed) {
+    let committed = stores_of_files("parked-space-plain");
+    for ((dir, medium), (plain, _)) in stores_of_files("parked-space").iter().zip(&committed) {
         for dir in [dir, plain] {
             fs::write(dir.join("wide"), [2; 100_000]).unwrap();
         }
-        let store = open(plain, *medium);
+        let store = open_on(plain, *medium);
         change_space(&store).commit().unwrap();
         store.close().unwrap();
 
-        let store = open(dir, *medium);
+        let store = open_on(dir, *medium);
         let id = change_space(&store).park("", None).unwrap();
         drop(store);
-        let store = open(dir, *medium);
+        let store = open_on(dir, *medium);
         {
             let review = store.review(id).unwrap();
             for file in FILES {
@@ -479,8 +456,8 @@ fn holes_and_reserved_space_are_kept() {
 
 #[test]
 fn what_cannot_be_parked_is_refused() {
-    for (dir, medium) in stores("parked-refused") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-refused") {
+        let store = open_on(&dir, medium);
         assert!(matches!(store.begin().park("", None), Err(Error::Invalid(_))));
         let mut group = store.begin();
         group.create("x", 0o600).unwrap();
@@ -502,8 +479,8 @@ fn what_cannot_be_parked_is_refused() {
 /// What runs behind a mount is a group whose calls name it.
 #[test]
 fn a_group_of_a_view_is_parked_too() {
-    for (dir, medium) in stores("parked-view") {
-        let store = open(&dir, medium);
+    for (dir, medium) in stores_of_files("parked-view") {
+        let store = open_on(&dir, medium);
         let view = StoreVfs::new(&store);
         let group = view.begin().unwrap();
         let ctx = Context {
@@ -524,9 +501,9 @@ fn a_group_of_a_view_is_parked_too() {
 /// Of a file that is too large to be summed up, size and times tell.
 #[test]
 fn a_large_file_is_known_by_its_times() {
-    for (dir, medium) in stores("parked-times") {
+    for (dir, medium) in stores_of_files("parked-times") {
         fs::File::create(dir.join("huge")).unwrap().set_len(17 << 20).unwrap();
-        let store = open(&dir, medium);
+        let store = open_on(&dir, medium);
         let huge = store.open_file("huge").unwrap();
         huge.write_at(5, b"not home yet").unwrap();
         let park = || {

@@ -6,6 +6,7 @@ pub mod mounts;
 pub mod staging;
 
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use wholly::{Options, Store};
@@ -41,6 +42,31 @@ impl Dir {
             (Dir::new(&std::env::temp_dir(), name), HostMedium::Disk),
         ]
     }
+}
+
+/// How these stores are opened: they go home when they are told to.
+pub fn quiet() -> Options {
+    Options { background: false, ..Options::default() }
+}
+
+/// Opens one.
+pub fn open_on(dir: &Path, medium: HostMedium) -> Store {
+    Store::open_with(dir, quiet(), HostOptions { medium, ..HostOptions::default() }).unwrap()
+}
+
+/// A store on each medium, with the files `a` of 5 bytes and `d/b` of 12,000, and the directory `e`.
+pub fn stores_of_files(name: &str) -> Vec<(Dir, HostMedium)> {
+    let all = Dir::on_media(name);
+    for (dir, medium) in &all {
+        std::fs::create_dir(dir.join("d")).unwrap();
+        std::fs::create_dir(dir.join("e")).unwrap();
+        std::fs::write(dir.join("a"), "hello").unwrap();
+        std::fs::write(dir.join("d/b"), [7; 12_000]).unwrap();
+        std::fs::set_permissions(dir.join("a"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let host = HostOptions { medium: *medium, ..HostOptions::default() };
+        Store::init_with(&**dir, &quiet(), host).unwrap();
+    }
+    all.into()
 }
 
 /// Makes a store in a directory. Gives how it is opened: it goes home when it is told to.
