@@ -163,13 +163,17 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     let options = Options { policy: plan.policy, ..Options::default() };
     let host = HostOptions { medium, ..HostOptions::default() };
     let store = Store::open_with(&plan.dir, options, host).map_err(of_store)?;
-    if store.is_guest().map_err(of_store)? {
-        // Whoever mounts it does not want it to go with the next command that runs in it.
-        store.keep().map_err(of_store)?;
-    }
+    let is_guest = store.is_guest().map_err(of_store)?;
     let view = Arc::new(StoreVfs::new(&store));
     let mount = Mount::new(view, &plan.point, &plan.mount).map_err(|error| failed(plan, error))?;
     let unmounter = mount.unmounter();
+    if is_guest {
+        // Whoever mounts it does not want it to go with the next command that runs in it.
+        store.keep().map_err(|error| {
+            let _ = unmounter.detach();
+            of_store(error)
+        })?;
+    }
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| failed(plan, error))?;
     let handle = signals.handle();
     // Nothing of the place from where it was started stays in use.

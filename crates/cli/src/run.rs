@@ -43,6 +43,7 @@ use place::Place;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use wholly::StoreVfs;
 use wholly::vfs::GroupId;
 use wholly_fuse::{Identity, MountOptions, Server};
@@ -135,10 +136,21 @@ fn in_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<OwnedFd>) 
         servers.push((place.dir(), std::thread::spawn(move || server.serve())));
     }
     // Where that fails a mount may be in use still, and its server would not return.
-    let status = holder.run()?;
+    let status = holder.run(|| wait_until_closed(running))?;
     for (dir, server) in servers {
         let served = server.join().expect("it returns its errors");
-        served.map_err(|error| Failure::new(format!("run in {}", dir.display()), error))?;
+        served.map_err(|error| Failure::new(format!("serve the command's view of {}", dir.display()), error))?;
     }
     Ok(status)
+}
+
+/// Waits until no file of the views is open. The kernel tells of a last close when all that was written through it has been answered, also what was
+/// written to mapped memory; where it is asked to unmount before, it may drop the rest. What somebody outside has open stays so: then the
+/// mount is in use, which whoever takes it away finds out.
+fn wait_until_closed(running: &[Running<'_>]) {
+    const LONGEST: Duration = Duration::from_secs(20);
+    let begin = Instant::now();
+    while running.iter().any(|one| one.view.held().1 > 0) && begin.elapsed() < LONGEST {
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }

@@ -325,19 +325,20 @@ fn it_is_parked_like_any_other() {
         let review = group.review().unwrap();
         assert_eq!(review.changes().len(), 1);
         drop(file);
-        {
-            let mut other = store.begin();
-            let file = other.create("b", 0o600).unwrap();
-            other.write_at(&file, 0, &content(STAGE, 1)).unwrap();
-            other.fallocate(&file, Fallocate::Keep, 0, 4 * STAGE as u64).unwrap();
-            assert!(matches!(other.park("reserved", None), Err(Error::Unsupported(_))));
-        }
+        let mut other = store.begin();
+        let file = other.create("b", 0o600).unwrap();
+        other.write_at(&file, 0, &content(STAGE, 1)).unwrap();
+        other.fallocate(&file, Fallocate::Keep, 0, 4 * STAGE as u64).unwrap();
+        drop(file);
+        let reserved = other.park("reserved", None).unwrap();
         let id = group.park("large", Some(Duration::from_secs(1000))).unwrap();
         assert_eq!(blanks(&world), 0);
         let parked = store.parked().unwrap();
         assert!(parked[0].space < 2 * STAGE as u64, "holes take no space: {}", parked[0].space);
         store.apply(id).unwrap();
-        assert!(read(&store, "a") == bytes);
+        store.apply(reserved).unwrap();
+        assert!(read(&store, "a") == bytes && read(&store, "b") == content(STAGE, 1));
         store.close().unwrap();
+        assert!(world.host().stat(b"b").unwrap().allocated >= 4 * STAGE as u64);
     }
 }

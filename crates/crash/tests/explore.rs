@@ -24,10 +24,12 @@ fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Lim
     outcome
 }
 
-/// Sites of names and attributes, of parked groups and of staged files are covered by the workloads on those.
+/// Sites of names and attributes, of parked groups, of joint commits and of staged files are covered by the workloads on those.
 fn of_bytes(sites: &[Site]) -> Vec<Site> {
     let others = |site: &Site| {
-        ["names.", "attributes.", "park.", "guest.", "stage.", "shadow."].iter().any(|part| site.0.starts_with(part))
+        ["names.", "attributes.", "park.", "guest.", "joint.", "stage.", "shadow."]
+            .iter()
+            .any(|part| site.0.starts_with(part))
     };
     sites.iter().copied().filter(|site| !others(site)).collect()
 }

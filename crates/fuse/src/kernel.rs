@@ -112,6 +112,17 @@ impl Unmounter {
         self.unmount_by(UnmountFlags::DETACH)
     }
 
+    /// Whether it lies where it was mounted; where `fusermount3` has mounted it that is not known, and taken for so.
+    ///
+    /// # Errors
+    /// Of `statx`.
+    pub fn is_there(&self) -> io::Result<bool> {
+        match &self.0 {
+            Way::Helper(_) => Ok(true),
+            Way::Call { point, mount } => Ok(mount_at(point)? == *mount),
+        }
+    }
+
     fn unmount_by(&self, flags: UnmountFlags) -> io::Result<()> {
         match &self.0 {
             Way::Helper(session) => session.lock().unwrap_or_else(PoisonError::into_inner).unmount(),

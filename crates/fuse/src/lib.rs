@@ -143,7 +143,11 @@ impl Server {
     /// # Errors
     /// Of the kernel's device.
     pub fn serve(self) -> io::Result<()> {
-        self.session.run()
+        match self.session.run() {
+            // So some kernels say that it was unmounted while a thread took a request.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::CONNABORTED.raw_os_error()) => Ok(()),
+            served => served,
+        }
     }
 }
 

@@ -26,7 +26,11 @@ pub enum Said {
     Mounted,
     /// To the holder: the views are served.
     Serve,
-    /// To the server: the command and all that it has started have ended, and the views are gone.
+    /// To the server: the command and all that it has started have ended, and what they have left in the kernel is on its way.
+    Quiet,
+    /// To the holder: it has come.
+    TakeAway,
+    /// To the server: the views are gone.
     Ended {
         /// The command's exit code, or 128 and the number of the signal.
         status: u8,

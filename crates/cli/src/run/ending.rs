@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::output::{Ui, count};
 use serde::Serialize;
 use std::path::PathBuf;
-use wholly::StoreVfs;
+use wholly::{Error, StoreVfs};
 
 /// The exit code where what the command has changed could not be committed: that of [`Exit::NOT_RUN`](crate::error::Exit::NOT_RUN).
 const NOT_COMMITTED: u8 = 125;
@@ -123,15 +123,25 @@ fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome)
 
 /// One group commits by itself; several commit together. Where programs outside have changed what any of them builds on, all are parked.
 fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
+    if let [Running { view, group, place }] = running {
+        return match view.commit_or_park(*group, &note(args), None) {
+            Err(Error::Overtaken(id, overtaken)) => {
+                let dir = &mut outcome.dirs[0];
+                dir.overtaken = overtaken.iter().map(ToString::to_string).collect();
+                dir.id = Some(id.to_string());
+                let parked = place.store().review(id).map_err(|error| place.failed(error))?;
+                dir.count = parked.changes().len();
+                Ok(())
+            }
+            committed => committed.map_err(|error| place.failed(error)),
+        };
+    }
     for (Running { view, group, place }, dir) in running.iter().zip(&mut outcome.dirs) {
         let overtaken = view.overtaken(*group).map_err(|error| place.failed(error))?;
         dir.overtaken = overtaken.iter().map(ToString::to_string).collect();
     }
     if outcome.overtaken().next().is_some() {
         return park(args, running, outcome);
-    }
-    if let [Running { view, group, place }] = running {
-        return view.commit(*group).map_err(|error| place.failed(error));
     }
     let groups: Vec<_> = running.iter().map(|one| (&*one.view, one.group)).collect();
     StoreVfs::commit_together(&groups).map_err(|error| {
@@ -142,18 +152,48 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
 
 /// Each group is parked in its own directory, where it changes anything.
 fn park(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
-    let note = args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    let note: String = note.chars().filter(|char| *char != '\0').take(250).collect();
-    for (Running { view, group, place }, dir) in running.iter().zip(&mut outcome.dirs) {
-        let failed = |error| place.failed(error);
-        dir.count = view.review(*group, |review| review.changes().len()).map_err(failed)?;
-        if dir.count > 0 {
-            dir.id = Some(view.park(*group, &note, None).map_err(failed)?.to_string());
-        } else {
-            view.abort(*group).map_err(failed)?;
+    let mut failed = None;
+    for (one, dir) in running.iter().zip(&mut outcome.dirs) {
+        let parked = changes_of(one).and_then(|count| {
+            dir.count = count;
+            match count {
+                0 => one.view.abort(one.group).map(|()| None),
+                _ => one.view.park(one.group, &note(args), None).map(Some),
+            }
+            .map_err(|error| one.place.failed(error))
+        });
+        match parked {
+            Ok(id) => dir.id = id.map(|id| id.to_string()),
+            Err(failure) => _ = failed.get_or_insert(failure),
         }
     }
-    Ok(())
+    // What is parked all the same, somebody has to know.
+    failed.map_or(Ok(()), |failure| {
+        eprint!("{}", parked(outcome));
+        Err(failure)
+    })
+}
+
+/// What is noted with what is parked: the command.
+fn note(args: &RunArgs) -> String {
+    let note = args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    note.chars().filter(|char| *char != '\0').take(250).collect()
+}
+
+fn changes_of(one: &Running<'_>) -> Result<usize, Failure> {
+    one.view.review(one.group, |review| review.changes().len()).map_err(|error| one.place.failed(error))
+}
+
+/// What is parked where.
+fn parked(outcome: &Outcome) -> String {
+    let parked = outcome.dirs.iter().filter_map(|dir| Some((dir, dir.id.as_ref()?)));
+    let one = |(changed, id): (&Changed, &String)| {
+        let (dir, changes) = (changed.dir.display(), count(changed.count as u64, "change"));
+        format!(
+            "wholly: run: parked as {id}: {changes} in {dir}; see `wholly diff {dir} {id}`, then apply it or discard it\n"
+        )
+    };
+    parked.map(one).collect()
 }
 
 /// What a person is told, on stderr: nothing, where all is as it was asked for.
@@ -166,15 +206,8 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> String {
         "aborted" => format!("wholly: run: it ended with {}: nothing has changed in {}\n", outcome.status, names()),
         "discarded" => format!("wholly: run: discarded: nothing has changed in {}\n", names()),
         "parked" => {
-            let parked = outcome.dirs.iter().filter_map(|dir| Some((dir, dir.id.as_ref()?)));
-            let one = |(changed, id): (&Changed, &String)| {
-                let (dir, changes) = (changed.dir.display(), count(changed.count as u64, "change"));
-                format!(
-                    "wholly: run: parked as {id}: {changes} in {dir}; see `wholly diff {dir} {id}`, then apply it or discard it\n"
-                )
-            };
             let why = outcome.overtaken().map(|what| format!("wholly: run: nothing is committed: {what}\n"));
-            why.chain(parked.map(one)).collect()
+            why.chain([parked(outcome)]).collect()
         }
         _ if args.verbose || args.review => {
             let changes = outcome.dirs.iter().map(|dir| dir.count as u64).sum();

@@ -1,12 +1,17 @@
 //! All that a process has started, and what that has started: whatever loses its parent becomes a child of the process, so that none is missed.
 
 use crate::error::Failure;
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use std::collections::HashSet;
+use std::io::Read;
+use std::os::fd::OwnedFd;
 
 /// The children of this process from some moment on.
 pub struct Family {
+    /// Open, so that it can be read whatever is mounted over `/proc` meanwhile.
+    proc: OwnedFd,
     /// Those that it had before it was what it is: a shell may have left it some.
     others: HashSet<Pid>,
 }
@@ -20,9 +25,12 @@ impl Family {
             return Err(Failure::new("run", "/proc is not that of this process")
                 .advice("mount it: the command's children are found there"));
         }
-        let others = children().into_iter().collect();
-        set_child_subreaper(Some(getpid())).map_err(|errno| Failure::new("run", errno))?;
-        Ok(Family { others })
+        let failed = |errno: Errno| Failure::new("run", format!("/proc: {errno}"));
+        let proc = openat(CWD, "/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let proc = proc.map_err(failed)?;
+        let others = children(&proc).map_err(failed)?.into_iter().collect();
+        set_child_subreaper(Some(getpid())).map_err(failed)?;
+        Ok(Family { proc, others })
     }
 
     /// Ends all of them, and what becomes a child by that.
@@ -32,7 +40,8 @@ impl Family {
 
     fn end_all(&self) -> rustix::io::Result<()> {
         loop {
-            let mine: Vec<Pid> = children().into_iter().filter(|child| !self.others.contains(child)).collect();
+            let mine: Vec<Pid> =
+                children(&self.proc)?.into_iter().filter(|child| !self.others.contains(child)).collect();
             if mine.is_empty() {
                 return Ok(());
             }
@@ -56,15 +65,23 @@ impl Family {
 }
 
 /// The children of this process, as `/proc` has them.
-fn children() -> Vec<Pid> {
+fn children(proc: &OwnedFd) -> rustix::io::Result<Vec<Pid>> {
     let me = getpid();
-    let parent = |pid: i32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let parent = |pid: &str| {
+        // It may have ended.
+        let stat = openat(proc, format!("{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut text = String::new();
+        std::fs::File::from(stat).read_to_string(&mut text).ok()?;
         // Behind the name, which may hold anything: state, parent.
-        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-        Pid::from_raw(parent)
+        Pid::from_raw(text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?)
     };
-    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| parent(*pid) == Some(me)).filter_map(Pid::from_raw).collect()
+    let mut mine = Vec::new();
+    for entry in Dir::read_from(proc)? {
+        let entry = entry?;
+        let pid = entry.file_name().to_str().ok().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        if let Some(pid) = pid.filter(|pid| parent(pid) == Some(me)) {
+            mine.extend(pid.parse().ok().and_then(Pid::from_raw));
+        }
+    }
+    Ok(mine)
 }

@@ -52,7 +52,10 @@ fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Fail
     let family = Family::begin()?;
     let status = command::run(args, &interrupts);
     let ended = family.end();
+    let synced = views.sync();
+    channel.say(&Said::Quiet, &[]).map_err(failed)?;
+    channel.hear().map_err(failed)?;
     views.take_away()?;
-    ended?;
+    ended.and(synced)?;
     Ok((status?, interrupts.first()))
 }

@@ -55,10 +55,16 @@ impl<'a> Holder<'a> {
         }
     }
 
-    /// The views are served: runs the command. On return all that it has started has ended, and the views are gone. Gives its exit code, or 128 and the
-    /// number of the signal.
-    pub fn run(mut self) -> Result<u8, Failure> {
+    /// The views are served: runs the command. On return all that it has started has ended, and the views are gone. Before that it waits for what
+    /// is on its way from the kernel. Gives its exit code, or 128 and the number of the signal.
+    pub fn run(mut self, wait_for_all: impl FnOnce()) -> Result<u8, Failure> {
         self.channel.say(&Said::Serve, &[]).map_err(|error| failed(self.words, error))?;
+        match self.hear()?.0 {
+            Said::Quiet => {}
+            said => return Err(self.unexpected(&said)),
+        }
+        wait_for_all();
+        self.channel.say(&Said::TakeAway, &[]).map_err(|error| failed(self.words, error))?;
         match self.hear()?.0 {
             Said::Ended { status, interrupt } => {
                 self.has_ended = true;

@@ -33,13 +33,29 @@ impl Views {
         Ok((Views { views, before }, devices))
     }
 
-    /// Takes them away, with what the command has mounted. What is dirty in the kernel has reached the server then.
+    /// Hands what is dirty in the kernel to the server, of which that may have answered only a part when this returns: it has all once no file
+    /// is open. Nobody changes anything in them any more.
+    pub fn sync(&self) -> Result<(), Failure> {
+        self.views.iter().try_for_each(|(dir, unmounter)| {
+            if !unmounter.is_there().map_err(|error| failed(dir, error))? {
+                let why =
+                    "the command has taken away its own view of it, and may have changed the directory itself since";
+                return Err(
+                    failed(dir, io::Error::other(why)).advice("nothing of what came through the view is committed")
+                );
+            }
+            let synced = File::open(dir).and_then(|root| Ok(rustix::fs::syncfs(root)?));
+            synced.map_err(|error| failed(dir, error))
+        })
+    }
+
+    /// Takes them away, with what the command has mounted.
     pub fn take_away(self) -> Result<(), Failure> {
         let Views { views, before } = self;
         let detached = before.detach_newer().map_err(|error| failed(&views[0].0, error));
         // The last one first: it may lie in another's directory.
         let unmounted = views.iter().rev().map(|(dir, unmounter)| {
-            unmount(dir, unmounter).map_err(|error| {
+            unmount(unmounter).map_err(|error| {
                 // Whoever outside uses it sees the end of the group.
                 let _ = unmounter.detach();
                 failed(dir, error).advice("somebody outside of the command uses the directory as the command saw it")
@@ -54,10 +70,8 @@ fn failed(dir: &Path, error: io::Error) -> Failure {
 }
 
 /// Takes one of them away. What has just ended may take some moments until nothing of it is in use.
-fn unmount(dir: &Path, unmounter: &Unmounter) -> io::Result<()> {
+fn unmount(unmounter: &Unmounter) -> io::Result<()> {
     const TRIES: u32 = 100;
-    // So that what is dirty in the kernel is in the group, whoever uses the mount.
-    rustix::fs::syncfs(File::open(dir)?)?;
     for n in 0..TRIES {
         match unmounter.unmount() {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && n + 1 < TRIES => {

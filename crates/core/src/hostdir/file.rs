@@ -306,11 +306,13 @@ impl File {
     }
 
     /// How it lies at home, where that was changed by nothing but its links: only its time of change is another by that. What else is otherwise
-    /// a bystander did, and who owns the file is to find it.
+    /// a bystander did, and who owns the file, or takes what the log has of it home, is to find it.
     pub fn relinked(&self, then: Option<Baseline>, now: Baseline) -> Baseline {
         let owner = self.owner.load(Ordering::Relaxed);
         match then {
-            Some(then) if owner & OWNED != 0 && owner != REFRESHING => Baseline { ctime_ns: now.ctime_ns, ..then },
+            Some(then) if (owner & OWNED != 0 && owner != REFRESHING) || !self.is_clean() => {
+                Baseline { ctime_ns: now.ctime_ns, ..then }
+            }
             _ => now,
         }
     }

@@ -120,6 +120,9 @@ impl Running {
         let now = match self.store.host.stat(path) {
             Ok(stat) => Some(stat),
             Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => None,
+            Err(error) if matches!(error.errno, Errno::XDEV | Errno::LOOP | Errno::ACCESS) => {
+                return Ok(AtHome::Otherwise("its directory leads elsewhere, or nowhere"));
+            }
             Err(error) => return Err(host_error(error, path)),
         };
         let is_same = now.map(|stat| (stat.ino, stat.btime_ns)) == inode;

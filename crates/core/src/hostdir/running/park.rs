@@ -1,6 +1,6 @@
 //! What a running group would change, and how it is parked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -173,9 +173,10 @@ impl Running {
                 speaks_of.insert(id);
             }
         }
+        let of_files: HashMap<u64, Mtime> = self.seat().files.iter().map(|file| (file.inner.id, file.mtime)).collect();
         for (id, set) in self.names.iter().flat_map(|private| private.sets()) {
             if stays(*id, &summary)? {
-                let told = self.told_mtime(*id, born.contains(id));
+                let told = self.told_mtime(*id, born.contains(id), &of_files);
                 summary.sets.insert(*id, (set.clone(), told));
                 speaks_of.insert(*id);
             }
@@ -207,11 +208,10 @@ impl Running {
     }
 
     /// The time of the last change of an object, where the group has set that.
-    fn told_mtime(&self, id: u64, born: bool) -> Option<i64> {
+    fn told_mtime(&self, id: u64, born: bool, of_files: &HashMap<u64, Mtime>) -> Option<i64> {
         let birth =
             || self.store.names.with(|state| state.objects.get(&id)?.birth.as_ref().map(|birth| birth.mtime_ns));
-        let file = self.seat().files.iter().find(|file| file.inner.id == id).map(|file| file.mtime);
-        let mtime = file.or_else(|| Some(self.names.as_ref()?.mtime_of(id)))?;
+        let mtime = of_files.get(&id).copied().or_else(|| Some(self.names.as_ref()?.mtime_of(id)))?;
         match mtime {
             Mtime::Told(ns) if !born || birth() != Some(ns) => Some(ns),
             _ => None,
@@ -304,7 +304,7 @@ impl Running {
     /// What the bytes of a file are.
     fn base(&self, id: u64) -> Result<Base> {
         let file = self.store.file_of(b"", &Found { id, kind: Kind::Regular, stat: None })?;
-        if file.is_as_left()? { self.store.base_of(&file) } else { Ok(Base::Lost) }
+        if file.is_as_left()? && self.store.lies_as_left(&file)? { self.store.base_of(&file) } else { Ok(Base::Lost) }
     }
 
     /// Finds out what the bytes are that the group relies on.
@@ -328,6 +328,15 @@ impl Running {
 }
 
 impl crate::hostdir::StoreInner {
+    /// Whether a file that nobody has open lies at home as it did when the group first looked at it.
+    fn lies_as_left(&self, file: &Inner) -> Result<bool> {
+        let Some(then) = file.baseline().filter(|_| file.home().is_none()) else { return Ok(true) };
+        match self.home_of(file)? {
+            Base::Stat(now) => Ok((now.size, now.mtime_ns) == (then.size, then.mtime_ns)),
+            _ => Ok(true),
+        }
+    }
+
     /// By what the committed bytes of a file are known again.
     pub(in crate::hostdir) fn base_of(&self, file: &Inner) -> Result<Base> {
         let size = file.size.load(Ordering::Acquire);

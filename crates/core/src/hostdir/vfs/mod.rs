@@ -137,7 +137,7 @@ impl StoreVfs {
         look(running.as_ref().ok_or_else(gone)?)
     }
 
-    /// How many references and open handles there are, for tests.
+    /// How many references to inodes, and how many open files and directories there are.
     #[doc(hidden)]
     pub fn held(&self) -> (u64, usize) {
         (self.inodes.references(), self.handles.count())
