@@ -258,6 +258,12 @@ fn who_is_killed_while_the_mount_is_taken_away_ends() {
     let mut waiting = Waiting::start(&rig, &dir, "echo new > file", "exit 0");
     let wholly = waiting.wholly.id() as i32;
     Waiting::kill(wholly, rustix::process::Signal::STOP);
+    // Until the last of its threads has stopped, that one may answer.
+    wait_for(|| {
+        let threads = std::fs::read_dir(format!("/proc/{wholly}/task")).unwrap();
+        let mut states = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap());
+        states.all(|stat| stat.rsplit_once(')').is_some_and(|(_, state)| state.starts_with(" T")))
+    });
     waiting.go_on();
     let (command, holder) = (waiting.command.to_string(), waiting.holder.to_string());
     wait_for(|| !Path::new("/proc").join(&command).exists());
