@@ -87,8 +87,7 @@ fn a_mount_makes_it_one_for_good() {
         left_behind(&place, false);
         let dir = place.dir.to_str().unwrap();
         wholly(&["mount", dir]).exits(0);
-        let unmounted = std::process::Command::new("umount").arg(dir).status().unwrap();
-        assert!(unmounted.success());
+        common::umount(&place.dir);
         common::wait_until_unused(&place.dir);
         assert!(has_store(&place) && !Store::is_guest_in(&place.dir).unwrap() && place.dir.join("made").exists());
     }

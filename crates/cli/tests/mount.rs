@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{may_mount, wait_until_unused, wholly};
+use common::{may_mount, umount, wait_until_unused, wholly};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,7 +33,7 @@ impl Rig {
     }
 
     fn umount(&self) {
-        assert!(Command::new("umount").arg(&self.point).status().unwrap().success());
+        umount(&self.point);
         wait_until_unused(&self.home);
     }
 
@@ -117,7 +117,7 @@ fn over_its_own_directory_nobody_sees_the_store_behind_it() {
     wholly(&["mount", text(&rig.home)]).exits(0);
     std::fs::write(rig.home.join("file"), b"content").unwrap();
     assert!(!rig.home.join(".wholly").exists());
-    assert!(Command::new("umount").arg(&rig.home).status().unwrap().success());
+    umount(&rig.home);
     wait_until_unused(&rig.home);
     assert!(rig.home.join(".wholly").exists());
     assert_eq!(std::fs::read(rig.home.join("file")).unwrap(), b"content");

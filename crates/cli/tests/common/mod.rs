@@ -9,7 +9,7 @@ pub mod run;
 pub mod tree;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use wholly::{Options, Store};
 
@@ -88,6 +88,18 @@ pub fn may_run(commands: &[&str]) -> bool {
 /// Whether tests are to take their time.
 pub fn is_long() -> bool {
     std::env::var_os("WHOLLY_LONG").is_some()
+}
+
+/// Unmounts what nobody uses any more. Another test of this process may just be starting a program, which has all that is open here until it is
+/// executed. What is in use after a minute of that, somebody else uses.
+pub fn umount(point: &Path) {
+    for _ in 0..12_000 {
+        if Command::new("umount").arg(point).stderr(Stdio::null()).status().expect("run umount").success() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("{} is in use", point.display());
 }
 
 /// Waits until no process has the store in `dir`, or it is none any more. Who waits for ever has found a process that does not end.

@@ -86,7 +86,12 @@ impl Mounted {
 
     /// Unmounts it and closes the store. Gives its directory.
     pub fn end(mut self) -> Scratch {
-        self.unmounter.unmount().expect("nobody uses it");
+        // Another test of this process may just be starting a program, which has all that is open here until it is executed.
+        let mut tries = 0..12_000;
+        while let Err(error) = self.unmounter.unmount() {
+            assert!(error.raw_os_error() == Some(16) && tries.next().is_some(), "nobody uses it: {error}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         self.server.take().unwrap().join().unwrap().expect("the kernel was answered to the end");
         self.store.take().unwrap().close().expect("nothing stands against it");
         std::mem::replace(&mut self.home, Scratch::new())
