@@ -8,18 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use common::Dir;
-use rustix::io::Errno;
+use common::pair::{Memory, change, options, releasing};
 use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
-use wholly::{Error, Group, Neighbours, Options, Store, StoreVfs};
-use wholly_media::sim::{Explorer, Image, SimConfig, World};
-use wholly_media::{HostFs, Site};
-
-fn options() -> Options {
-    Options { background: false, ..Options::default() }
-}
+use wholly::{Error, Store, StoreVfs};
+use wholly_media::Site;
+use wholly_media::sim::World;
 
 fn open(dir: &Path) -> wholly::Result<Store> {
     Store::open_with(dir, options(), wholly_media::host::HostOptions::default())
@@ -35,16 +30,6 @@ fn stores(test: &str, names: &[&str]) -> (Dir, Vec<PathBuf>) {
         Store::init(store, &options()).unwrap();
     }
     (dir, all)
-}
-
-/// A group that gives `a` other bytes and makes `b`.
-fn change(store: &Store) -> Group<'static> {
-    let mut group = store.begin();
-    let a = group.open_file("a").unwrap();
-    group.write_at(&a, 0, b"new").unwrap();
-    let b = group.create("b", 0o644).unwrap();
-    group.append(&b, &[7; 10_000]).unwrap();
-    group
 }
 
 fn is_new(dir: &Path) -> bool {
@@ -122,87 +107,16 @@ fn views_of_stores_commit_together() {
     assert!(all.iter().all(|dir| fs::read(dir.join("b")).unwrap() == [7; 10_000]));
 }
 
-/// Two stores in memory, which find each other as long as they are told of each other.
-struct Memory {
-    worlds: [Arc<World>; 2],
-}
-
-/// How one of them finds the other: by the address `/0` or `/1`, if at all.
-struct Beside {
-    own: usize,
-    others: [Option<Arc<World>>; 2],
-}
-
-impl Neighbours for Beside {
-    fn address(&self) -> wholly_media::Result<Vec<u8>> {
-        Ok(format!("/{}", self.own).into_bytes())
-    }
-
-    fn at(&self, address: &[u8]) -> wholly_media::Result<Arc<dyn HostFs>> {
-        let which = [&b"/0"[..], b"/1"].iter().position(|known| *known == address);
-        let world = which.and_then(|which| self.others[which].as_ref());
-        world.map(|world| world.host()).ok_or_else(|| wholly_media::Error::new("open", "a neighbour", Errno::NOENT))
-    }
-}
-
-impl Memory {
-    fn new() -> Memory {
-        let clock = Arc::new(AtomicU64::new(0));
-        let worlds = [0, 1].map(|_| {
-            let world = World::new(SimConfig::disk());
-            world.add_file("a", b"old");
-            world.share(clock.clone());
-            world
-        });
-        for (which, world) in worlds.iter().enumerate() {
-            Store::format_on(&*world.log(), &options(), [which as u8 + 1; 16]).unwrap();
-        }
-        Memory { worlds }
-    }
-
-    /// What the death of the process leaves of a joint commit, as soon as something has happened here in that world.
-    fn killed_at(which: usize, site: Site) -> Memory {
-        let memory = Memory::new();
-        let stores = [0, 1].map(|which| memory.open(which, options(), [true; 2]).unwrap());
-        Store::commit_together(stores.iter().map(change)).unwrap();
-        drop(stores);
-        let traces = [0, 1].map(|which| memory.worlds[which].trace());
-        let ticks = [0, 1].map(|which| memory.worlds[which].ticks());
-        let at = traces[which].events.iter().position(|event| event.site == Some(site)).unwrap();
-        let tick = ticks[which][at];
-        let images: [Image; 2] = [0, 1].map(|which| {
-            let mut explorer = Explorer::new(&traces[which]);
-            explorer.seek(ticks[which].partition_point(|other| *other <= tick) as u64);
-            explorer.kill_image()
-        });
-        Memory { worlds: images.map(|image| World::from_image(&image, SimConfig::disk())) }
-    }
-
-    /// Opens one; `there` are the ones that it can find.
-    fn open(&self, which: usize, options: Options, there: [bool; 2]) -> wholly::Result<Store> {
-        let others = [0, 1].map(|other| there[other].then(|| self.worlds[other].clone()));
-        let world = &self.worlds[which];
-        Store::open_among(world.log(), world.host(), options, None, Some(Arc::new(Beside { own: which, others })))
-    }
-
-    fn is_new(&self, which: usize, store: &Store) -> bool {
-        let (mut a, file) = ([0; 3], store.open_file("a").unwrap());
-        file.read_at(0, &mut a).unwrap();
-        let b = store.open_file("b").is_ok();
-        assert_eq!(b, &a == b"new", "store {which}");
-        b
-    }
-}
-
-fn releasing() -> Options {
-    Options { release: true, ..options() }
+/// What the death of the process leaves of a joint commit, as soon as something has happened here in that world.
+fn killed_at(which: usize, site: Site) -> Memory {
+    Memory::killed_in(|stores| Store::commit_together(stores.iter().map(change)).unwrap(), which, site)
 }
 
 #[test]
 fn a_store_waits_for_a_decision_that_it_cannot_find() {
     for (site, is_decided) in [(wholly::site::JOINT_BEGIN_SYNC, false), (wholly::site::JOINT_DECIDE_SYNC, true)] {
         // In the first case only the coordinator has come so far.
-        let memory = Memory::killed_at(0, site);
+        let memory = killed_at(0, site);
         let found = memory.open(1, options(), [false, true]);
         match found {
             Ok(store) if !is_decided => assert!(!memory.is_new(1, &store)),
@@ -220,7 +134,7 @@ fn a_store_waits_for_a_decision_that_it_cannot_find() {
 
 #[test]
 fn what_was_not_decided_is_undone_and_told() {
-    let memory = Memory::killed_at(1, wholly::site::JOINT_PREPARE_SYNC);
+    let memory = killed_at(1, wholly::site::JOINT_PREPARE_SYNC);
     for which in [1, 0] {
         let store = memory.open(which, options(), [true; 2]).unwrap();
         assert!(!memory.is_new(which, &store));
@@ -236,7 +150,7 @@ fn what_was_not_decided_is_undone_and_told() {
 
 #[test]
 fn who_waits_in_vain_can_be_released() {
-    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let memory = killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
     let store = memory.open(1, releasing(), [false, true]).unwrap();
     assert!(!memory.is_new(1, &store));
     let released = store.settled().released;
@@ -251,7 +165,7 @@ fn who_waits_in_vain_can_be_released() {
 
 #[test]
 fn a_coordinator_stays_while_somebody_may_ask_it() {
-    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let memory = killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
     let coordinator = memory.open(0, options(), [true; 2]).unwrap();
     assert!(memory.is_new(0, &coordinator));
     let refused = coordinator.remove();
@@ -273,7 +187,7 @@ fn rot(world: &Arc<World>, folder: &[u8], end: &[u8]) {
 
 #[test]
 fn a_record_that_has_rotted_decides_nothing() {
-    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let memory = killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
     rot(&memory.worlds[0], b".wholly/joint", b".decided");
     for which in [0, 1] {
         let refused = memory.open(which, options(), [true; 2]);
@@ -290,7 +204,7 @@ fn a_record_that_has_rotted_decides_nothing() {
 
 #[test]
 fn a_prepared_group_that_has_rotted_is_released_as_damaged() {
-    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let memory = killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
     rot(&memory.worlds[1], b".wholly/parked", b".prepared");
     assert!(matches!(memory.open(1, options(), [true; 2]), Err(Error::Corrupt { .. })));
     let store = memory.open(1, releasing(), [true; 2]).unwrap();
@@ -325,7 +239,7 @@ fn stores_that_could_be_taken_for_each_other_are_refused() {
 
 #[test]
 fn a_participant_that_is_away_may_ask_and_one_that_has_settled_does_not() {
-    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let memory = killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
     let second = memory.open(1, options(), [true; 2]).unwrap();
     assert!(memory.is_new(1, &second));
     second.close().unwrap();
@@ -337,7 +251,7 @@ fn a_participant_that_is_away_may_ask_and_one_that_has_settled_does_not() {
 
 #[test]
 fn what_a_bystander_has_overtaken_is_parked() {
-    let memory = Memory::killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
+    let memory = killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
     let site = wholly::site::CHECKPOINT_DATA;
     memory.worlds[1].host().create(site, b"b", 0o644).unwrap().write_at(site, 0, b"mine").unwrap();
     let store = memory.open(1, options(), [true; 2]).unwrap();

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 pub mod mounts;
+pub mod pair;
 pub mod staging;
 
 use std::ops::Deref;

@@ -1,9 +1,12 @@
 //! Calls on joint commits.
 
+use std::sync::Arc;
+
 use super::commit::{check_apart, commit};
 use crate::error::{Error, Result};
-use crate::hostdir::running::Running;
-use crate::hostdir::{Group, Store, StoreVfs};
+use crate::hostdir::parked::{Finder, ParkedId};
+use crate::hostdir::running::{Running, Sharing};
+use crate::hostdir::{Group, Store, StoreInner, StoreVfs};
 use crate::vfs::GroupId;
 
 impl Store {
@@ -41,6 +44,32 @@ impl Store {
     pub fn commit_together(groups: impl IntoIterator<Item = Group<'static>>) -> Result<()> {
         commit_all(groups.into_iter().map(Group::into_running).collect::<Result<_>>()?)
     }
+
+    /// Commits parked groups of several stores together: what [`apply`](Store::apply) is to one is this to all of them. After a crash all of them are
+    /// committed, or all are parked still. A command that was run over several directories and parked is applied so.
+    ///
+    /// # Errors
+    /// [`Error::Overtaken`] with what is otherwise for the first of them for which anything is: then nothing has changed, and all of them stay parked. Else
+    /// those of [`Store::apply`] and [`commit_together`](Self::commit_together).
+    pub fn apply_together<'s>(parked: impl IntoIterator<Item = (&'s Store, ParkedId)>) -> Result<()> {
+        let (stores, ids): (Vec<_>, Vec<_>) = parked.into_iter().map(|(store, id)| (store.inner.clone(), id)).unzip();
+        if stores.is_empty() {
+            return Err(Error::invalid("no parked groups to apply"));
+        }
+        let is_twice = |i: usize| stores[..i].iter().any(|other| Arc::ptr_eq(other, &stores[i]));
+        if (0..stores.len()).any(is_twice) {
+            return Err(Error::invalid("two parked groups of one store: apply one after the other"));
+        }
+        in_all(&stores, || {
+            // Nobody discards them meanwhile, and they do not expire.
+            let mine: Result<Vec<_>> = stores.iter().zip(&ids).map(|(store, id)| store.work_on_parked(*id)).collect();
+            let _mine = mine?;
+            commit(applied(&stores, &ids)?)?;
+            // They are committed, whatever becomes of the files: the logs go on telling, and the next passes try again.
+            stores.iter().for_each(|store| _ = store.remove_applied(u64::MAX));
+            Ok(())
+        })
+    }
 }
 
 impl StoreVfs {
@@ -61,10 +90,14 @@ fn commit_all(groups: Vec<Running>) -> Result<()> {
     }
     check_apart(&groups)?;
     let stores: Vec<_> = groups.iter().map(|running| running.store.clone()).collect();
-    // One use of each spans all steps: a fork comes before the first or behind the last.
+    in_all(&stores, || commit(groups))
+}
+
+/// One use of each store spans all steps: a fork comes before the first or behind the last.
+fn in_all<T>(stores: &[Arc<StoreInner>], steps: impl FnOnce() -> Result<T>) -> Result<T> {
     let mut uses = Vec::new();
     let mut refused = None;
-    for store in &stores {
+    for store in stores {
         match store.enter() {
             Ok(used) => uses.push(used),
             Err(why) => {
@@ -77,11 +110,25 @@ fn commit_all(groups: Vec<Running>) -> Result<()> {
         Some(error) => Err(error),
         None => {
             let _callers: Vec<_> = stores.iter().map(|store| store.names.caller()).collect();
-            commit(groups)
+            steps()
         }
     };
     for (store, used) in stores.iter().zip(uses) {
         store.leave(used);
     }
     result
+}
+
+/// Groups that do what parked ones would, in stores that this thread uses.
+fn applied(stores: &[Arc<StoreInner>], ids: &[ParkedId]) -> Result<Vec<Running>> {
+    let mut groups = Vec::new();
+    for (store, id) in stores.iter().zip(ids) {
+        let mut running = Running::new(store.clone(), Sharing::Own);
+        let mismatches = running.apply(&store.read_parked(*id)?, &mut Finder::new(store.clone()))?;
+        if !mismatches.is_empty() {
+            return Err(Error::Overtaken(*id, mismatches.into()));
+        }
+        groups.push(running);
+    }
+    Ok(groups)
 }

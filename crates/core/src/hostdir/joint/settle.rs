@@ -99,9 +99,12 @@ impl StoreInner {
         let parked = ParkedId(id);
         let (file, coordinator) = match self.read_prepared(id) {
             // It is listed as damaged then.
-            Err(Error::Corrupt { .. }) if self.options.release => return self.release(parked, None, Vec::new()),
+            Err(Error::Corrupt { .. }) if self.options.release => {
+                return self.release((parked, None), None, Vec::new());
+            }
             read => read?,
         };
+        let applies = file.summary.applies.map(ParkedId);
         match self.ask(&coordinator)? {
             Verdict::Undecided => {
                 self.withdraw_prepared(parked)?;
@@ -113,14 +116,16 @@ impl StoreInner {
                     self.joint.settled.lock().unwrap().committed.push(parked);
                     Ok(())
                 }
-                Ok(mismatches) => self.release(parked, Some(&coordinator), mismatches),
+                Ok(mismatches) => self.release((parked, applies), Some(&coordinator), mismatches),
                 Err(error) if self.options.release => {
                     let why = Mismatch { path: ".".into(), what: error.to_string() };
-                    self.release(parked, Some(&coordinator), vec![why])
+                    self.release((parked, applies), Some(&coordinator), vec![why])
                 }
                 Err(error) => Err(error),
             },
-            Verdict::Unknown(_) if self.options.release => self.release(parked, Some(&coordinator), Vec::new()),
+            Verdict::Unknown(_) if self.options.release => {
+                self.release((parked, applies), Some(&coordinator), Vec::new())
+            }
             Verdict::Unknown(why) => {
                 let advice = "bring that back, or give up knowing: `wholly recover --release`";
                 let what =
@@ -157,11 +162,27 @@ impl StoreInner {
         Ok(mismatches)
     }
 
-    /// Makes it a parked group: somebody has to look at it.
-    fn release(&self, id: ParkedId, coordinator: Option<&Neighbour>, mut mismatches: Vec<Mismatch>) -> Result<()> {
-        let (from, to) = (prepared_path(id.0), parked::path_of(id.0));
-        self.host.rename(site::JOINT_RELEASE, &from, &to, Rename::Replace).map_err(|error| host_error(error, &to))?;
-        self.sync_parked(site::JOINT_RELEASE_SYNC)?;
+    /// Makes it a parked group: somebody has to look at it. Where it applies one, that is parked still, and tells the same.
+    fn release(
+        &self,
+        (id, applies): (ParkedId, Option<ParkedId>),
+        coordinator: Option<&Neighbour>,
+        mut mismatches: Vec<Mismatch>,
+    ) -> Result<()> {
+        let is_parked = |id: ParkedId| self.host.stat(&parked::path_of(id.0)).is_ok();
+        let id = match applies.filter(|applies| is_parked(*applies)) {
+            Some(applies) => {
+                self.withdraw_prepared(id)?;
+                applies
+            }
+            None => {
+                let (from, to) = (prepared_path(id.0), parked::path_of(id.0));
+                let renamed = self.host.rename(site::JOINT_RELEASE, &from, &to, Rename::Replace);
+                renamed.map_err(|error| host_error(error, &to))?;
+                self.sync_parked(site::JOINT_RELEASE_SYNC)?;
+                id
+            }
+        };
         mismatches.sort();
         mismatches.dedup();
         let released = Released { id, coordinator: coordinator.map(Neighbour::place).unwrap_or_default(), mismatches };

@@ -43,8 +43,8 @@ pub(crate) struct Private {
     logged: Vec<u64>,
     /// Objects that it made with all their bytes, of which it told the log.
     staged: Vec<u64>,
-    /// The parked group that it is.
-    pub applied: Option<u64>,
+    /// The groups that it is, of those that are set aside.
+    pub applied: Vec<u64>,
     /// What it has claimed.
     pub held: Wanted,
     /// The highest sequence of a group that had changed what it changes.

@@ -79,6 +79,7 @@ const _: () = assert!(size_of::<RawBase>() == 32);
 /// The kinds of entries that only parked groups have.
 const BASE: u8 = 32;
 const COORDINATOR: u8 = 33;
+const APPLIES: u8 = 34;
 
 const IDENTIFY: u8 = EntryKind::Identify as u8;
 const CREATE: u8 = EntryKind::Create as u8;
@@ -296,6 +297,9 @@ fn catalogue(summary: &Summary) -> Vec<u8> {
     let mut all = Catalogue::default();
     if let Some(coordinator) = &summary.coordinator {
         all.add(COORDINATOR, 0, &coordinator.to_bytes());
+    }
+    if let Some(id) = summary.applies {
+        all.add(APPLIES, id, &[]);
     }
     for (id, settled) in above_first(summary) {
         all.add(IDENTIFY, id, &identity(settled).to_bytes());

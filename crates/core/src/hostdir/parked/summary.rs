@@ -28,6 +28,8 @@ pub(crate) struct Summary {
     pub sets: BTreeMap<u64, (Set, Option<i64>)>,
     /// Whom to ask whether it is committed, where a joint commit has prepared it.
     pub coordinator: Option<Neighbour>,
+    /// The parked group that it applies, where a joint commit has prepared it.
+    pub applies: Option<u64>,
 }
 
 /// The names that an object loses, and those that it gets, in order.

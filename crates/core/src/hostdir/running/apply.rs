@@ -89,9 +89,18 @@ impl Running {
             let birth = matches!(summary.objects.get(id), Some(Known::Born(_)));
             self.set_all(applying.ids[id], &applying.path(*id), (set, *mtime_ns), birth)?;
         }
-        self.entry(EntryKind::Applied, 0, parked.head.id, &[])?;
-        self.names_mut().applied = Some(parked.head.id);
+        self.is_applied(parked.head.id)?;
+        if let Some(id) = summary.applies {
+            self.is_applied(id)?;
+        }
         Ok(Vec::new())
+    }
+
+    /// The group is one that was set aside: once it has committed, that is gone.
+    pub(super) fn is_applied(&mut self, id: u64) -> Result<()> {
+        self.entry(EntryKind::Applied, 0, id, &[])?;
+        self.names_mut().applied.push(id);
+        Ok(())
     }
 
     /// Looks for the objects that the group has found once. What it only needed on the way to others may be gone.

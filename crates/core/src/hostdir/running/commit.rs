@@ -338,7 +338,7 @@ fn publish(
         }
     }
     if let Some(names) = names {
-        if let Some(id) = names.applied {
+        for &id in &names.applied {
             // Before the group leaves those that are in flight: the pass that takes the tail past it must know.
             store.parked.has_applied(sequence, id);
         }

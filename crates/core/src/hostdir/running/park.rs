@@ -20,7 +20,7 @@ use crate::hostdir::parked::{
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
 use crate::log::checksum::checksum;
-use crate::log::layout::{EntryKind, LARGEST_FILE};
+use crate::log::layout::LARGEST_FILE;
 use crate::site;
 use crate::sync::Ordering;
 
@@ -56,14 +56,14 @@ impl Running {
         let place = summary.coordinator.as_ref().map_or_else(String::new, Neighbour::place);
         let note: String =
             format!("part of a joint commit that {place} decides").chars().take(LONGEST_NOTE / 4).collect();
+        summary.applies = self.names.as_ref().and_then(|names| names.applied.first().copied());
         self.set_aside(summary, &note, (now, 0), (&prepared_path(self.id), site::JOINT_PREPARE))?;
         self.store.sync_parked(site::JOINT_PREPARE_SYNC)
     }
 
     /// Commits a group that was prepared: its record says that it is that one.
     pub(in crate::hostdir) fn commit_prepared(&mut self) -> Result<()> {
-        self.entry(EntryKind::Applied, 0, self.id, &[])?;
-        self.names_mut().applied = Some(self.id);
+        self.is_applied(self.id)?;
         self.commit()
     }
 

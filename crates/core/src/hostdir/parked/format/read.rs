@@ -8,7 +8,8 @@ use zerocopy::FromBytes;
 use super::super::summary::LONGEST_PIECE;
 use super::super::{Content, Known, Piece, Settled, Summary};
 use super::{
-    ATTRIBUTES, BASE, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, NAME, RawEntry, SPACE, TRUNCATE, WRITE, XATTR, base_of,
+    APPLIES, ATTRIBUTES, BASE, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, NAME, RawEntry, SPACE, TRUNCATE, WRITE,
+    XATTR, base_of,
 };
 use crate::error::{Error, Result};
 use crate::hostdir::joint::Neighbour;
@@ -169,6 +170,10 @@ impl<'b> Reading<'b> {
             COORDINATOR if id == 0 && summary.coordinator.is_none() && summary.objects.is_empty() => {
                 summary.coordinator = Some(Neighbour::checked(payload)?);
                 Some(true)
+            }
+            APPLIES if id != 0 && payload.is_empty() && summary.applies.is_none() && summary.objects.is_empty() => {
+                summary.applies = Some(id);
+                Some(summary.coordinator.is_some())
             }
             CREATE if is_new => {
                 let birth = Known::Born(Arc::new(Birth::checked(payload)?));

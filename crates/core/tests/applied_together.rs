@@ -1,0 +1,125 @@
+//! Parked groups of several stores that are applied together.
+
+mod common;
+
+use common::pair::{Memory, change, options, releasing};
+use wholly::{Error, ParkedId, Store, site};
+use wholly_media::Site;
+
+fn park_both(stores: &[Store; 2]) -> [ParkedId; 2] {
+    stores.each_ref().map(|store| change(store).park("", None).unwrap())
+}
+
+fn apply_both(stores: &[Store; 2], ids: [ParkedId; 2]) -> wholly::Result<()> {
+    Store::apply_together(stores.iter().zip(ids))
+}
+
+/// What the death of the process leaves of it, as soon as something has happened here in that world.
+fn killed_at(which: usize, site: Site) -> Memory {
+    Memory::killed_in(|stores| apply_both(stores, park_both(stores)).unwrap(), which, site)
+}
+
+fn open_both(memory: &Memory) -> [Store; 2] {
+    [0, 1].map(|which| memory.open(which, options(), [true; 2]).unwrap())
+}
+
+/// Names of what is in the folder of parked groups of a world.
+fn set_aside(memory: &Memory, which: usize) -> usize {
+    memory.worlds[which].host().read_dir(b".wholly/parked").unwrap().len()
+}
+
+#[test]
+fn both_are_committed_and_parked_no_more() {
+    let memory = Memory::new();
+    let stores = open_both(&memory);
+    let ids = park_both(&stores);
+    apply_both(&stores, ids).unwrap();
+    for (which, store) in stores.into_iter().enumerate() {
+        assert!(memory.is_new(which, &store) && store.parked().unwrap().is_empty());
+        assert!(matches!(store.apply(ids[which]), Err(Error::NotFound(_))));
+        store.close().unwrap();
+        assert_eq!(set_aside(&memory, which), 0);
+    }
+}
+
+#[test]
+fn both_stay_parked_where_one_does_not_fit_any_more() {
+    for wrong in [0, 1] {
+        let memory = Memory::new();
+        let stores = open_both(&memory);
+        let ids = park_both(&stores);
+        let mut other = stores[wrong].begin();
+        let made = other.create("b", 0o644).unwrap();
+        other.append(&made, b"mine").unwrap();
+        other.commit().unwrap();
+        match apply_both(&stores, ids) {
+            Err(Error::Overtaken(id, why)) => assert_eq!((id, why.len(), why[0].path.as_str()), (ids[wrong], 1, "b")),
+            other => panic!("{other:?}"),
+        }
+        let fine = 1 - wrong;
+        assert!(!memory.is_new(fine, &stores[fine]));
+        // Nothing is claimed: the one that fits can be applied by itself.
+        stores[fine].apply(ids[fine]).unwrap();
+        assert!(memory.is_new(fine, &stores[fine]));
+        stores[wrong].discard(ids[wrong]).unwrap();
+        assert_eq!(stores.map(|store| store.parked().unwrap().len()), [0, 0]);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let memory = Memory::new();
+    let stores = open_both(&memory);
+    let ids = park_both(&stores);
+    assert!(matches!(Store::apply_together([]), Err(Error::Invalid(_))));
+    let twice = [(&stores[0], ids[0]), (&stores[0], ids[0])];
+    assert!(matches!(Store::apply_together(twice), Err(Error::Invalid(_))));
+    let absent = ParkedId(ids[1].0 + 77);
+    assert!(matches!(apply_both(&stores, [ids[0], absent]), Err(Error::NotFound(_))));
+    assert_eq!(stores.each_ref().map(|store| store.parked().unwrap().len()), [1, 1]);
+    Store::apply_together([(&stores[1], ids[1])]).unwrap();
+    assert!(memory.is_new(1, &stores[1]) && !memory.is_new(0, &stores[0]));
+}
+
+#[test]
+fn a_crash_before_the_decision_leaves_both_parked() {
+    for (which, at) in [(0, site::JOINT_BEGIN_SYNC), (0, site::JOINT_PREPARE_SYNC), (1, site::JOINT_PREPARE_SYNC)] {
+        let memory = killed_at(which, at);
+        let stores = open_both(&memory);
+        for (which, store) in stores.iter().enumerate() {
+            assert!(!memory.is_new(which, store), "{at:?}");
+            assert_eq!((store.parked().unwrap().len(), set_aside(&memory, which)), (1, 1), "{at:?}");
+        }
+        let ids = stores.each_ref().map(|store| store.parked().unwrap()[0].id);
+        apply_both(&stores, ids).unwrap();
+        stores.iter().enumerate().for_each(|(which, store)| assert!(memory.is_new(which, store)));
+    }
+}
+
+#[test]
+fn a_crash_after_the_decision_leaves_none_parked() {
+    for order in [[0, 1], [1, 0]] {
+        let memory = killed_at(0, site::JOINT_DECIDE_SYNC);
+        for which in order {
+            let store = memory.open(which, options(), [true; 2]).unwrap();
+            assert!(memory.is_new(which, &store) && store.parked().unwrap().is_empty());
+            assert_eq!(store.settled().committed.len(), 1);
+            store.close().unwrap();
+            assert_eq!(set_aside(&memory, which), 0);
+        }
+    }
+}
+
+#[test]
+fn who_is_released_has_it_parked_once() {
+    let memory = killed_at(0, site::JOINT_DECIDE_SYNC);
+    assert_eq!(set_aside(&memory, 1), 2, "the parked one, and the prepared one");
+    let store = memory.open(1, releasing(), [false, true]).unwrap();
+    let released = store.settled().released;
+    let still = store.parked().unwrap();
+    assert_eq!((released.len(), still.len(), set_aside(&memory, 1)), (1, 1, 1));
+    assert_eq!(released[0].id, still[0].id);
+    assert!(!memory.is_new(1, &store));
+    store.apply(still[0].id).unwrap();
+    assert!(memory.is_new(1, &store) && store.parked().unwrap().is_empty());
+}
