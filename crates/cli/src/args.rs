@@ -73,7 +73,7 @@ pub enum Verb {
     Diff(DiffArgs),
     /// Do what a parked group would change, all of it or nothing
     #[command(after_help = APPLY_EXAMPLES)]
-    Apply(ParkedArgs),
+    Apply(ApplyArgs),
     /// Remove a parked group
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard(ParkedArgs),
@@ -319,12 +319,14 @@ pub struct DiffArgs {
 
 const APPLY_EXAMPLES: &str = "\
 It is applied only if what it relies on is as it was: the names that it sets, the bytes of files that it changes or removes, attributes that it sets. \
-Else all that is otherwise is listed, nothing is changed, and it stays parked. On return all files are current.
+Else all that is otherwise is listed, nothing is changed, and it stays parked. On return all files are current. Groups of several stores are applied \
+together: all of them, or none.
 
 Exit code 0: applied; 4: something is otherwise, or damaged; 8: in use, no store, no such group.
 
 Examples:
   wholly apply /srv/data 5-18
+  wholly apply /srv/data 5-18 /srv/index 2-7
   wholly apply --json /srv/data 5-18 | jq '.mismatches'";
 
 const DISCARD_EXAMPLES: &str = "\
@@ -333,7 +335,19 @@ Exit code 0: it is gone; 8: in use, no store, no such group.
 Examples:
   wholly discard /srv/data 5-18";
 
-/// `wholly apply`, `wholly discard`.
+/// `wholly apply`.
+#[derive(Args, Debug)]
+pub struct ApplyArgs {
+    /// The store
+    pub dir: PathBuf,
+    /// The group, as `wholly list` names it
+    pub id: wholly::ParkedId,
+    /// Further stores, each with the group to be applied together with it: DIR ID DIR ID ...
+    #[arg(value_name = "DIR ID")]
+    pub others: Vec<OsString>,
+}
+
+/// `wholly discard`.
 #[derive(Args, Debug)]
 pub struct ParkedArgs {
     /// The store

@@ -114,6 +114,46 @@ fn each_is_parked_in_its_own_place() {
 }
 
 #[test]
+fn what_is_parked_in_several_is_applied_together() {
+    if !may_mount() {
+        return;
+    }
+    let dirs = Dirs::new(2);
+    let run = dirs.run(&["run", "--park"], CHANGE);
+    let told =
+        run.err.lines().find_map(|line| line.split_once("`wholly apply ")?.1.split_once('`')).expect("it is told").0;
+    let groups: Vec<&str> = told.split(' ').collect();
+    assert_eq!((groups.len(), groups[0], groups[2]), (4, dirs.0[0].to_str().unwrap(), dirs.0[1].to_str().unwrap()));
+    let apply = |groups: &[&str]| wholly(&[&["apply"], groups].concat());
+    // What is in the way in one of them is in the way of both.
+    std::fs::write(dirs.0[1].join("a"), "mine\n").unwrap();
+    let refused = apply(&groups);
+    refused.exits(4);
+    assert!(refused.out.contains(&format!("\n  {}/a: its content has been changed", groups[2])), "{}", refused.out);
+    assert_eq!(std::fs::read_to_string(dirs.0[0].join("a")).unwrap(), "old\n");
+    let json = wholly(&[&["--json", "apply"], &groups[..]].concat());
+    json.exits(4);
+    let told = format!(r#""applied":false,"groups":[{{"dir":"{}","id":"{}"}}"#, groups[0], groups[1]);
+    assert!(
+        json.out.contains(&told) && json.out.contains(&format!(r#"[{{"dir":"{}","path":"a""#, groups[2])),
+        "{}",
+        json.out
+    );
+    for (wrong, why) in [(&groups[..3], "no group is named"), (&[groups[0], groups[1], groups[2], "x"], "parked group")]
+    {
+        let refused = apply(wrong);
+        refused.exits(8);
+        assert!(refused.err.contains(why), "{}", refused.err);
+    }
+    std::fs::write(dirs.0[1].join("a"), "old\n").unwrap();
+    apply(&groups).exits(0);
+    for dir in &dirs.0 {
+        wholly(&["deinit", dir.to_str().unwrap()]).exits(0);
+    }
+    assert_eq!(dirs.are_new(), [true; 2]);
+}
+
+#[test]
 fn a_person_decides_for_all_of_them() {
     if !may_mount() {
         return;

@@ -193,7 +193,12 @@ fn parked(outcome: &Outcome) -> String {
             "wholly: run: parked as {id}: {changes} in {dir}; see `wholly diff {dir} {id}`, then apply it or discard it\n"
         )
     };
-    parked.map(one).collect()
+    let mut text: String = parked.clone().map(one).collect();
+    if parked.clone().count() > 1 {
+        let both: String = parked.map(|(dir, id)| format!(" {} {id}", dir.dir.display())).collect();
+        text += &format!("wholly: run: `wholly apply{both}` applies all of it, or nothing\n");
+    }
+    text
 }
 
 /// What a person is told, on stderr: nothing, where all is as it was asked for.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::commit::{check_apart, commit};
 use crate::error::{Error, Result};
-use crate::hostdir::parked::{Finder, ParkedId};
-use crate::hostdir::running::{Running, Sharing};
+use crate::hostdir::parked::ParkedId;
+use crate::hostdir::running::Running;
 use crate::hostdir::{Group, Store, StoreInner, StoreVfs};
 use crate::vfs::GroupId;
 
@@ -49,8 +49,8 @@ impl Store {
     /// committed, or all are parked still. A command that was run over several directories and parked is applied so.
     ///
     /// # Errors
-    /// [`Error::Overtaken`] with what is otherwise for the first of them for which anything is: then nothing has changed, and all of them stay parked. Else
-    /// those of [`Store::apply`] and [`commit_together`](Self::commit_together).
+    /// [`Error::Overtaken`] of the first of them for which anything is otherwise: then nothing has changed, and all of them stay parked
+    /// ([`overtaken`](Store::overtaken) tells of the others). Else those of [`Store::apply`] and [`commit_together`](Self::commit_together).
     pub fn apply_together<'s>(parked: impl IntoIterator<Item = (&'s Store, ParkedId)>) -> Result<()> {
         let (stores, ids): (Vec<_>, Vec<_>) = parked.into_iter().map(|(store, id)| (store.inner.clone(), id)).unzip();
         if stores.is_empty() {
@@ -123,8 +123,7 @@ fn in_all<T>(stores: &[Arc<StoreInner>], steps: impl FnOnce() -> Result<T>) -> R
 fn applied(stores: &[Arc<StoreInner>], ids: &[ParkedId]) -> Result<Vec<Running>> {
     let mut groups = Vec::new();
     for (store, id) in stores.iter().zip(ids) {
-        let mut running = Running::new(store.clone(), Sharing::Own);
-        let mismatches = running.apply(&store.read_parked(*id)?, &mut Finder::new(store.clone()))?;
+        let (running, mismatches) = store.do_parked(*id)?;
         if !mismatches.is_empty() {
             return Err(Error::Overtaken(*id, mismatches.into()));
         }

@@ -81,6 +81,18 @@ impl Store {
         self.used(|inner| inner.apply_parked(id))
     }
 
+    /// What a parked group relies on and is not so any more, as of now: nothing, where it could be applied.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply), but for [`Error::Overtaken`].
+    pub fn overtaken(&self, id: ParkedId) -> Result<Vec<Mismatch>> {
+        self.used(|inner| {
+            let _mine = inner.work_on_parked(id)?;
+            let _caller = inner.names.caller();
+            inner.do_parked(id).map(|(_, mismatches)| mismatches)
+        })
+    }
+
     /// Removes a parked group. It does not come back after a crash when this has returned.
     ///
     /// # Errors
@@ -135,11 +147,8 @@ impl StoreInner {
         // Who has come in time keeps it from expiring.
         self.discard_expired()?;
         let _mine = self.work_on_parked(id)?;
-        let parked = self.read_parked(id)?;
         let _caller = self.names.caller();
-        let mut finder = Finder::new(self.clone());
-        let mut running = Running::new(self.clone(), Sharing::Own);
-        let mismatches = running.apply(&parked, &mut finder)?;
+        let (mut running, mismatches) = self.do_parked(id)?;
         if !mismatches.is_empty() {
             return Err(Error::Overtaken(id, mismatches.into()));
         }
@@ -147,5 +156,13 @@ impl StoreInner {
         // It is committed, whatever becomes of the file: the log goes on telling, and the next pass tries again.
         let _ = self.remove_applied(u64::MAX);
         Ok(())
+    }
+
+    /// A group that does what a parked one would, and what is in its way: if anything is, it is only fit to be aborted. Called by who works on that.
+    pub(in crate::hostdir) fn do_parked(self: &Arc<Self>, id: ParkedId) -> Result<(Running, Vec<Mismatch>)> {
+        let parked = self.read_parked(id)?;
+        let mut running = Running::new(self.clone(), Sharing::Own);
+        let mismatches = running.apply(&parked, &mut Finder::new(self.clone()))?;
+        Ok((running, mismatches))
     }
 }

@@ -182,7 +182,7 @@ pub struct Review<'g> {
 
 /// Where the bytes are that a group writes.
 enum Source<'g> {
-    Group(&'g Running, Summary),
+    Group(&'g Running, Box<Summary>),
     Parked(Box<ParkedFile>, Box<Mutex<Looked>>),
 }
 
@@ -195,7 +195,7 @@ struct Looked {
 impl<'g> Review<'g> {
     pub(in crate::hostdir) fn of_group(running: &'g Running, summary: Summary) -> Self {
         let store = running.store.clone();
-        Review { changes: changes_of(&summary), store, source: Source::Group(running, summary) }
+        Review { changes: changes_of(&summary), store, source: Source::Group(running, Box::new(summary)) }
     }
 
     pub(in crate::hostdir) fn of_parked(store: &Arc<StoreInner>, file: ParkedFile) -> Self {
