@@ -472,6 +472,15 @@ typedef struct wholly_options {
      * copied from: its files are found by their places.
      */
     uint32_t adopt;
+    /**
+     * Not zero: what was part of a commit of several stores, and would wait for a store that cannot be found, is parked when the store is opened,
+     * to be applied or discarded by somebody who knows. Else wholly_store_open fails with -EBUSY there.
+     */
+    uint32_t release;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
 } wholly_options;
 
 /**
@@ -1173,6 +1182,19 @@ int wholly_group_park(struct wholly_group *group,
                       uint64_t *id);
 
 /**
+ * Commits the group, unless a program that bypasses the store has changed something that it builds on, since the group first touched it: then
+ * the group is parked, as by wholly_group_park, nothing is overwritten, and id is the parked group's; else id is 0. The group ends and its
+ * handle is freed, also on failure.
+ *
+ * Errors: -ESTALE where it is parked: the text lists what is otherwise; those of wholly_group_commit and wholly_group_park: then the group is
+ * aborted.
+ */
+int wholly_group_commit_or_park(struct wholly_group *group,
+                                const char *note,
+                                uint64_t keep_seconds,
+                                uint64_t *id);
+
+/**
  * Opens a listing of what is parked, in the order in which the groups began. What has expired is discarded first. Close it by
  * wholly_parked_list_close, before or after the store.
  *
@@ -1339,6 +1361,30 @@ int wholly_store_begin(const struct wholly_store *store,
  */
 int wholly_store_writer(const struct wholly_store *store,
                         struct wholly_writer **writer);
+
+/**
+ * Commits groups of several stores together: after a crash all of them are there, or none. When this returns 0 all of them survive power
+ * loss. The store of the first one that changes anything is the coordinator: where the process dies half-way, the others ask it when they are
+ * next opened, and that fails with -EBUSY where it cannot be found (see wholly_options.release). What the groups write is written once more
+ * for this. The groups end and their handles are freed, also on failure.
+ *
+ * Errors: -EINVAL where one is NULL, is there twice, or is a writer's, or two are of one store; those of wholly_group_park and wholly_group_commit. Then all are aborted. After
+ * -EIO nobody knows until the stores are opened again; where only some of them say so, the others have the groups. Where an argument is NULL or
+ * there twice, none has ended.
+ */
+int wholly_groups_commit_together(struct wholly_group *const *groups,
+                                  size_t count);
+
+/**
+ * Commits parked groups of several stores together, of each store one: after a crash all of them are committed, or all are parked still. stores and ids
+ * have count elements each.
+ *
+ * Errors: -ESTALE where something is otherwise for one of them: the text lists that, nothing has changed, and all stay parked; -EINVAL where
+ * two are of one store; else those of wholly_store_apply and wholly_groups_commit_together.
+ */
+int wholly_stores_apply_together(const struct wholly_store *const *stores,
+                                 const uint64_t *ids,
+                                 size_t count);
 
 /**
  * The version of the library that the program runs with, such as "0.1.0". The text is the library's, and stays.

@@ -74,13 +74,28 @@ impl Health {
     /// Runs a call on the store, unless one has panicked.
     #[inline]
     pub fn run<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
-        if self.0.load(Ordering::Relaxed) {
-            return Err(broken("an earlier call found it"));
-        }
+        self.check()?;
         let mark = Mark(self);
         let result = call();
         std::mem::forget(mark);
         result
+    }
+
+    /// Runs a call on several stores, unless one on any of them has panicked.
+    pub fn run_all<T>(all: &[Health], call: impl FnOnce() -> Result<T>) -> Result<T> {
+        all.iter().try_for_each(Health::check)?;
+        let marks: Vec<_> = all.iter().map(Mark).collect();
+        let result = call();
+        marks.into_iter().for_each(std::mem::forget);
+        result
+    }
+
+    #[inline]
+    fn check(&self) -> Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(broken("an earlier call found it")),
+            false => Ok(()),
+        }
     }
 
     /// Runs a call that uses a value up, which is left alone where one has panicked (invariant 2).
@@ -182,5 +197,10 @@ mod tests {
         assert_eq!(done(|| other.run(|| Ok(()))), 0);
         assert_eq!(done(|| other.spend(Bomb, |_| Ok(()))), io);
         assert_eq!(done(|| std::panic::panic_any(Bomb)), io);
+        let all = [Health::default(), Health::default()];
+        assert_eq!(done(|| Health::run_all(&[all[0].clone(), other], || Ok(()))), io);
+        assert_eq!(done(|| Health::run_all(&all, || Ok(()))), 0, "what was not called on is as it was");
+        assert_eq!(done(|| Health::run_all(&all, || panic!("both"))), io);
+        assert_eq!(all.map(|health| done(|| health.run(|| Ok(())))), [io; 2]);
     }
 }

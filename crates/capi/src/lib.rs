@@ -14,6 +14,7 @@
 //! | `attributes` | mode, owner, times, extended attributes |
 //! | `look`, `dir` | what names name, and what names there are, as groups and stores see them |
 //! | `parked` | groups that are set aside |
+//! | `together` | groups of several stores that survive together |
 //! | `version` | which library this is |
 
 #![warn(missing_docs)]
@@ -32,6 +33,7 @@ mod options;
 mod parked;
 mod sized;
 mod store;
+mod together;
 mod version;
 mod writer;
 

@@ -58,15 +58,20 @@ pub struct wholly_options {
     /// Not zero: a copy of a store, which wholly_store_open else refuses with -ESTALE while its log holds updates, is taken for what it was
     /// copied from: its files are found by their places.
     pub adopt: u32,
+    /// Not zero: what was part of a commit of several stores, and would wait for a store that cannot be found, is parked when the store is opened,
+    /// to be applied or discarded by somebody who knows. Else wholly_store_open fails with -EBUSY there.
+    pub release: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
-// SAFETY: integers, each at a multiple of its size without a gap, and four words of four bytes at the end.
+// SAFETY: integers, each at a multiple of its size without a gap, and words of four bytes, an even number of them, at the end.
 unsafe impl Sized for wholly_options {
     const FIRST: usize = 88;
     const NAME: &str = "options";
 }
 
-const _: () = assert!(size_of::<wholly_options>() == 88);
+const _: () = assert!(size_of::<wholly_options>() == 96);
 
 /// The options that a program gave, or those by default where it gave none.
 ///
@@ -91,6 +96,9 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         WHOLLY_POLICY_SHARED => Policy::Shared { interval: Duration::from_millis(given.shared_interval_ms) },
         _ => return refuse("no such policy"),
     };
+    if given.reserved != 0 {
+        return refuse("what is reserved is not zero");
+    }
     let medium = match given.medium {
         WHOLLY_MEDIUM_AUTO => HostMedium::Auto,
         WHOLLY_MEDIUM_PMEM => HostMedium::Pmem,
@@ -109,7 +117,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         gather_bytes: or(given.gather_bytes, default.gather_bytes),
         stage_bytes: or(given.stage_bytes, default.stage_bytes),
         adopt: given.adopt != 0,
-        release: false,
+        release: given.release != 0,
     };
     let reserve = or(given.reserve_bytes, host.reserve);
     Ok((options, HostOptions { medium, caches_persist: given.caches_persist != 0, reserve, ..host }))

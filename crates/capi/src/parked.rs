@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use wholly::{Change, Error, LONGEST_NOTE, Parked, ParkedId, Review, Side, Store, What};
+use wholly::{Change, Error, LONGEST_NOTE, Parked, ParkedId, Result, Review, Side, Store, What};
 
 use crate::answer::{Health, answer, done};
 use crate::arguments::{bytes_mut, check, exclusive, owned, place, shared};
@@ -27,16 +27,55 @@ pub unsafe extern "C" fn wholly_group_park(
 ) -> c_int {
     done(|| {
         check(id, "the place for the id")?;
-        // SAFETY: the caller's part of the contract: a text, or NULL, of which nothing is read.
-        let note = (!note.is_null()).then(|| unsafe { CStr::from_ptr(note) }.to_str()).transpose();
-        let note = note.map_err(|_| Error::Invalid("the note is no UTF-8".into()))?.unwrap_or_default();
-        let keep = (keep_seconds != 0).then(|| Duration::from_secs(keep_seconds));
+        // SAFETY: the caller's part of the contract: a text, or NULL.
+        let (note, keep) = (unsafe { note_of(note) }?, keep_of(keep_seconds));
         // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
         let parked = unsafe { end_with(group, |group| group.park(note, keep)) }?;
         // SAFETY: the caller's part of the contract: a place for a number; null was refused.
         unsafe { id.write(parked.0) };
         Ok(())
     })
+}
+
+/// Commits the group, unless a program that bypasses the store has changed something that it builds on, since the group first touched it: then
+/// the group is parked, as by wholly_group_park, nothing is overwritten, and id is the parked group's; else id is 0. The group ends and its
+/// handle is freed, also on failure.
+///
+/// Errors: -ESTALE where it is parked: the text lists what is otherwise; those of wholly_group_commit and wholly_group_park: then the group is
+/// aborted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_commit_or_park(
+    group: *mut wholly_group,
+    note: *const c_char,
+    keep_seconds: u64,
+    id: *mut u64,
+) -> c_int {
+    done(|| {
+        check(id, "the place for the id")?;
+        // SAFETY: the caller's part of the contract: a place for a number; null was refused.
+        unsafe { id.write(0) };
+        // SAFETY: the caller's part of the contract: a text, or NULL.
+        let (note, keep) = (unsafe { note_of(note) }?, keep_of(keep_seconds));
+        // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
+        let committed = unsafe { end_with(group, |group| group.commit_or_park(note, keep)) };
+        if let Err(Error::Overtaken(parked, _)) = &committed {
+            // SAFETY: as above.
+            unsafe { id.write(parked.0) };
+        }
+        committed
+    })
+}
+
+/// # Safety
+/// Unless it is null, `note` is of a text that lives and is not changed during `'a`.
+unsafe fn note_of<'a>(note: *const c_char) -> Result<&'a str> {
+    // SAFETY: the caller's promise; nothing is read of NULL.
+    let note = (!note.is_null()).then(|| unsafe { CStr::from_ptr(note) }.to_str()).transpose();
+    Ok(note.map_err(|_| Error::Invalid("the note is no UTF-8".into()))?.unwrap_or_default())
+}
+
+fn keep_of(seconds: u64) -> Option<Duration> {
+    (seconds != 0).then(|| Duration::from_secs(seconds))
 }
 
 /// A listing of what was parked when it was opened. One thread at a time calls with it; which thread that is may change.

@@ -7,8 +7,8 @@ mod no_libc;
 
 use installed::{Installed, Language, Place};
 
-const PROGRAMS: [&str; 10] =
-    ["files", "groups", "names", "attributes", "errors", "refused", "threads", "killed", "parked", FORKED];
+const PROGRAMS: [&str; 11] =
+    ["files", "groups", "names", "attributes", "errors", "refused", "threads", "killed", "parked", "together", FORKED];
 
 /// The one that forks while threads run.
 const FORKED: &str = "forked";
