@@ -46,6 +46,7 @@ pub mod hostdir;
 pub mod index;
 #[doc(hidden)]
 pub mod log;
+mod mount;
 mod open;
 pub mod site;
 #[doc(hidden)]
@@ -61,4 +62,5 @@ pub use hostdir::{
     Policy, RecoveryReport, Released, Report, Review, Settled, Side, Store, StoreStat, StoreVfs, What, Writer,
     XattrChange,
 };
+pub use mount::MountGroup;
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use wholly_media::HostFs;
 use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support};
+use wholly_media::mount::Served;
 
 use crate::error::{Error, Result};
 use crate::hostdir::{ByPath, Options, Ownership, Store, is_guest};
@@ -121,7 +122,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has it open, or the store that has to be found before this one opens
-    /// ([`Store::commit_together`]); [`Error::Corrupt`], [`Error::Unsupported`].
+    /// ([`Store::commit_together`]); [`Error::Corrupt`], [`Error::Unsupported`], also for a directory that a mount shows, or `wholly run`:
+    /// groups there are [`MountGroup`](crate::MountGroup)s.
     pub fn open(dir: impl AsRef<Path>) -> Result<Store> {
         Self::open_with(dir, Options::default(), HostOptions::default())
     }
@@ -135,7 +137,10 @@ impl Store {
         let dir = dir.as_ref();
         let as_chosen = host.clone();
         let host = Arc::new(HostDir::open(dir, host)?);
-        let home = StoreHome::open(&host).map_err(|error| home_error(error, dir))?;
+        let home = StoreHome::open(&host).map_err(|error| match home_error(error, dir) {
+            Error::NotAStore(_) if host.served().is_some() => mounted(&host, dir),
+            error => error,
+        })?;
         match Owned::open(home, dir, options.clone()) {
             // Made as persistent memory, on a file system that is not taken for it by itself.
             Err(Error::Unsupported(_)) if as_chosen.medium == HostMedium::Auto => {
@@ -180,6 +185,18 @@ impl Ownership for Owned {
         let Owned { home, dir, .. } = *self;
         home.remove().map_err(|error| home_error(error, &dir))
     }
+}
+
+/// Why a directory that a mount shows cannot be opened: the store has a process already.
+fn mounted(host: &HostDir, dir: &Path) -> Error {
+    let what = match host.served() {
+        Some(Served::View) => "what a command of `wholly run` sees: all that it does is one group",
+        _ => "a mount of a store, which another process has open",
+    };
+    Error::Unsupported(format!(
+        "{} is {what}; for groups there, use `MountGroup` (in C, `wholly_mount_begin`) on a descriptor",
+        dir.display()
+    ))
 }
 
 pub(crate) fn home_error(error: HomeError, dir: &Path) -> Error {

@@ -4,23 +4,40 @@
 //! of their own, and it says, or lets know by what it asks for, when set-id bits are to go. So what is left of a caller is whose new files are.
 
 use fuser::Request;
-use wholly::vfs::{Context, Mode};
+use wholly::vfs::{Context, Mode, Result};
 
 use crate::adapter::Adapter;
+use crate::groups::{Call, Touches};
 
 impl Adapter {
+    /// A call that changes nothing, of who is permitted it.
+    pub fn look(&self, req: &Request) -> Call<'_> {
+        self.groups.look(self.permitted(req))
+    }
+
+    /// A call that changes what it touches, of who is permitted it.
+    pub fn change(&self, req: &Request, touches: &Touches<'_>) -> Result<Call<'_>> {
+        self.groups.change(req, self.permitted(req), touches)
+    }
+
+    /// The same, of who makes something.
+    pub fn make(&self, req: &Request, umask: u32, touches: &Touches<'_>) -> Result<Call<'_>> {
+        let umask = Mode::from_raw_mode(umask & 0o777);
+        self.groups.change(req, Context { umask, ..self.permitted(req) }, touches)
+    }
+
+    /// A call that makes durable what is in no group, of who is permitted it.
+    pub fn outside(&self, req: &Request) -> Call<'_> {
+        self.groups.outside(self.permitted(req))
+    }
+
     /// The caller, whom the kernel permits the call.
     pub fn permitted(&self, req: &Request) -> Context {
         Context { is_permitted: true, ..self.as_they_are(req) }
     }
 
-    /// The same, who makes something.
-    pub fn with_umask(&self, req: &Request, umask: u32) -> Context {
-        Context { umask: Mode::from_raw_mode(umask & 0o777), ..self.permitted(req) }
-    }
-
     /// The caller, who sees what he may.
     pub fn as_they_are(&self, req: &Request) -> Context {
-        Context { group: self.group, groups: self.identity.groups(), ..Context::of(req.uid(), req.gid()) }
+        Context { groups: self.identity.groups(), ..Context::of(req.uid(), req.gid()) }
     }
 }

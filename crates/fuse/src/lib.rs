@@ -31,8 +31,10 @@
 //! | file | idea |
 //! |---|---|
 //! | `adapter.rs` | requests of the kernel as calls of the trait |
+//! | `answers.rs` | what it is answered and asked for |
 //! | `caller.rs` | on whose behalf a request is made |
 //! | `convert.rs` | numbers, types and times |
+//! | `groups/` | groups that programs begin and end by `ioctl`, and which calls belong to them |
 //! | `identity.rs` | whose numbers of users and groups these are |
 //! | `kernel.rs` | mounting and unmounting |
 //! | `options.rs` | what follows `-o` |
@@ -41,8 +43,10 @@
 #![warn(missing_docs)]
 
 mod adapter;
+mod answers;
 mod caller;
 mod convert;
+mod groups;
 mod identity;
 mod kernel;
 mod options;
@@ -56,9 +60,11 @@ use fuser::{Filesystem, Session};
 use wholly::vfs::Vfs;
 
 use adapter::Adapter;
-pub use adapter::LARGEST_WRITE;
+pub use answers::LARGEST_WRITE;
 #[doc(hidden)]
-pub use adapter::ask;
+pub use answers::ask;
+pub use groups::Doom;
+use groups::Groups;
 pub use identity::{Identity, User};
 pub use kernel::{Unmounter, open_mount};
 pub use options::{MountOptions, OptionError, Sharing};
@@ -77,8 +83,11 @@ impl Mount {
     /// # Errors
     /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; what `fusermount3` says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
-        let (session, unmounter) = mount(adapter(vfs, options), point, options)?;
-        Ok(Mount { server: Server { session }, unmounter })
+        let adapter = adapter(vfs, options);
+        let groups = adapter.groups.clone();
+        let (session, unmounter) = mount(adapter, point, options)?;
+        groups.notify_by(session.notifier());
+        Ok(Mount { server: Server { session, doom: groups.doom() }, unmounter })
     }
 
     /// Answers the kernel until the file system is unmounted, by whomever. On return everything that programs did outside of groups is
@@ -126,6 +135,7 @@ impl std::fmt::Debug for Mount {
 /// What answers for a file system that [`open_mount`] has mounted, here or in another process.
 pub struct Server {
     session: Session<Adapter>,
+    doom: Doom,
 }
 
 impl Server {
@@ -134,8 +144,16 @@ impl Server {
     /// # Errors
     /// Of the kernel's device.
     pub fn new(vfs: Arc<dyn Vfs>, device: OwnedFd, options: &MountOptions) -> io::Result<Server> {
-        let session = Session::from_fd(adapter(vfs, options), device, options.access(), options.config())?;
-        Ok(Server { session })
+        let adapter = adapter(vfs, options);
+        let groups = adapter.groups.clone();
+        let session = Session::from_fd(adapter, device, options.access(), options.config())?;
+        groups.notify_by(session.notifier());
+        Ok(Server { session, doom: groups.doom() })
+    }
+
+    /// Why the group that all calls belong to is not to be committed, if anything of it is undone. Of other mounts nothing ever is told.
+    pub fn doom(&self) -> Doom {
+        self.doom.clone()
     }
 
     /// As [`Mount::serve`].
@@ -159,5 +177,6 @@ impl std::fmt::Debug for Server {
 
 fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> Adapter {
     let MountOptions { valid, syncs_on_close, group, whole_writes, .. } = *options;
-    Adapter { vfs, valid, syncs_on_close, group, whole_writes, identity: options.identity.clone() }
+    let groups = Arc::new(Groups::new(&vfs, group));
+    Adapter { vfs, valid, syncs_on_close, groups, whole_writes, identity: options.identity.clone() }
 }

@@ -14,6 +14,8 @@
 //! | [`host`] | a directory of an ordinary file system |
 //! | [`sim`]  | any of them in memory, recorded, yielding crash images |
 //!
+//! And [`mount`] has what programs ask of a mount of ours, on plain descriptors.
+//!
 //! # Words
 //!
 //! *write*: bytes are on their way, any part of them may survive a crash. *fence*: what this thread wrote before
@@ -30,6 +32,7 @@ pub mod disk;
 mod error;
 mod guarantees;
 pub mod host;
+pub mod mount;
 mod names;
 pub mod pmem;
 pub mod sim;

@@ -320,4 +320,39 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// Those of [`fsync`](Self::fsync).
     fn sync(&self, ctx: &Context) -> Result<()>;
+
+    /// Begins an explicit group, for calls whose contexts name it.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where there are none.
+    fn begin_group(&self) -> Result<GroupId> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Makes an open file the group's own now rather than at its first change.
+    ///
+    /// # Errors
+    /// `EBADF` where the handle is not open for writing.
+    fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
+        let _ = (group, handle);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Commits a group, which is durable on return. It has ended then, also after an error.
+    ///
+    /// # Errors
+    /// `EIO` where nobody knows whether it survives; after any other it is undone.
+    fn commit_group(&self, group: GroupId) -> Result<()> {
+        let _ = group;
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Undoes a group.
+    ///
+    /// # Errors
+    /// None beyond those of all calls.
+    fn abort_group(&self, group: GroupId) -> Result<()> {
+        let _ = group;
+        Err(Errno::OPNOTSUPP)
+    }
 }

@@ -3,6 +3,7 @@
 use super::file::{BLOCK, OrdinaryFile, Unnamed, not_a_file, stat};
 use super::home::{HOME, UNNAMED};
 use super::resolve::{open_beneath, open_parent};
+use crate::mount::{self, Served};
 use crate::pmem::{EmulatedRegion, Emulation, Emulator, PmemOptions, PmemRegion, is_dax};
 use crate::sys::{self, FileSystem, OrFail, show};
 use crate::{
@@ -165,6 +166,11 @@ impl HostDir {
     /// The kind of file system that it lies on.
     pub fn file_system(&self) -> FileSystem {
         self.file_system
+    }
+
+    /// Whether it is a mount of ours itself, or below one.
+    pub fn served(&self) -> Option<Served> {
+        mount::served(self.root.as_fd())
     }
 
     /// The descriptor of the directory, for calls that the trait does not have. Changes through it are seen by no recorder.

@@ -45,7 +45,7 @@ use super::names::permit::Who;
 use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
 use crate::error::Error;
-use crate::sync::{AtomicU64, RwLock};
+use crate::sync::{AtomicU64, Ordering, RwLock};
 use crate::vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
     Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
@@ -114,7 +114,10 @@ impl StoreVfs {
     /// # Errors
     /// [`Error::Invalid`] where no such group runs.
     pub fn abort(&self, group: GroupId) -> crate::Result<()> {
-        self.take_group(group).map(drop)
+        let undone = self.take_group(group).map(drop);
+        // What was found of attributes may have been the group's.
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        undone
     }
 
     /// Ends the calls of a group: those that run are waited for, later ones are refused.
@@ -478,5 +481,28 @@ impl Vfs for StoreVfs {
             Way::Group(_) => Ok(()),
             Way::Policy => Ok(self.used(|| self.store.sync_all())?),
         }
+    }
+
+    fn begin_group(&self) -> Result<GroupId> {
+        Ok(self.begin()?)
+    }
+
+    fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        let file = open.file()?;
+        if !file.writes() {
+            return Err(Errno::BADF);
+        }
+        let inner = file.file.inner(&self.store)?;
+        let ctx = Context { group: Some(group), ..Context::superuser() };
+        self.change(&ctx, |running| Ok(running.join(inner).map(drop)?))
+    }
+
+    fn commit_group(&self, group: GroupId) -> Result<()> {
+        Ok(self.commit(group)?)
+    }
+
+    fn abort_group(&self, group: GroupId) -> Result<()> {
+        Ok(self.abort(group)?)
     }
 }

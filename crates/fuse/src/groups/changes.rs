@@ -1,0 +1,86 @@
+//! What a group has touched: so much the kernel may have of it, and so much others must leave alone.
+//!
+//! It grows with the group, by some bytes for each name and inode, as what the store itself keeps of a group does.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{FileHandle, INodeNo};
+
+/// What a change is about.
+#[derive(Default)]
+pub(crate) struct Touches<'a> {
+    /// Names that are made, taken away or given to something else.
+    pub names: &'a [(INodeNo, &'a OsStr)],
+    /// The inode that is changed itself.
+    pub node: Option<INodeNo>,
+    /// Whether its content is.
+    pub content: bool,
+    /// The open file by which it is.
+    pub handle: Option<FileHandle>,
+}
+
+#[derive(Default)]
+pub(super) struct Changes {
+    names: HashSet<(u64, Vec<u8>)>,
+    /// All that it may have changed anything of.
+    nodes: HashSet<u64>,
+    /// Those that there were not before.
+    born: HashSet<u64>,
+    /// Files whose content is the group's.
+    content: HashSet<u64>,
+}
+
+impl Changes {
+    pub fn note(&mut self, touches: &Touches<'_>) {
+        for (parent, name) in touches.names {
+            self.nodes.insert(parent.0);
+            self.names.insert((parent.0, name.as_bytes().to_vec()));
+        }
+        if let Some(node) = touches.node {
+            self.note_node(node.0);
+            if touches.content {
+                self.note_content(node.0);
+            }
+        }
+    }
+
+    pub fn note_node(&mut self, node: u64) {
+        self.nodes.insert(node);
+    }
+
+    pub fn note_content(&mut self, node: u64) {
+        self.content.insert(node);
+    }
+
+    pub fn note_born(&mut self, node: u64) {
+        self.nodes.insert(node);
+        self.born.insert(node);
+        self.content.insert(node);
+    }
+
+    /// Whether others would change names that are the group's, or are in a directory that only the group has: the store does not show it those to others, and
+    /// would say that there is no such thing.
+    pub fn hides(&self, touches: &Touches<'_>) -> bool {
+        touches.names.iter().any(|(parent, name)| {
+            self.born.contains(&parent.0) || self.names.contains(&(parent.0, name.as_bytes().to_vec()))
+        })
+    }
+
+    pub fn has_content(&self, node: u64) -> bool {
+        self.content.contains(&node)
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = (INodeNo, &OsStr)> {
+        self.names.iter().map(|(parent, name)| (INodeNo(*parent), OsStr::from_bytes(name)))
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = u64> {
+        self.nodes.union(&self.content).copied()
+    }
+
+    pub fn contents(&self) -> impl Iterator<Item = u64> {
+        self.content.iter().copied()
+    }
+}

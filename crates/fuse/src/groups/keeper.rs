@@ -1,0 +1,187 @@
+//! The thread that begins and ends groups, one thing after the other. It waits for what it is told, and for the end of the process whose group runs.
+//!
+//! It is none of those that answer the kernel's requests, since the kernel, told to forget something, may wait for their answers.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+
+use fuser::{INodeNo, ReplyIoctl};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use wholly::vfs::{Context, Errno, Ino, Result};
+
+use super::changes::Changes;
+use super::process::Process;
+use super::shared::{Group, Inner, State, lock};
+use crate::convert::errno;
+
+/// What the keeper is to do.
+pub(super) enum Command {
+    Begin { process: Arc<Process>, handle: u64, reply: ReplyIoctl },
+    End { handle: u64, commits: bool, reply: ReplyIoctl },
+    Released { handle: u64 },
+    Stop,
+}
+
+impl Command {
+    /// It is not done.
+    pub fn refuse(self, error: Errno) {
+        if let Command::Begin { reply, .. } | Command::End { reply, .. } = self {
+            reply.error(errno(error));
+        }
+    }
+}
+
+/// See the head of the module. Dropped, it undoes the group that runs.
+pub(super) struct Keeper {
+    commands: Sender<Command>,
+    /// Readable once there are commands.
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub fn start(inner: Arc<Inner>) -> Result<Keeper> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let (commands, told) = channel();
+        let its = wake.clone();
+        let thread = std::thread::Builder::new().name("wholly-groups".into());
+        let thread = thread.spawn(move || inner.keep(&told, &its)).map_err(|_| Errno::AGAIN)?;
+        Ok(Keeper { commands, wake, thread: Some(thread) })
+    }
+
+    pub fn tell(&self, command: Command) {
+        // It hears until it is dropped.
+        let _ = self.commands.send(command);
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.tell(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(reply: ReplyIoctl, result: Result<()>) {
+    match result {
+        Ok(()) => reply.ioctl(0, &[]),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+impl Inner {
+    fn keep(&self, told: &Receiver<Command>, wake: &OwnedFd) {
+        loop {
+            let process = self.running(|group| group.process.clone());
+            let mut awaited = vec![PollFd::new(wake, PollFlags::IN)];
+            awaited.extend(process.iter().map(|process| PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)));
+            let _ = poll(&mut awaited, None);
+            if !awaited[0].revents().is_empty() {
+                let _ = rustix::io::read(wake, &mut [0u8; 8]);
+            }
+            // What its process has told before it ended comes first.
+            for command in told.try_iter() {
+                match command {
+                    Command::Begin { process, handle, reply } => answer(reply, self.begin(process, handle)),
+                    Command::End { handle, commits, reply } => answer(reply, self.end(handle, commits)),
+                    Command::Released { handle } => _ = self.end(handle, false),
+                    Command::Stop => {
+                        if let Some(group) = self.running(|group| group.id) {
+                            let _ = self.vfs.abort_group(group);
+                        }
+                        return;
+                    }
+                }
+            }
+            self.end_with_process();
+        }
+    }
+
+    fn running<T>(&self, look: impl FnOnce(&Group) -> T) -> Option<T> {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Running(group) => Some(look(group)),
+            State::None | State::Ending(_) => None,
+        }
+    }
+
+    /// Undoes the group that runs if the process that began it has ended, whoever has its open file still.
+    fn end_with_process(&self) {
+        if let Some(handle) = self.running(|group| group.process.has_ended().then_some(group.handle)).flatten() {
+            let _ = self.end(handle, false);
+        }
+    }
+
+    fn begin(&self, process: Arc<Process>, handle: u64) -> Result<()> {
+        self.end_with_process();
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*state, State::None) {
+            return Err(Errno::BUSY);
+        }
+        let group = self.vfs.begin_group()?;
+        *state = State::Running(Box::new(Group::new(group, handle, process)));
+        Ok(())
+    }
+
+    /// Ends the group of an open file. What was committed is as the kernel has it.
+    fn end(&self, handle: u64, commits: bool) -> Result<()> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let group = match std::mem::take(&mut *state) {
+            State::Running(group) if group.handle == handle => group,
+            other => {
+                *state = other;
+                return Err(Errno::INVAL);
+            }
+        };
+        let Group { id, changes, .. } = *group;
+        let changes = changes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let ends = self.ends(&changes, &Context { group: Some(id), ..Context::superuser() });
+        let ended = match commits {
+            true => self.vfs.commit_group(id),
+            false => self.vfs.abort_group(id),
+        };
+        if commits && ended.is_ok() {
+            return ended;
+        }
+        self.note_stale_ends(&ends);
+        *state = State::Ending(changes);
+        drop(state);
+        self.have_forgotten();
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = State::None;
+        ended
+    }
+
+    /// Where files end.
+    fn ends(&self, changes: &Changes, ctx: &Context) -> Vec<(u64, u64)> {
+        let end = |node| Some((node, self.vfs.getattr(ctx, Ino(node)).ok()?.size));
+        changes.contents().filter_map(end).collect()
+    }
+
+    /// The group is undone, and so files end elsewhere.
+    fn note_stale_ends(&self, ends: &[(u64, u64)]) {
+        let is_stale = |(node, end): &(u64, u64)| {
+            self.vfs.getattr(&Context::superuser(), Ino(*node)).is_ok_and(|found| found.size != *end)
+        };
+        lock(&self.stale_ends).extend(ends.iter().copied().filter(is_stale));
+    }
+
+    /// Has the kernel forget all that it may have of the group that was undone. An error says that the kernel has no such thing, or that the mount is gone.
+    fn have_forgotten(&self) {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let (State::Ending(changes), Some(notifier)) = (&*state, self.notifier.get()) else { return };
+        let nodes: Vec<_> = changes.nodes().map(INodeNo).collect();
+        let names: Vec<_> = changes.names().map(|(parent, name)| (parent, name.to_owned())).collect();
+        // Invariant 3.
+        drop(state);
+        for (parent, name) in names {
+            let _ = notifier.inval_entry(parent, &name);
+        }
+        for node in nodes {
+            let _ = notifier.inval_inode(node, 0, 0);
+        }
+    }
+}

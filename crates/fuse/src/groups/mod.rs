@@ -1,0 +1,195 @@
+//! Groups that programs begin and end by `ioctl`, on any descriptor of the mount (the numbers: `wholly_media::mount`).
+//!
+//! # Terms
+//!
+//! - *member*: the process that began the group, with all its threads. *Added*: an open file whose calls belong to the group, whoever makes them.
+//! - *look*, *change*: a call that changes nothing, and one that does.
+//! - *page write*: what the kernel writes of mapped memory, on nobody's behalf.
+//! - *keeper*: the thread that begins and ends groups.
+//!
+//! # Which calls belong to the group
+//!
+//! | | |
+//! |---|---|
+//! | a look, of anybody | sees what the group has done: the kernel keeps names, attributes and pages once for all programs |
+//! | a change by the member, or by an added file | belongs to it |
+//! | a change by others | does not; what the group has changed it gets `EBUSY` for, from the store or, where the store does not show it that, from here |
+//! | a page write | belongs to it where the file's content is the group's, else not |
+//! | `fsync`, `close` | do not: they make durable what is outside of it |
+//!
+//! # States
+//!
+//! ```text
+//!  None ── keeper: BEGIN ──► Running ── keeper: COMMIT ──► None
+//!                               └── keeper: ABORT, the last close, the member's end, a commit that failed ──► Ending ── keeper ──► None
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. A call holds the state while it runs: which group it belongs to is decided once, and no group ends meanwhile.
+//! 2. The kernel may keep something of a group that was undone only while the state is Ending. Page writes to its files are dropped then: those pages
+//!    may have the group's bytes.
+//! 3. The kernel is told to forget by the keeper alone, which holds nothing and answers nobody meanwhile: the kernel may wait for answers itself.
+//! 4. `ABORT` is answered when the state is None again.
+//! 5. Of what a group has touched nothing is missing in its [`Changes`]: each is noted before the call is made.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `shared.rs` | a mount that programs share: the state, and to whom a call belongs |
+//! | `changes.rs` | what a group has touched |
+//! | `keeper.rs` | the thread that begins and ends groups |
+//! | `process.rs` | which process makes a request |
+//! | `view.rs` | a mount all of which is one group: groups join it |
+
+mod changes;
+mod keeper;
+mod process;
+mod shared;
+mod view;
+
+use std::sync::{Arc, RwLockReadGuard};
+
+use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, Request};
+use wholly::vfs::{Attr, Context, Errno, GroupId, Result, Vfs};
+use wholly_media::mount::{ABORT, ADD, BEGIN, COMMIT, Served, WHAT};
+
+use crate::convert::errno;
+pub(crate) use changes::Touches;
+use shared::{Shared, State, lock};
+pub use view::Doom;
+use view::View;
+
+/// To which groups the calls of a mount belong.
+pub(crate) enum Groups {
+    Shared(Shared),
+    View(View),
+}
+
+/// A call, as long as it is made (invariant 1).
+pub(crate) struct Call<'a> {
+    pub ctx: Context,
+    /// Whether it is a change of the group that runs.
+    is_members: bool,
+    state: Option<RwLockReadGuard<'a, State>>,
+}
+
+impl Call<'_> {
+    /// The call has made an inode.
+    pub fn made(&self, made: &Attr) {
+        if let (true, Some(State::Running(group))) = (self.is_members, self.state.as_deref()) {
+            lock(&group.changes).note_born(made.ino.0);
+        }
+    }
+}
+
+/// Who asks, about which open file.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    thread: u32,
+    handle: u64,
+}
+
+impl Groups {
+    pub fn new(vfs: &Arc<dyn Vfs>, group: Option<GroupId>) -> Groups {
+        match group {
+            Some(group) => Groups::View(View::new(group)),
+            None => Groups::Shared(Shared::new(vfs.clone())),
+        }
+    }
+
+    /// By which the kernel is told to forget.
+    pub fn notify_by(&self, notifier: Notifier) {
+        if let Groups::Shared(shared) = self {
+            shared.notify_by(notifier);
+        }
+    }
+
+    /// Why what the mount shows is not to be committed, where it is a view.
+    pub fn doom(&self) -> Doom {
+        match self {
+            Groups::View(view) => view.doom(),
+            Groups::Shared(_) => Doom::default(),
+        }
+    }
+
+    /// A call that is in no group of `ioctl`'s.
+    pub fn outside(&self, ctx: Context) -> Call<'_> {
+        match self {
+            Groups::View(view) => view.call(ctx),
+            Groups::Shared(_) => Call { ctx, is_members: false, state: None },
+        }
+    }
+
+    /// A call that changes nothing.
+    pub fn look(&self, ctx: Context) -> Call<'_> {
+        match self {
+            Groups::View(view) => view.call(ctx),
+            Groups::Shared(shared) => shared.look(ctx),
+        }
+    }
+
+    /// A call that changes what it `touches`.
+    ///
+    /// # Errors
+    /// `EBUSY` where that is a group's of which the call is not.
+    pub fn change(&self, req: &Request, ctx: Context, touches: &Touches<'_>) -> Result<Call<'_>> {
+        match self {
+            Groups::View(view) => Ok(view.call(ctx)),
+            Groups::Shared(shared) => shared.change(req.pid(), ctx, touches),
+        }
+    }
+
+    /// A page write; `None` where it is to be dropped.
+    pub fn page_write(&self, ctx: Context, node: INodeNo) -> Option<Call<'_>> {
+        match self {
+            Groups::View(view) => Some(view.call(ctx)),
+            Groups::Shared(shared) => shared.page_write(ctx, node),
+        }
+    }
+
+    /// The kernel wants to write this many bytes at the end of the file, for which it takes `offset`. Gives whether it may be wrong: see
+    /// [`Shared::is_stale_end`].
+    pub fn is_stale_end(&self, node: INodeNo, offset: u64, length: usize) -> bool {
+        match self {
+            Groups::View(_) => false,
+            Groups::Shared(shared) => shared.is_stale_end(node, offset, length),
+        }
+    }
+
+    /// The kernel has dropped an inode, with all that it had of it.
+    pub fn forget(&self, node: INodeNo) {
+        if let Groups::Shared(shared) = self {
+            shared.forget(node);
+        }
+    }
+
+    /// The last close of an open file.
+    pub fn release(&self, handle: FileHandle) {
+        match self {
+            Groups::View(view) => view.release(handle.0),
+            Groups::Shared(shared) => shared.release(handle.0),
+        }
+    }
+
+    /// A request of `ioctl`.
+    pub fn request(&self, req: &Request, node: INodeNo, handle: FileHandle, what: u32, reply: ReplyIoctl) {
+        let asker = Asker { thread: req.pid(), handle: handle.0 };
+        let answer = match (what, self) {
+            (WHAT, Groups::Shared(_)) => Ok(Served::Mount as i32),
+            (WHAT, Groups::View(_)) => Ok(Served::View as i32),
+            (BEGIN, Groups::View(view)) => view.begin(asker),
+            (ADD, Groups::View(view)) => view.add(asker),
+            (COMMIT, Groups::View(view)) => view.commit(asker),
+            (ABORT, Groups::View(view)) => view.abort(asker),
+            (BEGIN, Groups::Shared(shared)) => return shared.begin(asker, reply),
+            (ADD, Groups::Shared(shared)) => shared.add(asker, node),
+            (COMMIT, Groups::Shared(shared)) => return shared.end(asker, true, reply),
+            (ABORT, Groups::Shared(shared)) => return shared.end(asker, false, reply),
+            _ => Err(Errno::NOTTY),
+        };
+        match answer {
+            Ok(value) => reply.ioctl(value, &[]),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+}

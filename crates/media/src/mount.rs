@@ -1,0 +1,152 @@
+//! What programs ask of a mount by `ioctl`, on any descriptor of it: groups of calls, begun and ended.
+//!
+//! The numbers are part of the interface of every mount, and of the C header: they never change their meaning. None has an argument; what is asked
+//! about is the open file that the descriptor stands for.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{self, Opcode};
+use std::os::fd::AsRawFd;
+
+/// By which a system call knows that the request is one of ours.
+const OURS: u8 = 0xE7;
+
+/// Returns what the descriptor is of: a [`Served`].
+pub const WHAT: Opcode = ioctl::opcode::none(OURS, 0x70);
+/// Begins a group, which the open file has until it ends.
+pub const BEGIN: Opcode = ioctl::opcode::none(OURS, 0x71);
+/// Calls by this open file belong to the group of the calling process, and the file is its own.
+pub const ADD: Opcode = ioctl::opcode::none(OURS, 0x72);
+/// Commits the group of the open file.
+pub const COMMIT: Opcode = ioctl::opcode::none(OURS, 0x73);
+/// Undoes the group of the open file.
+pub const ABORT: Opcode = ioctl::opcode::none(OURS, 0x74);
+
+/// What serves a directory that is one of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// A mount that programs share.
+    Mount = 1,
+    /// What a command of `wholly run` sees.
+    View = 2,
+}
+
+/// An open file of a mount, which stays open whatever becomes of the descriptor that it was made of. Programs that the process executes do not get it.
+#[derive(Debug)]
+pub struct Open(OwnedFd);
+
+impl Open {
+    /// The open file that a descriptor stands for.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn of(descriptor: std::os::fd::BorrowedFd<'_>) -> Result<Open, Errno> {
+        Ok(Open(rustix::io::fcntl_dupfd_cloexec(of_std(&descriptor), 3)?))
+    }
+
+    /// Begins a group.
+    ///
+    /// # Errors
+    /// `ENOTTY` where it is no mount of ours, `EBUSY` where another group runs; what the server says.
+    pub fn begin(&self) -> Result<(), Errno> {
+        ask::<BEGIN>(self.0.as_fd()).map(drop)
+    }
+
+    /// Makes another open file of the same mount one of the group.
+    ///
+    /// # Errors
+    /// `EXDEV` where it is of another mount; what the server says.
+    pub fn add(&self, other: std::os::fd::BorrowedFd<'_>) -> Result<(), Errno> {
+        let other = of_std(&other);
+        if device(self.0.as_fd())? != device(other)? {
+            return Err(Errno::XDEV);
+        }
+        ask::<ADD>(other).map(drop)
+    }
+
+    /// Commits the group.
+    ///
+    /// # Errors
+    /// `EINVAL` where it has ended; what the server says.
+    pub fn commit(&self) -> Result<(), Errno> {
+        ask::<COMMIT>(self.0.as_fd()).map(drop)
+    }
+
+    /// Undoes the group.
+    ///
+    /// # Errors
+    /// `EINVAL` where it has ended; what the server says.
+    pub fn abort(&self) -> Result<(), Errno> {
+        ask::<ABORT>(self.0.as_fd()).map(drop)
+    }
+}
+
+/// What an open directory is of, where it is one of ours.
+pub(crate) fn served(dir: BorrowedFd<'_>) -> Option<Served> {
+    let what = ask::<WHAT>(dir).ok()?;
+    [Served::Mount, Served::View].into_iter().find(|served| *served as i32 == what)
+}
+
+/// A descriptor of the standard library's, for this one.
+fn of_std<'fd>(descriptor: &std::os::fd::BorrowedFd<'fd>) -> BorrowedFd<'fd> {
+    // SAFETY: it is open for as long as the one that it is made of.
+    unsafe { BorrowedFd::borrow_raw(descriptor.as_raw_fd()) }
+}
+
+/// On what file system it is, without asking that.
+fn device(descriptor: BorrowedFd<'_>) -> Result<(u32, u32), Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(descriptor, c"", flags, StatxFlags::empty())?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+fn ask<const REQUEST: Opcode>(descriptor: BorrowedFd<'_>) -> Result<i32, Errno> {
+    // SAFETY: the request has no argument, and what other file systems make of one of another number is an error.
+    unsafe { ioctl::ioctl(descriptor, Asked::<REQUEST>) }
+}
+
+/// A request without an argument, that returns a number.
+struct Asked<const REQUEST: Opcode>;
+
+// SAFETY: the kernel is given no pointer, and what it returns is the number itself.
+unsafe impl<const REQUEST: Opcode> ioctl::Ioctl for Asked<REQUEST> {
+    type Output = i32;
+
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        REQUEST
+    }
+
+    fn as_ptr(&mut self) -> *mut core::ffi::c_void {
+        core::ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(
+        returned: ioctl::IoctlOutput,
+        _given: *mut core::ffi::c_void,
+    ) -> rustix::io::Result<Self::Output> {
+        Ok(returned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They are public, and what was compiled with them has them for ever.
+    #[test]
+    fn the_numbers_stay() {
+        assert_eq!([WHAT, BEGIN, ADD, COMMIT, ABORT], [0xE770, 0xE771, 0xE772, 0xE773, 0xE774]);
+    }
+
+    #[test]
+    fn other_file_systems_know_no_groups() {
+        let (dir, other) = (std::fs::File::open("/").unwrap(), std::fs::File::open("/proc").unwrap());
+        let [dir, other] = [&dir, &other].map(std::os::fd::AsFd::as_fd);
+        let open = Open::of(dir).unwrap();
+        assert_eq!([open.begin(), open.commit(), open.abort(), open.add(dir)], [Err(Errno::NOTTY); 4]);
+        assert_eq!(open.add(other), Err(Errno::XDEV));
+    }
+}
