@@ -408,7 +408,7 @@ The command sees DIR as it would be, everybody else as it was. When it exits wit
 happens at once, durably. At any other end, of the command or of wholly itself, nothing has changed. What it writes outside of DIR is not covered. \
 A directory that is no store is one only for as long as the command runs. Who is not the superuser runs commands in directories of his own, without programs that change the user (sudo).
 
-Exit code: the command's; 128 and its number for a signal; 124: committed, but not all of it could be taken home; 125: wholly could not run it, or others have changed the same meanwhile (it is parked); 126: it cannot be executed; 127: there is no such command.
+Exit code: the command's; 128 and its number for a signal; 124: committed, but not all of it could be taken home; 125: wholly could not run it, others have changed the same meanwhile (it is parked), or a program in it has undone its group; 126: it cannot be executed; 127: there is no such command.
 
 Examples:
   wholly run -- make install

@@ -36,7 +36,7 @@ use crate::args::RunArgs;
 use crate::error::{Exit, Failure};
 use crate::limits;
 use crate::output::Ui;
-use ending::Outcome;
+use ending::{Ended, Outcome};
 use holder::Holder;
 use interrupts::Interrupts;
 use place::Place;
@@ -46,7 +46,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wholly::StoreVfs;
 use wholly::vfs::GroupId;
-use wholly_fuse::{Identity, MountOptions, Server};
+use wholly_fuse::{Doom, Identity, MountOptions, Server};
 
 pub use command::exec;
 pub use hold::hold;
@@ -117,13 +117,13 @@ fn in_groups(
         Ok(Running { place, view, group })
     };
     let running = places.iter().map(begin).collect::<Result<Vec<_>, Failure>>()?;
-    let status = in_views(&running, holder, devices)?;
-    ending::end(args, ui, &running, interrupts, status)
+    let ended = in_views(&running, holder, devices)?;
+    ending::end(args, ui, &running, interrupts, ended)
 }
 
 /// Serves the groups' views while the command runs. On return nobody uses them any more.
-fn in_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<OwnedFd>) -> Result<u8, Failure> {
-    let mut servers = Vec::new();
+fn in_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<OwnedFd>) -> Result<Ended, Failure> {
+    let (mut servers, mut dooms) = (Vec::new(), Vec::new());
     for (Running { place, view, group }, device) in running.iter().zip(devices) {
         let failed = |error: std::io::Error| Failure::new(format!("run in {}", place.dir().display()), error);
         let identity = match user::is_ordinary().map_err(failed)? {
@@ -133,6 +133,7 @@ fn in_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<OwnedFd>) 
         let options = namespace::options(place.dir()).map_err(failed)?;
         let options = MountOptions { group: Some(*group), identity, ..options };
         let server = Server::new(view.clone(), device, &options).map_err(failed)?;
+        dooms.push(server.doom());
         servers.push((place.dir(), std::thread::spawn(move || server.serve())));
     }
     // Where that fails a mount may be in use still, and its server would not return.
@@ -141,7 +142,8 @@ fn in_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<OwnedFd>) 
         let served = server.join().expect("it returns its errors");
         served.map_err(|error| Failure::new(format!("serve the command's view of {}", dir.display()), error))?;
     }
-    Ok(status)
+    let doomed = dooms.iter().find_map(Doom::why).map(str::to_owned);
+    Ok(Ended { status, doomed })
 }
 
 /// Waits until no file of the views is open. The kernel tells of a last close when all that was written through it has been answered, also what was

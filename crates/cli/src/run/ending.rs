@@ -14,13 +14,23 @@ use wholly::{Error, StoreVfs};
 /// The exit code where what the command has changed could not be committed: that of [`Exit::NOT_RUN`](crate::error::Exit::NOT_RUN).
 const NOT_COMMITTED: u8 = 125;
 
+/// How the command ended.
+pub struct Ended {
+    /// Its exit code, or 128 and the number of the signal.
+    pub status: u8,
+    /// Why it is not to be committed all the same, if a program in it has undone a group of its own.
+    pub doomed: Option<String>,
+}
+
 /// What has become of a run.
 #[derive(Serialize)]
 pub struct Outcome {
     /// `committed`, `parked`, `discarded` or `aborted`.
     pub outcome: &'static str,
-    /// How the command ended.
+    /// How the command ended, or 125 where what it has changed could not be committed.
     pub status: u8,
+    /// Why it was aborted whatever its exit code, where a program in it has undone a group of its own.
+    pub doomed: Option<String>,
     /// The directories, in the order in which they were named.
     pub dirs: Vec<Changed>,
 }
@@ -53,7 +63,7 @@ pub fn end(
     ui: &Ui,
     running: &[Running<'_>],
     interrupts: &Interrupts,
-    status: u8,
+    Ended { status, doomed }: Ended,
 ) -> Result<Outcome, Failure> {
     let dirs = running.iter().map(|one| Changed {
         dir: one.place.dir().into(),
@@ -62,7 +72,8 @@ pub fn end(
         overtaken: Vec::new(),
         count: 0,
     });
-    let mut outcome = Outcome { outcome: "aborted", status, dirs: dirs.collect() };
+    let status = if doomed.is_some() { NOT_COMMITTED } else { status };
+    let mut outcome = Outcome { outcome: "aborted", status, doomed, dirs: dirs.collect() };
     let is_success = || status == 0 && interrupts.first().is_none();
     let mut verdict = Verdict::Discard;
     if is_success() {
@@ -208,6 +219,10 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> String {
         names.join(", ")
     };
     match outcome.outcome {
+        "aborted" if outcome.doomed.is_some() => {
+            let why = outcome.doomed.as_deref().unwrap_or_default();
+            format!("wholly: run: {why}: nothing has changed in {}\n", names())
+        }
         "aborted" => format!("wholly: run: it ended with {}: nothing has changed in {}\n", outcome.status, names()),
         "discarded" => format!("wholly: run: discarded: nothing has changed in {}\n", names()),
         "parked" => {
