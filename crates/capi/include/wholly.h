@@ -15,7 +15,8 @@
  *                what the path names, or who asks, forbids it, as in the system call of that name.
  *   -EINVAL      the call makes no sense as it was made: an argument is NULL or out of range, a size is not set, a group has ended.
  *   -ENOSPC      no space for it; the group can still be aborted, and nothing committed is lost.
- *   -EOPNOTSUPP  the store, or the program, is of a newer version than the library, or the file system cannot carry a store.
+ *   -EOPNOTSUPP  the store, or the program, is of a newer version than the library, or the file system cannot carry a store; in a directory of a
+ *                mount, use wholly_mount_begin.
  *   -EUCLEAN     media are damaged at the place that the text names. What is intact is still served.
  *   -ESTALE      another program changed a file while the log held updates of it: neither version is overwritten; or what a parked group
  *                relies on is not so any more: nothing was changed.
@@ -86,6 +87,32 @@
  * Mode: the range becomes zeros that have their space.
  */
 #define WHOLLY_FALLOCATE_ZERO_RANGE 16
+
+/**
+ * The requests of ioctl(2) on any descriptor of a mount, for programs that do without this library: they take no argument. This one returns 1
+ * on a mount, and 2 in a command of wholly run; elsewhere all of them fail with ENOTTY.
+ */
+#define WHOLLY_IOC_WHAT 59248
+
+/**
+ * Begins a group, as wholly_mount_begin does: the open file that the descriptor stands for has it, and its last close aborts it.
+ */
+#define WHOLLY_IOC_BEGIN 59249
+
+/**
+ * Adds this open file to the process's group, as wholly_mount_add does.
+ */
+#define WHOLLY_IOC_ADD 59250
+
+/**
+ * Commits the group that was begun by this open file.
+ */
+#define WHOLLY_IOC_COMMIT 59251
+
+/**
+ * Aborts the group that was begun by this open file.
+ */
+#define WHOLLY_IOC_ABORT 59252
 
 /**
  * Rename: nothing may have the new name. The number is the kernel's.
@@ -193,6 +220,17 @@ typedef struct wholly_file wholly_file;
  * One thread at a time calls with a group; which thread that is may change.
  */
 typedef struct wholly_group wholly_group;
+
+/**
+ * A group of plain system calls on a mount of a store (wholly mount), or in a command of wholly run. From its begin to its end all that the process
+ * changes there belongs to it: by whatever thread, descriptor and path; what its children change does not, but for what they write by descriptors
+ * that were added.
+ *
+ * It needs no store that is open: the mount has that. So other programs see what the group has done so far; they cannot change that before it ends
+ * (EBUSY). It ends with the process, too, and is aborted then. In a command of wholly run it joins the group that the command is: it is committed with
+ * that, and where it is aborted the command changes nothing.
+ */
+typedef struct wholly_mount_group wholly_mount_group;
 
 /**
  * A listing of what was parked when it was opened. One thread at a time calls with it; which thread that is may change.
@@ -1046,6 +1084,42 @@ int64_t wholly_group_readlink(struct wholly_group *group,
  * Errors: those of wholly_group_readlink.
  */
 int64_t wholly_store_readlink(const struct wholly_store *store, const char *path, void *buffer, size_t length);
+
+/**
+ * Begins a group on the mount that fd is of: any open file or directory there, which may be closed again.
+ *
+ * Errors: -EBUSY where another group runs on the mount; -EOPNOTSUPP where it is no mount of a store, or one that cannot tell which process
+ * calls (of another namespace of processes, or before Linux 5.3); -EBADF.
+ */
+int wholly_mount_begin(int fd,
+                       struct wholly_mount_group **group);
+
+/**
+ * Makes an open file of the mount the group's own now rather than at its first change, and what is written by its descriptors part of the
+ * group, whoever writes: children have their parent's. Of a file that is the group's own so is what is written to mapped memory.
+ *
+ * Errors: -EBUSY where a group has the file; -EBADF where fd is not open for writing; -EXDEV where it is of another mount; -EPERM in another
+ * process than the one that began the group; -EINVAL where the group has ended.
+ */
+int wholly_mount_add(const struct wholly_mount_group *group,
+                     int fd);
+
+/**
+ * Makes the group survive power loss: it does when this returns 0; in a command of wholly run, with the command. The group ends and its handle is
+ * freed, also on failure. What was written to mapped memory is part of it where msync(2) was called before.
+ *
+ * Errors: -EIO where the medium failed: nobody knows whether the group survives until the store is opened again. After any other error the
+ * group is aborted.
+ */
+int wholly_mount_commit(struct wholly_mount_group *group);
+
+/**
+ * Undoes the group; in a command of wholly run, all that the command does. On return all see the mount as it was before. The group ends and its
+ * handle is freed, also on failure.
+ *
+ * Errors: -EPERM in another process than the one that began it.
+ */
+int wholly_mount_abort(struct wholly_mount_group *group);
 
 /**
  * Makes a directory with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.

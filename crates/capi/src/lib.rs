@@ -13,6 +13,7 @@
 //! | `names` | what groups and stores change of names |
 //! | `attributes` | mode, owner, times, extended attributes |
 //! | `look`, `dir` | what names name, and what names there are, as groups and stores see them |
+//! | `mount` | groups of plain system calls on a mount |
 //! | `parked` | groups that are set aside |
 //! | `together` | groups of several stores that survive together |
 //! | `version` | which library this is |
@@ -28,6 +29,7 @@ mod dir;
 mod file;
 mod group;
 mod look;
+mod mount;
 mod names;
 mod options;
 mod parked;
@@ -45,6 +47,7 @@ const _: () = {
     is_shared::<file::wholly_file>();
     moves::<group::wholly_group>();
     moves::<wholly::Writer>();
+    is_shared::<mount::wholly_mount_group>();
     moves::<dir::wholly_dir>();
     moves::<parked::wholly_parked_list>();
     moves::<parked::wholly_review>();

@@ -5,7 +5,11 @@ mod installed;
 #[allow(dead_code, reason = "it also runs programs in Rust")]
 mod no_libc;
 
+use std::sync::Arc;
+
 use installed::{Installed, Language, Place};
+use wholly::{Options, Store, StoreVfs};
+use wholly_fuse::{Mount, MountOptions};
 
 const PROGRAMS: [&str; 11] =
     ["files", "groups", "names", "attributes", "errors", "refused", "threads", "killed", "parked", "together", FORKED];
@@ -48,6 +52,33 @@ fn programs_under_sanitizers() {
         these_programs(&programs, Language::C, &FLAGS);
     } else {
         installed::skip("the compiler has no sanitizers");
+    }
+}
+
+/// A program that has plain descriptors of a mount.
+#[test]
+fn groups_on_a_mount() {
+    let Some(installed) = Installed::get() else { return };
+    let program = installed.compile("tests/c/mounted.c", Language::C, &[]);
+    let cpp = installed.compile("tests/c/mounted.c", Language::Cpp, &[]);
+    for (program, [home, point]) in [(program, Place::on_media("mounted")), (cpp, Place::on_media("mounted"))] {
+        Store::init(&*home, &Options::default()).unwrap();
+        let store = Store::open(&*home).unwrap();
+        let view = Arc::new(StoreVfs::new(&store));
+        let mount = match Mount::new(view, &point, &MountOptions { syncs_on_close: true, ..MountOptions::default() }) {
+            Ok(mount) => mount,
+            Err(error) => return installed::skip(&format!("mount: {error}")),
+        };
+        let unmounter = mount.unmounter();
+        let server = std::thread::spawn(move || mount.serve());
+        let run = std::panic::catch_unwind(|| installed.run(&program, &point));
+        unmounter.detach().unwrap();
+        run.unwrap();
+        server.join().unwrap().unwrap();
+        store.close().unwrap();
+        let content = |name| std::fs::read_to_string(home.join(name)).unwrap();
+        assert_eq!([content("a"), content("dir/moved"), content("child")], ["changed", "b", "child"]);
+        assert!(!home.join("never").exists());
     }
 }
 
