@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::run::{Rig, as_group, has_store, run};
+use common::run::{Rig, as_group, has_store, run, succeeds};
 use common::wholly;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -72,6 +72,28 @@ fn what_it_mounts_is_gone() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"new\n");
     assert!(!dir.join("inside/file").exists() && !outside.join("file").exists() && !has_store(&dir));
+}
+
+/// What runs outside can be run and replaced by the command, and what that runs can be run outside. Only to write to it is refused, as it always is.
+#[test]
+fn programs_run_inside_and_outside() {
+    let Some(rig) = Rig::new("programs") else { return };
+    let dir = rig.dir("dir", "cp $(which sleep) sleep; cp sleep tool; cp sleep other");
+    let mut running = Command::new(dir.join("sleep")).arg("1000").spawn().unwrap();
+    let script = "./tool 0 && ./sleep 0 && sh -c 'echo > sleep' 2>&1 | grep -q 'Text file busy' && cp other new && mv new sleep && ./sleep 0 && rm other && echo ready && read line";
+    let mut child = as_group(&dir, &[], script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    for program in ["tool", "sleep", "other"] {
+        succeeds(Command::new(dir.join(program)).arg("0"));
+    }
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"\n").unwrap();
+    let status = child.wait().unwrap();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(status.success(), "{status}");
+    succeeds(Command::new(dir.join("sleep")).arg("0"));
+    assert!(!dir.join("other").exists() && !has_store(&dir));
 }
 
 #[test]

@@ -61,8 +61,11 @@ pub(crate) struct File {
     pub space: FileSpace,
     /// The path that it was opened by, for messages.
     pub path: Vec<u8>,
-    /// The host file; none before somebody opens it, or while the host has not made it.
+    /// The host file; none before somebody opens it to write, or while the host has not made it.
     home: OnceLock<Arc<dyn HostFile>>,
+    /// The same, open for reading alone. What is open for writing nobody can execute, and what somebody executes cannot be opened so (`ETXTBSY`):
+    /// programs that are only read are to be programs for everybody.
+    read_home: OnceLock<Arc<dyn HostFile>>,
     /// Sequence of the newest group of which bytes are in a [shadow](super::shadow).
     pub shadowed: AtomicU64,
     /// Open handles.
@@ -137,18 +140,30 @@ impl File {
             mapped_reads: AtomicU32::new(0),
             mappings: [const { OnceLock::new() }; 44],
             home: OnceLock::new(),
+            read_home: OnceLock::new(),
         }
     }
 
     /// The host file, if it is open.
     #[inline]
     pub fn home(&self) -> Option<&Arc<dyn HostFile>> {
+        self.home.get().or_else(|| self.read_home.get())
+    }
+
+    /// The host file, if it is open as far as the process may open it.
+    #[inline]
+    pub fn full_home(&self) -> Option<&Arc<dyn HostFile>> {
         self.home.get()
     }
 
     /// From now on this is the open host file.
     pub fn attach(&self, home: Arc<dyn HostFile>) {
         let _ = self.home.set(home);
+    }
+
+    /// The same, open for reading alone where more would be had.
+    pub fn attach_to_read(&self, home: Arc<dyn HostFile>) {
+        let _ = self.read_home.set(home);
     }
 
     /// When its committed content changed, where that is not home.
@@ -392,14 +407,14 @@ impl File {
         result
     }
 
-    /// The mapping of the home file that covers `end`, on persistent memory.
+    /// The mapping of the home file that covers `end`, on persistent memory, where that is open for writing: a pass writes through it.
     pub fn mapping(&self, end: u64) -> Result<Option<&Arc<dyn Region>>> {
         let level = (end.max(1) - 1).div_euclid(FIRST_MAPPING).checked_ilog2().map_or(0, |bits| bits + 1);
         let cell = &self.mappings[level as usize];
         if let Some(mapping) = cell.get() {
             return Ok(mapping.as_ref());
         }
-        let Some(home) = self.home() else { return Ok(None) };
+        let Some(home) = self.full_home() else { return Ok(None) };
         let mapping = home.map(FIRST_MAPPING << level)?;
         Ok(cell.get_or_init(|| mapping).as_ref())
     }
@@ -534,7 +549,7 @@ impl File {
         }
         if self.home().is_none() {
             // The host has made it since it was opened.
-            store.open_home(self)?;
+            store.open_home(self, true)?;
         }
         if let Some(mapping) = self.mapping(offset + counted.len() as u64)? {
             let entered = self.mapped_reads.fetch_add(1, Ordering::Acquire);

@@ -261,7 +261,7 @@ impl Running {
     #[inline]
     fn join_first(&mut self, inner: &Arc<Inner>) -> Result<usize> {
         self.store.check_usable()?;
-        if inner.home().is_some_and(|home| !home.is_writable()) {
+        if inner.full_home().is_some_and(|home| !home.is_writable()) {
             return Err(Error::Refused(inner.name(), Errno::ACCESS));
         }
         if !self.implicit {

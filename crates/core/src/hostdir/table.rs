@@ -146,24 +146,24 @@ impl StoreInner {
         if !stat.is_none_or(|stat| Who::Process.may(&stat, permit::READ | permit::WRITE)) {
             return Err(Error::Refused(show(path), Errno::ACCESS));
         }
-        let Some(place) = place.filter(|_| file.home().is_none()) else { return Ok(file) };
-        self.open_at(&file, &place, path)?;
+        let Some(place) = place.filter(|_| file.full_home().is_none()) else { return Ok(file) };
+        self.open_at(&file, &place, path, true)?;
         Ok(file)
     }
 
-    /// Opens the host file of an open file that was virtual when it was opened.
+    /// Opens the host file of an open file, which may have been virtual when that was opened.
     #[cold]
-    pub fn open_home(&self, file: &File) -> Result<()> {
+    pub fn open_home(&self, file: &File, writes: bool) -> Result<()> {
         let _still = self.names.keep_homes();
         match self.names.with(|state| state.public_path(file.id)) {
-            Some(place) => self.open_at(file, &place, &file.path),
+            Some(place) => self.open_at(file, &place, &file.path, writes),
             None => Ok(()),
         }
     }
 
     /// Opens the host file at `place`. The caller keeps passes from changing names.
-    fn open_at(&self, file: &File, place: &[u8], path: &[u8]) -> Result<()> {
-        let home = self.host.open(place, true).map_err(|error| host_error(error, path))?;
+    fn open_at(&self, file: &File, place: &[u8], path: &[u8], writes: bool) -> Result<()> {
+        let home = self.host.open(place, writes).map_err(|error| host_error(error, path))?;
         let stat = home.stat()?;
         let inode = (stat.ino, stat.btime_ns);
         // Some file systems give a file another number when it is opened for writing (overlay: it is copied then). Else a bystander was
@@ -172,7 +172,11 @@ impl StoreInner {
         if !self.names.with(|state| state.is_inode(file.id, inode) || (unknown && state.becomes(file.id, inode))) {
             return Err(Error::NotFound(show(path)));
         }
-        file.attach(home);
+        if writes {
+            file.attach(home);
+        } else {
+            file.attach_to_read(home);
+        }
         // It may have changed since the walk came by.
         file.refresh_if_unused()
     }

@@ -153,7 +153,7 @@ impl<'a> Hands<'a> {
 
     /// The host file: what nobody has open is open for as long as it is written to.
     fn home_of(&self, file: &File) -> Result<Option<Arc<dyn HostFile>>> {
-        if let Some(home) = file.home() {
+        if let Some(home) = file.full_home() {
             return Ok(Some(home.clone()));
         }
         let store = self.store;

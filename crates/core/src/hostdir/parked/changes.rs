@@ -263,7 +263,7 @@ impl<'g> Review<'g> {
         if found.kind == Kind::Symlink {
             return Ok(copied(&looking.read_link_of(id)?, offset, buf));
         }
-        let file = looking.open_object(id)?;
+        let file = looking.open_object(id, false)?;
         self.store.read_visible(&file, offset, buf)
     }
 

@@ -162,7 +162,7 @@ impl Running {
             let Known::Settled(settled) = known else { continue };
             let Some(found) = applying.found(id).filter(|found| found.kind == Kind::Regular) else { continue };
             if summary.contents.contains_key(&id) {
-                let file = self.open_object(found.id)?;
+                let file = self.open_object(found.id, true)?;
                 self.join(&file)?;
                 files.insert(id, file);
             } else if settled.base.is_some() {

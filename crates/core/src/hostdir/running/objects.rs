@@ -119,18 +119,19 @@ impl Running {
         self.is_there(dir)
     }
 
-    /// Opens a regular file, whatever its permission bits say.
-    pub(in crate::hostdir) fn open_object(&self, id: u64) -> Result<Arc<Inner>> {
+    /// Opens a regular file, whatever its permission bits say, for reading or also for writing.
+    pub(in crate::hostdir) fn open_object(&self, id: u64, writes: bool) -> Result<Arc<Inner>> {
         self.store.check_usable()?;
         let found = self.object(id)?;
         let path = self.store.names.with(|state| state.path(id));
         let file = self.store.file_of(path.as_bytes(), &found)?;
         self.store.names.with(|state| state.begin_open(id));
-        match self.store.open_home(&file) {
+        let is_open = || if writes { file.full_home().is_some() } else { file.home().is_some() };
+        match self.store.open_home(&file, writes) {
             // While nothing of it is pending a new time of change is nobody's conflict.
             Err(error) if error.errno() == Errno::ACCESS.raw_os_error() && file.is_clean() => {
                 let _still = self.store.names.keep_homes();
-                let place = self.store.names.with(|state| state.host_path(id)).filter(|_| file.home().is_none());
+                let place = self.store.names.with(|state| state.host_path(id)).filter(|_| !is_open());
                 if let Some(place) = place {
                     let host = &self.store.host;
                     let home = match host.open_own(&place) {
@@ -151,6 +152,10 @@ impl Running {
         };
         if file.home().is_none() && self.store.names.with(had_home) && file.home().is_none() {
             return Err(Error::NotFound(path));
+        }
+        // It was opened for reading, and has no name any more by which to open it otherwise.
+        if file.home().is_some() && !is_open() {
+            return Err(Error::Refused(path, Errno::TXTBSY));
         }
         Ok(file)
     }

@@ -343,7 +343,7 @@ impl crate::hostdir::StoreInner {
         if size > LARGEST_SUM {
             return self.home_of(file);
         }
-        let opened = if file.home().is_some() { Ok(()) } else { self.open_home(file) };
+        let opened = if file.home().is_some() { Ok(()) } else { self.open_home(file, false) };
         match opened {
             // Whoever may not read a file may remove it all the same.
             Err(error) if error.errno() == Errno::ACCESS.raw_os_error() => return self.home_of(file),

@@ -218,7 +218,9 @@ impl Running {
             masked = masked.min(blocks.start * BLOCK);
         }
         masked = masked.min(home_limit.next_multiple_of(BLOCK));
-        self.store.open_home(inner)?;
+        if inner.home().is_none() {
+            self.store.open_home(inner, true)?;
+        }
         let Some(home) = inner.home() else { return Ok(Extent { is_data: false, end: next.min(masked) }) };
         // By blocks: where home ends the store's file may go on.
         Ok(match home.next_data(block * BLOCK)? {

@@ -51,7 +51,8 @@ impl StoreVfs {
 
     /// Opens a regular file that the user may open.
     fn open_object(&self, ctx: &Context, id: u64, flags: OFlags) -> Result<Handle> {
-        let file = self.look(ctx, |running| Ok(File::of(self.store.clone(), running.open_object(id)?, b"")))?;
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
+        let file = self.look(ctx, |running| Ok(File::of(self.store.clone(), running.open_object(id, writes)?, b"")))?;
         if flags.contains(OFlags::TRUNC) {
             self.drop_privileges(ctx, id)?;
             self.cut(ctx, id, 0)?;
@@ -227,7 +228,7 @@ impl StoreVfs {
 
     /// Makes a file so long.
     pub(super) fn cut(&self, ctx: &Context, id: u64, size: u64) -> Result<()> {
-        let inner = self.look(ctx, |running| Ok(running.open_object(id)?))?;
+        let inner = self.look(ctx, |running| Ok(running.open_object(id, true)?))?;
         match self.way(ctx)? {
             Way::Policy => {
                 let cut = |running: &mut Running, _| {

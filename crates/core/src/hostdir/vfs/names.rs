@@ -194,7 +194,7 @@ impl StoreVfs {
             return Ok(None);
         }
         let file = match found.kind {
-            Kind::Regular => Some(File::of(self.store.clone(), running.open_object(found.id)?, b"")),
+            Kind::Regular => Some(File::of(self.store.clone(), running.open_object(found.id, false)?, b"")),
             _ => None,
         };
         let target = if found.kind == Kind::Symlink { running.read_link_of(found.id)? } else { Vec::new() };
