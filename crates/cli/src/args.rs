@@ -406,7 +406,7 @@ pub enum Effort {
 const RUN_EXAMPLES: &str = "\
 The command sees DIR as it would be, everybody else as it was. When it exits with 0, what it has started is ended, and all that it has changed in DIR \
 happens at once, durably. At any other end, of the command or of wholly itself, nothing has changed. What it writes outside of DIR is not covered. \
-A directory that is no store is one only for as long as the command runs. Who is not the superuser runs commands in directories of his own, without programs that change the user (sudo).
+Other file systems that are mounted in it are seen and not covered: --verbose and --review name them. A directory that is no store is one only for as long as the command runs. Who is not the superuser runs commands in directories of his own, without programs that change the user (sudo).
 
 Exit code: the command's; 128 and its number for a signal; 124: committed, but not all of it could be taken home; 125: wholly could not run it, others have changed the same meanwhile (it is parked), or a program in it has undone its group; 126: it cannot be executed; 127: there is no such command.
 
@@ -414,6 +414,7 @@ Examples:
   wholly run -- make install
   wholly run --dir /etc --review -- apt-get upgrade
   wholly run --dir /srv/www --dir /srv/data -- ./deploy.sh   both change, or neither does
+  wholly run --root -- apt-get install nginx     the whole system, as far as it lies on one file system
   wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard";
 
 /// `wholly run`.
@@ -422,6 +423,9 @@ pub struct RunArgs {
     /// A directory that is covered; to be repeated for several, which commit together
     #[arg(long, default_value = ".")]
     pub dir: Vec<PathBuf>,
+    /// Cover the root directory, but for other file systems that are mounted in it
+    #[arg(long, conflicts_with = "dir")]
+    pub root: bool,
     /// Show what would change, and ask
     #[arg(long, conflicts_with = "park")]
     pub review: bool,
@@ -454,6 +458,9 @@ pub struct HoldArgs {
     /// The directories that are mounted over
     #[arg(long, required = true)]
     pub dir: Vec<PathBuf>,
+    /// What else is mounted in them
+    #[arg(long)]
+    pub other: Vec<PathBuf>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -468,6 +475,9 @@ pub struct ExecArgs {
     /// How many files it may have open
     #[arg(long)]
     pub files: String,
+    /// Whether the root directory is what is mounted over it
+    #[arg(long)]
+    pub root: bool,
     /// Where
     #[arg(long)]
     pub dir: PathBuf,

@@ -12,6 +12,7 @@
 //! | `run/hold.rs` | the holder itself |
 //! | `run/views.rs` | the mounts that only the command sees |
 //! | `run/namespace.rs`, `run/user.rs` | where they are: the superuser's and an ordinary user's namespaces |
+//! | `run/mounts.rs` | what else is mounted there |
 //! | `run/command.rs` | the command: how it begins |
 //! | `run/family.rs` | how all of it ends |
 //! | `run/interrupts.rs` | signals that want all of it to end |
@@ -26,6 +27,7 @@ mod family;
 mod hold;
 mod holder;
 mod interrupts;
+mod mounts;
 mod namespace;
 mod place;
 mod review;
@@ -39,6 +41,7 @@ use crate::output::Ui;
 use ending::{Ended, Outcome};
 use holder::Holder;
 use interrupts::Interrupts;
+use namespace::Covered;
 use place::Place;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -54,6 +57,7 @@ pub use hold::hold;
 /// A group that a command runs in, in one directory.
 struct Running<'p> {
     place: &'p Place,
+    covered: &'p Covered,
     view: Arc<StoreVfs>,
     group: GroupId,
 }
@@ -74,12 +78,13 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("run {}", args.command[0].to_string_lossy()), error);
     let here = std::env::current_dir().map_err(failed)?;
     let is_ordinary = user::is_ordinary().map_err(failed)?;
-    let dirs = place::find(&args.dir)?;
-    for dir in &dirs {
-        namespace::check(dir)?;
-        if is_ordinary {
-            user::check(dir)?;
-        }
+    let dirs = match args.root {
+        true if is_ordinary => return Err(user::no_root()),
+        true => vec![Covered::root()?],
+        false => place::find(&args.dir)?.into_iter().map(Covered::directory).collect::<Result<_, _>>()?,
+    };
+    if is_ordinary {
+        dirs.iter().try_for_each(|covered| user::check(&covered.dir))?;
     }
     // From here on a signal ends all of it in order.
     let interrupts = Interrupts::begin().map_err(failed)?;
@@ -87,7 +92,7 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
     // Before anything is made in the directories: who may not mount there leaves nothing.
     let (holder, devices) = Holder::start((&args.command, &here, files, is_ordinary), &dirs, &interrupts)?;
     let (places, opened) = place::open_all(&dirs);
-    let outcome = opened.and_then(|()| in_groups(args, ui, &places, &interrupts, holder, devices));
+    let outcome = opened.and_then(|()| in_groups((args, ui), (&places, &dirs), &interrupts, holder, devices));
     // Whatever has happened, what was no store is to be none; the first failure is the one that counts.
     let committed = outcome.as_ref().is_ok_and(|outcome| outcome.outcome == "committed");
     let closed = place::close_all(places);
@@ -104,19 +109,18 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
 
 /// Runs the command in a group of each directory, and ends these as the command did.
 fn in_groups(
-    args: &RunArgs,
-    ui: &Ui,
-    places: &[Place],
+    (args, ui): (&RunArgs, &Ui),
+    (places, dirs): (&[Place], &[Covered]),
     interrupts: &Interrupts,
     holder: Holder<'_>,
     devices: Vec<OwnedFd>,
 ) -> Result<Outcome, Failure> {
-    let begin = |place| {
+    let begin = |(place, covered)| {
         let view = Arc::new(StoreVfs::new(Place::store(place)));
         let group = view.begin().map_err(|error| place.failed(error))?;
-        Ok(Running { place, view, group })
+        Ok(Running { place, covered, view, group })
     };
-    let running = places.iter().map(begin).collect::<Result<Vec<_>, Failure>>()?;
+    let running = places.iter().zip(dirs).map(begin).collect::<Result<Vec<_>, Failure>>()?;
     let ended = in_views(&running, holder, devices)?;
     ending::end(args, ui, &running, interrupts, ended)
 }
@@ -124,14 +128,14 @@ fn in_groups(
 /// Serves the groups' views while the command runs. On return nobody uses them any more.
 fn in_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<OwnedFd>) -> Result<Ended, Failure> {
     let (mut servers, mut dooms) = (Vec::new(), Vec::new());
-    for (Running { place, view, group }, device) in running.iter().zip(devices) {
+    for (Running { place, covered, view, group }, device) in running.iter().zip(devices) {
         let failed = |error: std::io::Error| Failure::new(format!("run in {}", place.dir().display()), error);
         let identity = match user::is_ordinary().map_err(failed)? {
             true => Identity::of_process().map_err(failed)?,
             false => Identity::Shared,
         };
         let options = namespace::options(place.dir()).map_err(failed)?;
-        let options = MountOptions { group: Some(*group), identity, ..options };
+        let options = MountOptions { group: Some(*group), identity, points: covered.points(), ..options };
         let server = Server::new(view.clone(), device, &options).map_err(failed)?;
         dooms.push(server.doom());
         servers.push((place.dir(), std::thread::spawn(move || server.serve())));

@@ -5,6 +5,8 @@ mod common;
 
 use common::programs::{NOTHING, Program};
 use common::proof::wholly_or_not_at_all;
+use common::root::Root;
+use common::run::{Rig, shell, succeeds};
 use common::{is_long, may_mount, may_run, skipped};
 use std::path::Path;
 use std::process::Command;
@@ -119,4 +121,34 @@ fn apt_get_removes() {
         ..PACKAGES
     };
     as_one_group(&PROGRAM);
+}
+
+/// As a user of that system does it: the root directory is the group.
+#[test]
+fn apt_get_installs_and_removes_in_the_root_directory() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let Some(rig) = Rig::new("apt-get-root").filter(|_| has_debian() && may_run(PACKAGES.needs)) else { return };
+    let tools = rig.dir("tools", "");
+    succeeds(shell(&tools, TOOLS).env("CACHE", env!("CARGO_TARGET_TMPDIR")));
+    let dir = tools.join("root");
+    std::fs::create_dir(dir.join("var/inner")).unwrap();
+    std::fs::write(dir.join("usr/bin/wholly"), "").unwrap();
+    let root = Root::of(&dir);
+    if !root.command(&["wholly", "--version"]).status().unwrap().success() {
+        return skipped("this binary does not run in that system");
+    }
+    let before = root.does("dpkg -l; ls -A / /usr/bin /usr/share");
+    let runs = |script: &str, code: i32| {
+        let output = root.run(&[], script);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+    };
+    runs("apt-get -q -y install greeter && greeter && exit 9", 9);
+    assert_eq!(root.does("dpkg -l; ls -A / /usr/bin /usr/share"), before);
+    runs("apt-get -q -y install greeter", 0);
+    assert_eq!(
+        root.does("greeter; cat /var/lib/greeting/state; dpkg --audit; dpkg --verify greeter greeting"),
+        "1\n2\nconfigure\n"
+    );
+    runs("apt-get -q -y purge greeter greeting", 0);
+    assert_eq!(root.does("dpkg -l; ls -A / /usr/bin /usr/share"), before);
 }

@@ -74,6 +74,28 @@ fn what_it_mounts_is_gone() {
     assert!(!dir.join("inside/file").exists() && !outside.join("file").exists() && !has_store(&dir));
 }
 
+/// What is mounted in the directory the command sees as everybody does, and what it writes there stays.
+#[test]
+fn what_is_mounted_in_it_is_not_covered() {
+    let Some(rig) = Rig::new("inside") else { return };
+    let dir = rig.dir("dir", "mkdir -p deep/inside; echo old > file; echo old > bound");
+    // A namespace, so that the mounts are nobody else's.
+    let script = "mount -t tmpfs none deep/inside && mkdir deep/inside/below && mount -t tmpfs none deep/inside/below && mount --bind /etc/passwd bound && \
+                  \"$0\" run --verbose -- sh -c 'echo new > file; cmp bound /etc/passwd && echo left > deep/inside/below/file && ls deep && mv deep moved'; \
+                  echo $?; cat moved/inside/below/file file; \
+                  \"$0\" run -- sh -c 'echo newer > file; echo left > moved/inside/too; exit 3'; echo $?; cat moved/inside/too file";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_wholly")]).current_dir(&dir);
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(out, "inside\n0\nleft\nnew\n3\nleft\nnew\n", "{err}");
+    let place = dir.display();
+    assert!(err.contains(&format!("not covered, with what is mounted in it: {place}/bound (")), "{err}");
+    assert!(err.contains(&format!("), {place}/deep/inside (tmpfs)\n")), "{err}");
+    assert_eq!(std::fs::read_to_string(dir.join("bound")).unwrap(), "old\n");
+    assert!(dir.join("moved/inside").read_dir().unwrap().next().is_none() && !has_store(&dir));
+}
+
 /// What runs outside can be run and replaced by the command, and what that runs can be run outside. Only to write to it is refused, as it always is.
 #[test]
 fn programs_run_inside_and_outside() {
@@ -99,7 +121,7 @@ fn programs_run_inside_and_outside() {
 #[test]
 fn directories_that_cannot_be_covered_are_refused() {
     let Some(rig) = Rig::new("refused") else { return };
-    let dir = rig.dir("dir", "mkdir inside");
+    let dir = rig.dir("dir", "");
     let of = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
         command.arg("run").args(words).current_dir(&dir).output().unwrap()
@@ -107,11 +129,6 @@ fn directories_that_cannot_be_covered_are_refused() {
     let root = of(&["--dir", "/", "--", "true"]);
     assert_eq!(root.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&root.stderr).contains("root directory"), "{root:?}");
-    // A namespace, so that the mount is nobody else's.
-    let script = format!("mount -t tmpfs none inside && exec {} run -- true", env!("CARGO_BIN_EXE_wholly"));
-    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).current_dir(&dir).output().unwrap();
-    assert_eq!(output.status.code(), Some(125));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is mounted in it"), "{output:?}");
     // What somebody else has written to `.wholly` is not done with our rights.
     let foreign = rig.dir("foreign", "");
     wholly(&["init", foreign.to_str().unwrap()]).exits(0);

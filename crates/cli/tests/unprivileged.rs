@@ -328,6 +328,29 @@ fn it_is_reviewed_parked_and_applied_by_the_same_user() {
     assert!(read(dir.join("file")) == "new\n" && dir.join("made").is_dir());
 }
 
+/// What is mounted in the directory the command sees as everybody does, with what is mounted in that.
+#[test]
+fn what_is_mounted_in_it_is_not_covered() {
+    let Some(rig) = Rig::new("inside") else { return };
+    if !is_root() {
+        println!("skipped: it takes the superuser to mount something for others");
+        return;
+    }
+    let dir = rig.dir("dir", "mkdir inside; echo old > file");
+    let binary = rig.binary();
+    let script = "\"$0\" run --verbose -- sh -c 'echo new > file && echo left > inside/below/file && ! umount inside 2>/dev/null' && cat inside/below/file";
+    let user = rig.as_user(&dir, &["sh", "-c", script, binary.to_str().unwrap()]);
+    let mounts = "mount -t tmpfs -o mode=777 none inside && mkdir inside/below && mount -t tmpfs -o mode=777 none inside/below && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", mounts, "sh"]).arg(user.get_program()).args(user.get_args()).current_dir(&dir);
+    command.envs(user.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output).contains(&format!("{}/inside (tmpfs)\n", dir.display())), "{output:?}");
+    assert_eq!(output.stdout, b"left\n");
+    assert!(read(dir.join("file")) == "new\n" && dir.join("inside").read_dir().unwrap().next().is_none());
+}
+
 /// What would run as its owner runs as the user.
 #[test]
 fn set_user_id_programs_have_no_effect() {

@@ -19,6 +19,7 @@ use crate::answers::{ask, data, done, mode, takes_set_id, value, without_set_id,
 use crate::convert::{attr, device, errno, ino, kind, nothing, set_time};
 use crate::groups::{Call, Groups, Touches};
 use crate::identity::Identity;
+use crate::points::Points;
 
 /// The inode numbers of a store mean one thing as long as somebody refers to them, so that they need no generations.
 const GENERATION: Generation = Generation(0);
@@ -36,6 +37,8 @@ pub(crate) struct Adapter {
     pub whole_writes: bool,
     /// Whose numbers the kernel speaks of.
     pub identity: Identity,
+    /// Where programs see other file systems.
+    pub points: Points,
 }
 
 /// What the kernel does not know the meaning of, or deals with alone: a handle of ours neither appends nor syncs by itself.
@@ -118,7 +121,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.vfs.lookup(&self.look(req).ctx, ino(parent), name.as_bytes()) {
+        match self.find(&self.look(req).ctx, ino(parent), name) {
             // That there is no such name the kernel keeps too, and for as long: whoever makes it does so through the kernel, but for bystanders.
             Err(Errno::NOENT) => reply.entry(&self.valid, &nothing(), GENERATION),
             found => self.entry(reply, found),
@@ -131,7 +134,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn getattr(&self, req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.attr(reply, self.vfs.getattr(&self.look(req).ctx, ino(node)));
+        self.attr(reply, self.attr_of(&self.look(req).ctx, ino(node)));
     }
 
     fn setattr(
@@ -325,13 +328,13 @@ impl fuser::Filesystem for Adapter {
         let call = self.look(req);
         let ctx = &call.ctx;
         let listed = self.vfs.readdir(ctx, handle(fh), offset, &mut |entry| {
-            let found = match self.vfs.lookup(ctx, ino(node), entry.name) {
+            let name = OsStr::from_bytes(entry.name);
+            let found = match self.find(ctx, ino(node), name) {
                 Ok(found) => found,
-                // It has gone since the list was made; or it cannot be looked at, as what another file system covers: a listing without attributes
-                // has its name.
+                // It has gone since the list was made; or it cannot be looked at, as what another file system covers that programs do not see: a
+                // listing without attributes has its name.
                 Err(_) => return true,
             };
-            let name = OsStr::from_bytes(entry.name);
             let full = reply.add(
                 INodeNo(found.ino.0),
                 entry.next,

@@ -40,13 +40,19 @@ struct Identity {
     device: (u32, u32),
 }
 
+/// The path by which what is mounted over a directory is found. The root directory's own leads beneath all that is mounted over it; `..` there leads to the
+/// uppermost.
+fn uppermost(point: PathBuf) -> PathBuf {
+    if point == Path::new("/") { "/..".into() } else { point }
+}
+
 /// Mounts at the directory `point` what a [`Server`](crate::Server) will answer for by the device that is given, in this process or in another one: programs see
-/// it when this returns, and wait. It takes the right to mount, and a `/dev/fuse` that the process may open.
+/// it when this returns, and wait. Over the root directory it is seen as `/..` only, by who then makes that its root directory. It takes the right to mount, and a `/dev/fuse` that the process may open.
 ///
 /// # Errors
 /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the process may not mount there.
 pub fn open_mount(point: &Path, options: &MountOptions) -> io::Result<(OwnedFd, Unmounter)> {
-    let point = point.canonicalize()?;
+    let point = uppermost(point.canonicalize()?);
     if !point.is_dir() {
         return Err(rustix::io::Errno::NOTDIR.into());
     }

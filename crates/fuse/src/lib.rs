@@ -38,6 +38,7 @@
 //! | `identity.rs` | whose numbers of users and groups these are |
 //! | `kernel.rs` | mounting and unmounting |
 //! | `options.rs` | what follows `-o` |
+//! | `points.rs` | names on which other file systems are mounted |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -50,6 +51,7 @@ mod groups;
 mod identity;
 mod kernel;
 mod options;
+mod points;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -57,7 +59,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fuser::{Filesystem, Session};
-use wholly::vfs::Vfs;
+use wholly::vfs::{Context, Vfs};
 
 use adapter::Adapter;
 pub use answers::LARGEST_WRITE;
@@ -68,6 +70,8 @@ use groups::Groups;
 pub use identity::{Identity, User};
 pub use kernel::{Unmounter, open_mount};
 pub use options::{MountOptions, OptionError, Sharing};
+pub use points::Point;
+use points::Points;
 
 /// A mounted file system, whose requests wait until it is [served](Self::serve).
 pub struct Mount {
@@ -81,9 +85,9 @@ impl Mount {
     /// It takes the superuser, or `fusermount3` (Debian: the package `fuse3`) and a `/dev/fuse` that the user may open.
     ///
     /// # Errors
-    /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; what `fusermount3` says otherwise.
+    /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; those of finding its points; what `fusermount3` says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
-        let adapter = adapter(vfs, options);
+        let adapter = adapter(vfs, options)?;
         let groups = adapter.groups.clone();
         let (session, unmounter) = mount(adapter, point, options)?;
         groups.notify_by(session.notifier());
@@ -142,9 +146,9 @@ impl Server {
     /// The server of the mount that `device` is of, with the options with which that was mounted. On return the kernel and it know each other.
     ///
     /// # Errors
-    /// Of the kernel's device.
+    /// Of the kernel's device, and of finding the points.
     pub fn new(vfs: Arc<dyn Vfs>, device: OwnedFd, options: &MountOptions) -> io::Result<Server> {
-        let adapter = adapter(vfs, options);
+        let adapter = adapter(vfs, options)?;
         let groups = adapter.groups.clone();
         let session = Session::from_fd(adapter, device, options.access(), options.config())?;
         groups.notify_by(session.notifier());
@@ -175,8 +179,10 @@ impl std::fmt::Debug for Server {
     }
 }
 
-fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> Adapter {
+fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> io::Result<Adapter> {
     let MountOptions { valid, syncs_on_close, group, whole_writes, .. } = *options;
+    let ctx = Context { is_permitted: true, group, ..Context::superuser() };
+    let points = Points::new(&*vfs, &ctx, &options.points)?;
     let groups = Arc::new(Groups::new(&vfs, group));
-    Adapter { vfs, valid, syncs_on_close, groups, whole_writes, identity: options.identity.clone() }
+    Ok(Adapter { vfs, valid, syncs_on_close, groups, whole_writes, identity: options.identity.clone(), points })
 }

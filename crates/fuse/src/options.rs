@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::identity::Identity;
+use crate::points::Point;
 use fuser::{Config, MountOption, SessionACL};
 use thiserror::Error;
 use wholly::vfs::GroupId;
@@ -49,6 +50,8 @@ pub struct MountOptions {
     pub group: Option<GroupId>,
     /// Whose numbers of users and groups the kernel speaks of.
     pub identity: Identity,
+    /// Names on which whoever mounts it mounts something else.
+    pub points: Vec<Point>,
     /// Threads that answer the kernel.
     pub threads: usize,
 }
@@ -69,6 +72,7 @@ impl Default for MountOptions {
             whole_writes: false,
             group: None,
             identity: Identity::Shared,
+            points: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, |processors| processors.get().min(8)),
         }
     }

@@ -3,19 +3,22 @@
 //! It is started by a process of ours, which has itself killed when its parent dies and then becomes the command.
 
 use super::interrupts::Interrupts;
+use super::mounts::over;
 use crate::args::{ExecArgs, HoldArgs};
 use crate::error::{Exit, Failure};
 use crate::limits::OpenFiles;
-use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, chroot, getpid, getppid, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 
 /// The words to a process of ours that is to be a child of this one.
-pub fn helper(verb: &str, files: &str) -> std::io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args([verb, "--parent", &getpid().as_raw_nonzero().to_string(), "--files", files]);
-    Ok(command)
+pub fn helper(verb: &str, files: &str) -> Command {
+    // Its path says nothing in another namespace than that in which it was started, where that has a root directory of its own.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("wholly").args([verb, "--parent", &getpid().as_raw_nonzero().to_string(), "--files", files]);
+    command
 }
 
 /// Has this process killed when `parent` dies; `false` where that is dead already.
@@ -33,7 +36,9 @@ pub fn code(status: ExitStatus) -> u8 {
 /// Runs the command to its end; what it has left is there still.
 pub fn run(args: &HoldArgs, interrupts: &Interrupts) -> Result<u8, Failure> {
     let failed = |error: std::io::Error| of(&args.command, error);
-    let mut command = helper("exec", &args.files).map_err(failed)?;
+    let mut command = helper("exec", &args.files);
+    // The root directory is covered by itself.
+    command.args((args.dir == [Path::new("/")]).then_some("--root"));
     command.arg("--dir").arg(&args.here).arg("--").args(&args.command);
     let mut child = command.spawn().map_err(failed)?;
     interrupts.tell(Some(Pid::from_child(&child)));
@@ -53,6 +58,10 @@ pub fn exec(args: &ExecArgs) -> Result<Exit, Failure> {
         return Ok(Exit::NOT_RUN);
     }
     OpenFiles::of_argument(&args.files).set();
+    if args.root {
+        // What is mounted over the root directory.
+        chroot(over(Path::new("/"))).map_err(|errno| not_run(errno.into()))?;
+    }
     std::env::set_current_dir(&args.dir).map_err(not_run)?;
     let words = &args.command;
     let error = Command::new(&words[0]).args(&words[1..]).exec();

@@ -2,6 +2,7 @@
 
 use super::Running;
 use super::interrupts::Interrupts;
+use super::mounts::Other;
 use super::review::{self, Verdict};
 use crate::args::RunArgs;
 use crate::diff;
@@ -38,7 +39,7 @@ pub struct Outcome {
 impl Outcome {
     /// What programs outside have changed meanwhile, each with its path.
     fn overtaken(&self) -> impl Iterator<Item = String> {
-        self.dirs.iter().flat_map(|dir| dir.overtaken.iter().map(|what| format!("{}/{what}", dir.dir.display())))
+        self.dirs.iter().flat_map(|dir| dir.overtaken.iter().map(|what| dir.dir.join(what).display().to_string()))
     }
 }
 
@@ -46,6 +47,8 @@ impl Outcome {
 #[derive(Serialize)]
 pub struct Changed {
     pub dir: PathBuf,
+    /// What is mounted in it, with all that is mounted in that: there the command has written as any other does.
+    pub not_covered: Vec<Other>,
     /// The parked group, where something is parked in it.
     pub id: Option<String>,
     /// What the group would have changed, or has: told with `--json` and `--review`, unless it was aborted.
@@ -67,6 +70,7 @@ pub fn end(
 ) -> Result<Outcome, Failure> {
     let dirs = running.iter().map(|one| Changed {
         dir: one.place.dir().into(),
+        not_covered: one.covered.others.clone(),
         id: None,
         changes: Vec::new(),
         overtaken: Vec::new(),
@@ -104,7 +108,7 @@ pub fn end(
             "parked"
         }
         Verdict::Discard => {
-            for Running { view, group, place } in running {
+            for Running { view, group, place, .. } in running {
                 view.abort(*group).map_err(|error| place.failed(error))?;
             }
             if is_success() { "discarded" } else { "aborted" }
@@ -122,7 +126,7 @@ fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome)
     if !reads && !args.park && !args.verbose {
         return Ok(());
     }
-    for (Running { view, group, place }, dir) in running.iter().zip(&mut outcome.dirs) {
+    for (Running { view, group, place, .. }, dir) in running.iter().zip(&mut outcome.dirs) {
         let looked = view.review(*group, |review| {
             let told = if reads { diff::all(review)? } else { Vec::new() };
             Ok((told, review.changes().len()))
@@ -134,7 +138,7 @@ fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome)
 
 /// One group commits by itself; several commit together. Where programs outside have changed what any of them builds on, all are parked.
 fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
-    if let [Running { view, group, place }] = running {
+    if let [Running { view, group, place, .. }] = running {
         return match view.commit_or_park(*group, &note(args), None) {
             Err(Error::Overtaken(id, overtaken)) => {
                 let dir = &mut outcome.dirs[0];
@@ -147,7 +151,7 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
             committed => committed.map_err(|error| place.failed(error)),
         };
     }
-    for (Running { view, group, place }, dir) in running.iter().zip(&mut outcome.dirs) {
+    for (Running { view, group, place, .. }, dir) in running.iter().zip(&mut outcome.dirs) {
         let overtaken = view.overtaken(*group).map_err(|error| place.failed(error))?;
         dir.overtaken = overtaken.iter().map(ToString::to_string).collect();
     }
@@ -218,7 +222,7 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> String {
         let names: Vec<_> = outcome.dirs.iter().map(|dir| dir.dir.display().to_string()).collect();
         names.join(", ")
     };
-    match outcome.outcome {
+    let text = match outcome.outcome {
         "aborted" if outcome.doomed.is_some() => {
             let why = outcome.doomed.as_deref().unwrap_or_default();
             format!("wholly: run: {why}: nothing has changed in {}\n", names())
@@ -238,5 +242,16 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> String {
             )
         }
         _ => String::new(),
+    };
+    if args.verbose { text + &not_covered(&outcome.dirs) } else { text }
+}
+
+/// What the directories hold that no group does.
+pub fn not_covered(dirs: &[Changed]) -> String {
+    let others = dirs.iter().flat_map(|dir| &dir.not_covered);
+    let others: Vec<_> = others.map(|other| format!("{} ({})", other.path.display(), other.kind)).collect();
+    match others.as_slice() {
+        [] => String::new(),
+        others => format!("wholly: run: not covered, with what is mounted in it: {}\n", others.join(", ")),
     }
 }

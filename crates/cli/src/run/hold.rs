@@ -21,6 +21,8 @@ pub fn hold(args: &HoldArgs) -> Result<Exit, Failure> {
     if !command::dies_with(args.parent).map_err(|errno| failed(errno.into()))? {
         return Ok(Exit::NOT_RUN);
     }
+    // As it was started it has another one.
+    rustix::thread::set_name(c"wholly").map_err(|errno| failed(errno.into()))?;
     let channel = Channel::of_stdin().map_err(failed)?;
     let said = match attempt(args, &channel) {
         Ok((status, interrupt)) => Said::Ended { status, interrupt },
@@ -39,7 +41,7 @@ fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Fail
     let interrupts = Interrupts::begin_for_command(args.parent).map_err(failed)?;
     // Nothing of ours stays in use where the mounts will be.
     std::env::set_current_dir("/").map_err(failed)?;
-    let (views, devices) = Views::mount(&args.dir)?;
+    let (mut views, devices) = Views::mount(&args.dir, &args.other)?;
     if args.ordinary {
         user::renounce().map_err(failed)?;
     }
@@ -49,6 +51,7 @@ fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Fail
     drop(handed);
     drop(devices);
     channel.hear().map_err(failed)?;
+    views.pass_through()?;
     let family = Family::begin()?;
     let status = command::run(args, &interrupts);
     let ended = family.end();

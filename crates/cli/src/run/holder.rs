@@ -4,13 +4,14 @@ use super::channel::{Channel, MOST, Said};
 use super::command;
 use super::family::Family;
 use super::interrupts::Interrupts;
+use super::namespace::Covered;
 use crate::error::{Exit, Failure};
 use crate::limits::OpenFiles;
 use rustix::process::Pid;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 /// The holder. Dropped before its command has ended, it ends, and all that it has started.
@@ -28,7 +29,7 @@ impl<'a> Holder<'a> {
     /// directory `here`, as that is then, with that limit of open files, and with an ordinary user's rights.
     pub fn start(
         (words, here, files, is_ordinary): (&'a [OsString], &Path, OpenFiles, bool),
-        dirs: &[PathBuf],
+        dirs: &[Covered],
         interrupts: &'a Interrupts,
     ) -> Result<(Holder<'a>, Vec<OwnedFd>), Failure> {
         let failed = |error: io::Error| failed(words, error);
@@ -37,10 +38,13 @@ impl<'a> Holder<'a> {
         }
         let family = Family::begin()?;
         let (channel, theirs) = Channel::pair().map_err(failed)?;
-        let mut command = command::helper("hold", &files.to_argument()).map_err(failed)?;
+        let mut command = command::helper("hold", &files.to_argument());
         command.args(is_ordinary.then_some("--ordinary")).arg("--here").arg(here);
         for dir in dirs {
-            command.arg("--dir").arg(dir);
+            command.arg("--dir").arg(&dir.dir);
+            for other in &dir.others {
+                command.arg("--other").arg(&other.path);
+            }
         }
         command.arg("--").args(words).stdin(Stdio::from(theirs));
         channel.say(&Said::Begin, &[io::stdin().as_fd()]).map_err(failed)?;

@@ -1,5 +1,6 @@
 //! The directories in which a command runs: stores, or made such for as long as that takes.
 
+use super::namespace::Covered;
 use crate::error::Failure;
 use crate::survey;
 use std::path::{Path, PathBuf};
@@ -31,10 +32,10 @@ pub fn find(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// Opens the stores in all of these directories. Where one cannot be opened, those before it are given, to be closed.
-pub fn open_all(dirs: &[PathBuf]) -> (Vec<Place>, Result<(), Failure>) {
+pub fn open_all(dirs: &[Covered]) -> (Vec<Place>, Result<(), Failure>) {
     let mut places = Vec::new();
     for dir in dirs {
-        match Place::open(dir) {
+        match Place::open(&dir.dir) {
             Ok(place) => places.push(place),
             Err(failure) => return (places, Err(failure)),
         }

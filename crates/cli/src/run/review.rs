@@ -1,6 +1,6 @@
 //! A person looks at what a command would change, and decides.
 
-use super::ending::Changed;
+use super::ending::{Changed, not_covered};
 use super::interrupts::Interrupts;
 use crate::diff;
 use crate::error::Failure;
@@ -34,7 +34,7 @@ pub fn ask(dirs: &[Changed], interrupts: &Interrupts) -> Result<Verdict, Failure
         dirs.iter().filter(|dir| dir.count > 0).map(one).collect::<String>()
     };
     let mut out = std::io::stderr();
-    write!(out, "{}", text(true)).map_err(failed)?;
+    write!(out, "{}{}", text(true), not_covered(dirs)).map_err(failed)?;
     let mut input = Input::default();
     loop {
         let all = count(dirs.iter().map(|dir| dir.count as u64).sum(), "change");

@@ -21,6 +21,12 @@ pub fn is_ordinary() -> io::Result<bool> {
     Ok(!capabilities(None)?.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
+/// Why the root directory is not covered for an ordinary user.
+pub fn no_root() -> Failure {
+    Failure::new("run in /", "it takes the superuser (CAP_SYS_ADMIN), who alone may write to all of it")
+        .advice("`sudo wholly run --root`, or --dir with a directory of your own")
+}
+
 /// That the user can change the directory in a namespace of his own.
 pub fn check(dir: &Path) -> Result<(), Failure> {
     let failed = |why: String| Failure::new(format!("run in {}", dir.display()), why);

@@ -1,12 +1,14 @@
 //! The mounts that only the command sees: they are made and taken away together.
 
-use super::namespace::{self, Mounts};
+use super::mounts::{Mounts, over};
+use super::namespace;
 use super::user;
 use crate::error::Failure;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wholly_fuse::{Unmounter, open_mount};
@@ -14,13 +16,25 @@ use wholly_fuse::{Unmounter, open_mount};
 /// See the head of this module.
 pub struct Views {
     views: Vec<(PathBuf, Unmounter)>,
-    /// All mounts of the namespace, when these were there and the command was not.
+    /// What else is mounted in the directories, until the views have it too.
+    others: Vec<(PathBuf, OwnedFd)>,
+    /// Whether the one view is that of the root directory.
+    is_root: bool,
+    /// All mounts of the namespace, when these were there, and nothing in them.
     before: Mounts,
 }
 
 impl Views {
-    /// Mounts over each of the directories what will be answered for by the devices that are given.
-    pub fn mount(dirs: &[PathBuf]) -> Result<(Views, Vec<OwnedFd>), Failure> {
+    /// Mounts over each of the directories what will be answered for by the devices that are given. The `others` are mounted in the directories.
+    pub fn mount(dirs: &[PathBuf], others: &[PathBuf]) -> Result<(Views, Vec<OwnedFd>), Failure> {
+        let is_root = dirs.iter().any(|dir| dir == Path::new("/"));
+        // Before the views hide them.
+        let other = |at: &PathBuf| {
+            let opened = openat(CWD, at, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+            let opened = opened.map_err(|errno| failed(at, errno.into()))?;
+            Ok((at.clone(), opened))
+        };
+        let others = others.iter().map(other).collect::<Result<Vec<_>, Failure>>()?;
         let (mut views, mut devices) = (Vec::new(), Vec::new());
         for dir in dirs {
             let failed = |error: io::Error| failed(dir, error);
@@ -30,7 +44,21 @@ impl Views {
             devices.push(device);
         }
         let before = Mounts::now().map_err(|error| failed(&dirs[0], error))?;
-        Ok((Views { views, before }, devices))
+        Ok((Views { views, others, is_root, before }, devices))
+    }
+
+    /// Mounts in the views, which are served, what else is mounted in the directories, with all that is mounted in it.
+    pub fn pass_through(&mut self) -> Result<(), Failure> {
+        // What stays open nobody could unmount outside.
+        for (at, other) in std::mem::take(&mut self.others) {
+            let other = format!("/proc/self/fd/{}", other.as_raw_fd());
+            let mounted = rustix::mount::mount_bind_recursive(other, place(&at, self.is_root));
+            mounted.map_err(|errno| {
+                failed(&at, errno.into())
+                    .advice("what is mounted there has to be seen by the command too; or unmount it")
+            })?;
+        }
+        Ok(())
     }
 
     /// Hands what is dirty in the kernel to the server, of which that may have answered only a part when this returns: it has all once no file
@@ -44,15 +72,15 @@ impl Views {
                     failed(dir, io::Error::other(why)).advice("nothing of what came through the view is committed")
                 );
             }
-            let synced = File::open(dir).and_then(|root| Ok(rustix::fs::syncfs(root)?));
+            let synced = File::open(place(dir, self.is_root)).and_then(|root| Ok(rustix::fs::syncfs(root)?));
             synced.map_err(|error| failed(dir, error))
         })
     }
 
-    /// Takes them away, with what the command has mounted.
+    /// Takes them away, with what is mounted in them, by the command too.
     pub fn take_away(self) -> Result<(), Failure> {
-        let Views { views, before } = self;
-        let detached = before.detach_newer().map_err(|error| failed(&views[0].0, error));
+        let Views { views, is_root, before, .. } = self;
+        let detached = before.detach_newer(is_root).map_err(|error| failed(&views[0].0, error));
         // The last one first: it may lie in another's directory.
         let unmounted = views.iter().rev().map(|(dir, unmounter)| {
             unmount(unmounter).map_err(|error| {
@@ -63,6 +91,11 @@ impl Views {
         });
         unmounted.fold(detached, |all, one| all.and(one))
     }
+}
+
+/// By which path this process finds what a view has on a path.
+fn place(path: &Path, is_root: bool) -> PathBuf {
+    if is_root { over(path) } else { path.into() }
 }
 
 fn failed(dir: &Path, error: io::Error) -> Failure {

@@ -207,7 +207,8 @@ impl Process {
         // Behind the name, which may hold anything: state, parent.
         let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-        let is_wholly = program.is_some_and(|program| program.as_os_str() == OsStr::new(env!("CARGO_BIN_EXE_wholly")));
+        // Where it is seen depends on who has which root directory.
+        let is_wholly = program.is_some_and(|program| program.file_name() == Some(OsStr::new("wholly")));
         Some(Process { pid, parent, is_wholly })
     }
 }

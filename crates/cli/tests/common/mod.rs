@@ -5,6 +5,7 @@
 pub mod blows;
 pub mod programs;
 pub mod proof;
+pub mod root;
 pub mod run;
 pub mod tree;
 

@@ -1,0 +1,147 @@
+//! The mounts that this process sees, as the kernel lists them.
+
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use serde::Serialize;
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Something that is mounted in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Other {
+    /// Where.
+    pub path: PathBuf,
+    /// What the kernel calls such a file system.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// It lies over a directory, and not over a file.
+    #[serde(skip)]
+    pub is_directory: bool,
+}
+
+/// What is mounted in a directory, in the order of the paths; not what is mounted in that in turn, nor what something else hides.
+pub fn inside(dir: &Path) -> io::Result<Vec<Other>> {
+    let own = statx(CWD, dir, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?.stx_mnt_id;
+    let mounts = read(&mut File::open("/proc/self/mountinfo")?)?;
+    let inner = mounts.into_iter().filter(|mount| mount.parent == own && mount.at != dir && mount.at.starts_with(dir));
+    // Who serves it is not asked: he may be away, and answer nobody.
+    let looked = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let other = |Mount { at, kind, .. }: Mount| {
+        // What says nothing to this user is the mount of another one.
+        let mode = statx(CWD, &at, looked, StatxFlags::TYPE).ok().map(|stat| stat.stx_mode.into());
+        let is_directory = mode.is_none_or(|mode| FileType::from_raw_mode(mode) == FileType::Directory);
+        Other { path: at, kind, is_directory }
+    };
+    let mut others: Vec<_> = inner.map(other).collect();
+    others.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(others)
+}
+
+/// By which path a process finds what it has mounted over a directory, or below that: the root directory's own leads beneath what lies over it, `..` there to
+/// the uppermost.
+pub fn over(path: &Path) -> PathBuf {
+    Path::new("/..").join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// The mounts of this namespace at some moment.
+pub struct Mounts {
+    known: HashSet<u64>,
+    /// Open, so that it can be read whatever is mounted over `/proc` meanwhile.
+    list: File,
+}
+
+impl Mounts {
+    pub fn now() -> io::Result<Mounts> {
+        let mut list = File::open("/proc/self/mountinfo")?;
+        let known = read(&mut list)?.into_iter().map(|mount| mount.id).collect();
+        Ok(Mounts { known, list })
+    }
+
+    /// Detaches what has been mounted since, the last first. In the view of the root directory all paths begin there.
+    pub fn detach_newer(mut self, is_root: bool) -> io::Result<()> {
+        for Mount { id, at, .. } in read(&mut self.list)?.into_iter().rev() {
+            if !self.known.contains(&id) {
+                match rustix::mount::unmount(if is_root { over(&at) } else { at }, UnmountFlags::DETACH) {
+                    // It went with another one.
+                    Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A line of the list.
+struct Mount {
+    id: u64,
+    parent: u64,
+    at: PathBuf,
+    kind: String,
+}
+
+fn read(list: &mut File) -> io::Result<Vec<Mount>> {
+    let mut bytes = Vec::new();
+    list.rewind()?;
+    list.read_to_end(&mut bytes)?;
+    Ok(bytes.split(|&byte| byte == b'\n').filter_map(mount).collect())
+}
+
+fn mount(line: &[u8]) -> Option<Mount> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
+    let (id, parent) = (number()?, number()?);
+    // The device, where it begins in its file system, where it lies; options, and behind a dash the type.
+    let at = unescaped(words.nth(2)?);
+    let kind = words.skip_while(|word| *word != b"-").nth(1)?;
+    Some(Mount { id, parent, at, kind: String::from_utf8_lossy(kind).into_owned() })
+}
+
+/// A path as the kernel lists it: what would end a word stands as a backslash and three octal digits.
+fn unescaped(word: &[u8]) -> PathBuf {
+    let (mut path, mut rest) = (Vec::new(), word);
+    while let Some((&first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                path.push(byte);
+                rest = &behind[3..];
+            }
+            None => {
+                path.push(first);
+                rest = behind;
+            }
+        }
+    }
+    OsString::from_vec(path).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_mounts_are_escaped() {
+        assert_eq!(unescaped(b"/a\\040b\\134c"), Path::new("/a b\\c"));
+        assert_eq!(unescaped(b"/plain\\"), Path::new("/plain\\"));
+    }
+
+    #[test]
+    fn a_line_of_the_list() {
+        let line = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - fuse.it /dev/root rw,errors=continue";
+        let Mount { id, parent, at, kind } = mount(line).unwrap();
+        assert_eq!((id, parent, at.as_path(), kind.as_str()), (36, 35, Path::new("/mnt 2"), "fuse.it"));
+        assert!(mount(b"").is_none());
+    }
+
+    #[test]
+    fn over_the_root_directory() {
+        assert_eq!(over(Path::new("/")), Path::new("/.."));
+        assert_eq!(over(Path::new("/a/b")), Path::new("/../a/b"));
+    }
+}
