@@ -118,6 +118,24 @@ fn programs_run_inside_and_outside() {
     assert!(!dir.join("other").exists() && !has_store(&dir));
 }
 
+/// The command keeps nothing of the host's mounts: what is unmounted while it runs is gone.
+#[test]
+fn what_is_unmounted_outside_is_gone_for_the_command_too() {
+    let Some(rig) = Rig::new("unmounted") else { return };
+    let dir = rig.dir("dir", "");
+    let other = rig.dir("other", "");
+    // A namespace that hands its mounts on, as a system does, and whose mounts are nobody else's.
+    let script = format!(
+        "mount --make-rprivate / && mount --make-rshared / && mount -t tmpfs none {other} && mkfifo {other}.ready {other}.go && \
+         {{ {wholly} run -- sh -c ': > {other}.ready; : < {other}.go; ! grep \"{other} \" /proc/self/mountinfo' & }} && \
+         : < {other}.ready && umount {other} && : > {other}.go && wait $!",
+        other = other.display(),
+        wholly = env!("CARGO_BIN_EXE_wholly")
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).current_dir(&dir).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 #[test]
 fn directories_that_cannot_be_covered_are_refused() {
     let Some(rig) = Rig::new("refused") else { return };
