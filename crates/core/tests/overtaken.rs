@@ -446,3 +446,32 @@ fn a_group_of_a_view_is_looked_at_and_parked_too() {
         assert!(dir.join("new").is_dir());
     }
 }
+
+/// A file that nobody has open is removed by a group, and a pass takes an earlier rename of it home meanwhile: what is in it is still what the group has claimed.
+#[test]
+fn a_pass_does_not_forget_how_a_claimed_file_lay() {
+    for (dir, medium) in stores_of_files("overtaken-renamed") {
+        let store = open_on(&dir, medium);
+        store.rename("a", "moved", Rename::NoReplace).unwrap();
+        let mut group = store.begin();
+        group.unlink("moved").unwrap();
+        store.checkpoint().unwrap();
+        fs::write(dir.join("moved"), "by an editor").unwrap();
+        let Err(Error::Overtaken(id, what)) = group.commit_or_park("", None) else { panic!("it has been overtaken") };
+        assert!(what.len() == 1 && what[0].path == "moved" && what[0].what.contains("5 bytes and has 12"), "{what:?}");
+        store.discard(id).unwrap();
+        // Without a bystander the rename is no change by others.
+        let mut group = store.begin();
+        group.unlink("moved").unwrap();
+        store.rename("d/b", "d/c", Rename::NoReplace).unwrap();
+        store.checkpoint().unwrap();
+        group.commit_or_park("", None).unwrap();
+        store.rename("d/c", "c", Rename::NoReplace).unwrap();
+        let mut group = store.begin();
+        group.unlink("c").unwrap();
+        store.checkpoint().unwrap();
+        group.commit_or_park("", None).unwrap();
+        store.close().unwrap();
+        assert!(!dir.join("moved").exists() && !dir.join("c").exists());
+    }
+}

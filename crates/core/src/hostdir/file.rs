@@ -323,23 +323,37 @@ impl File {
     /// How it lies at home, where that was changed by nothing but its links: only its time of change is another by that. What else is otherwise
     /// a bystander did, and who owns the file, or takes what the log has of it home, is to find it.
     pub fn relinked(&self, then: Option<Baseline>, now: Baseline) -> Baseline {
-        let owner = self.owner.load(Ordering::Relaxed);
         match then {
-            Some(then) if (owner & OWNED != 0 && owner != REFRESHING) || !self.is_clean() => {
-                Baseline { ctime_ns: now.ctime_ns, ..then }
-            }
+            Some(then) if self.is_relied_on() => Baseline { ctime_ns: now.ctime_ns, ..then },
             _ => now,
         }
     }
 
     /// A pass has just changed the names of it at home: that was no bystander.
-    pub fn relinked_by_pass(&self) -> Result<()> {
+    pub fn relinked_by_pass(&self, store: &StoreInner) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();
         if state.baseline.is_some() {
-            let now = self.home().map(|home| home.stat()).transpose()?.as_ref().map(Baseline::of);
-            state.baseline = now.map(|now| self.relinked(state.baseline, now));
+            let stat = match self.home() {
+                Some(home) => home.stat()?,
+                // A group that has claimed it may rely on what is in it. What is not where it was, whoever goes there finds.
+                None if self.is_relied_on() => match store.stat_at_home(self)? {
+                    Some(stat) => stat,
+                    None => return Ok(()),
+                },
+                None => {
+                    state.baseline = None;
+                    return Ok(());
+                }
+            };
+            state.baseline = Some(self.relinked(state.baseline, Baseline::of(&stat)));
         }
         Ok(())
+    }
+
+    /// Whether a group owns it, or the log has something of it.
+    fn is_relied_on(&self) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed);
+        (owner & OWNED != 0 && owner != REFRESHING) || !self.is_clean()
     }
 
     /// A pass has just changed its attributes at home: that was no bystander.
@@ -395,12 +409,12 @@ impl File {
 
     /// [Refreshes](Self::refresh) if nobody uses the file at this moment. Else only how it lies is seen again: a pass may have changed that since
     /// somebody looked.
-    pub fn refresh_if_unused(&self) -> Result<()> {
+    pub fn refresh_if_unused(&self, store: &StoreInner) -> Result<()> {
         if !self.is_clean() {
             return Ok(());
         }
         if self.owner.compare_exchange(0, REFRESHING, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return self.relinked_by_pass();
+            return self.relinked_by_pass(store);
         }
         let result = self.refresh();
         self.owner.store(0, Ordering::Release);

@@ -178,7 +178,20 @@ impl StoreInner {
             file.attach_to_read(home);
         }
         // It may have changed since the walk came by.
-        file.refresh_if_unused()
+        file.refresh_if_unused(self)
+    }
+
+    /// How a file that nobody has open lies at home; `None` where it is not at its place, or on its way.
+    pub fn stat_at_home(&self, file: &File) -> Result<Option<Stat>> {
+        let Some(place) = self.names.with(|state| state.host_path(file.id)) else { return Ok(None) };
+        match self.host.stat(&place) {
+            Ok(stat) => {
+                Ok(Some(stat)
+                    .filter(|stat| self.names.with(|state| state.is_inode(file.id, (stat.ino, stat.btime_ns)))))
+            }
+            Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(host_error(error, &place)),
+        }
     }
 
     /// Looks again at a file that the caller owns and of which nothing is pending: bystanders may have changed it.

@@ -158,6 +158,8 @@ impl<'a> Pass<'a> {
         }
         let mut closed = false;
         for (i, touched) in self.hands.touched.iter_mut().enumerate() {
+            // Who looks beside us does not see it otherwise meanwhile.
+            let mut state = touched.file.home_state.lock().unwrap();
             let stat = match touched.file.home() {
                 Some(home) => home.stat(),
                 None => {
@@ -166,7 +168,6 @@ impl<'a> Pass<'a> {
                     store.host.stat(&path)
                 }
             };
-            let mut state = touched.file.home_state.lock().unwrap();
             let after = Baseline::of(&stat.map_err(fail)?);
             touched.needs_sync |= !pmem || Some(after) != touched.before;
             let left = if i < changed { after } else { touched.file.relinked(state.baseline, after) };

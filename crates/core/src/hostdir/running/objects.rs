@@ -141,8 +141,8 @@ impl Running {
                     };
                     file.attach(home.map_err(|error| host_error(error, path.as_bytes()))?);
                     // Somebody may have changed it since: the new time of change is ours all the same.
-                    file.relinked_by_pass()?;
-                    file.refresh_if_unused()?;
+                    file.relinked_by_pass(&self.store)?;
+                    file.refresh_if_unused(&self.store)?;
                 }
             }
             opened => opened?,

@@ -79,7 +79,7 @@ impl StoreInner {
             let remove = || self.host.unlink(site::NAMES_CLEAN, path);
             self.names.change_home(remove, |state, ()| state.unhang(id, folder)).map_err(failed)?;
             return match self.names.with(|state| state.file(id)) {
-                Some(file) => file.relinked_by_pass(),
+                Some(file) => file.relinked_by_pass(self),
                 None => Ok(()),
             };
         }

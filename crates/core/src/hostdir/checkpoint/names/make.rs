@@ -176,7 +176,7 @@ impl NamePlan<'_> {
     fn hang(&mut self, id: u64) -> Result<()> {
         self.hang_on_anchor(id)?;
         match self.store.names.with(|state| state.file(id)) {
-            Some(file) => file.relinked_by_pass(),
+            Some(file) => file.relinked_by_pass(self.store),
             None => Ok(()),
         }
     }

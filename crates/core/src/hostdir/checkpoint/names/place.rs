@@ -34,7 +34,7 @@ impl NamePlan<'_> {
         for id in &gone {
             // Its bytes may be still to go home, for who has it open.
             if let Some(file) = self.store.names.with(|state| state.file(*id)) {
-                file.relinked_by_pass()?;
+                file.relinked_by_pass(self.store)?;
             }
         }
         Ok(!gone.is_empty())
@@ -176,7 +176,7 @@ impl NamePlan<'_> {
     /// The time of change of an object is another one by that: of what is open the end of the pass looks, of others nobody knows it any more.
     fn names_changed(&self, id: u64) -> Result<()> {
         match self.store.names.with(|state| state.file(id)).filter(|file| file.home().is_none()) {
-            Some(file) => file.relinked_by_pass(),
+            Some(file) => file.relinked_by_pass(self.store),
             None => Ok(()),
         }
     }
