@@ -16,9 +16,10 @@ use wholly::vfs::{
 };
 
 use crate::answers::{ask, data, done, mode, takes_set_id, value, without_set_id, written};
-use crate::convert::{attr, device, errno, ino, kind, nothing, set_time};
+use crate::convert::{attr, device, errno, ino, kind, nothing, set_time, unknown};
 use crate::groups::{Call, Groups, Touches};
 use crate::identity::Identity;
+use crate::lost::Lost;
 use crate::points::Points;
 
 /// The inode numbers of a store mean one thing as long as somebody refers to them, so that they need no generations.
@@ -39,6 +40,8 @@ pub(crate) struct Adapter {
     pub identity: Identity,
     /// Where programs see other file systems.
     pub points: Points,
+    /// What nobody may hear of.
+    pub lost: Lost,
 }
 
 /// What the kernel does not know the meaning of, or deals with alone: a handle of ours neither appends nor syncs by itself.
@@ -278,7 +281,11 @@ impl fuser::Filesystem for Adapter {
         if appends && self.groups.is_stale_end(node, offset, bytes.len()) {
             return written(reply, self.vfs.append(&call.ctx, handle(fh), bytes).map(|(_, written)| written));
         }
-        written(reply, self.vfs.write(&call.ctx, handle(fh), offset, bytes));
+        let result = self.vfs.write(&call.ctx, handle(fh), offset, bytes);
+        if let (Err(error), true) = (&result, is_page) {
+            self.lost.note(*error);
+        }
+        written(reply, result);
     }
 
     fn flush(&self, req: &Request, _node: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
@@ -331,9 +338,14 @@ impl fuser::Filesystem for Adapter {
             let name = OsStr::from_bytes(entry.name);
             let found = match self.find(ctx, ino(node), name) {
                 Ok(found) => found,
-                // It has gone since the list was made; or it cannot be looked at, as what another file system covers that programs do not see: a
-                // listing without attributes has its name.
-                Err(_) => return true,
+                // It has gone since the list was made.
+                Err(Errno::NOENT) => return true,
+                // It cannot be looked at, as what another file system covers that programs do not see. Of the name the kernel keeps nothing: it asks, and
+                // is refused.
+                Err(_) => {
+                    let unknown = unknown(entry.ino, entry.kind);
+                    return !reply.add(unknown.ino, entry.next, name, &Duration::ZERO, &unknown, GENERATION);
+                }
             };
             let full = reply.add(
                 INodeNo(found.ino.0),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fuser::SessionUnmounter;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getegid, geteuid};
 
@@ -52,13 +52,13 @@ fn uppermost(point: PathBuf) -> PathBuf {
 /// # Errors
 /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the process may not mount there.
 pub fn open_mount(point: &Path, options: &MountOptions) -> io::Result<(OwnedFd, Unmounter)> {
-    let point = uppermost(point.canonicalize()?);
-    if !point.is_dir() {
-        return Err(rustix::io::Errno::NOTDIR.into());
-    }
+    // Whatever comes to its name meanwhile.
+    let dir = openat(CWD, point, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let itself = format!("/proc/self/fd/{}", dir.as_raw_fd());
+    let point = uppermost(std::fs::read_link(&itself)?);
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
     let (data, flags) = (data(&device, options), flags(options));
-    rustix::mount::mount(options.source.as_str(), &point, TYPE, flags, Some(data.as_c_str()))?;
+    rustix::mount::mount(options.source.as_str(), itself, TYPE, flags, Some(data.as_c_str()))?;
     let mount = mount_at(&point)?;
     Ok((device.into(), Unmounter(Way::Call { point, mount })))
 }

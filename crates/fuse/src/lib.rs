@@ -37,6 +37,7 @@
 //! | `groups/` | groups that programs begin and end by `ioctl`, and which calls belong to them |
 //! | `identity.rs` | whose numbers of users and groups these are |
 //! | `kernel.rs` | mounting and unmounting |
+//! | `lost.rs` | writes of which no program is sure to hear that they failed |
 //! | `options.rs` | what follows `-o` |
 //! | `points.rs` | names on which other file systems are mounted |
 
@@ -50,6 +51,7 @@ mod convert;
 mod groups;
 mod identity;
 mod kernel;
+mod lost;
 mod options;
 mod points;
 
@@ -69,6 +71,7 @@ pub use groups::Doom;
 use groups::Groups;
 pub use identity::{Identity, User};
 pub use kernel::{Unmounter, open_mount};
+pub use lost::Lost;
 pub use options::{MountOptions, OptionError, Sharing};
 pub use points::Point;
 use points::Points;
@@ -88,10 +91,10 @@ impl Mount {
     /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; those of finding its points; what `fusermount3` says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
         let adapter = adapter(vfs, options)?;
-        let groups = adapter.groups.clone();
+        let (groups, lost) = (adapter.groups.clone(), adapter.lost.clone());
         let (session, unmounter) = mount(adapter, point, options)?;
         groups.notify_by(session.notifier());
-        Ok(Mount { server: Server { session, doom: groups.doom() }, unmounter })
+        Ok(Mount { server: Server { session, doom: groups.doom(), lost }, unmounter })
     }
 
     /// Answers the kernel until the file system is unmounted, by whomever. On return everything that programs did outside of groups is
@@ -116,7 +119,8 @@ impl Mount {
 #[doc(hidden)]
 pub fn mount<F: Filesystem>(served: F, point: &Path, options: &MountOptions) -> io::Result<(Session<F>, Unmounter)> {
     if !rustix::process::geteuid().is_root() {
-        let mut session = Session::new(served, point, &options.config())?;
+        // Another process mounts it.
+        let mut session = Session::new(served, point.canonicalize()?, &options.config())?;
         let unmounter = Unmounter::of_helper(session.unmount_callable());
         return Ok((session, unmounter));
     }
@@ -140,6 +144,7 @@ impl std::fmt::Debug for Mount {
 pub struct Server {
     session: Session<Adapter>,
     doom: Doom,
+    lost: Lost,
 }
 
 impl Server {
@@ -149,15 +154,20 @@ impl Server {
     /// Of the kernel's device, and of finding the points.
     pub fn new(vfs: Arc<dyn Vfs>, device: OwnedFd, options: &MountOptions) -> io::Result<Server> {
         let adapter = adapter(vfs, options)?;
-        let groups = adapter.groups.clone();
+        let (groups, lost) = (adapter.groups.clone(), adapter.lost.clone());
         let session = Session::from_fd(adapter, device, options.access(), options.config())?;
         groups.notify_by(session.notifier());
-        Ok(Server { session, doom: groups.doom() })
+        Ok(Server { session, doom: groups.doom(), lost })
     }
 
     /// Why the group that all calls belong to is not to be committed, if anything of it is undone. Of other mounts nothing ever is told.
     pub fn doom(&self) -> Doom {
         self.doom.clone()
+    }
+
+    /// Whether writes have failed of which no program is sure to hear.
+    pub fn lost(&self) -> Lost {
+        self.lost.clone()
     }
 
     /// As [`Mount::serve`].
@@ -184,5 +194,6 @@ fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> io::Result<Adapter> {
     let ctx = Context { is_permitted: true, group, ..Context::superuser() };
     let points = Points::new(&*vfs, &ctx, &options.points)?;
     let groups = Arc::new(Groups::new(&vfs, group));
-    Ok(Adapter { vfs, valid, syncs_on_close, groups, whole_writes, identity: options.identity.clone(), points })
+    let (identity, lost) = (options.identity.clone(), Lost::default());
+    Ok(Adapter { vfs, valid, syncs_on_close, groups, whole_writes, identity, points, lost })
 }

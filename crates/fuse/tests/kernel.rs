@@ -5,15 +5,47 @@ mod common;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::time::Duration;
 
 use common::{Mounted, or_skip};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use wholly::{Options, Policy};
 use wholly_fuse::MountOptions;
 
 fn per_sync() -> Option<Mounted> {
     let store = Options { policy: Policy::PerSync, ..Options::default() };
     or_skip(Mounted::new(store, &MountOptions { syncs_on_close: true, ..MountOptions::default() }))
+}
+
+/// A list has all names, also of what cannot be looked at.
+#[test]
+fn what_is_covered_is_listed() {
+    // The kernel asks each time.
+    let options = MountOptions { valid: Duration::ZERO, ..MountOptions::default() };
+    let Some(mounted) = or_skip(Mounted::new(Options::default(), &options)) else { return };
+    let point = mounted.point().to_path_buf();
+    for name in ["a", "covered"] {
+        std::fs::create_dir(point.join(name)).unwrap();
+    }
+    std::fs::write(point.join("z"), "").unwrap();
+    mounted.store().checkpoint().unwrap();
+    let covered = mounted.home().join("covered");
+    rustix::mount::mount("none", &covered, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    let list = || {
+        let listed = std::fs::read_dir(&point).unwrap().map(|entry| entry.unwrap());
+        let mut listed: Vec<_> = listed.map(|entry| (entry.file_name(), entry.file_type().unwrap().is_dir())).collect();
+        listed.sort();
+        listed
+    };
+    let wanted = [("a", true), ("covered", true), ("z", false)].map(|(name, is)| (name.into(), is));
+    let lists = [list(), list()];
+    let looked = std::fs::metadata(point.join("covered")).map_err(|error| error.raw_os_error());
+    rustix::mount::unmount(&covered, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert_eq!(lists, [wanted.to_vec(), wanted.to_vec()]);
+    assert_eq!(looked.err(), Some(Some(Errno::XDEV.raw_os_error())));
+    std::fs::write(point.join("covered/file"), "it is there again").unwrap();
+    mounted.end();
 }
 
 #[test]
