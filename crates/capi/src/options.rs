@@ -118,6 +118,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         stage_bytes: or(given.stage_bytes, default.stage_bytes),
         adopt: given.adopt != 0,
         release: given.release != 0,
+        trust_owner: false,
     };
     let reserve = or(given.reserve_bytes, host.reserve);
     Ok((options, HostOptions { medium, caches_persist: given.caches_persist != 0, reserve, ..host }))

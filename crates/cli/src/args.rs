@@ -204,6 +204,10 @@ the files here in their place, as they are; where a checkpoint was at work when 
 A store whose changes were to be committed together with those of other directories asks the first of these what was decided. Where that is not to be found, the \
 store does not open. --release opens it without knowing: what waits becomes a parked group, for `wholly apply` or `wholly discard`.
 
+A store that somebody else than the calling user and the superuser owns, or may write to, does not open: what is written in its folder is done with the rights of who \
+opens it, so that it could make set-user-id programs for the superuser. Let its owner recover it (`runuser -u USER -- wholly recover DIR`), or, \
+where he is trusted that far, say --trust-owner.
+
 Exit code, a sum: 0: there was nothing to do; 1: something was recovered; 4: damage or a conflict is left; 8: a store could not be opened.
 
 Examples:
@@ -231,6 +235,9 @@ pub struct RecoverArgs {
     /// Park what waits in vain for another store, which was to decide a joint commit
     #[arg(long, conflicts_with = "all")]
     pub release: bool,
+    /// Do what somebody else has written to the store's folder, with the rights of the calling user
+    #[arg(long)]
+    pub trust_owner: bool,
 }
 
 const CHECK_EXAMPLES: &str = "\

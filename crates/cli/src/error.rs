@@ -112,6 +112,10 @@ impl Failure {
                 format!("this is a copy, and its log has {groups} groups for the files it was copied from"),
             )
             .advice("open the original; or `wholly recover --adopt` takes them for the files here"),
+            Error::Untrusted { why, .. } => Failure::new(what, why).advice(
+                "opening it does what they have written there, with your rights: let its owner do that, or make the folder yours; \
+                 for `wholly recover`, --trust-owner",
+            ),
             Error::Media(error) => Failure::of_media(what, error),
             other => Failure::new(what, other),
         }

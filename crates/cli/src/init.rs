@@ -37,8 +37,12 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let host = Arc::new(host);
     let options = options(args).map_err(|why| Failure::new(what(), why).exit(Exit::USAGE))?;
     let is_guest = Store::is_guest_in(&args.dir).map_err(|error| Failure::of_store("init", &args.dir, error))?;
-    // What a command was to be run in has the log that it was made with.
-    let options = if is_guest { Options::default() } else { options };
+    if is_guest && args.log_size.is_some() {
+        let why = "it is a store already, for a command that runs or has left it: it keeps the log that it has";
+        return Err(Failure::new(what(), why).advice(
+            "without --log-size it becomes one for good; or let `wholly recover` take it away first, where nothing is parked in it",
+        ));
+    }
     if !is_guest && StoreHome::exists(&host).map_err(|error| Failure::of_media(what(), error))? {
         return Err(Failure::of_store("init", &args.dir, wholly::Error::AlreadyAStore(String::new())));
     }
@@ -47,9 +51,6 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
         if support.level == Level::Refused {
             let why = format!("{} is {support}", support.file_system);
             return Err(Failure::new(what(), why).advice(Support::advice()));
-        }
-        if is_guest {
-            survey::check_owner(&args.dir, "init")?;
         }
         Store::init_with(&args.dir, &options, host_options)
             .map_err(|error| Failure::of_store("init", &args.dir, error))?;

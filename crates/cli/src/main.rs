@@ -29,6 +29,7 @@ mod init;
 mod limits;
 mod list;
 mod mount;
+mod named;
 mod output;
 mod papers;
 mod recover;

@@ -3,6 +3,7 @@
 use crate::args::MountArgs;
 use crate::error::{Exit, Failure};
 use crate::limits;
+use crate::named::Named;
 use crate::output::Ui;
 use crate::survey;
 use serde::Serialize;
@@ -158,14 +159,17 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     let _ = rustix::process::setsid();
     let of_store = |error| Failure::of_store("mount", &plan.dir, error);
     limits::raise_open_files();
-    survey::check_owner(&plan.dir, "mount")?;
-    let medium = survey::medium_of(&plan.dir, "mount")?;
+    // What is opened is what is mounted, and where it was said.
+    let find = |name| Named::find(name).map_err(|error| failed(plan, error));
+    let (dir, point) = (find(&plan.dir)?, find(&plan.point)?);
+    let medium = survey::medium_of(&dir.itself(), "mount")?;
     let options = Options { policy: plan.policy, ..Options::default() };
     let host = HostOptions { medium, ..HostOptions::default() };
-    let store = Store::open_with(&plan.dir, options, host).map_err(of_store)?;
+    let store = Store::open_with(dir.itself(), options, host).map_err(of_store)?;
     let is_guest = store.is_guest().map_err(of_store)?;
     let view = Arc::new(StoreVfs::new(&store));
-    let mount = Mount::new(view, &plan.point, &plan.mount).map_err(|error| failed(plan, error))?;
+    let mount = Mount::new(view, &point.itself(), &plan.mount).map_err(|error| failed(plan, error))?;
+    drop((dir, point));
     let unmounter = mount.unmounter();
     if is_guest {
         // Whoever mounts it does not want it to go with the next command that runs in it.

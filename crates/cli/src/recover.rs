@@ -85,11 +85,12 @@ struct Conflict {
 
 /// Recovers a store, or all that are registered.
 pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let how = How { adopt: args.adopt, release: args.release, trust_owner: args.trust_owner };
     if args.all {
-        return all::run(ui);
+        return all::run(how, ui);
     }
     let start = Instant::now();
-    let recovered = recover(open_as("recover", &args.dir, (args.adopt, args.release), ui)?, &args.dir, start, ui)?;
+    let recovered = recover(open_as("recover", &args.dir, how, ui)?, &args.dir, start, ui)?;
     ui.emit("recover", &recovered, text)?;
     if args.register && !recovered.removed && !register("recover", &args.dir)? {
         return Err(all::no_registry(format!("recover {}", args.dir.display())));
@@ -143,18 +144,26 @@ impl Recovered {
 
 /// Opens the store in `dir` for `verb`, which recovers it.
 pub fn open(verb: &str, dir: &Path, ui: &Ui) -> Result<Store, Failure> {
-    open_as(verb, dir, (false, false), ui)
+    open_as(verb, dir, How::default(), ui)
 }
 
-/// The same; a copy is adopted, and what waits for another store is released, if that is wanted.
-fn open_as(verb: &str, dir: &Path, how: (bool, bool), ui: &Ui) -> Result<Store, Failure> {
+/// What else is wanted: see [`Options`].
+#[derive(Clone, Copy, Default)]
+struct How {
+    adopt: bool,
+    release: bool,
+    trust_owner: bool,
+}
+
+fn open_as(verb: &str, dir: &Path, how: How, ui: &Ui) -> Result<Store, Failure> {
     let medium = survey::medium_of(dir, verb)?;
     open_on(medium, dir, how, ui).map_err(|error| Failure::of_store(verb, dir, error))
 }
 
-fn open_on(medium: HostMedium, dir: &Path, (adopt, release): (bool, bool), ui: &Ui) -> wholly::Result<Store> {
+fn open_on(medium: HostMedium, dir: &Path, how: How, ui: &Ui) -> wholly::Result<Store> {
     let spinner = ui.spinner("reading the log");
-    let options = Options { background: false, adopt, release, ..Options::default() };
+    let How { adopt, release, trust_owner } = how;
+    let options = Options { background: false, adopt, release, trust_owner, ..Options::default() };
     let store = Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() });
     spinner.finish_and_clear();
     store

@@ -6,7 +6,6 @@
 mod medium;
 mod region;
 mod told;
-mod trust;
 
 use crate::error::Failure;
 use crate::output::name;
@@ -19,7 +18,6 @@ use std::path::Path;
 use std::time::Duration;
 use told::Places;
 pub use told::{Told, below};
-pub use trust::check_owner;
 use wholly::log::checksum::{payload_checksum, segment_seed};
 use wholly::log::layout::{
     Entry, EntryKind, LINE, RawSegmentHeader, RawSuperblock, RecordKind, SEGMENTS_START, SUPERBLOCK_SLOT,

@@ -45,10 +45,15 @@ fn recover_removes_what_a_killed_command_has_left() {
 fn init_makes_it_one_for_good() {
     for place in places() {
         left_behind(&place, false);
-        let made = place.run(&["--json", "init", "--log-size", "256K"]).json();
+        // It keeps the log that it has.
+        let refused = place.run(&["init", "--log-size", "256K"]);
+        refused.exits(8);
+        assert!(refused.err.contains("it keeps the log that it has"), "{}", refused.err);
+        assert!(Store::is_guest_in(&place.dir).unwrap());
+        let made = place.run(&["--json", "init"]).json();
         assert_eq!(made["made"], true);
         let log = std::fs::metadata(place.dir.join(".wholly/log")).unwrap().len();
-        assert!(made["log_bytes"].as_u64().unwrap() > 256 << 10 && log > 256 << 10, "it keeps the log that it has");
+        assert!(made["log_bytes"].as_u64().unwrap() > 256 << 10 && log > 256 << 10);
         assert!(!Store::is_guest_in(&place.dir).unwrap());
         place.run(&["recover"]).exits(1);
         assert!(has_store(&place) && place.dir.join("made").exists());

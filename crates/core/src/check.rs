@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, SLIP, StoreHome, UNFINISHED, UNNAMED};
+use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, SLIP, StoreHome, Trust, UNFINISHED, UNNAMED};
 use wholly_media::{HostFs, HostNames};
 
 use crate::error::{Error, Result};
@@ -77,11 +77,11 @@ pub fn parked(dir: impl AsRef<Path>) -> Result<Vec<Parked>> {
 /// files that never got a name. On return that survives. The log and all files stay as they are.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Busy`] naming the process that has the store open; [`Error::Media`].
+/// [`Error::NotAStore`], [`Error::Busy`] naming the process that has the store open; [`Error::Untrusted`] where it is somebody else's; [`Error::Media`].
 pub fn tidy(dir: impl AsRef<Path>) -> Result<()> {
     let dir = dir.as_ref();
     let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
-    let home = StoreHome::open(&host).map_err(|error| home_error(error, dir))?;
+    let home = StoreHome::open(&host, Trust::Owned).map_err(|error| home_error(error, dir))?;
     Ok(home.tidy()?)
 }
 

@@ -64,6 +64,15 @@ pub enum Error {
         /// Committed groups that are not home.
         groups: u64,
     },
+    /// Somebody else than the calling user and the superuser can have written what is in the store's folder, and whoever opens a store does what is written
+    /// there, with his own rights. Let the store's owner open it, or [trust](crate::Options::trust_owner) him. Nothing was changed.
+    #[error("{dir}: {why}; opening the store does what is written there: let its owner do that")]
+    Untrusted {
+        /// The store's directory.
+        dir: String,
+        /// Who can have written what.
+        why: String,
+    },
     /// What a parked group relies on is not so any more. Nothing was changed; it stays parked.
     #[error("parked group {0} cannot be applied: {list}", list = list(.1))]
     Overtaken(ParkedId, std::sync::Arc<[Mismatch]>),
@@ -102,6 +111,7 @@ impl Error {
             Error::AlreadyAStore(_) | Error::Exists(_) => Errno::EXIST,
             Error::NotFound(_) => Errno::NOENT,
             Error::Refused(_, errno) => *errno,
+            Error::Untrusted { .. } => Errno::PERM,
             Error::Invalid(_) => Errno::INVAL,
             Error::NoSpace(_) => Errno::NOSPC,
             Error::Unsupported(_) => Errno::OPNOTSUPP,
@@ -142,6 +152,7 @@ mod tests {
             (Error::corrupt("", ""), Errno::UCLEAN),
             (Error::Conflict { path: s(), change: s() }, Errno::STALE),
             (Error::Copied { groups: 1 }, Errno::STALE),
+            (Error::Untrusted { dir: s(), why: s() }, Errno::PERM),
             (Error::Overtaken(ParkedId(1), [].into()), Errno::STALE),
             (Error::Poisoned(s()), Errno::IO),
             (Error::Media(MediaError::new("write", "", Errno::DQUOT)), Errno::DQUOT),
@@ -156,7 +167,7 @@ mod tests {
                 | Error::NoSpace(_)
                 | Error::Unsupported(_) => {}
                 Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied { .. } | Error::Overtaken(..) => {}
-                Error::Poisoned(_) | Error::Media(_) => {}
+                Error::Untrusted { .. } | Error::Poisoned(_) | Error::Media(_) => {}
             }
             let text = format!("{error:?}");
             assert_eq!(Errno::from(error), errno, "{text}");

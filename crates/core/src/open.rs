@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use wholly_media::HostFs;
-use wholly_media::host::{Claim, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support};
+use wholly_media::host::{
+    Claim, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support, Trust,
+};
 use wholly_media::mount::Served;
 
 use crate::error::{Error, Result};
@@ -122,7 +124,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has it open, or the store that has to be found before this one opens
-    /// ([`Store::commit_together`]); [`Error::Corrupt`], [`Error::Unsupported`], also for a directory that a mount shows, or `wholly run`:
+    /// ([`Store::commit_together`]); [`Error::Untrusted`]; [`Error::Corrupt`], [`Error::Unsupported`], also for a directory that a mount shows, or `wholly run`:
     /// groups there are [`MountGroup`](crate::MountGroup)s.
     pub fn open(dir: impl AsRef<Path>) -> Result<Store> {
         Self::open_with(dir, Options::default(), HostOptions::default())
@@ -137,7 +139,8 @@ impl Store {
         let dir = dir.as_ref();
         let as_chosen = host.clone();
         let host = Arc::new(HostDir::open(dir, host)?);
-        let home = StoreHome::open(&host).map_err(|error| match home_error(error, dir) {
+        let trust = if options.trust_owner { Trust::Anybody } else { Trust::Own };
+        let home = StoreHome::open(&host, trust).map_err(|error| match home_error(error, dir) {
             Error::NotAStore(_) if host.served().is_some() => mounted(&host, dir),
             error => error,
         })?;
@@ -208,6 +211,7 @@ pub(crate) fn home_error(error: HomeError, dir: &Path) -> Error {
                 None => "another process has the store open".into(),
             },
         ),
+        HomeError::Untrusted(why) => Error::Untrusted { dir: dir.display().to_string(), why },
         HomeError::Media(error) if error.errno == Errno::NOENT => Error::NotAStore(dir.display().to_string()),
         HomeError::Media(error) => Error::Media(error),
     }

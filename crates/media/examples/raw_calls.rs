@@ -6,7 +6,7 @@ mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wholly_media::host::{HostDir, HostMedium, HostOptions, StoreHome};
+use wholly_media::host::{HostDir, HostMedium, HostOptions, StoreHome, Trust};
 use wholly_media::pmem::{Emulation, Emulator};
 use wholly_media::{HostFs, Region, Site};
 
@@ -26,8 +26,8 @@ fn work(path: &Path, medium: HostMedium) {
         let dir = Arc::new(dir.expect("open the directory"));
         let home = StoreHome::create(&dir, |home| home.create_region(SITE, "log", 1 << 20).map(drop));
         drop(home.expect("make a store's folder"));
-        let home = StoreHome::open(&dir).expect("open the store's folder");
-        StoreHome::open(&dir).expect_err("owned");
+        let home = StoreHome::open(&dir, Trust::Own).expect("open the store's folder");
+        StoreHome::open(&dir, Trust::Own).expect_err("owned");
         home.clear_unnamed().expect("nothing without a name");
         region(&*home.open_region("log").expect("open the log"));
         home.create_region(SITE, "other", 4096).expect("make a region");

@@ -1,6 +1,6 @@
 //! `wholly recover --all`: each store that is registered, one after the other. What one of them lacks keeps nobody from the next.
 
-use super::{Recovered, open_on, recover};
+use super::{How, Recovered, open_on, recover};
 use crate::error::{Exit, Failure};
 use crate::output::{Ui, count, name};
 use crate::registry::{Entry, Registry, VARIABLE};
@@ -59,12 +59,12 @@ impl Outcome {
 }
 
 /// Recovers all registered stores.
-pub fn run(ui: &Ui) -> Result<Exit, Failure> {
+pub fn run(how: How, ui: &Ui) -> Result<Exit, Failure> {
     let what = "recover --all";
     let registry = Registry::of_user().ok_or_else(|| no_registry(what))?;
     let entries =
         registry.entries().map_err(|error| Failure::new(what, format!("{}: {error}", registry.dir().display())))?;
-    let stores: Vec<Told> = entries.into_iter().map(|entry| recover_one(entry, ui)).collect();
+    let stores: Vec<Told> = entries.into_iter().map(|entry| recover_one(entry, how, ui)).collect();
     let exit = stores.iter().fold(Exit::DONE, |exit, told| exit | told.exit);
     ui.emit("recover", &All { registry: registry.dir().to_string_lossy().into_owned(), stores }, text)?;
     Ok(exit)
@@ -75,7 +75,7 @@ pub fn no_registry(what: impl Into<String>) -> Failure {
     Failure::new(what, "there is no registry of stores").advice(format!("name its directory by {VARIABLE}"))
 }
 
-fn recover_one(entry: Entry, ui: &Ui) -> Told {
+fn recover_one(entry: Entry, how: How, ui: &Ui) -> Told {
     let told = |outcome, exit, why, recovered| Told {
         volume_id: entry.volume_id.clone(),
         dir: entry.dir.to_string_lossy().into_owned(),
@@ -97,7 +97,7 @@ fn recover_one(entry: Entry, ui: &Ui) -> Told {
         Ok(medium) => medium,
         Err(failure) => return failed(failure),
     };
-    let store = match open_on(medium, &entry.dir, (false, false), ui) {
+    let store = match open_on(medium, &entry.dir, how, ui) {
         Ok(store) => store,
         Err(wholly::Error::Busy(_, who)) => return told(Outcome::Busy, Exit::FAILED, Some(who), None),
         Err(error) => return failed(Failure::of_store("recover", &entry.dir, error)),

@@ -137,6 +137,9 @@ pub struct Options {
     /// could ask for which cannot be found. Not for every open: where a coordinator is only late, what is released is committed in one store and
     /// not in another.
     pub release: bool,
+    /// Whether a store opens that somebody else than the calling user and the superuser can have written to ([`Error::Untrusted`]). Whatever is written there is
+    /// done with the rights of the calling process: files of any owner and mode are made and changed in the directory.
+    pub trust_owner: bool,
 }
 
 impl Default for Options {
@@ -152,6 +155,7 @@ impl Default for Options {
             stage_bytes: 512 << 10,
             adopt: false,
             release: false,
+            trust_owner: false,
         }
     }
 }

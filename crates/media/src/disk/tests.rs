@@ -3,6 +3,7 @@
 use super::*;
 use crate::test_dir::TestDir;
 use proptest::prelude::*;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const SITE: Site = Site("test");
@@ -93,9 +94,9 @@ fn extends_by_zeros_that_have_their_space() {
             read(&region, old, (long - old) as usize).iter().all(|&byte| byte == 0),
             "also what was part of a block"
         );
-        let stat = rustix::fs::stat(dir.path().join("region")).expect("stat");
-        assert_eq!(stat.st_size as u64, long);
-        assert!(stat.st_blocks as u64 * 512 >= long, "{} blocks", stat.st_blocks);
+        let stat = std::fs::metadata(dir.path().join("region")).expect("stat");
+        assert_eq!(stat.len(), long);
+        assert!(stat.blocks() * 512 >= long, "{} blocks", stat.blocks());
         let block = region.guarantees().block as usize;
         region.write_through(SITE, long - block as u64, &vec![2; block]).expect("write");
         assert!(read(&region, long - block as u64, block).iter().all(|&byte| byte == 2));

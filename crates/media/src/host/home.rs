@@ -6,10 +6,11 @@ use super::resolve::open_beneath;
 use crate::disk::DiskRegion;
 use crate::pmem::{PmemOptions, PmemRegion};
 use crate::sys::{self, OrFail, show};
-use crate::{Error, HostFs, Region, Result, Site};
+use crate::{Error, HostFs, Region, Result, Site, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -31,9 +32,24 @@ pub enum HomeError {
     /// Another process owns it, or makes it at this moment.
     #[error("the store is {0}")]
     Busy(Busy),
+    /// Somebody else can have written what is in it: whoever opens a store does what its log says, with his own rights.
+    #[error("{0}")]
+    Untrusted(String),
     /// A call failed: `ENOENT` on opening where there is no store, `EEXIST` on creating where there is one.
     #[error(transparent)]
     Media(#[from] Error),
+}
+
+/// Of whom it is believed what is in a store's folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Trust {
+    /// The user of this process, and the superuser: nobody else can have put anything there.
+    #[default]
+    Own,
+    /// These two own it, whoever may write to it. For those who read nothing that is in it.
+    Owned,
+    /// Everybody: what is in it is done with the rights of this process.
+    Anybody,
 }
 
 /// The folder `.wholly` of a directory, owned by this process.
@@ -49,7 +65,7 @@ pub enum HomeError {
 /// # Example
 /// ```
 /// use std::sync::Arc;
-/// use wholly_media::{Region, Site, host::{HostDir, HostOptions, StoreHome}};
+/// use wholly_media::{Region, Site, host::{HostDir, HostOptions, StoreHome, Trust}};
 /// # let path = std::env::temp_dir().join(format!("wholly-doc-home-{}", std::process::id()));
 /// # std::fs::create_dir(&path).unwrap();
 /// let dir = Arc::new(HostDir::open(&path, HostOptions::default())?);
@@ -67,6 +83,39 @@ pub struct StoreHome {
     dir: Arc<HostDir>,
     folder: OwnedFd,
     lock: OwnerLock,
+}
+
+impl Trust {
+    /// That those alone who are trusted can have written what is in the folder.
+    fn check(self, folder: BorrowedFd<'_>) -> Result<(), HomeError> {
+        if self == Trust::Anybody {
+            return Ok(());
+        }
+        self.check_one(super::file::stat(folder).or_fail("statx", || HOME)?, "its folder .wholly")?;
+        let mut names = Vec::new();
+        each_entry(folder, |name, _| names.push(name.to_vec())).or_fail("read directory", || HOME)?;
+        for name in names {
+            let shown = || in_home(&show(&name));
+            let entry = open_beneath(folder, &name, OFlags::PATH | OFlags::NOFOLLOW);
+            let stat = entry.and_then(|entry| super::file::stat(entry.as_fd()));
+            match stat {
+                // Its last owner is just removing it.
+                Err(Errno::NOENT) => {}
+                stat => self.check_one(stat.or_fail("statx", shown)?, &shown())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_one(self, stat: Stat, what: &str) -> Result<(), HomeError> {
+        if stat.uid != 0 && stat.uid != geteuid().as_raw() {
+            return Err(HomeError::Untrusted(format!("{what} belongs to user {}", stat.uid)));
+        }
+        if self == Trust::Own && stat.mode & 0o022 != 0 {
+            return Err(HomeError::Untrusted(format!("others may write to {what}")));
+        }
+        Ok(())
+    }
 }
 
 impl StoreHome {
@@ -94,9 +143,11 @@ impl StoreHome {
     /// Opens the folder of an existing store and takes ownership of it.
     ///
     /// # Errors
-    /// [`HomeError::Busy`] names the owner. `ENOENT` where there is no store.
-    pub fn open(dir: &Arc<HostDir>) -> Result<StoreHome, HomeError> {
+    /// [`HomeError::Busy`] names the owner. [`HomeError::Untrusted`]; `ENOTDIR` or `ELOOP` where it is a symbolic link. `ENOENT` where there is no store.
+    pub fn open(dir: &Arc<HostDir>, trust: Trust) -> Result<StoreHome, HomeError> {
         let folder = dir.open_fd(HOME.as_bytes(), FOLDER)?;
+        // Before anything in it is opened. Nobody who is not trusted can change that afterwards.
+        trust.check(folder.as_fd())?;
         let lock = OwnerLock::take(folder.as_fd(), false)?.map_err(HomeError::Busy)?;
         StoreHome { dir: dir.clone(), folder, lock }.in_place()
     }
@@ -154,7 +205,9 @@ impl StoreHome {
             Ok(made) => made,
             Err(HomeError::Media(error)) if error.operation == "lock" => return Ok(None),
             Err(HomeError::Media(error)) => return Err(error),
-            Err(HomeError::Busy(_)) => return Err(Error::new("create", UNFINISHED, Errno::BUSY)),
+            Err(HomeError::Busy(_) | HomeError::Untrusted(_)) => {
+                return Err(Error::new("create", UNFINISHED, Errno::BUSY));
+            }
         };
         let done = work(&home);
         let removed = home.discard(&name).or_fail("remove", || name);
@@ -332,7 +385,8 @@ fn rename_new(dir: BorrowedFd<'_>, from: &str, to: &str) -> rustix::io::Result<(
     }
 }
 
-/// Removes what makings and unmakings that were interrupted have left. Those that somebody works on stay.
+/// Removes what makings and unmakings that were interrupted have left. Those that somebody works on stay, and those of others: what is in them
+/// the superuser could remove, and they perhaps not.
 fn clear_unfinished(dir: &HostDir) -> Result<()> {
     let mut names = Vec::new();
     let root = dir.open_fd(b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -344,6 +398,9 @@ fn clear_unfinished(dir: &HostDir) -> Result<()> {
     .or_fail("read directory", || ".")?;
     for name in names {
         let Ok(folder) = dir.open_fd(&name, FOLDER) else { continue };
+        if super::file::stat(folder.as_fd()).or_fail("statx", || show(&name))?.uid != geteuid().as_raw() {
+            continue;
+        }
         match OwnerLock::take(folder.as_fd(), false) {
             // Ours now: nobody who makes or unmakes it is alive.
             Ok(Ok(_lock)) => remove_tree(dir.as_fd(), &name, DEPTH).or_fail("remove", || show(&name))?,

@@ -31,7 +31,7 @@ mod tests;
 pub use claim::{Claim, Refused, Use};
 pub use dir::{HostDir, HostMedium, HostOptions};
 pub use file::OrdinaryFile;
-pub use home::{HOME, HomeError, StoreHome, UNFINISHED, UNNAMED};
+pub use home::{HOME, HomeError, StoreHome, Trust, UNFINISHED, UNNAMED};
 pub use owner::{Busy, OwnerLock};
 pub use owner_bits::{OwnerBits, SLIP};
 pub use support::{Level, Support};

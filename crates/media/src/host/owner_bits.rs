@@ -8,7 +8,8 @@
 //! 1. What a crash may leave with bits that were lent, the *slip* `.wholly/lent` tells, durably, before they are lent; the next to open the store takes
 //!    them back, before anything else.
 //! 2. One call at a time has bits lent to it. Whoever asks for attributes meanwhile waits, and sees the bits as they are to be.
-//! 3. A slip says nothing of what has been moved, or got other bits by a call of ours, since: it is torn up before.
+//! 3. A slip is believed of what belongs to its own owner, and of permission bits alone: what it says he could have done himself.
+//! 4. A slip says nothing of what has been moved, or got other bits by a call of ours, since: it is torn up before.
 //!
 //! A slip is kept after its call, since the next one is likely to want the same directories, and torn up at the next barrier. It is a text, a line for each
 //! file: what it is, the bits that it has and those that it was lent, and where it is. A line that a crash has torn is not believed, and no bits were lent by it.
@@ -78,10 +79,10 @@ impl OwnerBits {
     /// Those of reading the slip and of taking bits back.
     pub fn open(dir: Arc<HostDir>) -> Result<OwnerBits> {
         let this = OwnerBits { dir, slip: Mutex::default(), lendings: AtomicU64::new(0) };
-        if let Some(lines) = this.read_slip()? {
+        if let Some((uid, lines)) = this.read_slip()? {
             // What lies deeper was lent later, and is reached by what was lent before.
             for line in lines.iter().rev() {
-                this.take_back_after_crash(line)?;
+                this.take_back_after_crash(line, uid)?;
             }
             rustix::fs::syncfs(this.dir.as_fd()).or_fail("syncfs", || show(b""))?;
             this.tear_up()?;
@@ -120,6 +121,15 @@ impl OwnerBits {
             self.give(&need, &mut self.slip(), &mut lent).expect("lend");
         }
         call();
+    }
+
+    /// Writes down that what is at the path had other bits before.
+    #[cfg(test)]
+    pub(super) fn claim_lent(&self, path: &[u8], mode: u32) {
+        let (_, stat) = self.look(path).expect("look");
+        let lent = stat.mode & 0o7777;
+        let line = Line { ino: stat.ino, btime_ns: stat.btime_ns, mode, lent, path: path.to_vec() };
+        self.write_down(line, &mut self.slip(), &[]).expect("write down");
     }
 
     /// Lends what is needed, and says so on the slip first.
@@ -231,26 +241,28 @@ impl OwnerBits {
         self.slip.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the process before has written down; `None` where there is no slip.
-    fn read_slip(&self) -> Result<Option<Vec<Line>>> {
+    /// What the process before has written down, and which user's that was; `None` where there is no slip.
+    fn read_slip(&self) -> Result<Option<(u32, Vec<Line>)>> {
         let path = format!("{HOME}/{SLIP}");
         let fd = match self.dir.open_fd(path.as_bytes(), OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
             Err(error) if error.errno == Errno::NOENT => return Ok(None),
             opened => opened?,
         };
-        let size = file::stat(fd.as_fd()).or_fail("statx", || path.as_str())?.size;
+        let Stat { size, uid, .. } = file::stat(fd.as_fd()).or_fail("statx", || path.as_str())?;
         // Longer than any that is written down here.
         const MOST: u64 = (LONGEST as u64 + 64) * 10_000;
         let mut bytes = vec![0; size.min(MOST) as usize];
         let len = sys::read_full_at(&fd, &mut bytes, 0).or_fail("read", || path.as_str())?;
-        Ok(Some(bytes[..len].split_inclusive(|&byte| byte == b'\n').filter_map(Line::of_text).collect()))
+        let lines = bytes[..len].split_inclusive(|&byte| byte == b'\n').filter_map(Line::of_text).collect();
+        Ok(Some((uid, lines)))
     }
 
-    fn take_back_after_crash(&self, line: &Line) -> Result<()> {
+    fn take_back_after_crash(&self, line: &Line, uid: u32) -> Result<()> {
         // Where it is not there any more, or is something else, or has other bits by now, it is not lent.
         let Ok((place, stat)) = self.look(&line.path) else { return Ok(()) };
         let is_it = (stat.ino, stat.btime_ns, stat.mode & 0o7777) == (line.ino, line.btime_ns, line.lent);
-        if is_it && stat.uid == geteuid().as_raw() {
+        let only_permissions = (line.mode ^ line.lent) & !0o777 == 0;
+        if is_it && stat.uid == uid && only_permissions {
             set_bits(&place, line.mode).or_fail("chmod back", || show(&line.path))?;
         }
         Ok(())

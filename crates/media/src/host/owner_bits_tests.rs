@@ -142,6 +142,30 @@ fn what_a_crash_leaves_lent_is_taken_back() {
     });
 }
 
+/// What somebody has written down is believed of what is his, and of permission bits: the superuser, who opens his store, changes nothing else.
+#[test]
+fn a_slip_is_believed_of_its_owners_files() {
+    if !geteuid().is_root() {
+        return println!("skipped: it takes the superuser");
+    }
+    let dir = Dir(std::env::temp_dir().join(format!("wholly-owner-bits-slip-{}", std::process::id())));
+    let host = || open(&dir.0);
+    std::fs::create_dir_all(dir.0.join(".wholly")).unwrap();
+    for (name, mode) in [("theirs", 0o500), ("more", 0o4700), ("ours", 0o500)] {
+        std::fs::create_dir(dir.0.join(name)).unwrap();
+        set_bits(&dir.0, name, 0o700);
+        host().claim_lent(name.as_bytes(), mode);
+        let slip = dir.0.join(".wholly").join(SLIP);
+        chown(&slip, Some(USER), None).unwrap();
+        if name != "ours" {
+            chown(dir.0.join(name), Some(USER), None).unwrap();
+        }
+        host();
+        assert!(!slip.exists());
+    }
+    assert_eq!((bits(&dir.0, "theirs"), bits(&dir.0, "more"), bits(&dir.0, "ours")), (0o500, 0o700, 0o700));
+}
+
 /// A slip that a crash has torn lends nothing, and its whole lines are believed.
 #[test]
 fn torn_slips() {

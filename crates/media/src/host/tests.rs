@@ -221,7 +221,9 @@ fn a_home_is_made_whole_opened_and_removed() {
         let host = open(&dir);
         let path = dir.path().join(HOME);
         assert!(!StoreHome::exists(&host).expect("ask"));
-        assert!(matches!(StoreHome::open(&host), Err(HomeError::Media(error)) if error.errno == Errno::NOENT));
+        assert!(
+            matches!(StoreHome::open(&host, Trust::Own), Err(HomeError::Media(error)) if error.errno == Errno::NOENT)
+        );
         let home = StoreHome::create(&host, |home| {
             assert!(!path.exists(), "not before it is finished");
             let log = home.create_region(SITE, "log", 8192)?;
@@ -238,7 +240,7 @@ fn a_home_is_made_whole_opened_and_removed() {
         assert_eq!(errno(home.open_region("none")), Some(Errno::NOENT));
         drop(home);
 
-        let home = StoreHome::open(&host).expect("open");
+        let home = StoreHome::open(&host, Trust::Own).expect("open");
         let log = home.open_region("log").expect("open the log");
         assert_eq!(log.guarantees().kind, host.guarantees().kind);
         let mut buf = [0; 4097];
@@ -299,13 +301,13 @@ fn a_second_opener_is_told_the_owner() {
     let dir = TestDir::on_disk();
     let host = open(&dir);
     let home = StoreHome::create(&host, |_| Ok(())).expect("create");
-    let error = StoreHome::open(&open(&dir)).expect_err("owned");
+    let error = StoreHome::open(&open(&dir), Trust::Own).expect_err("owned");
     assert_eq!(error, HomeError::Busy(Busy { pid: Some(std::process::id()) }));
     assert_eq!(error.to_string(), format!("the store is owned by process {}", std::process::id()));
     assert_eq!(StoreHome::holder(&host), Ok(Some(Busy { pid: Some(std::process::id()) })));
     drop(home);
     assert_eq!(StoreHome::holder(&host), Ok(None), "the number in the file is that of a former owner");
-    let home = StoreHome::open(&host).expect("free again");
-    assert!(StoreHome::open(&host).is_err());
+    let home = StoreHome::open(&host, Trust::Own).expect("free again");
+    assert!(StoreHome::open(&host, Trust::Own).is_err());
     home.remove().expect("remove");
 }
