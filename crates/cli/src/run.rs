@@ -18,7 +18,7 @@
 //! | `run/interrupts.rs` | signals that want all of it to end |
 //! | `run/place.rs` | the directories: stores, or made such for as long as the command runs |
 //! | `run/ending.rs` | the groups end as the command did |
-//! | `run/review.rs` | a person looks at it and decides |
+//! | `run/review.rs`, `run/pager.rs` | a person looks at it and decides; by what |
 
 mod channel;
 mod command;
@@ -29,6 +29,7 @@ mod holder;
 mod interrupts;
 mod mounts;
 mod namespace;
+mod pager;
 mod place;
 mod review;
 mod user;
@@ -37,6 +38,7 @@ mod views;
 use crate::args::RunArgs;
 use crate::error::{Exit, Failure};
 use crate::limits;
+use crate::named::Identity as Directory;
 use crate::output::Ui;
 use ending::{Ended, Outcome};
 use holder::Holder;
@@ -45,11 +47,13 @@ use namespace::Covered;
 use place::Place;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wholly::StoreVfs;
 use wholly::vfs::GroupId;
-use wholly_fuse::{Doom, Identity, MountOptions, Server};
+use wholly_fuse::{Doom, Identity, Lost, MountOptions, Server};
 
 pub use command::exec;
 pub use hold::hold;
@@ -97,13 +101,15 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
     let committed = outcome.as_ref().is_ok_and(|outcome| outcome.outcome == "committed");
     let closed = place::close_all(places);
     let outcome = outcome?;
-    closed.map_err(|failure| if committed { failure.exit(Exit::NOT_HOME) } else { failure })?;
-    if ui.json {
-        ui.emit("run", &outcome, |_| String::new())?;
-    } else {
+    // Also where not all of it is home.
+    if !ui.json {
         // Nobody may read it.
         let _ = std::io::stderr().write_all(ending::text(&outcome, args).as_bytes());
+    } else if let Err(failure) = ui.emit("run", &outcome, |_| String::new()) {
+        // The exit code says what has become of the directories.
+        eprintln!("wholly: run: {failure}");
     }
+    closed.map_err(|failure| if committed { failure.exit(Exit::NOT_HOME) } else { failure })?;
     Ok(Exit::of_child(outcome.status))
 }
 
@@ -113,7 +119,7 @@ fn in_groups(
     (places, dirs): (&[Place], &[Covered]),
     interrupts: &Interrupts,
     holder: Holder<'_>,
-    devices: Vec<OwnedFd>,
+    devices: Vec<(Directory, OwnedFd)>,
 ) -> Result<Outcome, Failure> {
     let begin = |(place, covered)| {
         let view = Arc::new(StoreVfs::new(Place::store(place)));
@@ -126,37 +132,65 @@ fn in_groups(
 }
 
 /// Serves the groups' views while the command runs. On return nobody uses them any more.
-fn in_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<OwnedFd>) -> Result<Ended, Failure> {
-    let (mut servers, mut dooms) = (Vec::new(), Vec::new());
-    for (Running { place, covered, view, group }, device) in running.iter().zip(devices) {
-        let failed = |error: std::io::Error| Failure::new(format!("run in {}", place.dir().display()), error);
-        let identity = match user::is_ordinary().map_err(failed)? {
-            true => Identity::of_process().map_err(failed)?,
-            false => Identity::Shared,
-        };
-        let options = namespace::options(place.dir()).map_err(failed)?;
-        let options = MountOptions { group: Some(*group), identity, points: covered.points(), ..options };
-        let server = Server::new(view.clone(), device, &options).map_err(failed)?;
-        dooms.push(server.doom());
-        servers.push((place.dir(), std::thread::spawn(move || server.serve())));
+fn in_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<(Directory, OwnedFd)>) -> Result<Ended, Failure> {
+    let mut servers = Vec::new();
+    let served = running.iter().zip(devices).try_for_each(|(one, device)| {
+        servers.push(serve(one, device)?);
+        Ok(())
+    });
+    let status = served.and_then(|()| holder.run(|| wait_until(|| running.iter().all(|one| one.view.held().1 == 0))));
+    if status.is_err() {
+        // The mounts went with the holder, and their servers are to have gone before the stores are closed. Of a mount that is in use outside the
+        // server does not return.
+        wait_until(|| servers.iter().all(|serving| serving.thread.is_finished()));
     }
-    // Where that fails a mount may be in use still, and its server would not return.
-    let status = holder.run(|| wait_until_closed(running))?;
-    for (dir, server) in servers {
-        let served = server.join().expect("it returns its errors");
+    let status = status?;
+    let mut doomed = None;
+    for Serving { dir, lost, doom, thread } in servers {
+        let served = thread.join().expect("it returns its errors");
         served.map_err(|error| Failure::new(format!("serve the command's view of {}", dir.display()), error))?;
+        if let (0, Some(error)) = (status, lost.why()) {
+            let why = format!("what the command has written to mapped memory is lost: {error}");
+            return Err(Failure::new(format!("run in {}", dir.display()), why).advice("nothing has changed"));
+        }
+        doomed = doomed.or_else(|| doom.why().map(str::to_owned));
     }
-    let doomed = dooms.iter().find_map(Doom::why).map(str::to_owned);
     Ok(Ended { status, doomed })
 }
 
-/// Waits until no file of the views is open. The kernel tells of a last close when all that was written through it has been answered, also what was
+/// The server of a view.
+struct Serving<'p> {
+    dir: &'p Path,
+    lost: Lost,
+    doom: Doom,
+    thread: JoinHandle<std::io::Result<()>>,
+}
+
+/// Begins to serve a view, which covers that directory.
+fn serve<'p>(running: &Running<'p>, (identity, device): (Directory, OwnedFd)) -> Result<Serving<'p>, Failure> {
+    let Running { place, covered, view, group } = running;
+    let failed = |error: std::io::Error| Failure::new(format!("run in {}", place.dir().display()), error);
+    if place.identity() != identity {
+        return Err(failed(std::io::Error::other("another directory came to its place meanwhile")));
+    }
+    let identity = match user::is_ordinary().map_err(failed)? {
+        true => Identity::of_process().map_err(failed)?,
+        false => Identity::Shared,
+    };
+    let options = namespace::options(place.dir()).map_err(failed)?;
+    let options = MountOptions { group: Some(*group), identity, points: covered.points(), ..options };
+    let server = Server::new(view.clone(), device, &options).map_err(failed)?;
+    let (lost, doom) = (server.lost(), server.doom());
+    Ok(Serving { dir: place.dir(), lost, doom, thread: std::thread::spawn(move || server.serve()) })
+}
+
+/// Waits until something is so, and not for ever. No file of a view is open: the kernel tells of a last close when all that was written through it has been answered, also what was
 /// written to mapped memory; where it is asked to unmount before, it may drop the rest. What somebody outside has open stays so: then the
 /// mount is in use, which whoever takes it away finds out.
-fn wait_until_closed(running: &[Running<'_>]) {
+fn wait_until(is: impl Fn() -> bool) {
     const LONGEST: Duration = Duration::from_secs(20);
     let begin = Instant::now();
-    while running.iter().any(|one| one.view.held().1 > 0) && begin.elapsed() < LONGEST {
+    while !is() && begin.elapsed() < LONGEST {
         std::thread::sleep(Duration::from_micros(200));
     }
 }

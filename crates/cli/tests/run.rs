@@ -211,3 +211,85 @@ fn a_person_decides() {
         assert_eq!(has_store(&dir), answers == "p\n" || answers.is_empty(), "where nobody answers it is parked");
     }
 }
+
+/// What is typed while the pager has the terminal is the pager's: Ctrl-C ends that, and the question comes again.
+#[test]
+fn ctrl_c_ends_the_pager_alone() {
+    let Some(rig) = Rig::new("pager") else { return };
+    if !common::may_run(&["script"]) {
+        return;
+    }
+    let dir = rig.dir("dir", "echo old > file");
+    let command = format!("{} run --review -- sh -c 'echo new > file'", env!("CARGO_BIN_EXE_wholly"));
+    let mut child = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env("PAGER", "cat; echo is paged; sleep 1000")
+        .current_dir(&dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut said = String::new();
+    let mut until = |wanted: &str| {
+        let begin = said.len();
+        while !said[begin..].contains(wanted) {
+            let mut byte = [0];
+            std::io::Read::read_exact(&mut screen, &mut byte).unwrap_or_else(|error| panic!("{error}: {said}"));
+            said.push(byte[0].into());
+        }
+    };
+    let mut type_in = |text: &str| std::io::Write::write_all(&mut keys, text.as_bytes()).unwrap();
+    until("the lines? ");
+    type_in("v\n");
+    until("is paged");
+    type_in("\x03");
+    until("the lines? ");
+    type_in("a\n");
+    assert!(child.wait().unwrap().success());
+    assert_eq!(std::fs::read_to_string(dir.join("file")).unwrap(), "new\n");
+    assert!(!has_store(&dir));
+}
+
+/// Pages that the kernel could not write back are lost. Who wrote them may have been told, and the next who asked; what is committed is to be all that there was.
+#[test]
+fn what_is_lost_of_a_mapping_is_not_committed() {
+    let Some(rig) = Rig::new("lost") else { return };
+    if !common::may_run(&["python3"]) {
+        return;
+    }
+    let dir = rig.dir("dir", "");
+    // Every other page, so that each is a write by itself, and there is no space for some of them.
+    let program = "import mmap, os\n\
+        file = os.open('file', os.O_RDWR)\n\
+        mapped = mmap.mmap(file, 5 << 20)\n\
+        for at in range(0, 5 << 20, 8192): mapped[at] = 1\n\
+        try: mapped.flush()\n\
+        except OSError: print('told')\n";
+    std::fs::write(rig.path("program.py"), program).unwrap();
+    // A file system that is full soon, and nobody else's.
+    let script = format!(
+        "mount -t tmpfs -o size=7700k none {dir} && cd {dir} && head -c 5M /dev/zero > file && \
+         {wholly} run -- sh -c 'python3 {program} && ! sync -f . && sync -f .'; echo $?; ls -A; tr -d '\\000' < file | wc -c",
+        dir = dir.display(),
+        program = rig.path("program.py").display(),
+        wholly = env!("CARGO_BIN_EXE_wholly")
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(out, "told\n125\nfile\n0\n", "{err}");
+    assert!(err.contains("mapped memory is lost"), "{err}");
+}
+
+/// Whatever ends the process that holds the command's mounts, what was no store is none.
+#[test]
+fn a_killed_holder_leaves_nothing() {
+    let Some(rig) = Rig::new("holder") else { return };
+    for n in 0..10 {
+        let dir = rig.dir(&format!("dir{n}"), "echo old > file");
+        let output = run(&dir, &[], "echo new > file; kill -KILL $PPID; sleep 1000");
+        assert_eq!(output.status.code(), Some(137), "{output:?}");
+        assert_eq!(std::fs::read_to_string(dir.join("file")).unwrap(), "old\n");
+        assert_eq!(common::run::traces(&dir), [] as [&Path; 0], "{output:?}");
+    }
+}

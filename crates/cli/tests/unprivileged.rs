@@ -394,3 +394,27 @@ fn what_is_missing_is_said_and_nothing_is_made() {
     assert!(text(&output).contains("user.max_user_namespaces"), "{output:?}");
     assert!(!others.join(".wholly").exists());
 }
+
+/// What is committed and cannot be taken home to the end, or leaves its folder, is told as what it is: in JSON, and by the exit code.
+#[test]
+fn what_is_committed_is_told_though_something_stays() {
+    let Some(rig) = Rig::new("stays") else { return };
+    let dir = rig.dir("dir", "echo old > file");
+    let output = rig.run(&dir, &["--json"], "echo new > file; chmod 555 .");
+    assert_eq!(output.status.code(), Some(124), "{output:?}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&told["outcome"], &told["status"]), (&"committed".into(), &0.into()));
+    assert_eq!(read(dir.join("file")), "new\n");
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&dir, all).unwrap();
+    rig.recover(&dir);
+    // Who cannot be told of it learns by the exit code.
+    let output = rig
+        .group(&dir, &["--json"], "echo newer > file")
+        .stdout(std::fs::File::create("/dev/full").unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output).contains("stdout"), "{output:?}");
+    assert_eq!(read(dir.join("file")), "newer\n");
+}

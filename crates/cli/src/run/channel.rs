@@ -1,6 +1,7 @@
 //! What `wholly run` and the process that holds its mounts say to each other, and the descriptors that they hand over.
 
 use crate::error::Failure;
+use crate::named::Identity;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -22,8 +23,8 @@ const LONGEST: usize = 64 << 10;
 pub enum Said {
     /// To the holder, with the standard input that the command is to have.
     Begin,
-    /// To the server: the views are mounted; their devices come with it.
-    Mounted,
+    /// To the server: the views are mounted, over these directories; their devices come with it.
+    Mounted(Vec<Identity>),
     /// To the holder: the views are served.
     Serve,
     /// To the server: the command and all that it has started have ended, and what they have left in the kernel is on its way.
@@ -115,11 +116,11 @@ mod tests {
         let (one, other) = Channel::pair().unwrap();
         let other = Channel(other);
         let (mut read, write) = io::pipe().unwrap();
-        one.say(&Said::Mounted, &[write.as_fd()]).unwrap();
+        one.say(&Said::Mounted(Vec::new()), &[write.as_fd()]).unwrap();
         one.say(&Said::Ended { status: 3, interrupt: None }, &[]).unwrap();
         drop((one, write));
         let (said, mut descriptors) = other.hear().unwrap();
-        assert!(matches!(said, Said::Mounted));
+        assert!(matches!(said, Said::Mounted(_)));
         let mut file = std::fs::File::from(descriptors.pop().unwrap());
         file.write_all(b"x").unwrap();
         drop(file);

@@ -41,12 +41,12 @@ fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Fail
     let interrupts = Interrupts::begin_for_command(args.parent).map_err(failed)?;
     // Nothing of ours stays in use where the mounts will be.
     std::env::set_current_dir("/").map_err(failed)?;
-    let (mut views, devices) = Views::mount(&args.dir, &args.other)?;
+    let (mut views, covered, devices) = Views::mount(&args.dir, &args.other)?;
     if args.ordinary {
         user::renounce().map_err(failed)?;
     }
     let handed: Vec<_> = devices.iter().map(AsFd::as_fd).collect();
-    channel.say(&Said::Mounted, &handed).map_err(failed)?;
+    channel.say(&Said::Mounted(covered), &handed).map_err(failed)?;
     // From here on the server alone has them, so that its end is the end of the mounts.
     drop(handed);
     drop(devices);

@@ -7,6 +7,7 @@ use super::interrupts::Interrupts;
 use super::namespace::Covered;
 use crate::error::{Exit, Failure};
 use crate::limits::OpenFiles;
+use crate::named::Identity;
 use rustix::process::Pid;
 use std::ffi::OsString;
 use std::io;
@@ -25,13 +26,13 @@ pub struct Holder<'a> {
 }
 
 impl<'a> Holder<'a> {
-    /// Has the views of these directories mounted where only the command will see them, and gives their devices. The command is to begin in the
+    /// Has the views of these directories mounted where only the command will see them, and gives which these were, with their devices. The command is to begin in the
     /// directory `here`, as that is then, with that limit of open files, and with an ordinary user's rights.
     pub fn start(
         (words, here, files, is_ordinary): (&'a [OsString], &Path, OpenFiles, bool),
         dirs: &[Covered],
         interrupts: &'a Interrupts,
-    ) -> Result<(Holder<'a>, Vec<OwnedFd>), Failure> {
+    ) -> Result<(Holder<'a>, Vec<(Identity, OwnedFd)>), Failure> {
         let failed = |error: io::Error| failed(words, error);
         if dirs.len() > MOST {
             return Err(Failure::new("run", format!("more than {MOST} directories")));
@@ -54,7 +55,9 @@ impl<'a> Holder<'a> {
         interrupts.tell(Some(Pid::from_child(&child)));
         let mut holder = Holder { words, child, channel, family, interrupts, has_ended: false };
         match holder.hear()? {
-            (Said::Mounted, devices) if devices.len() == dirs.len() => Ok((holder, devices)),
+            (Said::Mounted(covered), devices) if [covered.len(), devices.len()] == [dirs.len(); 2] => {
+                Ok((holder, covered.into_iter().zip(devices).collect()))
+            }
             (said, _) => Err(holder.unexpected(&said)),
         }
     }

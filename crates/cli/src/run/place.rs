@@ -2,15 +2,16 @@
 
 use super::namespace::Covered;
 use crate::error::Failure;
+use crate::named::{Identity, Named};
 use crate::survey;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use wholly::{Error, Options, Settled, Store};
 use wholly_media::host::{HostDir, HostOptions, StoreHome};
 
 /// See the head of this module.
 pub struct Place {
     dir: PathBuf,
+    identity: Identity,
     store: Store,
     /// Whether it is a store only for as long as a command runs.
     is_guest: bool,
@@ -75,24 +76,34 @@ impl Place {
     pub fn open(dir: &Path) -> Result<Place, Failure> {
         let failed = |error| Failure::of_store("run in", dir, error);
         let of_media = |error| Failure::of_media(format!("run in {}", dir.display()), error);
-        let host = Arc::new(HostDir::open(dir, HostOptions::default()).map_err(of_media)?);
+        let of_call = |error: std::io::Error| Failure::new(format!("run in {}", dir.display()), error);
+        // All that follows is about the same directory, whatever comes to its name.
+        let found = Named::find(dir).map_err(of_call)?;
+        let identity = found.identity().map_err(of_call)?;
+        let itself = found.itself();
+        let host = HostDir::open(&itself, HostOptions::default()).map_err(of_media)?;
         let is_store = StoreHome::exists(&host).map_err(of_media)?;
         drop(host);
         if !is_store {
-            Store::init_guest(dir, &Options::default()).map_err(failed)?;
+            Store::init_guest(&itself, &Options::default()).map_err(failed)?;
         }
-        let medium = survey::medium_of(dir, "run in")?;
+        let medium = survey::medium_of(&itself, "run in")?;
         let host = HostOptions { medium, ..HostOptions::default() };
-        let store = Store::open_with(dir, Options::default(), host).map_err(failed)?;
+        let store = Store::open_with(&itself, Options::default(), host).map_err(failed)?;
         // Also one that a run has left that was killed.
         let is_guest = store.is_guest().map_err(failed)?;
         tell_settled(dir, &store);
-        Ok(Place { dir: dir.into(), store, is_guest })
+        Ok(Place { dir: dir.into(), identity, store, is_guest })
     }
 
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Which directory that is.
+    pub fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// The store in it.

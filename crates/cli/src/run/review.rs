@@ -2,12 +2,13 @@
 
 use super::ending::{Changed, not_covered};
 use super::interrupts::Interrupts;
+use super::pager;
 use crate::diff;
 use crate::error::Failure;
 use crate::output::count;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 /// What becomes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub fn ask(dirs: &[Changed], interrupts: &Interrupts) -> Result<Verdict, Failure
             "a" | "apply" => return Ok(Verdict::Apply),
             "p" | "park" => return Ok(Verdict::Park),
             "d" | "discard" => return Ok(Verdict::Discard),
-            "v" | "view" => view(&text(false)).map_err(failed)?,
+            "v" | "view" => pager::view(&text(false)).map_err(failed)?,
             _ => {}
         }
     }
@@ -83,23 +84,5 @@ impl Input {
             }
         }
         None
-    }
-}
-
-/// Shows a text by the user's pager, where there is a terminal.
-fn view(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stderr();
-    if !out.is_terminal() {
-        return out.write_all(text.as_bytes());
-    }
-    let pager = std::env::var("PAGER").ok().filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less".into());
-    let pager = std::process::Command::new("sh").args(["-c", &pager]).stdin(std::process::Stdio::piped()).spawn();
-    match pager {
-        Ok(mut pager) => {
-            // Who reads no further is done.
-            let _ = pager.stdin.take().expect("it was piped").write_all(text.as_bytes());
-            pager.wait().map(drop)
-        }
-        Err(_) => out.write_all(text.as_bytes()),
     }
 }

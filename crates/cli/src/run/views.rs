@@ -4,6 +4,7 @@ use super::mounts::{Mounts, over};
 use super::namespace;
 use super::user;
 use crate::error::Failure;
+use crate::named::{Identity, Named};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -25,8 +26,8 @@ pub struct Views {
 }
 
 impl Views {
-    /// Mounts over each of the directories what will be answered for by the devices that are given. The `others` are mounted in the directories.
-    pub fn mount(dirs: &[PathBuf], others: &[PathBuf]) -> Result<(Views, Vec<OwnedFd>), Failure> {
+    /// Mounts over each of the directories what will be answered for by the devices that are given. Also gives which directories these were. The `others` are mounted in the directories.
+    pub fn mount(dirs: &[PathBuf], others: &[PathBuf]) -> Result<(Views, Vec<Identity>, Vec<OwnedFd>), Failure> {
         let is_root = dirs.iter().any(|dir| dir == Path::new("/"));
         // Before the views hide them.
         let other = |at: &PathBuf| {
@@ -35,16 +36,19 @@ impl Views {
             Ok((at.clone(), opened))
         };
         let others = others.iter().map(other).collect::<Result<Vec<_>, Failure>>()?;
-        let (mut views, mut devices) = (Vec::new(), Vec::new());
+        let (mut views, mut covered, mut devices) = (Vec::new(), Vec::new(), Vec::new());
         for dir in dirs {
             let failed = |error: io::Error| failed(dir, error);
+            let found = Named::find(dir).map_err(failed)?;
             let options = namespace::options(dir).map_err(failed)?;
-            let (device, unmounter) = open_mount(dir, &options).map_err(|error| user::no_mount(dir, error))?;
+            let mounted = open_mount(&found.itself(), &options);
+            let (device, unmounter) = mounted.map_err(|error| user::no_mount(dir, error))?;
+            covered.push(found.identity().map_err(failed)?);
             views.push((dir.clone(), unmounter));
             devices.push(device);
         }
         let before = Mounts::now().map_err(|error| failed(&dirs[0], error))?;
-        Ok((Views { views, others, is_root, before }, devices))
+        Ok((Views { views, others, is_root, before }, covered, devices))
     }
 
     /// Mounts in the views, which are served, what else is mounted in the directories, with all that is mounted in it.
