@@ -6,7 +6,9 @@ use crate::html;
 use crate::output::{Ui, print};
 use serde::Serialize;
 use std::time::Instant;
-use wholly_crash::{Limits, Outcome, SETTINGS, Seen, Setting, Workload, catalogue, explore_into, replay, sequences};
+use wholly_crash::{
+    Limits, Outcome, SETTINGS, Seen, Setting, Workload, archive, catalogue, explore_into, replay, sequences,
+};
 
 /// Workloads whose runs are recorded before any of them is explored.
 const AT_ONCE: usize = 32;
@@ -89,6 +91,7 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
             .chain(sequences::parked())
             .chain(sequences::staged())
             .map(workload)
+            .chain([Named { name: archive::NAME.into(), about: archive::ABOUT.into() }])
             .collect(),
         worlds: SETTINGS.iter().map(world).collect(),
     };
@@ -113,29 +116,49 @@ const NAMES_ON_PMEM: [&str; 2] = ["by-hand", "staged"];
 /// What has one line of the table.
 struct Task {
     name: String,
-    workloads: Vec<Workload>,
-    limits: Limits,
+    work: Work,
+}
+
+/// What is explored.
+enum Work {
+    Workloads(Vec<Workload>, Limits),
+    Archive(archive::Limits),
+}
+
+impl Task {
+    /// How far the bar goes.
+    fn count(&self) -> usize {
+        match &self.work {
+            Work::Workloads(workloads, _) => workloads.len(),
+            Work::Archive(_) => 1,
+        }
+    }
 }
 
 /// What is done in a world.
 fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
-    let (limits, of_names) = match args.effort {
-        Effort::Hunt => (Limits::hunt(), Limits::glance()),
-        Effort::Quick => (Limits::quick(), Limits::hunt()),
-        Effort::Thorough => (Limits::thorough(), Limits::hunt()),
+    let (limits, of_names, of_archive) = match args.effort {
+        Effort::Hunt => (Limits::hunt(), Limits::glance(), archive::Limits::hunt()),
+        Effort::Quick => (Limits::quick(), Limits::hunt(), archive::Limits::quick()),
+        Effort::Thorough => (Limits::thorough(), Limits::hunt(), archive::Limits::thorough()),
     };
+    let archive = || Task { name: archive::NAME.into(), work: Work::Archive(of_archive) };
     let (names, of_names) =
         if world.sim.log.is_pmem() { (&NAMES_ON_PMEM[..], Limits::glance()) } else { (&NAMES[..], of_names) };
     let several = |name: &str| catalogue::several(name).ok_or_else(|| unknown("workload", name));
-    let one = |w: Workload| Task { name: w.name.clone(), workloads: vec![w], limits: limits.clone() };
+    let one = |w: Workload| Task { name: w.name.clone(), work: Work::Workloads(vec![w], limits.clone()) };
     if !args.workloads.is_empty() {
-        let found: Vec<Vec<Workload>> = args.workloads.iter().map(|name| several(name)).collect::<Result<_, _>>()?;
-        return Ok(found.into_iter().flatten().map(one).collect());
+        let found = args.workloads.iter().map(|name| match &**name {
+            archive::NAME => Ok(vec![archive()]),
+            name => Ok(several(name)?.into_iter().map(one).collect()),
+        });
+        return Ok(found.collect::<Result<Vec<_>, Failure>>()?.into_iter().flatten().collect());
     }
     let mut tasks: Vec<Task> = catalogue::all().into_iter().map(one).collect();
     for name in names {
-        tasks.push(Task { name: name.to_string(), workloads: several(name)?, limits: of_names.clone() });
+        tasks.push(Task { name: name.to_string(), work: Work::Workloads(several(name)?, of_names.clone()) });
     }
+    tasks.push(archive());
     Ok(tasks)
 }
 
@@ -153,7 +176,7 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
         .collect::<Result<_, _>>()?;
     let tasks = worlds.iter().map(|world| tasks(args, world)).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
-    let count: usize = tasks.iter().flatten().map(|task| task.workloads.len()).sum();
+    let count: usize = tasks.iter().flatten().map(Task::count).sum();
     let bar = ui.bar("workloads explored", count as u64);
     // A line at a time: all of it takes long.
     let tell = |text: String| if ui.json { Ok(()) } else { bar.suspend(|| print(text.as_bytes())) };
@@ -167,11 +190,19 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
         for task in tasks {
             let mut together = Outcome::default();
             let before = (seen.distinct(), seen.nested());
-            for some in task.workloads.chunks(AT_ONCE) {
-                let one = |w: &Workload| wholly_crash::Job { workload: w.clone(), setting: world.clone() };
-                together.merge(explore_into(&seen, &some.iter().map(one).collect::<Vec<_>>(), &task.limits));
+            let mut done = |some: Outcome, count: usize| {
+                together.merge(some);
                 bar.set_message(format!("explored; {} states", seen.distinct()));
-                bar.inc(some.len() as u64);
+                bar.inc(count as u64);
+            };
+            match &task.work {
+                Work::Workloads(workloads, limits) => {
+                    for some in workloads.chunks(AT_ONCE) {
+                        let one = |w: &Workload| wholly_crash::Job { workload: w.clone(), setting: world.clone() };
+                        done(explore_into(&seen, &some.iter().map(one).collect::<Vec<_>>(), limits), some.len());
+                    }
+                }
+                Work::Archive(limits) => done(archive::explore(world, &seen, limits), 1),
             }
             (together.distinct, together.nested) = (seen.distinct() - before.0, seen.nested().saturating_sub(before.1));
             let job = job(&task.name, world, &together);

@@ -5,6 +5,7 @@
 
 mod anatomy;
 mod apart;
+pub mod archive;
 mod by_hand;
 pub mod bystanders;
 pub mod catalogue;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use wholly_media::sim::{Choice, Pick, Timeline, Trace};
 
+use crate::archive;
 use crate::catalogue;
 use crate::life::{Extent, live};
 use crate::run::{Run, run};
@@ -33,7 +34,7 @@ pub struct Crash {
 /// The name is no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: expected a state such as two-files:pmem:p17:set:0,3")]
-pub struct BadName(String);
+pub struct BadName(pub(crate) String);
 
 /// Rebuilds and judges a state.
 ///
@@ -44,6 +45,7 @@ pub struct BadName(String);
 /// If a choice is not one of its point: the name is from another version of the program.
 pub fn replay(name: &str) -> Result<Replay, BadName> {
     let (workload, setting, path) = parse(name)?;
+    let Some(workload) = workload else { return archive::replay(name, &setting, path) };
     let mut at = run(&workload, &setting);
     let mut done = Replay { name: name.into(), crashes: Vec::new(), violation: None };
     if path == "run" {
@@ -79,16 +81,20 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
     Ok(done)
 }
 
-fn timeline(trace: &Trace, choice: &Choice) -> Timeline {
+pub(crate) fn timeline(trace: &Trace, choice: &Choice) -> Timeline {
     let choice_of_units = (choice.pick != Pick::Kill).then_some(choice);
     trace.timeline(choice.point, choice_of_units)
 }
 
-fn parse(name: &str) -> Result<(Workload, Setting, &str), BadName> {
+/// The workload, unless it is the [archive], the world and the choices.
+fn parse(name: &str) -> Result<(Option<Workload>, Setting, &str), BadName> {
     let bad = || BadName(name.into());
     let (workload, rest) = name.split_once(':').ok_or_else(bad)?;
     let (setting, path) = rest.split_once(':').ok_or_else(bad)?;
-    let workload = catalogue::find(workload).ok_or_else(|| BadName(format!("{name}: no workload {workload:?}")))?;
+    let workload = match workload {
+        archive::NAME => None,
+        _ => Some(catalogue::find(workload).ok_or_else(|| BadName(format!("{name}: no workload {workload:?}")))?),
+    };
     let setting = Setting::find(setting).ok_or_else(|| BadName(format!("{name}: no world {setting:?}")))?;
     Ok((workload, setting, path))
 }

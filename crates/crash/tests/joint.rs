@@ -1,8 +1,9 @@
-//! Joint commits of two stores, crashed everywhere.
+//! Joint commits of several stores, crashed everywhere.
 
+use wholly::site::JOINT_PREPARE_SYNC;
 use wholly_crash::Setting;
 use wholly_crash::joint::{ALL, FAILING, Limits, explore, mutants, sites};
-use wholly_media::sim::MutationKind;
+use wholly_media::sim::{Mutation, MutationKind};
 
 fn is_long() -> bool {
     std::env::var_os("WHOLLY_LONG").is_some()
@@ -13,7 +14,7 @@ fn limits() -> Limits {
 }
 
 #[test]
-fn both_stores_have_their_group_or_none() {
+fn all_stores_have_their_group_or_none() {
     for setting in ["disk", "disk-ext4", "pmem"] {
         let setting = Setting::named(setting);
         // Where every word is by itself there are many more.
@@ -25,6 +26,16 @@ fn both_stores_have_their_group_or_none() {
             println!("{}, {}, {fails:?} fails: {outcome:?}", setting.name, scripts.join(" and "));
             assert!(outcome.points > 5 && outcome.nested * 10 > outcome.images, "{outcome:?}");
         }
+    }
+}
+
+/// Whatever is in the logs, and however many stores there are: what was decided before all were prepared is noticed.
+#[test]
+fn every_combination_of_stores_notices_a_planted_bug() {
+    let broken = Setting::named("disk").broken(Mutation::new(JOINT_PREPARE_SYNC, MutationKind::DropOrder));
+    for scripts in ALL {
+        let noticed = explore(scripts, None, &broken, &Limits::quick());
+        println!("{}", noticed.expect_err(&scripts.join(" and ")));
     }
 }
 

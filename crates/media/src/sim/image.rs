@@ -102,7 +102,15 @@ impl Image {
 
     /// All bytes at a place as the next process would see them; `None` where there is no such file.
     pub fn read(&self, place: &Place) -> Option<Vec<u8>> {
-        let seen = self.seen();
+        let with_pending;
+        let seen = match &self.pending {
+            // Who reads every file does not copy the whole state for each.
+            None => &self.state,
+            Some(_) => {
+                with_pending = self.seen();
+                &with_pending
+            }
+        };
         let id = match place {
             Place::Log => LOG,
             Place::File(path) => seen.resolve(path).ok().filter(|id| seen.obj(*id).kind == ObjKind::File)?,

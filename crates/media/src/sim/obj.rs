@@ -258,6 +258,15 @@ impl Obj {
         if counted { term(Place::alloc(id, n), 1) } else { 0 }
     }
 
+    /// Allocates the blocks of a range.
+    pub fn allocate(&mut self, offset: u64, len: u64) {
+        let end = if len == 0 { 0 } else { (offset + len).div_ceil(PAGE as u64) };
+        for n in offset / PAGE as u64..end {
+            let hash = self.allocate_page(n);
+            self.add_hash(hash);
+        }
+    }
+
     fn attr(&mut self, which: u64, old: u64, new: u64) {
         let place = Place::attr(self.id, which);
         self.hash = self.hash.wrapping_sub(term(place, old)).wrapping_add(term(place, new));

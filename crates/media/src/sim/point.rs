@@ -168,6 +168,11 @@ impl Point {
         events.into_iter().collect()
     }
 
+    /// The last of the [events](Self::pending_events) that wrote what is pending.
+    pub fn last_pending_event(&self) -> Option<i64> {
+        self.units.iter().flat_map(|unit| unit.steps.last()).map(|step| step.event).max()
+    }
+
     /// The image that a choice stands for.
     ///
     /// # Panics
@@ -400,15 +405,16 @@ impl Unit {
         }
         let mut data = vec![0; (high - low) as usize];
         base.obj(obj).read(low, &mut data);
-        let mut state = base.clone();
-        state.allocate(obj, low, high - low);
-        let before = state.hash();
+        // The object alone: a state may have thousands of them.
+        let mut alone = base.obj(obj).clone();
+        alone.allocate(low, high - low);
+        let before = alone.hash();
         for step in &self.steps {
             let Effect::Bytes { offset, data: part, .. } = &step.effect else { return };
             let at = (offset - low) as usize;
             data[at..at + part.as_slice().len()].copy_from_slice(part.as_slice());
-            state.put(obj, low, &data);
-            let hash = state.hash().wrapping_sub(before);
+            alone.put(low, &data);
+            let hash = alone.hash().wrapping_sub(before);
             self.ready.push(Ready { obj, offset: low, data: data.clone(), hash });
         }
     }

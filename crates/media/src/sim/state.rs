@@ -111,15 +111,7 @@ impl State {
 
     /// Allocates the blocks of a range.
     pub fn allocate(&mut self, id: ObjId, offset: u64, len: u64) {
-        if len == 0 {
-            return;
-        }
-        self.change(id, |obj| {
-            for n in offset / PAGE as u64..=(offset + len - 1) / PAGE as u64 {
-                let hash = obj.allocate_page(n);
-                obj.add_hash(hash);
-            }
-        });
+        self.change(id, |obj| obj.allocate(offset, len));
     }
 
     /// Takes away what lies beyond an object's length.

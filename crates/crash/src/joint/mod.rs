@@ -1,30 +1,30 @@
-//! Joint commits: two stores, each in a world of its own, and one clock for both. Groups of the two commit together.
+//! Joint commits: several stores, each in a world of its own, and one clock for all. A group of each commits together with those of the others.
 //!
-//! At every event of either world a crash hits both. Then the stores are opened, in one order or the other, and:
+//! At every event of any world a crash hits all. Then the stores are opened, in one order or another, and:
 //!
-//! 1. Both open: neither waits for the other in vain.
-//! 2. Both have their group, or none; both once the commit had returned, none before it began.
+//! 1. All open: none waits for another in vain.
+//! 2. All have their group, or none; all once the commit had returned, none before it began. What had committed before is there.
 //! 3. A crash during these opens, and opens after it, change nothing about that, once one store has said which it is.
 //! 4. When each has been opened once more and closed, home is as served, and nothing is left of the joint commit.
-//! 5. The second one opened where the first one cannot be found, and released, has its group, or had none, or has it among the parked ones: what
+//! 5. The second one opened where the others cannot be found, and released, has its group, or had none, or has it among the parked ones: what
 //!    was prepared is not lost. From then on it opens by itself.
 //!
-//! 6. One that is opened while the other one is away waits for it, or serves what both have in the end.
+//! 6. One that is opened while the others are away waits for the first one, or serves what all have in the end.
 //!
 //! The same where a call of the joint commit fails: then neither ever has its group, unless it is the sync of the decision that failed.
 //!
-//! Images of the world in which the event happened are combined with none, all and one more of those of the other one: what is pending in that
-//! was judged at its own events.
+//! Images of the world in which the event happened are combined with none, all and one more of those of the others: what is pending in these
+//! was judged at their own events.
+
+mod worlds;
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use wholly::site::{JOINT_BEGIN_SYNC, JOINT_DECIDE, JOINT_DECIDE_SYNC, JOINT_PREPARE, JOINT_PREPARE_SYNC, PARK_SYNC};
-use wholly::{Neighbours, Options, Store};
+use wholly::{Options, Store};
+use wholly_media::Site;
 use wholly_media::sim::{ExploreLimits, Explorer, Image, Mutation, MutationKind, Random, Trace, World};
-use wholly_media::{Error, HostFs, Site};
 
 use crate::coverage::is_joint;
 use crate::look::{at_home, served, tree};
@@ -34,115 +34,38 @@ use crate::script::workload;
 use crate::setting::Setting;
 use crate::tree::State;
 use crate::workload::{Op, Step, Workload};
+use worlds::{Recorded, Worlds};
 
-/// What the two groups do, as [scripts](crate::script) with one group each.
-pub const ALL: &[[&str; 2]] = &[
-    ["bare,write-A/foo", "bare,append-A/foo"],
-    ["bare,create-foo+fill-foo+rename-A/foo-bar", "dirs,unlink-A/foo+rmdir-A/C+mkdir-C+chmod-B"],
-    ["bare.staged,create-foo+fill-foo+link-foo-bar", "bare.staged,fill-A/foo+more-A/foo"],
-    ["dirs,rename-A-B/foo+tag-B", "bare,symlink-foo-bar+cut-A/foo"],
+/// What the stores do, as [scripts](crate::script): groups that commit, the last of each together with those of the others. What committed
+/// before is in the log when the joint commit begins.
+pub const ALL: &[&[&str]] = &[
+    &["bare,write-A/foo", "bare,append-A/foo"],
+    &[
+        "bare,append-A/foo,create-foo+fill-foo,write-A/foo+append-foo",
+        "bare,create-foo+fill-foo,rename-A/foo-bar+write-foo",
+    ],
+    &["bare,write-A/foo", "bare,append-A/foo,unlink-A/foo+mkdir-B", "dirs,create-foo+fill-foo,rename-foo-bar+chmod-B"],
+    &["bare,create-foo+fill-foo+rename-A/foo-bar", "dirs,unlink-A/foo+rmdir-A/C+mkdir-C+chmod-B"],
+    &["bare.staged,create-foo+fill-foo+link-foo-bar", "bare.staged,fill-A/foo+more-A/foo"],
+    &["dirs,rename-A-B/foo+tag-B", "bare,symlink-foo-bar+cut-A/foo"],
 ];
-
-/// Where the stores are, as they know each other.
-const ADDRESSES: [&[u8]; 2] = [b"/one", b"/two"];
 
 /// What was gone through.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Crash points.
     pub points: u64,
-    /// Pairs of images that were judged.
+    /// Combinations of images, one of each world, that were judged.
     pub images: u64,
     /// Those that only a crash during recovery led to.
     pub nested: u64,
 }
 
-/// How a store of a world finds that of the other one.
-struct Beside {
-    own: usize,
-    worlds: [Arc<World>; 2],
-    /// Whether the other one cannot be found.
-    is_away: bool,
-}
+/// What identifies the stores.
+const VOLUME_IDS: [[u8; 16]; 3] = [*b"crash explorer.1", *b"crash explorer.2", *b"crash explorer.3"];
 
-impl Neighbours for Beside {
-    fn address(&self) -> wholly_media::Result<Vec<u8>> {
-        Ok(ADDRESSES[self.own].to_vec())
-    }
-
-    fn at(&self, address: &[u8]) -> wholly_media::Result<Arc<dyn HostFs>> {
-        let which = ADDRESSES.iter().position(|known| *known == address);
-        let found = which.filter(|which| *which == self.own || !self.is_away);
-        let place = || String::from_utf8_lossy(address);
-        found.map(|which| self.worlds[which].host()).ok_or_else(|| Error::new("open", place(), Errno::NOENT))
-    }
-}
-
-/// Two worlds with one clock.
-struct Pair {
-    worlds: [Arc<World>; 2],
-    clock: Arc<AtomicU64>,
-}
-
-impl Pair {
-    fn of(worlds: [Arc<World>; 2]) -> Pair {
-        let clock = Arc::new(AtomicU64::new(0));
-        worlds.iter().for_each(|world| world.share(clock.clone()));
-        Pair { worlds, clock }
-    }
-
-    fn open(&self, which: usize, joint: &Joint<'_>) -> wholly::Result<Store> {
-        self.open_where(which, false, joint)
-    }
-
-    /// Opens a store, perhaps where the other one is away.
-    fn open_where(&self, which: usize, is_away: bool, joint: &Joint<'_>) -> wholly::Result<Store> {
-        let world = &self.worlds[which];
-        let beside = Beside { own: which, worlds: self.worlds.clone(), is_away };
-        Store::open_among(world.log(), world.host(), joint.options(which), None, Some(Arc::new(beside)))
-    }
-
-    fn now(&self) -> u64 {
-        self.clock.load(Ordering::SeqCst)
-    }
-
-    fn recorded(&self) -> Recorded {
-        let traces = [0, 1].map(|which| self.worlds[which].trace());
-        Recorded { ticks: [0, 1].map(|which| self.worlds[which].ticks()), traces }
-    }
-}
-
-/// What happened in two worlds.
-struct Recorded {
-    traces: [Trace; 2],
-    ticks: [Vec<u64>; 2],
-}
-
-impl Recorded {
-    /// How many events each world has seen when the clock shows `tick`.
-    fn points(&self, tick: u64) -> [u64; 2] {
-        [0, 1].map(|which| self.ticks[which].partition_point(|other| *other <= tick) as u64)
-    }
-
-    /// The world whose event is that tick.
-    fn moved(&self, tick: u64) -> usize {
-        usize::from(self.ticks[1].binary_search(&tick).is_ok())
-    }
-
-    /// What the death of the process at a tick leaves.
-    fn killed(&self, tick: u64) -> [Image; 2] {
-        let points = self.points(tick);
-        [0, 1].map(|which| {
-            let mut explorer = Explorer::new(&self.traces[which]);
-            explorer.seek(points[which]);
-            explorer.kill_image()
-        })
-    }
-
-    fn last(&self) -> u64 {
-        self.ticks.iter().filter_map(|ticks| ticks.last()).copied().max().unwrap_or(0)
-    }
-}
+/// Images of a world in which nothing has just happened.
+const FEW: usize = 3;
 
 /// Which of the two sides a crash may leave: before the joint commit, and after it.
 type Allowed = [bool; 2];
@@ -188,18 +111,18 @@ struct Joint<'j> {
     setting: &'j Setting,
     limits: &'j Limits,
     fails: Fails,
-    workloads: [Workload; 2],
+    workloads: Vec<Workload>,
     /// What each store serves before and after.
-    sides: [[State; 2]; 2],
+    sides: Vec<[State; 2]>,
     outcome: Outcome,
     random: Random,
 }
 
-/// Explores the joint commit of two groups, given as scripts, perhaps one in which a call fails.
+/// Explores the joint commit of a group of each of these scripts, perhaps one in which a call fails.
 ///
 /// # Errors
 /// What is wrong, in words, and after which crash.
-pub fn explore(scripts: [&str; 2], fails: Fails, setting: &Setting, limits: &Limits) -> Result<Outcome, String> {
+pub fn explore(scripts: &[&str], fails: Fails, setting: &Setting, limits: &Limits) -> Result<Outcome, String> {
     crate::quiet::catch(|| {
         let mut joint = Joint::of(scripts, setting, limits);
         let (mut recorded, mut begin, mut end) = joint.record()?;
@@ -230,12 +153,12 @@ pub fn mutants(setting: &Setting) -> Vec<Mutation> {
     };
     let limits = Limits { states: few(), ..Limits::quick() };
     for scripts in ALL {
-        let mut joint = Joint::of(*scripts, setting, &limits);
+        let mut joint = Joint::of(scripts, setting, &limits);
         let (recorded, begin, end) = joint.record().expect("nothing is broken");
         add(&recorded.traces);
         for tick in (begin..=end).step_by(3) {
             let images = recorded.killed(tick);
-            let (lived, ..) = joint.live(&images, [1, 0], [true; 2]).expect("nothing is broken");
+            let (lived, ..) = joint.live(&images, &joint.orders()[1], [true; 2]).expect("nothing is broken");
             add(&lived.traces);
             add(&[joint.live_alone(&images[1], true).expect("nothing is broken")]);
         }
@@ -261,9 +184,9 @@ pub fn sites() -> Vec<Site> {
 }
 
 impl<'j> Joint<'j> {
-    fn of(scripts: [&str; 2], setting: &'j Setting, limits: &'j Limits) -> Self {
-        let workloads = scripts.map(|script| workload(script).expect("it makes sense"));
-        let (sides, outcome) = (Default::default(), Outcome::default());
+    fn of(scripts: &[&str], setting: &'j Setting, limits: &'j Limits) -> Self {
+        let workloads: Vec<_> = scripts.iter().map(|script| workload(script).expect("it makes sense")).collect();
+        let (sides, outcome) = (vec![Default::default(); workloads.len()], Outcome::default());
         Joint { setting, limits, fails: None, workloads, sides, outcome, random: Random(7) }
     }
 
@@ -271,16 +194,27 @@ impl<'j> Joint<'j> {
         self.workloads[which].options(self.setting.segment_bytes())
     }
 
-    fn ops(&self, which: usize) -> &[Op] {
-        match &self.workloads[which].steps[..] {
-            [Step::Group { ops, commit: true }] => ops,
-            other => panic!("one group that commits: {other:?}"),
-        }
+    /// What the groups of a store do, the last of which is one of the joint commit.
+    fn groups(&self, which: usize) -> impl Iterator<Item = &[Op]> {
+        self.workloads[which].steps.iter().map(|step| match step {
+            Step::Group { ops, commit: true } => &ops[..],
+            other => panic!("a group that commits: {other:?}"),
+        })
+    }
+
+    /// Orders in which the stores are opened: each is the first of one.
+    fn orders(&self) -> Vec<Vec<usize>> {
+        let count = self.workloads.len();
+        (0..count).map(|first| (first..count).chain((0..first).rev()).collect()).collect()
+    }
+
+    fn open(&self, worlds: &Worlds, which: usize) -> wholly::Result<Store> {
+        worlds.open(which, false, self.options(which))
     }
 
     /// Runs it. Gives what happened, and between which ticks the joint commit was.
     fn record(&mut self) -> Result<(Recorded, u64, u64), String> {
-        let worlds = [0, 1].map(|which| {
+        let worlds = (0..self.workloads.len()).map(|which| {
             let mut sim = (*self.setting.sim).clone();
             if let Some((_, site)) = self.fails.filter(|(failing, _)| *failing == which) {
                 sim.mutations.push(Mutation::new(site, MutationKind::Fail(Errno::IO)));
@@ -289,48 +223,58 @@ impl<'j> Joint<'j> {
             self.workloads[which].initial().put_into(&world);
             world
         });
-        let pair = Pair::of(worlds);
+        let worlds = Worlds::of(worlds.collect());
         let failed = |what: &'static str| move |error: wholly::Error| format!("{what}: {error}");
         let mut stores = Vec::new();
-        for (which, id) in [(0, *b"crash explorer.1"), (1, *b"crash explorer.2")] {
-            Store::format_on(&*pair.worlds[which].log(), &self.options(which), id).map_err(failed("making a store"))?;
-            let store = pair.open(which, self).map_err(failed("open"))?;
-            self.sides[which][0] = served(&pair.worlds[which], &store, &self.workloads[which])?;
-            stores.push(store);
+        for (which, id) in VOLUME_IDS.into_iter().enumerate().take(self.workloads.len()) {
+            Store::format_on(&*worlds[which].log(), &self.options(which), id).map_err(failed("making a store"))?;
+            stores.push(self.open(&worlds, which).map_err(failed("open"))?);
         }
-        let mut groups = Vec::new();
+        let (mut groups, mut before) = (Vec::new(), Vec::new());
         for (which, store) in stores.iter().enumerate() {
-            let mut group = store.begin();
-            for (i, op) in self.ops(which).iter().enumerate() {
-                let bytes = op.bytes(100 * which as u64 + i as u64 + 1).unwrap_or_default();
-                in_group(&mut group, None, op, &bytes).map_err(failed("in a group"))?;
+            let (mut number, last) = (100 * which as u64, self.workloads[which].steps.len() - 1);
+            for (i, ops) in self.groups(which).enumerate() {
+                if i == last {
+                    before.push(served(&worlds[which], store, &self.workloads[which])?);
+                }
+                let mut group = store.begin();
+                for op in ops {
+                    number += 1;
+                    let bytes = op.bytes(number).unwrap_or_default();
+                    in_group(&mut group, None, op, &bytes).map_err(failed("in a group"))?;
+                }
+                if i == last {
+                    groups.push(group);
+                } else {
+                    group.commit().map_err(failed("an earlier commit"))?;
+                }
             }
-            groups.push(group);
         }
-        let begin = pair.now();
+        self.sides.iter_mut().zip(before).for_each(|(sides, before)| sides[0] = before);
+        let begin = worlds.now();
         let committed = Store::commit_together(groups);
-        let end = pair.now();
+        let end = worlds.now();
         match (&committed, self.fails) {
             (Ok(()), None) => {
                 for (which, store) in stores.iter().enumerate() {
-                    self.sides[which][1] = served(&pair.worlds[which], store, &self.workloads[which])?;
+                    self.sides[which][1] = served(&worlds[which], store, &self.workloads[which])?;
                     assert_ne!(self.sides[which][0], self.sides[which][1], "the group changes something");
                 }
             }
             // A store that has failed says so until it is opened again.
             (Err(_), Some(_)) => {
                 for (which, store) in stores.iter().enumerate() {
-                    if let Ok(serves) = served(&pair.worlds[which], store, &self.workloads[which]) {
+                    if let Ok(serves) = served(&worlds[which], store, &self.workloads[which]) {
                         assert_eq!(self.sides[which][0], serves, "after a joint commit that failed");
                     }
                 }
                 drop(stores);
-                return Ok((pair.recorded(), begin, end));
+                return Ok((worlds.recorded(), begin, end));
             }
             (done, fails) => return Err(format!("the joint commit, in which {fails:?} fails: {done:?}")),
         }
         stores.into_iter().try_for_each(|store| store.close().map_err(failed("close")))?;
-        Ok((pair.recorded(), begin, end))
+        Ok((worlds.recorded(), begin, end))
     }
 
     fn crash(&mut self, recorded: &Recorded, begin: u64, end: u64) -> Result<(), String> {
@@ -351,49 +295,57 @@ impl<'j> Joint<'j> {
     /// Judges what a crash at a tick leaves.
     fn crash_at(&mut self, recorded: &Recorded, tick: u64, allowed: Allowed, is_first: bool) -> Result<(), String> {
         let (points, moved) = (recorded.points(tick), recorded.moved(tick));
-        let mut explorers = [0, 1].map(|which| Explorer::new(&recorded.traces[which]));
-        [0, 1].into_iter().for_each(|which| explorers[which].seek(points[which]));
-        let killed = [0, 1].map(|which| explorers[which].kill_image());
+        let mut explorers: Vec<Explorer<'_>> = recorded.traces.iter().map(Explorer::new).collect();
+        explorers.iter_mut().zip(points).for_each(|(explorer, point)| explorer.seek(point));
+        let killed: Vec<Image> = explorers.iter().map(Explorer::kill_image).collect();
         self.judge(&killed, allowed, is_first).map_err(|what| format!("by a kill: {what}"))?;
-        let [mut mine, mut others] = [moved, 1 - moved].map(|which| {
-            let mut all = Vec::new();
+        let mut all: Vec<Vec<(String, Image)>> = Vec::new();
+        for (which, explorer) in explorers.iter_mut().enumerate() {
             let limits =
                 if which == moved { self.limits.states.clone() } else { ExploreLimits { samples: 1, ..few() } };
-            explorers[which].for_each_image(&limits, |choice, image| {
-                all.push((choice.to_string(), image.clone()));
+            let mut images = Vec::new();
+            explorer.for_each_image(&limits, |choice, image| {
+                images.push((choice.to_string(), image.clone()));
                 ControlFlow::Continue(())
             });
-            all
-        });
-        if !is_first {
-            // A few of each: these are many.
-            let few = |all: &mut Vec<(String, Image)>| all.truncate(3);
-            few(&mut mine);
-            few(&mut others);
+            // A few of each inside of recoveries: these are many.
+            if !is_first || which != moved {
+                images.truncate(FEW);
+            }
+            all.push(images);
         }
-        others.truncate(3);
+        let mut mine = std::mem::take(&mut all[moved]);
         while mine.len() > self.limits.most {
             // None and all stay.
             let one = 2 + self.random.below(mine.len() as u64 - 2) as usize;
             mine.swap_remove(one);
         }
+        let rounds = all.iter().map(Vec::len).max().unwrap_or(0);
         for (choice, image) in &mine {
-            for (other_choice, other) in &others {
-                let images = if moved == 0 { [image.clone(), other.clone()] } else { [other.clone(), image.clone()] };
+            for round in 0..rounds {
+                let (mut images, mut choices) = (Vec::new(), Vec::new());
+                for (which, others) in all.iter().enumerate() {
+                    // Not of all the same: one has none of what another has all of.
+                    let other = others.get((round + which) % rounds).or(others.last());
+                    let (choice, image) = other.map_or((choice, image), |(choice, image)| (choice, image));
+                    images.push(image.clone());
+                    choices.push(choice.as_str());
+                }
                 let go_deeper = is_first && self.random.below(self.limits.nested_one_in) == 0;
-                let judged = self.judge(&images, allowed, go_deeper);
-                judged.map_err(|what| format!("by {choice} of store {moved}, {other_choice} of the other: {what}"))?;
+                self.judge(&images, allowed, go_deeper)
+                    .map_err(|what| format!("by {}, after an event of store {moved}: {what}", choices.join(" and ")))?;
             }
         }
         Ok(())
     }
 
-    /// Opens the stores after a crash, in both orders, and crashes that, where it is to go deeper.
-    fn judge(&mut self, images: &[Image; 2], allowed: Allowed, go_deeper: bool) -> Result<(), String> {
-        for order in [[0, 1], [1, 0]] {
+    /// Opens the stores after a crash, in several orders, and crashes that, where it is to go deeper.
+    fn judge(&mut self, images: &[Image], allowed: Allowed, go_deeper: bool) -> Result<(), String> {
+        for order in self.orders() {
             self.outcome.images += 1;
-            let (recorded, opened, side) =
-                self.live(images, order, allowed).map_err(|what| format!("store {} opened first: {what}", order[0]))?;
+            let (recorded, opened, side) = self
+                .live(images, &order, allowed)
+                .map_err(|what| format!("store {} opened first: {what}", order[0]))?;
             if !go_deeper {
                 continue;
             }
@@ -461,8 +413,8 @@ impl<'j> Joint<'j> {
     }
 
     /// The side that a store serves, if it may.
-    fn side(&self, pair: &Pair, which: usize, store: &Store, allowed: Allowed) -> Result<usize, String> {
-        let serves = served(&pair.worlds[which], store, &self.workloads[which])?;
+    fn side(&self, worlds: &Worlds, which: usize, store: &Store, allowed: Allowed) -> Result<usize, String> {
+        let serves = served(&worlds[which], store, &self.workloads[which])?;
         match self.sides[which].iter().position(|state| *state == serves) {
             Some(found) if allowed[found] => Ok(found),
             Some(found) => Err(format!("store {which} serves side {found}, which cannot be")),
@@ -474,49 +426,46 @@ impl<'j> Joint<'j> {
         }
     }
 
-    /// One life after a crash. Gives what happened, at which ticks the two opens had returned, and which side is served.
-    fn live(
-        &self,
-        images: &[Image; 2],
-        order: [usize; 2],
-        allowed: Allowed,
-    ) -> Result<(Recorded, [u64; 2], usize), String> {
-        let pair = Pair::of([0, 1].map(|which| World::from_image(&images[which], self.setting.sim.clone())));
+    /// One life after a crash. Gives what happened, at which ticks the first open and the last had returned, and which side is served.
+    fn live(&self, images: &[Image], order: &[usize], allowed: Allowed) -> Result<(Recorded, [u64; 2], usize), String> {
+        let worlds = images.iter().map(|image| World::from_image(image, self.setting.sim.clone()));
+        let worlds = Worlds::of(worlds.collect());
         let (mut side, mut opened) = (None, [u64::MAX; 2]);
-        match pair.open_where(order[0], true, self) {
+        match worlds.open(order[0], true, self.options(order[0])) {
             Ok(store) => {
-                opened[0] = pair.now();
-                side = Some(self.side(&pair, order[0], &store, allowed)?);
+                opened[0] = worlds.now();
+                side = Some(self.side(&worlds, order[0], &store, allowed)?);
             }
             Err(wholly::Error::Busy(..)) => {}
             Err(error) => return Err(format!("open of store {} alone: {error}", order[0])),
         }
         let mut stores = Vec::new();
-        for (i, which) in order.into_iter().enumerate() {
-            let store = pair.open(which, self).map_err(|error| format!("open of store {which}: {error}"))?;
+        for &which in order {
+            let store = self.open(&worlds, which).map_err(|error| format!("open of store {which}: {error}"))?;
             if let Some(conflict) = store.recovery().conflicts.first() {
                 return Err(format!("store {which} reports a conflict: {conflict:?}"));
             }
-            opened[i] = opened[i].min(pair.now());
-            let found = self.side(&pair, which, &store, allowed)?;
+            opened[0] = opened[0].min(worlds.now());
+            let found = self.side(&worlds, which, &store, allowed)?;
             if side.is_some_and(|side| side != found) {
-                return Err(format!("store {which} serves side {found}, and the other one does not"));
+                return Err(format!("store {which} serves side {found}, and another one does not"));
             }
             side = Some(found);
             stores.push(store);
         }
-        let side = side.expect("two were opened");
-        let recorded = pair.recorded();
+        opened[1] = worlds.now();
+        let side = side.expect("some were opened");
+        let recorded = worlds.recorded();
         for store in stores {
             store.close().map_err(|error| format!("close: {error}"))?;
         }
-        for which in order {
-            let store = pair.open(which, self).map_err(|error| format!("second open of store {which}: {error}"))?;
+        for &which in order {
+            let store = self.open(&worlds, which).map_err(|error| format!("second open of store {which}: {error}"))?;
             store.close().map_err(|error| format!("second close of store {which}: {error}"))?;
         }
-        for which in order {
+        for &which in order {
             let home =
-                at_home(&pair.worlds[which].latest()).map_err(|error| format!("at home in store {which}, {error}"))?;
+                at_home(&worlds[which].latest()).map_err(|error| format!("at home in store {which}, {error}"))?;
             if let Some(difference) = self.sides[which][side].difference(&home) {
                 return Err(format!("at home in store {which}, {difference}"));
             }

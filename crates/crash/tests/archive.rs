@@ -1,0 +1,39 @@
+//! A crash during the commit of 10,000 new files, and while they go home, is all or nothing.
+//!
+//! `WHOLLY_LONG=1` goes through more states. No verdict depends on time.
+
+use wholly_crash::archive::{Limits, explore};
+use wholly_crash::{Seen, Setting};
+use wholly_media::sim::{Mutation, MutationKind};
+
+#[test]
+fn ten_thousand_new_files_are_all_there_or_none() {
+    let is_long = std::env::var_os("WHOLLY_LONG").is_some();
+    let limits = if is_long { Limits::thorough() } else { Limits::quick() };
+    // A file system with a journal allows little that the weak one does not.
+    let worlds = if is_long { &["disk", "disk-ext4", "pmem"][..] } else { &["disk", "pmem"] };
+    for world in worlds {
+        let outcome = explore(&Setting::named(world), &Seen::default(), &limits);
+        println!("{world}: {outcome}");
+        outcome.assert_clean();
+    }
+}
+
+/// Each is one that small groups do not have: what a large one writes before its commit record, and home files by the thousand.
+#[test]
+fn what_is_broken_on_purpose_is_noticed() {
+    for (world, site) in [
+        // The commit record is written before the log has the group's bytes.
+        ("disk", wholly::site::SPILL_SYNC),
+        ("pmem", wholly::site::LANE_PARTS_FENCE),
+        // The log is free before names and bytes are home.
+        ("disk", wholly::site::CHECKPOINT_SYNC),
+    ] {
+        let broken = Setting::named(world).broken(Mutation::new(site, MutationKind::DropOrder));
+        let outcome = explore(&broken, &Seen::default(), &Limits::hunt());
+        let violation = outcome.violations.first().unwrap_or_else(|| panic!("{} was not noticed", broken.name));
+        println!("{violation}");
+        let again = wholly_crash::replay(&violation.replay).expect("a violation names its state");
+        assert!(again.violation.is_some(), "{violation} does not replay");
+    }
+}
