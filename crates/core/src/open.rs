@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::HostFs;
 use wholly_media::host::{
     Claim, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support, Trust,
 };
@@ -93,15 +92,14 @@ impl Store {
             let why = format!("a store on {file_system}: {}; {}", reasons.join("; "), Support::advice());
             return Err(Error::unsupported(why));
         }
-        // What is there already, too: what a power failure takes back of a file would be a conflict with the log's updates of it.
-        host.sync_all(site::LOG_FORMAT)?;
         let mut volume_id = [0u8; 16];
         rustix::rand::getrandom(&mut volume_id[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| wholly_media::Error::new("getrandom", "volume id", errno))?;
         let mut failed = None;
+        // What is there already is to survive, too, and does: what a power failure took back of a file would be a conflict with the log's updates.
         let made = StoreHome::create(&host, |home| {
             if is_guest {
-                home.create_region(site::LOG_FORMAT, GUEST, 0)?;
+                home.create_mark(GUEST)?;
             }
             let region = home.create_region(site::LOG_FORMAT, LOG, 0)?;
             Store::format_on(&*region, options, volume_id).map_err(|error| {

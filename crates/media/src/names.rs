@@ -52,7 +52,7 @@ pub struct FileHandle {
 /// (`docs/crash-model.md`). Attributes of a file also survive by its own [`sync`](HostFile::sync).
 ///
 /// New objects have exactly the permission bits that are asked for: neither the umask nor a default ACL takes any. They are made
-/// with those that the owner needs and get the others by a second change, which a crash may lose.
+/// with some of them and get the others by a second change, which a crash may lose.
 pub trait HostNames: Send + Sync {
     /// Makes an empty regular file, opened for reading and writing.
     ///

@@ -2,7 +2,7 @@
 
 use super::file::{BLOCK, OrdinaryFile, Unnamed, not_a_file, stat};
 use super::home::{HOME, UNNAMED};
-use super::resolve::{open_beneath, open_parent};
+use super::resolve::{open_beneath, open_beneath_with, open_parent, split};
 use crate::mount::{self, Served};
 use crate::pmem::{EmulatedRegion, Emulation, Emulator, PmemOptions, PmemRegion, is_dax};
 use crate::sys::{self, FileSystem, OrFail, show};
@@ -198,6 +198,20 @@ impl HostDir {
         let (fd, name) = open_parent(self.root.as_fd(), path)?;
         self.refuse_other_volume(fd.as_fd(), path)?;
         Ok((fd, name))
+    }
+
+    /// Makes `path`, which must not be there, an ordinary file with the bits of `mode` that are left to it.
+    pub(super) fn make_fd(&self, path: &[u8], mode: Mode) -> Result<OwnedFd> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let made = match self.volume {
+            // In a subvolume it would be there before it is refused.
+            Some(_) => {
+                let (parent, name) = self.open_parent(path)?;
+                open_beneath_with(parent.as_fd(), name, flags, mode)
+            }
+            None => split(path).map(|_| open_beneath_with(self.root.as_fd(), path, flags, mode))?,
+        };
+        made.or_fail("create", || show(path))
     }
 
     /// The absolute path of the directory, as it is now, without symbolic links.

@@ -3,9 +3,10 @@
 use super::HostDir;
 use super::owner::{Busy, LOCK, OwnerLock};
 use super::resolve::open_beneath;
+use super::unfinished;
 use crate::disk::DiskRegion;
 use crate::pmem::{PmemOptions, PmemRegion};
-use crate::sys::{self, OrFail, show};
+use crate::sys::{OrFail, show};
 use crate::{Error, HostFs, Region, Result, Site, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
@@ -24,7 +25,7 @@ pub const UNNAMED: &str = "unnamed";
 pub const UNFINISHED: &str = ".wholly.unfinished-";
 
 /// How deep the folder's own directories nest at most; what is deeper was not made by a store and is not removed.
-const DEPTH: u32 = 128;
+pub(super) const DEPTH: u32 = 128;
 
 /// Why a store's folder is not at one's disposal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -172,10 +173,11 @@ impl StoreHome {
         Ok(self)
     }
 
-    /// Makes the folder, with what `fill` puts into it, and owns it. On return it survives a crash.
+    /// Makes the folder, with what `fill` puts into it, and owns it. On return it survives a crash, and so does what was in the directory
+    /// before.
     ///
     /// `fill` works on the folder under its unfinished name: it uses [`create_region`](Self::create_region) and [`as_fd`](Self::as_fd),
-    /// not paths below `.wholly`. What it makes by other means it syncs itself.
+    /// not paths below `.wholly`.
     ///
     /// # Errors
     /// `EEXIST` where there is a store; what `fill` returns, after the unfinished folder was removed.
@@ -183,18 +185,17 @@ impl StoreHome {
         if Self::exists(dir)? {
             return Err(Error::new("create", HOME, Errno::EXIST).into());
         }
-        clear_unfinished(dir)?;
         let (home, name) = Self::create_unfinished(dir)?;
-        let finished =
-            fill(&home).and_then(|()| rustix::fs::fsync(&home.folder).or_fail("fsync", || HOME)).and_then(|()| {
-                rename_new(dir.as_fd(), &name, HOME).or_fail("rename to", || HOME)?;
-                rustix::fs::fsync(dir.as_fd()).or_fail("fsync the directory of", || HOME)
-            });
-        if let Err(error) = finished {
-            // If the rename was made and its sync failed, nothing is known of what survives, and the folder stays.
+        // All that is in it is durable before it has its name: else a crash could leave a store that cannot be opened.
+        let named = fill(&home)
+            .and_then(|()| rustix::fs::syncfs(dir.as_fd()).or_fail("syncfs", || HOME))
+            .and_then(|()| rename_new(dir.as_fd(), &name, HOME).or_fail("rename to", || HOME));
+        if let Err(error) = named {
             let _ = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH);
             return Err(error.into());
         }
+        // Where that fails nothing is known of what survives, and the folder stays.
+        rustix::fs::fsync(dir.as_fd()).or_fail("fsync the directory of", || HOME)?;
         Ok(home)
     }
 
@@ -221,23 +222,24 @@ impl StoreHome {
             // What is removed while it is open keeps a name on some file systems (FUSE): the lock's goes when that is closed.
             Err(Errno::NOTEMPTY) => {
                 drop((folder, lock));
-                match remove_tree(dir.as_fd(), name.as_bytes(), DEPTH) {
-                    // Somebody else who clears such folders was faster.
-                    Err(Errno::NOENT) => Ok(()),
-                    removed => removed,
-                }
+                // As anybody else would: somebody may have done so already, and make another one.
+                unfinished::clear_one(&dir, name.as_bytes()).map_err(|error| error.errno)
             }
+            // Somebody else who clears such folders was faster.
+            Err(Errno::NOENT) => Ok(()),
             removed => removed,
         }
     }
 
     /// An empty folder under an unfinished name, locked.
     fn create_unfinished(dir: &Arc<HostDir>) -> Result<(StoreHome, String), HomeError> {
-        // Somebody who clears unfinished folders may take this one between two of the calls below.
-        const TRIES: u32 = 16;
-        for _ in 0..TRIES {
-            let name = sys::random_name(UNFINISHED)?;
-            rustix::fs::mkdirat(dir.as_fd(), name.as_str(), Mode::RWXU).or_fail("mkdir", || name.as_str())?;
+        unfinished::clear(dir)?;
+        // Somebody who clears unfinished folders may take this one between two of the calls below, and make his own.
+        for name in unfinished::names() {
+            match rustix::fs::mkdirat(dir.as_fd(), name.as_str(), Mode::RWXU) {
+                Err(Errno::EXIST) => continue,
+                made => made.or_fail("mkdir", || name.as_str())?,
+            }
             let folder = match dir.open_fd(name.as_bytes(), FOLDER) {
                 Err(error) if error.errno == Errno::NOENT => continue,
                 folder => folder?,
@@ -245,7 +247,7 @@ impl StoreHome {
             // Exact, whatever the umask and a default ACL made of it.
             rustix::fs::fchmod(&folder, Mode::RWXU).or_fail("fchmod", || name.as_str())?;
             match OwnerLock::take(folder.as_fd(), true) {
-                Err(error) if error.errno == Errno::NOENT => {}
+                Err(error) if matches!(error.errno, Errno::NOENT | Errno::EXIST) => {}
                 Err(error) => {
                     let _ = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH);
                     return Err(error.into());
@@ -295,6 +297,17 @@ impl StoreHome {
         synced
     }
 
+    /// Makes an empty file in the folder. It survives as soon as the folder's names do.
+    ///
+    /// # Errors
+    /// `EEXIST` where it exists.
+    pub fn create_mark(&self, name: &str) -> Result<()> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        let fd = self.open_file(name, flags).or_fail("create", || in_home(name))?;
+        // Exact, whatever a default ACL made of it.
+        rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).or_fail("fchmod", || in_home(name))
+    }
+
     /// Opens an existing file of the folder as a region: of persistent memory, or of a disk, as the directory is taken for.
     ///
     /// # Errors
@@ -334,7 +347,7 @@ impl StoreHome {
         rustix::fs::fchmod(&self.folder, Mode::RWXU).or_fail("fchmod", || HOME)?;
         self.clear_unnamed()?;
         rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)?;
-        clear_unfinished(&self.dir)?;
+        unfinished::clear_all(&self.dir)?;
         rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)
     }
 
@@ -347,8 +360,12 @@ impl StoreHome {
         // Until the rename there is a whole store, after it there is none. The rename is durable before anything in the folder goes: were
         // the log's unlink to survive a crash and the rename not, there would be a store that cannot be opened. The lock goes last, so that
         // what an interruption leaves is known to be nobody's and is removed by whoever makes a store here, or tidies one.
-        let name = sys::random_name(UNFINISHED)?;
-        rename_new(self.dir.as_fd(), HOME, &name).or_fail("rename", || HOME)?;
+        unfinished::clear(&self.dir)?;
+        let free = unfinished::names().find_map(|name| match rename_new(self.dir.as_fd(), HOME, &name) {
+            Err(Errno::EXIST | Errno::NOTEMPTY) => None,
+            renamed => Some(renamed.map(|()| name)),
+        });
+        let name = free.ok_or(HomeError::Busy(Busy { pid: None }))?.or_fail("rename", || HOME)?;
         rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)?;
         let _ = self.discard(&name);
         Ok(())
@@ -370,7 +387,7 @@ impl StoreHome {
 }
 
 /// How the store's own directories are opened: never through a symbolic link.
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
 fn in_home(name: &str) -> String {
     format!("{HOME}/{name}")
@@ -385,38 +402,9 @@ fn rename_new(dir: BorrowedFd<'_>, from: &str, to: &str) -> rustix::io::Result<(
     }
 }
 
-/// Removes what makings and unmakings that were interrupted have left. Those that somebody works on stay, and those of others: what is in them
-/// the superuser could remove, and they perhaps not.
-fn clear_unfinished(dir: &HostDir) -> Result<()> {
-    let mut names = Vec::new();
-    let root = dir.open_fd(b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
-    each_entry(root.as_fd(), |name, _| {
-        if name.starts_with(UNFINISHED.as_bytes()) {
-            names.push(name.to_vec());
-        }
-    })
-    .or_fail("read directory", || ".")?;
-    for name in names {
-        let Ok(folder) = dir.open_fd(&name, FOLDER) else { continue };
-        if super::file::stat(folder.as_fd()).or_fail("statx", || show(&name))?.uid != geteuid().as_raw() {
-            continue;
-        }
-        match OwnerLock::take(folder.as_fd(), false) {
-            // Ours now: nobody who makes or unmakes it is alive.
-            Ok(Ok(_lock)) => remove_tree(dir.as_fd(), &name, DEPTH).or_fail("remove", || show(&name))?,
-            Ok(Err(_busy)) => {}
-            // Its maker has not come to the lock, or its remover has removed that first. An empty one goes.
-            Err(_) => {
-                let _ = rustix::fs::unlinkat(dir.as_fd(), &name[..], AtFlags::REMOVEDIR);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Removes the directory `name` and all below it, without following symbolic links. The lock goes last, so that what an
 /// interruption leaves can be told from what somebody is making.
-fn remove_tree(parent: BorrowedFd<'_>, name: &[u8], depth: u32) -> rustix::io::Result<()> {
+pub(super) fn remove_tree(parent: BorrowedFd<'_>, name: &[u8], depth: u32) -> rustix::io::Result<()> {
     let folder = open_beneath(parent, name, FOLDER)?;
     empty_tree(folder.as_fd(), depth)?;
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
@@ -442,7 +430,7 @@ fn empty_tree(folder: BorrowedFd<'_>, depth: u32) -> rustix::io::Result<()> {
 }
 
 /// Calls `visit` with each name of a directory but `.` and `..`.
-fn each_entry(folder: BorrowedFd<'_>, mut visit: impl FnMut(&[u8], FileType)) -> rustix::io::Result<()> {
+pub(super) fn each_entry(folder: BorrowedFd<'_>, mut visit: impl FnMut(&[u8], FileType)) -> rustix::io::Result<()> {
     rustix::fs::seek(folder, rustix::fs::SeekFrom::Start(0))?;
     let mut buf = [MaybeUninit::uninit(); 8192];
     let mut entries = RawDir::new(folder, &mut buf);

@@ -8,6 +8,7 @@
 //! | `owner_bits.rs` | [`OwnerBits`]: the same where its owner has taken permissions from himself |
 //! | `resolve.rs` | paths that cannot leave it |
 //! | `home.rs` | [`StoreHome`]: the folder `.wholly`, its regions and its making and unmaking |
+//! | `unfinished.rs` | that folder while it has another name |
 //! | `owner.rs` | [`OwnerLock`]: one process owns a store |
 //! | `claim.rs` | [`Claim`]: which one goes on with it after `fork` |
 //! | `support/` | [`Support`]: whether the file system can carry a store |
@@ -27,6 +28,7 @@ mod resolve;
 mod support;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 pub use claim::{Claim, Refused, Use};
 pub use dir::{HostDir, HostMedium, HostOptions};

@@ -61,10 +61,12 @@ pub(super) fn timestamps(
 
 impl HostNames for HostDir {
     fn create(&self, _site: Site, path: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
-        let (parent, name) = self.open_parent(path)?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
-        let fd = open_beneath(parent.as_fd(), name, flags).or_fail("create", || show(path))?;
-        rustix::fs::fchmod(&fd, permissions(mode)).or_fail("fchmod", || show(path))?;
+        // Set-id bits never by the making: the kernel may take them without a word.
+        let fd = self.make_fd(path, permissions(mode & 0o777))?;
+        let made = stat(fd.as_fd()).or_fail("statx", || show(path))?;
+        if made.mode & 0o7777 != mode & 0o7777 {
+            rustix::fs::fchmod(&fd, permissions(mode)).or_fail("fchmod", || show(path))?;
+        }
         Ok(Arc::new(OrdinaryFile::new(fd, path, true, self.pmem().cloned(), None)))
     }
 

@@ -15,11 +15,21 @@ const LONGEST: usize = 4095;
 /// absolute path, and a file system mounted below; a magic link of `/proc` with `ELOOP`. There is no moment between a check and a use.
 /// Symbolic links that stay inside are followed, at the end of the path unless `flags` has `NOFOLLOW`. What is made has mode 0600.
 pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    open_beneath_with(root, path, flags, Mode::RUSR | Mode::WUSR)
+}
+
+/// The same; what is made has the bits of `mode` that the umask, or a default ACL, leaves it.
+pub(super) fn open_beneath_with(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+) -> rustix::io::Result<OwnedFd> {
     // Longer than the kernel takes at once: part by part.
     if path.len() > LONGEST {
         let slash = path[..LONGEST].iter().rposition(|&byte| byte == b'/').ok_or(Errno::NAMETOOLONG)?;
         let dir = open_beneath(root, &path[..slash], OFlags::PATH | OFlags::DIRECTORY)?;
-        return open_beneath(dir.as_fd(), &path[slash + 1..], flags);
+        return open_beneath_with(dir.as_fd(), &path[slash + 1..], flags, mode);
     }
     // The kernel gives EAGAIN where a rename anywhere on the system meets a `..`. Somebody who renames without end must
     // not hold us for ever.
@@ -28,7 +38,7 @@ pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> 
     let path = if path.is_empty() { b"." } else { path };
     let makes = flags.contains(OFlags::CREATE) || flags.contains(OFlags::TMPFILE);
     // The kernel refuses a mode where nothing is made.
-    let mode = if makes { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
+    let mode = if makes { mode } else { Mode::empty() };
     for _ in 0..TRIES {
         match openat2(root, path, flags | OFlags::CLOEXEC, mode, resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -43,16 +53,25 @@ pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> 
 /// # Errors
 /// `EINVAL` for a path whose last part is empty, `.` or `..`.
 pub(super) fn open_parent<'p>(root: BorrowedFd<'_>, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8])> {
+    let (parent, name) = split(path)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let fd = open_beneath(root, parent, flags).or_fail("open directory of", || show(path))?;
+    Ok((fd, name))
+}
+
+/// The path of the directory that holds `path`'s last part, and that part.
+///
+/// # Errors
+/// Those of [`open_parent`].
+pub(super) fn split(path: &[u8]) -> Result<(&[u8], &[u8])> {
     let (parent, name) = match path.iter().rposition(|&byte| byte == b'/') {
         // An absolute path stays one, for the kernel to refuse.
         Some(0) => (&path[..1], &path[1..]),
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (&path[..0], path),
     };
-    if matches!(name, b"" | b"." | b"..") {
-        return Err(crate::Error::new("resolve", show(path), Errno::INVAL));
+    match name {
+        b"" | b"." | b".." => Err(crate::Error::new("resolve", show(path), Errno::INVAL)),
+        name => Ok((parent, name)),
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY;
-    let fd = open_beneath(root, parent, flags).or_fail("open directory of", || show(path))?;
-    Ok((fd, name))
 }

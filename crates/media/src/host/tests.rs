@@ -278,11 +278,11 @@ fn unfinished_homes_go_unless_somebody_works_on_them() {
     let dir = TestDir::on_disk();
     let host = open(&dir);
     // Left by a crash: with a lock that nobody holds, and from before there was one.
-    for name in ["a", "b"] {
+    for name in ["1", "2"] {
         std::fs::create_dir(dir.path().join(format!(".wholly.unfinished-{name}"))).expect("mkdir");
     }
-    std::fs::write(dir.path().join(".wholly.unfinished-a/lock"), "1").expect("write");
-    std::fs::write(dir.path().join(".wholly.unfinished-a/log"), "l").expect("write");
+    std::fs::write(dir.path().join(".wholly.unfinished-1/lock"), "1").expect("write");
+    std::fs::write(dir.path().join(".wholly.unfinished-1/log"), "l").expect("write");
     let home = StoreHome::create(&host, |_| {
         let names = || std::fs::read_dir(dir.path()).expect("read").count();
         assert_eq!(names(), 1);
@@ -294,6 +294,42 @@ fn unfinished_homes_go_unless_somebody_works_on_them() {
     assert!(matches!(home, Err(HomeError::Media(error)) if error.errno == Errno::EXIST));
     let left: Vec<_> = std::fs::read_dir(dir.path()).expect("read").map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [".wholly"]);
+}
+
+/// A directory may hold very many names: who makes a store there does not read them. Who tidies one does.
+#[test]
+fn a_making_looks_at_the_names_only_that_makings_have() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    let (stranger, own) = (dir.path().join(".wholly.unfinished-stranger"), dir.path().join(".wholly.unfinished-16"));
+    for folder in [&stranger, &own] {
+        std::fs::create_dir(folder).expect("mkdir");
+        std::fs::write(folder.join("lock"), "1").expect("write");
+    }
+    let home = StoreHome::create(&host, |_| Ok(())).expect("create");
+    assert!(stranger.exists() && !own.exists());
+    home.tidy().expect("tidy");
+    assert!(!stranger.exists());
+}
+
+/// While all names are taken by others that are at work, there is no store to make or to unmake.
+#[test]
+fn as_many_can_be_at_work_as_there_are_names() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    fn nested(host: &Arc<HostDir>, deep: u32) -> Option<HomeError> {
+        let mut inner = None;
+        let made = StoreHome::create(host, |_| {
+            inner = if deep > 1 { nested(host, deep - 1) } else { StoreHome::create(host, |_| Ok(())).err() };
+            Err(crate::Error::new("fill", "", Errno::IO))
+        });
+        assert!(matches!(made, Err(HomeError::Media(error)) if error.errno == Errno::IO));
+        inner
+    }
+    assert_eq!(nested(&host, 16), Some(HomeError::Busy(Busy { pid: None })));
+    assert_eq!(nested(&host, 15), None, "the last one could");
+    StoreHome::open(&host, Trust::Own).expect("what it made").remove().expect("remove");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 0);
 }
 
 #[test]
