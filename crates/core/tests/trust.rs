@@ -100,7 +100,7 @@ fn what_somebody_else_has_half_made_stays() {
         return println!("skipped: it takes the superuser");
     }
     for (dir, medium) in Dir::on_media("trust-unfinished") {
-        for (name, owner) in [("theirs", OTHER), ("ours", 0)] {
+        for (name, owner) in [("1", OTHER), ("2", 0)] {
             let folder = dir.join(format!(".wholly.unfinished-{name}"));
             fs::create_dir_all(folder.join("moved")).unwrap();
             fs::write(folder.join("lock"), "").unwrap();
@@ -108,7 +108,7 @@ fn what_somebody_else_has_half_made_stays() {
             chown(&folder, Some(owner), None).unwrap();
         }
         let _ = common::made_in(&dir, medium);
-        assert!(dir.join(".wholly.unfinished-theirs/moved/file").exists());
-        assert!(!dir.join(".wholly.unfinished-ours").exists());
+        assert!(dir.join(".wholly.unfinished-1/moved/file").exists());
+        assert!(!dir.join(".wholly.unfinished-2").exists());
     }
 }
