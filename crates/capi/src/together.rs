@@ -1,6 +1,7 @@
 //! Groups of several stores that survive together.
 
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 
 use wholly::{Error, Group, ParkedId, Result, Store};
 
@@ -41,13 +42,16 @@ pub unsafe extern "C" fn wholly_groups_commit_together(groups: *const *mut wholl
         // SAFETY: as above; they are all different.
         let health = |handle: &*mut wholly_group| Ok(unsafe { exclusive(*handle, "group") }?.health.clone());
         let all: Vec<Health> = handles.iter().map(health).collect::<Result<_>>()?;
-        let mut ended: Vec<Result<Group<'static>>> = Vec::new();
+        let mut ended = Vec::new();
         for handle in handles {
-            // SAFETY: as above; the handle is not used any more.
-            ended.push(unsafe { end_with(handle, Ok) });
+            // SAFETY: as above; the handle is not used any more. Nothing of the groups is dropped but where panics are caught.
+            ended.push(unsafe { end_with(handle, |group| Ok(ManuallyDrop::new(group))) });
         }
-        let groups = ended.into_iter().collect::<Result<Vec<_>>>()?;
-        Health::run_all(&all, || Store::commit_together(groups))
+        Health::run_all(&all, || {
+            let groups: Vec<Result<Group<'static>>> =
+                ended.into_iter().map(|group| group.map(ManuallyDrop::into_inner)).collect();
+            Store::commit_together(groups.into_iter().collect::<Result<Vec<_>>>()?)
+        })
     })
 }
 

@@ -43,20 +43,35 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     let is_applied = match done {
         Ok(()) => true,
         Err(Error::Overtaken(..)) => false,
-        Err(error) => return Err(Failure::of_store("apply", &args.dir, error)),
+        Err(error) => {
+            // Groups of different stores may have the same name: whose it is that cannot be had shows when each is asked for.
+            let is_it = |(store, (_, id)): &(&Store, &(PathBuf, ParkedId))| store.review(*id).is_err();
+            let of = stores.iter().zip(&groups).find(is_it).map_or(&args.dir, |(_, (dir, _))| dir);
+            return Err(Failure::of_store("apply", of, error));
+        }
     };
-    let mut applied = Applied { applied: is_applied, groups: Vec::new(), mismatches: Vec::new() };
+    let (mut applied, mut failure) =
+        (Applied { applied: is_applied, groups: Vec::new(), mismatches: Vec::new() }, None);
     for (store, (dir, id)) in stores.into_iter().zip(groups) {
-        let failed = |error| Failure::of_store("apply", &dir, error);
-        if is_applied {
-            recover::take_home(&store, ui).map_err(failed)?;
-            store.close().map_err(failed)?;
+        let done = if is_applied {
+            recover::take_home(&store, ui).and_then(|()| store.close())
         } else {
             let told =
                 |it: wholly::Mismatch| Mismatch { dir: dir.clone(), path: name(it.path.as_bytes()), what: it.what };
-            applied.mismatches.extend(store.overtaken(id).map_err(failed)?.into_iter().map(told));
+            store.overtaken(id).map(|otherwise| applied.mismatches.extend(otherwise.into_iter().map(told)))
+        };
+        // What is committed is, in all of them: the others are taken home all the same.
+        if let Err(error) = done {
+            failure.get_or_insert(Failure::of_store("apply", &dir, error));
         }
         applied.groups.push(Group { dir, id: id.to_string() });
+    }
+    if let Some(failure) = failure {
+        return Err(if is_applied {
+            failure.advice("all groups are committed: `wholly recover` takes them home")
+        } else {
+            failure
+        });
     }
     ui.emit("apply", &applied, text)?;
     Ok(if applied.applied { Exit::DONE } else { Exit::DAMAGED })

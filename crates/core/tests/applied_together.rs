@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::pair::{Memory, change, options, releasing};
 use wholly::{Error, ParkedId, Store, site};
 use wholly_media::Site;
@@ -120,6 +122,23 @@ fn who_is_released_has_it_parked_once() {
     assert_eq!((released.len(), still.len(), set_aside(&memory, 1)), (1, 1, 1));
     assert_eq!(released[0].id, still[0].id);
     assert!(!memory.is_new(1, &store));
+    store.apply(still[0].id).unwrap();
+    assert!(memory.is_new(1, &store) && store.parked().unwrap().is_empty());
+}
+
+/// What expires by itself is not what a store that was released may have: others have committed their part.
+#[test]
+fn who_is_released_has_what_does_not_expire() {
+    const KEEP: Option<Duration> = Some(Duration::from_secs(3600));
+    let park_and_apply = |stores: &[Store; 2]| {
+        let ids = stores.each_ref().map(|store| change(store).park("", KEEP).unwrap());
+        apply_both(stores, ids).unwrap();
+    };
+    let memory = Memory::killed_in(park_and_apply, 0, site::JOINT_DECIDE_SYNC);
+    let store = memory.open(1, releasing(), [false, true]).unwrap();
+    let still = store.parked().unwrap();
+    assert_eq!((still.len(), still[0].expires_ns, set_aside(&memory, 1)), (1, None, 1));
+    assert_eq!(store.settled().released[0].id, still[0].id);
     store.apply(still[0].id).unwrap();
     assert!(memory.is_new(1, &store) && store.parked().unwrap().is_empty());
 }

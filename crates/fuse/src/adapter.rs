@@ -132,7 +132,6 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn forget(&self, _req: &Request, node: INodeNo, references: u64) {
-        self.groups.forget(node);
         self.vfs.forget(ino(node), references);
     }
 
@@ -278,7 +277,7 @@ impl fuser::Filesystem for Adapter {
             false => belongs!(self.groups.change(req, ctx, &content(node, fh)), reply),
         };
         let appends = !is_page && open.0 & OFlags::APPEND.bits() as i32 != 0;
-        if appends && self.groups.is_stale_end(node, offset, bytes.len()) {
+        if appends && self.groups.ends_may_be_stale() {
             return written(reply, self.vfs.append(&call.ctx, handle(fh), bytes).map(|(_, written)| written));
         }
         let result = self.vfs.write(&call.ctx, handle(fh), offset, bytes);

@@ -241,6 +241,14 @@ fn what_is_appended_after_an_abort_stands_at_the_end() {
         assert_eq!(read(at(name)), "0123456789abcdef", "{name}");
         log.write_all(b"g").unwrap();
         assert_eq!(said(&mounted, &format!("cat {name}")), "0123456789abcdefg", "{name}");
+        // Nobody asks for the size between these.
+        for _ in 0..2 {
+            let group = begin(&mounted);
+            log.write_all(b"xyz").unwrap();
+            group.abort().unwrap();
+        }
+        log.write_all(b"h").unwrap();
+        assert_eq!(read(at(name)), "0123456789abcdefgh", "{name}");
     }
     mounted.end();
 }
@@ -268,6 +276,7 @@ fn others_leave_alone_what_a_group_has_and_change_the_rest() {
         "mv free new",
         "ln free renamed",
         "chmod 600 dir/file",
+        "chmod 700 dir",
         "rm changed",
     ] {
         is_busy(&mounted, script);
@@ -454,6 +463,19 @@ fn mapped_memory_goes_with_its_file() {
     other.sync_all().unwrap();
     assert_eq!((byte("added"), byte("other")), (b'1', b'2'));
     assert_eq!(read(at("added")).as_bytes()[5000], b'1');
+    // A group has no content by asking for it in vain.
+    let group = begin(&mounted);
+    assert!(matches!(group.add(File::open(at("other")).unwrap()), Err(Error::Refused(..))));
+    poke(b'3', true);
+    group.abort().unwrap();
+    assert_eq!((byte("added"), byte("other")), (b'3', b'3'));
+    // One that changes anything of a file has what comes of its pages, too: nobody else could take that.
+    let group = begin(&mounted);
+    std::fs::set_permissions(at("other"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    poke(b'4', true);
+    assert_eq!((byte("added"), byte("other")), (b'4', b'3'));
+    group.commit().unwrap();
+    assert_eq!(byte("other"), b'4');
     for map in maps {
         // SAFETY: nobody uses it any more.
         unsafe { munmap(map, 8192) }.unwrap();
@@ -471,7 +493,7 @@ fn groups_end_while_others_are_at_it() {
     let mut others: Vec<_> = (0..3)
         .map(|n| {
             let script = format!(
-                "echo ready; while ! [ -e end ]; do cat file >/dev/null; ls -l >/dev/null; echo {n} > other-{n}; mkdir dir-{n} && rmdir dir-{n}; done"
+                "echo ready; while [ -e file ] && ! [ -e end ]; do cat file >/dev/null; ls -l >/dev/null; echo {n} > other-{n}; mkdir dir-{n} && rmdir dir-{n}; done"
             );
             let mut command = Command::new("sh");
             command.args(["-c", &script]).current_dir(mounted.point()).stderr(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()

@@ -39,6 +39,8 @@ pub fn inside(dir: &Path) -> io::Result<Vec<Other>> {
     };
     let mut others: Vec<_> = inner.map(other).collect();
     others.sort_by(|one, other| one.path.cmp(&other.path));
+    // Of two mounts on one file system of which one lies below the other, the other hides it.
+    others.dedup_by(|below, above| below.path.starts_with(&above.path));
     Ok(others)
 }
 

@@ -163,7 +163,9 @@ impl File {
 
     /// The same, open for reading alone where more would be had.
     pub fn attach_to_read(&self, home: Arc<dyn HostFile>) {
-        let _ = self.read_home.set(home);
+        if self.home.get().is_none() {
+            let _ = self.read_home.set(home);
+        }
     }
 
     /// When its committed content changed, where that is not home.
@@ -563,7 +565,7 @@ impl File {
         }
         if self.home().is_none() {
             // The host has made it since it was opened.
-            store.open_home(self, true)?;
+            store.open_home(self, false)?;
         }
         if let Some(mapping) = self.mapping(offset + counted.len() as u64)? {
             let entered = self.mapped_reads.fetch_add(1, Ordering::Acquire);

@@ -60,16 +60,27 @@ impl Changes {
         self.content.insert(node);
     }
 
-    /// Whether others would change names that are the group's, or are in a directory that only the group has: the store does not show it those to others, and
-    /// would say that there is no such thing.
+    /// Whether others would change what only the group has, names that are the group's, or such in a directory that only the group has: the store does not show
+    /// those to others, and would say that there is no such thing.
     pub fn hides(&self, touches: &Touches<'_>) -> bool {
-        touches.names.iter().any(|(parent, name)| {
-            self.born.contains(&parent.0) || self.names.contains(&(parent.0, name.as_bytes().to_vec()))
-        })
+        let is_born = touches.node.is_some_and(|node| self.born.contains(&node.0));
+        is_born
+            || touches.names.iter().any(|(parent, name)| {
+                self.born.contains(&parent.0) || self.names.contains(&(parent.0, name.as_bytes().to_vec()))
+            })
     }
 
     pub fn has_content(&self, node: u64) -> bool {
         self.content.contains(&node)
+    }
+
+    /// Whether pages of a file belong to the group, as its content does from then on.
+    pub fn takes_pages_of(&mut self, node: u64) -> bool {
+        let is_own = self.has_content(node) || self.nodes.contains(&node);
+        if is_own {
+            self.note_content(node);
+        }
+        is_own
     }
 
     pub fn names(&self) -> impl Iterator<Item = (INodeNo, &OsStr)> {
@@ -78,9 +89,5 @@ impl Changes {
 
     pub fn nodes(&self) -> impl Iterator<Item = u64> {
         self.nodes.union(&self.content).copied()
-    }
-
-    pub fn contents(&self) -> impl Iterator<Item = u64> {
-        self.content.iter().copied()
     }
 }

@@ -3,17 +3,18 @@
 //! It is none of those that answer the kernel's requests, since the kernel, told to forget something, may wait for their answers.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use fuser::{INodeNo, ReplyIoctl};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use wholly::vfs::{Context, Errno, Ino, Result};
+use wholly::vfs::{Errno, Result};
 
 use super::changes::Changes;
 use super::process::Process;
-use super::shared::{Group, Inner, State, lock};
+use super::shared::{Group, Inner, State};
 use crate::convert::errno;
 
 /// What the keeper is to do.
@@ -139,7 +140,6 @@ impl Inner {
         };
         let Group { id, changes, .. } = *group;
         let changes = changes.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let ends = self.ends(&changes, &Context { group: Some(id), ..Context::superuser() });
         let ended = match commits {
             true => self.vfs.commit_group(id),
             false => self.vfs.abort_group(id),
@@ -147,26 +147,12 @@ impl Inner {
         if commits && ended.is_ok() {
             return ended;
         }
-        self.note_stale_ends(&ends);
+        self.ends_may_be_stale.store(true, Ordering::Release);
         *state = State::Ending(changes);
         drop(state);
         self.have_forgotten();
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = State::None;
         ended
-    }
-
-    /// Where files end.
-    fn ends(&self, changes: &Changes, ctx: &Context) -> Vec<(u64, u64)> {
-        let end = |node| Some((node, self.vfs.getattr(ctx, Ino(node)).ok()?.size));
-        changes.contents().filter_map(end).collect()
-    }
-
-    /// The group is undone, and so files end elsewhere.
-    fn note_stale_ends(&self, ends: &[(u64, u64)]) {
-        let is_stale = |(node, end): &(u64, u64)| {
-            self.vfs.getattr(&Context::superuser(), Ino(*node)).is_ok_and(|found| found.size != *end)
-        };
-        lock(&self.stale_ends).extend(ends.iter().copied().filter(is_stale));
     }
 
     /// Has the kernel forget all that it may have of the group that was undone. An error says that the kernel has no such thing, or that the mount is gone.
@@ -180,8 +166,9 @@ impl Inner {
         for (parent, name) in names {
             let _ = notifier.inval_entry(parent, &name);
         }
-        for node in nodes {
-            let _ = notifier.inval_inode(node, 0, 0);
-        }
+        nodes.iter().for_each(|node| _ = notifier.inval_inode(*node, 0, 0));
+        // No page has anything of the group any more. One that was read anew, and whose write was dropped, nobody is to see.
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) = State::Ending(Changes::default());
+        nodes.iter().for_each(|node| _ = notifier.inval_inode(*node, 0, 0));
     }
 }

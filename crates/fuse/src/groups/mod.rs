@@ -147,19 +147,11 @@ impl Groups {
         }
     }
 
-    /// The kernel wants to write this many bytes at the end of the file, for which it takes `offset`. Gives whether it may be wrong: see
-    /// [`Shared::is_stale_end`].
-    pub fn is_stale_end(&self, node: INodeNo, offset: u64, length: usize) -> bool {
+    /// See [`Shared::ends_may_be_stale`].
+    pub fn ends_may_be_stale(&self) -> bool {
         match self {
             Groups::View(_) => false,
-            Groups::Shared(shared) => shared.is_stale_end(node, offset, length),
-        }
-    }
-
-    /// The kernel has dropped an inode, with all that it had of it.
-    pub fn forget(&self, node: INodeNo) {
-        if let Groups::Shared(shared) = self {
-            shared.forget(node);
+            Groups::Shared(shared) => shared.ends_may_be_stale(),
         }
     }
 

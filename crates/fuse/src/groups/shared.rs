@@ -1,7 +1,8 @@
 //! A mount that programs share: which group runs, and which calls belong to it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use fuser::{INodeNo, Notifier, ReplyIoctl};
@@ -46,8 +47,8 @@ pub(super) enum State {
 pub(super) struct Inner {
     pub vfs: Arc<dyn Vfs>,
     pub state: RwLock<State>,
-    /// Of files whose size a group had changed that was undone: where the kernel may take their end to be.
-    pub stale_ends: Mutex<HashMap<u64, u64>>,
+    /// Whether a group was undone, so that the kernel may take the end of a file to be elsewhere.
+    pub ends_may_be_stale: AtomicBool,
     pub notifier: OnceLock<Notifier>,
 }
 
@@ -66,7 +67,8 @@ fn in_group(ctx: Context, group: &Group) -> Context {
 
 impl Shared {
     pub fn new(vfs: Arc<dyn Vfs>) -> Shared {
-        let inner = Inner { vfs, state: RwLock::default(), stale_ends: Mutex::default(), notifier: OnceLock::new() };
+        let (ends_may_be_stale, notifier) = (AtomicBool::new(false), OnceLock::new());
+        let inner = Inner { vfs, state: RwLock::default(), ends_may_be_stale, notifier };
         Shared { inner: Arc::new(inner), keeper: Mutex::default() }
     }
 
@@ -111,7 +113,8 @@ impl Shared {
     pub fn page_write(&self, ctx: Context, node: INodeNo) -> Option<Call<'_>> {
         let state = self.state();
         let ctx = match &*state {
-            State::Running(group) if lock(&group.changes).has_content(node.0) => in_group(ctx, group),
+            // What the group has changed anything of is its own, and not to be had outside of it.
+            State::Running(group) if lock(&group.changes).takes_pages_of(node.0) => in_group(ctx, group),
             // Invariant 2.
             State::Ending(changes) if changes.has_content(node.0) => return None,
             _ => ctx,
@@ -119,26 +122,10 @@ impl Shared {
         Some(Call { ctx, is_members: false, state: Some(state) })
     }
 
-    /// Whether `offset` is where a group that was undone had ended the file. The kernel asks for a size again before it reads or tells it, but not before
-    /// it writes at the end: where it is not the end, the end is what is meant. The caller says so for what comes next.
-    pub fn is_stale_end(&self, node: INodeNo, offset: u64, length: usize) -> bool {
-        let mut ends = lock(&self.inner.stale_ends);
-        match ends.get_mut(&node.0) {
-            Some(end) if *end == offset => {
-                // So it will take its next end to be.
-                *end += length as u64;
-                true
-            }
-            Some(_) => {
-                ends.remove(&node.0);
-                false
-            }
-            None => false,
-        }
-    }
-
-    pub fn forget(&self, node: INodeNo) {
-        lock(&self.inner.stale_ends).remove(&node.0);
+    /// Whether the kernel may write at another place than the end of a file where it means the end: it asks for a size again before it reads or tells it, but not
+    /// before it writes at the end, and a group that was undone may have ended the file elsewhere.
+    pub fn ends_may_be_stale(&self) -> bool {
+        self.inner.ends_may_be_stale.load(Ordering::Acquire)
     }
 
     pub fn release(&self, handle: u64) {
@@ -182,9 +169,10 @@ impl Shared {
     pub fn add(&self, asker: Asker, node: INodeNo) -> Result<i32> {
         match &*self.state() {
             State::Running(group) if group.process.has(asker.thread) => {
-                // Invariant 5.
-                lock(&group.changes).note_content(node.0);
+                // Invariant 5. Its pages are the group's when its content is, neither sooner nor later.
+                let mut changes = lock(&group.changes);
                 self.inner.vfs.add_to_group(group.id, Handle(asker.handle))?;
+                changes.note_content(node.0);
                 lock(&group.added).insert(asker.handle);
                 Ok(0)
             }

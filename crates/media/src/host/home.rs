@@ -147,7 +147,7 @@ impl StoreHome {
     /// [`HomeError::Busy`] names the owner. [`HomeError::Untrusted`]; `ENOTDIR` or `ELOOP` where it is a symbolic link. `ENOENT` where there is no store.
     pub fn open(dir: &Arc<HostDir>, trust: Trust) -> Result<StoreHome, HomeError> {
         let folder = dir.open_fd(HOME.as_bytes(), FOLDER)?;
-        // Before anything in it is opened. Nobody who is not trusted can change that afterwards.
+        // Before anything in it is opened. What is in it nobody who is not trusted can change afterwards.
         trust.check(folder.as_fd())?;
         let lock = OwnerLock::take(folder.as_fd(), false)?.map_err(HomeError::Busy)?;
         StoreHome { dir: dir.clone(), folder, lock }.in_place()
@@ -189,6 +189,8 @@ impl StoreHome {
         // All that is in it is durable before it has its name: else a crash could leave a store that cannot be opened.
         let named = fill(&home)
             .and_then(|()| rustix::fs::syncfs(dir.as_fd()).or_fail("syncfs", || HOME))
+            // Not every file system hears of the other (FUSE).
+            .and_then(|()| rustix::fs::fsync(&home.folder).or_fail("fsync", || HOME))
             .and_then(|()| rename_new(dir.as_fd(), &name, HOME).or_fail("rename to", || HOME));
         if let Err(error) = named {
             let _ = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH);
@@ -235,7 +237,7 @@ impl StoreHome {
     fn create_unfinished(dir: &Arc<HostDir>) -> Result<(StoreHome, String), HomeError> {
         unfinished::clear(dir)?;
         // Somebody who clears unfinished folders may take this one between two of the calls below, and make his own.
-        for name in unfinished::names() {
+        for name in unfinished::names()? {
             match rustix::fs::mkdirat(dir.as_fd(), name.as_str(), Mode::RWXU) {
                 Err(Errno::EXIST) => continue,
                 made => made.or_fail("mkdir", || name.as_str())?,
@@ -360,8 +362,9 @@ impl StoreHome {
         // Until the rename there is a whole store, after it there is none. The rename is durable before anything in the folder goes: were
         // the log's unlink to survive a crash and the rename not, there would be a store that cannot be opened. The lock goes last, so that
         // what an interruption leaves is known to be nobody's and is removed by whoever makes a store here, or tidies one.
-        unfinished::clear(&self.dir)?;
-        let free = unfinished::names().find_map(|name| match rename_new(self.dir.as_fd(), HOME, &name) {
+        // What others have left is in nobody's way.
+        let _ = unfinished::clear(&self.dir);
+        let free = unfinished::names()?.find_map(|name| match rename_new(self.dir.as_fd(), HOME, &name) {
             Err(Errno::EXIST | Errno::NOTEMPTY) => None,
             renamed => Some(renamed.map(|()| name)),
         });

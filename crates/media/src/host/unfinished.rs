@@ -8,22 +8,26 @@ use super::HostDir;
 use super::home::{DEPTH, FOLDER, UNFINISHED, each_entry, remove_tree};
 use super::owner::OwnerLock;
 use crate::Result;
-use crate::sys::{OrFail, show};
+use crate::sys::{self, OrFail, show};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::process::geteuid;
 
-/// As many makers and unmakers can be at work in a directory.
+/// As many makers and unmakers have a known name; who comes when all are taken, by whomever, gets a drawn one, which is found by who tidies the store.
 const PLACES: u32 = 16;
 
-/// Names for such folders.
-pub(super) fn names() -> impl Iterator<Item = String> {
+/// Names for such folders, in the order in which they are tried.
+pub(super) fn names() -> Result<impl Iterator<Item = String>> {
+    Ok(known().chain([sys::random_name(UNFINISHED)?]))
+}
+
+fn known() -> impl Iterator<Item = String> {
     (1..=PLACES).map(|place| format!("{UNFINISHED}{place}"))
 }
 
-/// Removes folders with these names that are nobody's.
+/// Removes folders with known names that are nobody's.
 pub(super) fn clear(dir: &HostDir) -> Result<()> {
-    names().try_for_each(|name| clear_one(dir, name.as_bytes()))
+    known().try_for_each(|name| clear_one(dir, name.as_bytes()))
 }
 
 /// The same, whatever such a folder is called: also one of a version that chose its names otherwise.

@@ -52,7 +52,12 @@ impl Store {
     /// [`Error::Overtaken`] of the first of them for which anything is otherwise: then nothing has changed, and all of them stay parked
     /// ([`overtaken`](Store::overtaken) tells of the others). Else those of [`Store::apply`] and [`commit_together`](Self::commit_together).
     pub fn apply_together<'s>(parked: impl IntoIterator<Item = (&'s Store, ParkedId)>) -> Result<()> {
-        let (stores, ids): (Vec<_>, Vec<_>) = parked.into_iter().map(|(store, id)| (store.inner.clone(), id)).unzip();
+        let (mut stores, mut ids) = (Vec::new(), Vec::new());
+        for (store, id) in parked {
+            // As this process has it. Who has come in time keeps it from expiring.
+            stores.push(store.used(|inner| inner.discard_expired().map(|()| inner.clone()))?);
+            ids.push(id);
+        }
         if stores.is_empty() {
             return Err(Error::invalid("no parked groups to apply"));
         }

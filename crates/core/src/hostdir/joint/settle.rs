@@ -162,26 +162,29 @@ impl StoreInner {
         Ok(mismatches)
     }
 
-    /// Makes it a parked group: somebody has to look at it. Where it applies one, that is parked still, and tells the same.
+    /// Makes it a parked group: somebody has to look at it. Where it applies one that is parked still, that tells the same, unless it expires: what others have
+    /// committed does not vanish here by itself.
     fn release(
         &self,
         (id, applies): (ParkedId, Option<ParkedId>),
         coordinator: Option<&Neighbour>,
         mut mismatches: Vec<Mismatch>,
     ) -> Result<()> {
-        let is_parked = |id: ParkedId| self.host.stat(&parked::path_of(id.0)).is_ok();
-        let id = match applies.filter(|applies| is_parked(*applies)) {
-            Some(applies) => {
-                self.withdraw_prepared(id)?;
-                applies
+        let head = |id: &ParkedId| ParkedFile::head_of(&*self.host, &parked::path_of(id.0)).ok();
+        let lasts = |id: &ParkedId| head(id).is_some_and(|(head, _)| head.expires_ns == 0);
+        let id = if let Some(applies) = applies.filter(lasts) {
+            self.withdraw_prepared(id)?;
+            applies
+        } else {
+            let (from, to) = (prepared_path(id.0), parked::path_of(id.0));
+            let renamed = self.host.rename(site::JOINT_RELEASE, &from, &to, Rename::Replace);
+            renamed.map_err(|error| host_error(error, &to))?;
+            self.sync_parked(site::JOINT_RELEASE_SYNC)?;
+            if let Some(applies) = applies {
+                self.unlink_parked(&parked::path_of(applies.0))?;
+                self.sync_parked(site::PARK_REMOVE_SYNC)?;
             }
-            None => {
-                let (from, to) = (prepared_path(id.0), parked::path_of(id.0));
-                let renamed = self.host.rename(site::JOINT_RELEASE, &from, &to, Rename::Replace);
-                renamed.map_err(|error| host_error(error, &to))?;
-                self.sync_parked(site::JOINT_RELEASE_SYNC)?;
-                id
-            }
+            id
         };
         mismatches.sort();
         mismatches.dedup();

@@ -87,6 +87,7 @@ impl Store {
     /// Those of [`apply`](Self::apply), but for [`Error::Overtaken`].
     pub fn overtaken(&self, id: ParkedId) -> Result<Vec<Mismatch>> {
         self.used(|inner| {
+            inner.discard_expired()?;
             let _mine = inner.work_on_parked(id)?;
             let _caller = inner.names.caller();
             inner.do_parked(id).map(|(_, mismatches)| mismatches)

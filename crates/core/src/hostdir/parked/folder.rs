@@ -276,7 +276,7 @@ impl StoreInner {
         self.unlink_parked(&prepared_path(id))
     }
 
-    fn unlink_parked(&self, path: &[u8]) -> Result<()> {
+    pub fn unlink_parked(&self, path: &[u8]) -> Result<()> {
         match self.host.unlink(site::PARK_REMOVE, path) {
             Err(error) if error.errno != Errno::NOENT => Err(host_error(error, path)),
             _ => Ok(()),

@@ -219,7 +219,7 @@ impl Running {
         }
         masked = masked.min(home_limit.next_multiple_of(BLOCK));
         if inner.home().is_none() {
-            self.store.open_home(inner, true)?;
+            self.store.open_home(inner, false)?;
         }
         let Some(home) = inner.home() else { return Ok(Extent { is_data: false, end: next.min(masked) }) };
         // By blocks: where home ends the store's file may go on.

@@ -106,7 +106,10 @@ impl StoreVfs {
     /// Those of [`Group::commit`](crate::Group::commit); [`Error::Invalid`] where no such group runs.
     pub fn commit(&self, group: GroupId) -> crate::Result<()> {
         let mut running = self.take_group(group)?;
-        self.used(|| running.commit())
+        let committed = self.used(|| running.commit());
+        // What was found of attributes outside of it holds no more, or what was found in it never did.
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        committed
     }
 
     /// Undoes a group.

@@ -194,7 +194,19 @@ impl StoreVfs {
             return Ok(None);
         }
         let file = match found.kind {
-            Kind::Regular => Some(File::of(self.store.clone(), running.open_object(found.id, false)?, b"")),
+            Kind::Regular => {
+                // For writing, while it has a name: what is pending of it goes home by that, and somebody may want to write to it again.
+                let is_refused = |error: &crate::Error| {
+                    [Errno::TXTBSY, Errno::ACCESS, Errno::ROFS]
+                        .iter()
+                        .any(|errno| errno.raw_os_error() == error.errno())
+                };
+                let opened = match running.open_object(found.id, true) {
+                    Err(error) if is_refused(&error) => running.open_object(found.id, false),
+                    opened => opened,
+                };
+                Some(File::of(self.store.clone(), opened?, b""))
+            }
             _ => None,
         };
         let target = if found.kind == Kind::Symlink { running.read_link_of(found.id)? } else { Vec::new() };
