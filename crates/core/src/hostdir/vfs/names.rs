@@ -195,17 +195,12 @@ impl StoreVfs {
         }
         let file = match found.kind {
             Kind::Regular => {
-                // For writing, while it has a name: what is pending of it goes home by that, and somebody may want to write to it again.
-                let is_refused = |error: &crate::Error| {
-                    [Errno::TXTBSY, Errno::ACCESS, Errno::ROFS]
-                        .iter()
-                        .any(|errno| errno.raw_os_error() == error.errno())
-                };
-                let opened = match running.open_object(found.id, true) {
-                    Err(error) if is_refused(&error) => running.open_object(found.id, false),
-                    opened => opened,
-                };
-                Some(File::of(self.store.clone(), opened?, b""))
+                let mut file = running.open_object(found.id, false)?;
+                // What is pending of it goes home by a descriptor once it has no name. (But what nobody writes to others may execute.)
+                if !file.is_clean() && file.full_home().is_none() {
+                    file = running.open_object(found.id, true)?;
+                }
+                Some(File::of(self.store.clone(), file, b""))
             }
             _ => None,
         };
