@@ -223,7 +223,7 @@ fn ctrl_c_ends_the_pager_alone() {
     let command = format!("{} run --review -- sh -c 'echo new > file'", env!("CARGO_BIN_EXE_wholly"));
     let mut child = Command::new("script")
         .args(["-qec", &command, "/dev/null"])
-        .env("PAGER", "cat; echo is paged; sleep 1000")
+        .env("PAGER", "cat; trap exit INT; echo is paged; while :; do sleep 0.1; done")
         .current_dir(&dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
