@@ -16,8 +16,12 @@ struct RawHandle {
     bytes: [u8; MOST],
 }
 
-/// The handle of what is open, `None` where the file system has none.
-pub(crate) fn file_handle(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<FileHandle>> {
+/// The handle of what is open, by `O_PATH` too: `None` where the file system has none. It tells whether two objects are the same one, also
+/// where one of them is known by its handle only (overlayfs keeps those of what it has copied).
+///
+/// # Errors
+/// Those of `name_to_handle_at(2)`.
+pub fn file_handle(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<FileHandle>> {
     const AT_EMPTY_PATH: usize = 0x1000;
     let mut raw = RawHandle { len: MOST as u32, kind: 0, bytes: [0; MOST] };
     let mut mount = 0i32;

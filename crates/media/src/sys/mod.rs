@@ -3,12 +3,14 @@
 //! Everything here, as in the whole crate, goes to the kernel without passing libc: the preload library carries this
 //! code, and a file call of its own must not come back to it.
 
+mod extents;
 mod file_system;
 mod handle;
 mod page;
 
+pub use extents::{Extent, shared, shared_extents};
 pub use file_system::FileSystem;
-pub(crate) use handle::file_handle;
+pub use handle::file_handle;
 pub(crate) use page::{PageContent, SharedPage, WipedPage};
 
 use crate::{Error, Result};
@@ -153,6 +155,12 @@ unsafe fn fcntl(fd: i32, command: usize, argument: usize) -> rustix::io::Result<
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("wholly-media makes raw system calls and knows those of x86_64 and aarch64 only");
+
+/// A descriptor of the standard library's, as `rustix` has it without that.
+pub(crate) fn of_std<'fd>(descriptor: &std::os::fd::BorrowedFd<'fd>) -> BorrowedFd<'fd> {
+    // SAFETY: it is open for as long as the one that it is made of.
+    unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(descriptor)) }
+}
 
 /// What a system call returned: values of -4095..0 are errors.
 fn decode(result: isize) -> rustix::io::Result<usize> {

@@ -1,13 +1,21 @@
-//! What programs ask of a mount by `ioctl`, on any descriptor of it: groups of calls, begun and ended.
+//! What programs ask of a mount, by any descriptor of it: groups of calls, begun and ended.
 //!
-//! The numbers are part of the interface of every mount, and of the C header: they never change their meaning. None has an argument; what is asked
-//! about is the open file that the descriptor stands for.
+//! A mount that we serve is asked by `ioctl`. The numbers are part of the interface of every mount, and of the C header: they never change their meaning. None has an
+//! argument; what is asked about is the open file that the descriptor stands for. A view of `wholly run` may be an overlay of the kernel's, which knows
+//! nothing of that: there the same numbers go through a [connection](overlay) to who has mounted it.
 
+mod overlay;
+
+pub use overlay::{LENGTH, VIEW};
+
+use crate::sys::of_std;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{self, Opcode};
-use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+
+use overlay::Connection;
 
 /// By which a system call knows that the request is one of ours.
 const OURS: u8 = 0xE7;
@@ -34,7 +42,11 @@ pub enum Served {
 
 /// An open file of a mount, which stays open whatever becomes of the descriptor that it was made of. Programs that the process executes do not get it.
 #[derive(Debug)]
-pub struct Open(OwnedFd);
+pub struct Open {
+    file: OwnedFd,
+    /// By which who has mounted an overlay is asked, once that is found to be one.
+    connection: OnceLock<Connection>,
+}
 
 impl Open {
     /// The open file that a descriptor stands for.
@@ -42,7 +54,8 @@ impl Open {
     /// # Errors
     /// `EMFILE`.
     pub fn of(descriptor: std::os::fd::BorrowedFd<'_>) -> Result<Open, Errno> {
-        Ok(Open(rustix::io::fcntl_dupfd_cloexec(of_std(&descriptor), 3)?))
+        let file = rustix::io::fcntl_dupfd_cloexec(of_std(&descriptor), 3)?;
+        Ok(Open { file, connection: OnceLock::new() })
     }
 
     /// Begins a group.
@@ -50,7 +63,20 @@ impl Open {
     /// # Errors
     /// `ENOTTY` where it is no mount of ours, `EBUSY` where another group runs; what the server says.
     pub fn begin(&self) -> Result<(), Errno> {
-        ask::<BEGIN>(self.0.as_fd()).map(drop)
+        let asked = self.ask::<BEGIN>(self.file.as_fd());
+        if asked != Err(Errno::NOTTY) {
+            return asked;
+        }
+        let connection = Connection::to_server_of(self.file.as_fd())?.ok_or(Errno::NOTTY)?;
+        self.connection.get_or_init(|| connection).ask(BEGIN)
+    }
+
+    /// Asks about an open file of the mount.
+    fn ask<const REQUEST: Opcode>(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        match self.connection.get() {
+            Some(connection) => connection.ask(REQUEST),
+            None => ask::<REQUEST>(file).map(drop),
+        }
     }
 
     /// Makes another open file of the same mount one of the group.
@@ -59,10 +85,10 @@ impl Open {
     /// `EXDEV` where it is of another mount; what the server says.
     pub fn add(&self, other: std::os::fd::BorrowedFd<'_>) -> Result<(), Errno> {
         let other = of_std(&other);
-        if device(self.0.as_fd())? != device(other)? {
+        if device(self.file.as_fd())? != device(other)? {
             return Err(Errno::XDEV);
         }
-        ask::<ADD>(other).map(drop)
+        self.ask::<ADD>(other)
     }
 
     /// Commits the group.
@@ -70,7 +96,7 @@ impl Open {
     /// # Errors
     /// `EINVAL` where it has ended; what the server says.
     pub fn commit(&self) -> Result<(), Errno> {
-        ask::<COMMIT>(self.0.as_fd()).map(drop)
+        self.ask::<COMMIT>(self.file.as_fd())
     }
 
     /// Undoes the group.
@@ -78,20 +104,16 @@ impl Open {
     /// # Errors
     /// `EINVAL` where it has ended; what the server says.
     pub fn abort(&self) -> Result<(), Errno> {
-        ask::<ABORT>(self.0.as_fd()).map(drop)
+        self.ask::<ABORT>(self.file.as_fd())
     }
 }
 
 /// What an open directory is of, where it is one of ours.
 pub(crate) fn served(dir: BorrowedFd<'_>) -> Option<Served> {
-    let what = ask::<WHAT>(dir).ok()?;
+    let Ok(what) = ask::<WHAT>(dir) else {
+        return overlay::is_view(dir).then_some(Served::View);
+    };
     [Served::Mount, Served::View].into_iter().find(|served| *served as i32 == what)
-}
-
-/// A descriptor of the standard library's, for this one.
-fn of_std<'fd>(descriptor: &std::os::fd::BorrowedFd<'fd>) -> BorrowedFd<'fd> {
-    // SAFETY: it is open for as long as the one that it is made of.
-    unsafe { BorrowedFd::borrow_raw(descriptor.as_raw_fd()) }
 }
 
 /// On what file system it is, without asking that.
