@@ -90,7 +90,7 @@
 
 /**
  * The requests of ioctl(2) on any descriptor of a mount, for programs that do without this library: they take no argument. This one returns 1
- * on a mount, and 2 in a command of wholly run; elsewhere all of them fail with ENOTTY.
+ * on a mount, and 2 in a command of wholly run whose view is FUSE; elsewhere, in its overlays too, all of them fail with ENOTTY.
  */
 #define WHOLLY_IOC_WHAT 59248
 
@@ -1195,6 +1195,19 @@ int wholly_group_rename(struct wholly_group *group,
                         uint32_t flags);
 
 /**
+ * Gives what lies at from, a path relative to the store's directory, in its layer (wholly_store_make_layer), the name to, which nothing may have: a
+ * directory with all that is in it, or anything else. Nobody may write to it from now on. It has the owner, mode, times and attributes that it was made with.
+ * The group's commit makes all of it durable, and a checkpoint takes it home by one rename. Where the group does not commit, it lies at from again. Such a group
+ * is not parked.
+ *
+ * Errors: -EINVAL where from is not in the layer; -ENOENT; -EEXIST; -EBUSY for another hard link of a file that the store knows, and where another group has
+ * the name; those of all paths.
+ */
+int wholly_group_adopt(struct wholly_group *group,
+                       const char *from,
+                       const char *to);
+
+/**
  * wholly_group_mkdir in a group of its own: the directory survives when this returns.
  *
  * Errors: those of wholly_group_mkdir and wholly_group_commit.
@@ -1366,6 +1379,22 @@ int wholly_store_close(struct wholly_store *store);
  * Gives the store up as it is. What is committed and not home stays in the log, for the next open. The handle is freed.
  */
 int wholly_store_drop(struct wholly_store *store);
+
+/**
+ * Makes the layer: an empty directory, .wholly/layer, below the store's directory, of mode 0700, in place of any that is there. What is made in it, by
+ * whatever program and calls, groups can adopt (wholly_group_adopt). Nothing in it is durable, and all that is not adopted goes when the store is closed or
+ * removed, or opened again.
+ *
+ * Errors: of the file system, where something of an earlier layer cannot be removed, or there is no space.
+ */
+int wholly_store_make_layer(const struct wholly_store *store);
+
+/**
+ * Removes the layer with all that is in it, where there is one.
+ *
+ * Errors: of the file system: then a part of it may be left.
+ */
+int wholly_store_remove_layer(const struct wholly_store *store);
 
 /**
  * Takes everything that is committed home. On return it survives without the log, and other programs see it. report may be NULL.

@@ -135,6 +135,23 @@ pub unsafe extern "C" fn wholly_group_rename(
     })
 }
 
+/// Gives what lies at from, a path relative to the store's directory, in its layer (wholly_store_make_layer), the name to, which nothing may have: a
+/// directory with all that is in it, or anything else. Nobody may write to it from now on. It has the owner, mode, times and attributes that it was made with.
+/// The group's commit makes all of it durable, and a checkpoint takes it home by one rename. Where the group does not commit, it lies at from again. Such a group
+/// is not parked.
+///
+/// Errors: -EINVAL where from is not in the layer; -ENOENT; -EEXIST; -EBUSY for another hard link of a file that the store knows, and where another group has
+/// the name; those of all paths.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_adopt(group: *mut wholly_group, from: *const c_char, to: *const c_char) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts.
+        let (handle, from, to) =
+            unsafe { (exclusive(group, "group")?, named_path(from, "from")?, named_path(to, "to")?) };
+        handle.call(|group| group.adopt(from, to))
+    })
+}
+
 /// wholly_group_mkdir in a group of its own: the directory survives when this returns.
 ///
 /// Errors: those of wholly_group_mkdir and wholly_group_commit.

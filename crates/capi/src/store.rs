@@ -98,6 +98,32 @@ unsafe impl Sized for wholly_checkpoint_report {
     const NAME: &str = "checkpoint report";
 }
 
+/// Makes the layer: an empty directory, .wholly/layer, below the store's directory, of mode 0700, in place of any that is there. What is made in it, by
+/// whatever program and calls, groups can adopt (wholly_group_adopt). Nothing in it is durable, and all that is not adopted goes when the store is closed or
+/// removed, or opened again.
+///
+/// Errors: of the file system, where something of an earlier layer cannot be removed, or there is no space.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_store_make_layer(store: *const wholly_store) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: an open handle.
+        let wholly_store { store, health } = unsafe { shared(store, "store") }?;
+        health.run(|| store.make_layer())
+    })
+}
+
+/// Removes the layer with all that is in it, where there is one.
+///
+/// Errors: of the file system: then a part of it may be left.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_store_remove_layer(store: *const wholly_store) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: an open handle.
+        let wholly_store { store, health } = unsafe { shared(store, "store") }?;
+        health.run(|| store.remove_layer())
+    })
+}
+
 /// Takes everything that is committed home. On return it survives without the log, and other programs see it. report may be NULL.
 ///
 /// Errors: -ESTALE where another program changed a file of which the log holds updates: nothing is overwritten, the log keeps the store's

@@ -7,7 +7,9 @@ use crate::output::{Ui, print};
 use serde::Serialize;
 use std::time::Instant;
 use wholly_crash::{
-    Limits, Outcome, SETTINGS, Seen, Setting, Workload, archive, catalogue, explore_into, replay, sequences,
+    Limits, Outcome, SETTINGS, Seen, Setting, Workload,
+    archive::{self, Archive},
+    catalogue, explore_into, replay, sequences,
 };
 
 /// Workloads whose runs are recorded before any of them is explored.
@@ -90,8 +92,9 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
             .chain(sequences::by_hand())
             .chain(sequences::parked())
             .chain(sequences::staged())
+            .chain(sequences::adopted())
             .map(workload)
-            .chain([Named { name: archive::NAME.into(), about: archive::ABOUT.into() }])
+            .chain(Archive::ALL.map(|archive| Named { name: archive.name().into(), about: archive.about().into() }))
             .collect(),
         worlds: SETTINGS.iter().map(world).collect(),
     };
@@ -108,10 +111,11 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
 }
 
 /// Workloads on names that are explored where none is asked for, a line each: many small ones, so that less is done to each.
-const NAMES: [&str; 7] = ["ones", "by-hand", "parked", "staged", "names-0..40", "some-pairs", "staged-pairs"];
+const NAMES: [&str; 8] =
+    ["ones", "by-hand", "parked", "staged", "adopted", "names-0..40", "some-pairs", "staged-pairs"];
 
 /// The same where the log is on persistent memory. Names are the host's: what the log is on matters less, and takes longer.
-const NAMES_ON_PMEM: [&str; 2] = ["by-hand", "staged"];
+const NAMES_ON_PMEM: [&str; 3] = ["by-hand", "staged", "adopted"];
 
 /// What has one line of the table.
 struct Task {
@@ -122,7 +126,7 @@ struct Task {
 /// What is explored.
 enum Work {
     Workloads(Vec<Workload>, Limits),
-    Archive(archive::Limits),
+    Archive(Archive, archive::Limits),
 }
 
 impl Task {
@@ -130,7 +134,7 @@ impl Task {
     fn count(&self) -> usize {
         match &self.work {
             Work::Workloads(workloads, _) => workloads.len(),
-            Work::Archive(_) => 1,
+            Work::Archive(..) => 1,
         }
     }
 }
@@ -142,15 +146,15 @@ fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
         Effort::Quick => (Limits::quick(), Limits::hunt(), archive::Limits::quick()),
         Effort::Thorough => (Limits::thorough(), Limits::hunt(), archive::Limits::thorough()),
     };
-    let archive = || Task { name: archive::NAME.into(), work: Work::Archive(of_archive) };
+    let archive = |archive: Archive| Task { name: archive.name().into(), work: Work::Archive(archive, of_archive) };
     let (names, of_names) =
         if world.sim.log.is_pmem() { (&NAMES_ON_PMEM[..], Limits::glance()) } else { (&NAMES[..], of_names) };
     let several = |name: &str| catalogue::several(name).ok_or_else(|| unknown("workload", name));
     let one = |w: Workload| Task { name: w.name.clone(), work: Work::Workloads(vec![w], limits.clone()) };
     if !args.workloads.is_empty() {
-        let found = args.workloads.iter().map(|name| match &**name {
-            archive::NAME => Ok(vec![archive()]),
-            name => Ok(several(name)?.into_iter().map(one).collect()),
+        let found = args.workloads.iter().map(|name| match Archive::named(name) {
+            Some(named) => Ok(vec![archive(named)]),
+            None => Ok(several(name)?.into_iter().map(one).collect()),
         });
         return Ok(found.collect::<Result<Vec<_>, Failure>>()?.into_iter().flatten().collect());
     }
@@ -158,7 +162,7 @@ fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
     for name in names {
         tasks.push(Task { name: name.to_string(), work: Work::Workloads(several(name)?, of_names.clone()) });
     }
-    tasks.push(archive());
+    tasks.extend(Archive::ALL.map(archive));
     Ok(tasks)
 }
 
@@ -202,7 +206,7 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
                         done(explore_into(&seen, &some.iter().map(one).collect::<Vec<_>>(), limits), some.len());
                     }
                 }
-                Work::Archive(limits) => done(archive::explore(world, &seen, limits), 1),
+                Work::Archive(archive, limits) => done(archive::explore(*archive, world, &seen, limits), 1),
             }
             (together.distinct, together.nested) = (seen.distinct() - before.0, seen.nested().saturating_sub(before.1));
             let job = job(&task.name, world, &together);

@@ -58,9 +58,9 @@ pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours};
 pub use hostdir::{
-    Change, CheckpointReport, File, Finding, FindingKind, Group, LONGEST_NOTE, Mismatch, Options, Parked, ParkedId,
-    Policy, RecoveryReport, Released, Report, Review, Settled, Side, Store, StoreStat, StoreVfs, What, Writer,
-    XattrChange,
+    Change, CheckpointReport, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Mismatch, Options, Parked,
+    ParkedId, Policy, RecoveryReport, Released, Report, Review, Settled, Side, Store, StoreStat, StoreVfs, What,
+    Writer, XattrChange,
 };
 pub use mount::MountGroup;
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};

@@ -85,6 +85,20 @@ sites! {
     STAGE_SYNC_DIR = "stage.sync-dir";
     /// Such a file is removed: nobody can find it.
     STAGE_REMOVE = "stage.remove";
+    /// The layer: a folder in which others make what groups adopt.
+    LAYER_MAKE = "layer.make";
+    /// Something of the layer is removed: no group has adopted it.
+    LAYER_REMOVE = "layer.remove";
+    /// A group takes something out of the layer.
+    ADOPT_TAKE = "adopt.take";
+    /// A file that a group has adopted is whole before the group commits.
+    ADOPT_SYNC = "adopt.sync";
+    /// So is its place.
+    ADOPT_SYNC_DIR = "adopt.sync-dir";
+    /// So is all that a group has adopted.
+    ADOPT_SYNC_ALL = "adopt.sync-all";
+    /// A group that has not committed gives back what it has adopted.
+    ADOPT_RETURN = "adopt.return";
     /// The folder of shadows.
     SHADOW_FOLDER = "shadow.folder";
     /// That folder survives before a group relies on what is in it.

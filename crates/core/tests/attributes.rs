@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use wholly::{Error, Options, SetXattr, Store};
+use wholly::vfs::{Context, Ino, Mode, SetAttr, SetTime, Timestamp, Vfs};
+use wholly::{Error, Options, SetXattr, Store, StoreVfs};
 use wholly_media::host::{HostMedium, HostOptions};
 
 /// How exact times are.
@@ -303,5 +304,31 @@ fn a_name_that_is_about_to_be_given() {
         drop(view);
         store.close().unwrap();
         assert_eq!(fs::read(dir.join("named")).unwrap(), b"content");
+    }
+}
+
+/// A file is known by the name by which somebody found it last. Where that goes, and another stays, what is set by the other name is set at home.
+#[test]
+fn what_is_set_by_a_name_that_stays_is_set() {
+    for (dir, medium) in common::stores_of_files("names-stays") {
+        std::fs::hard_link(dir.join("d/b"), dir.join("b")).unwrap();
+        let store = common::open_on(&dir, medium);
+        let vfs = StoreVfs::new(&store);
+        let group = vfs.begin().unwrap();
+        let ctx = Context { group: Some(group), ..Context::superuser() };
+        let b = vfs.lookup(&ctx, Ino::ROOT, b"b").unwrap().ino;
+        let d = vfs.lookup(&ctx, Ino::ROOT, b"d").unwrap().ino;
+        vfs.unlink(&ctx, d, b"b").unwrap();
+        vfs.rmdir(&ctx, Ino::ROOT, b"d").unwrap();
+        let mtime = SetTime::At(Timestamp { sec: 1_000_000_000, nsec: 5 });
+        vfs.setattr(&ctx, b, None, &SetAttr { mtime, mode: Some(Mode::from_raw_mode(0o604)), ..SetAttr::default() })
+            .unwrap();
+        vfs.commit(group).unwrap();
+        vfs.forget(b, 1);
+        vfs.forget(d, 1);
+        drop(vfs);
+        store.close().unwrap();
+        let left = std::fs::metadata(dir.join("b")).unwrap();
+        assert_eq!((left.mtime(), left.mode() & 0o7777, left.nlink()), (1_000_000_000, 0o604, 1));
     }
 }

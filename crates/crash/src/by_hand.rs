@@ -460,3 +460,71 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
         "bare.staged,call.fill-A/foo,call.more-A/foo,kill,call.fill-A/foo,home",
     ),
 ];
+
+/// On what groups adopt.
+pub(crate) const ADOPTED: &[(&str, &str, &str)] = &[
+    (
+        "adopted",
+        "a directory and a file are adopted, home and not, and go on",
+        "bare,adopt-B,append-B/foo+write-B/C/bar,home,take-foo,append-foo,kill,write-foo,home,adopt-C+take-bar,kill,append-bar,home",
+    ),
+    (
+        "adopted-and-changed",
+        "what is adopted is written to, and gets attributes, in the group that adopts it and in the next",
+        "bare,adopt-B+append-B/foo+chmod-B/foo+tag-B+times-B,shut-B/foo+append-B/C/bar+times-B/C,home,take-foo+fill-foo+cut-foo+chmod-foo,\
+         kill,write-foo+tag-foo,home",
+    ),
+    (
+        "adopted-on-the-move",
+        "what is adopted gets other names, and what is in it comes out, before it is home",
+        "dirs,adopt-C+rename-C-B/C,rename-B/C-C,kill,rename-C/foo-A/bar+rename-C/C-B/C,home,take-foo+rename-foo-A/foo,home,\
+         adopt-baz+rename-baz/foo-bar,rename-baz-A/C/foo,kill,home",
+    ),
+    (
+        "adopted-and-linked",
+        "a file that is adopted gets more names and loses the first",
+        "bare,take-foo+link-foo-A/bar,unlink-foo,append-A/bar,home,adopt-B+link-B/foo-foo,unlink-B/foo,kill,write-foo,home",
+    ),
+    (
+        "adopted-and-gone",
+        "what is adopted loses its names, all of it, before it is home",
+        "bare,take-foo,unlink-foo,home,adopt-B,unlink-B/foo+unlink-B/C/bar+rmdir-B/C+rmdir-B,home,take-foo+unlink-foo,kill,\
+         adopt-C+unlink-C/foo,home,adopt-B+unlink-B/foo+unlink-B/C/bar+rmdir-B/C+rmdir-B,kill,home",
+    ),
+    (
+        "adopted-and-aborted",
+        "groups that adopt abort, and processes die in them, with the same after them",
+        "bare,abort.adopt-B,adopt-B,abort.take-foo+rename-A/foo-bar,take-foo,home,abort.adopt-C+append-C/foo,kill,take-bar,abort.take-baz,home",
+    ),
+    (
+        "adopted-instead",
+        "what is adopted takes the place of what is removed, or renamed away",
+        "bare,unlink-A/foo+rmdir-A+adopt-A,home,rename-A-B+adopt-A,kill,home,take-foo,unlink-foo+adopt-foo,home,take-bar+exchange-bar-foo,kill,home",
+    ),
+    (
+        "adopted-into-the-new",
+        "what is adopted comes into directories that the same pass makes, or that are adopted",
+        "bare,mkdir-B+adopt-B/C+take-B/foo,home,adopt-C+take-baz+rename-baz-A/bar,mkdir-baz+rename-C-A/C,home,adopt-foo+rename-foo/C-bar,kill,home",
+    ),
+    (
+        "adopted-in-lots",
+        "passes take home what was adopted before, while later groups change it and adopt more",
+        "bare,adopt-B,lot,append-B/foo+rename-B-C,take-foo,pass,unlink-C/foo,lot,adopt-B+append-foo,pass,kill,append-C/C/bar,lot,\
+         rename-C-A/C,pass,home",
+    ),
+    (
+        "adopted-at-once",
+        "groups that run at the same time adopt, and name it in one directory",
+        "dirs,take-A/bar%take-B/bar,adopt-C%append-A/foo,take-foo%adopt-baz,rename-foo-bar%unlink-A/bar,home,take-foo%rename-A/foo-B/foo,kill,home",
+    ),
+    (
+        "adopted-in-a-full-log",
+        "checkpoints in the middle of groups that adopt",
+        "bare.tight,adopt-B+fill-A/foo+append-B/foo,take-foo+fill-foo+more-foo,note-B+adopt-C+fill-C/foo,rename-B-A/C+append-A/C/foo,close,append-foo",
+    ),
+    (
+        "adopted-beside-the-staged",
+        "a group adopts, and stages files, and one that is parked beside it is applied",
+        "bare.staged,park.append-A/foo+create-bar+fill-bar,adopt-B+create-foo+fill-foo+rename-foo-B/bar,apply.1,kill,home",
+    ),
+];

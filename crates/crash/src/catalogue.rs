@@ -433,12 +433,13 @@ pub fn find(name: &str) -> Option<Workload> {
         .chain(sequences::by_hand())
         .chain(sequences::parked())
         .chain(sequences::staged())
+        .chain(sequences::adopted())
         .chain([sequences::many_creates()]);
     by_hand.find(|workload| workload.name == name).or_else(|| script::workload(name))
 }
 
 /// The workloads of a name, which may stand for several: `random-3..9` and `names-3..9` for those of these seeds, `by-hand`, `ones`, `pairs`
-/// and `some-pairs` for those on names, `parked` for those on parked groups, `staged` and `staged-pairs` for
+/// and `some-pairs` for those on names, `parked` for those on parked groups, `adopted` for those on what groups adopt, `staged` and `staged-pairs` for
 /// those on staged files, `files` for the others that are written by hand.
 pub fn several(name: &str) -> Option<Vec<Workload>> {
     match name {
@@ -447,6 +448,7 @@ pub fn several(name: &str) -> Option<Vec<Workload>> {
         "parked" => return Some(sequences::parked()),
         "ones" => return Some(sequences::ones()),
         "pairs" => return Some(sequences::pairs()),
+        "adopted" => return Some(sequences::adopted()),
         "staged" => return Some(sequences::staged()),
         "staged-pairs" => return Some(sequences::staged_pairs()),
         "some-pairs" => return Some(sequences::some_pairs(0, SOME_PAIRS)),

@@ -61,6 +61,9 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "who asks for the file's first name is the folder's sync, behind the rename that gives it the other one; the file's own sync, before \
          that, asks for its bytes.",
     ),
+    ("adopt.return", "delay-write", "", NOBODYS),
+    ("layer.make", "delay-write", "", NOBODYS),
+    ("layer.remove", "delay-write", "", NOBODYS),
     ("stage.remove", "drop-write", "", LEFT),
     ("stage.remove", "delay-write", "", LEFT),
     (
@@ -84,6 +87,9 @@ const RESERVED: &str = "a file has the same bytes without the space that was res
 
 const LEFT: &str = "nobody knows of what is left of a group that did not commit but the next open, or the close, which removes it; that it goes at \
                     once, the tests of the core ask";
+
+const NOBODYS: &str =
+    "what a crash leaves of the layer, or of what a group has adopted that did not commit, the next open removes.";
 
 const UNSPOKEN: &str = "no group of the log speaks of a shadow that is removed, and no other gets its number; what is left takes space until the next \
                         close or open; that it goes at once, the tests of the core ask";

@@ -4,7 +4,7 @@ use std::fmt;
 
 use wholly_media::sim::{Choice, Pick, Timeline, Trace};
 
-use crate::archive;
+use crate::archive::{self, Archive};
 use crate::catalogue;
 use crate::life::{Extent, live};
 use crate::run::{Run, run};
@@ -45,7 +45,10 @@ pub struct BadName(pub(crate) String);
 /// If a choice is not one of its point: the name is from another version of the program.
 pub fn replay(name: &str) -> Result<Replay, BadName> {
     let (workload, setting, path) = parse(name)?;
-    let Some(workload) = workload else { return archive::replay(name, &setting, path) };
+    let workload = match workload {
+        Recorded::Archive(archive) => return archive::replay(archive, name, &setting, path),
+        Recorded::Workload(workload) => workload,
+    };
     let mut at = run(&workload, &setting);
     let mut done = Replay { name: name.into(), crashes: Vec::new(), violation: None };
     if path == "run" {
@@ -86,14 +89,21 @@ pub(crate) fn timeline(trace: &Trace, choice: &Choice) -> Timeline {
     trace.timeline(choice.point, choice_of_units)
 }
 
-/// The workload, unless it is the [archive], the world and the choices.
-fn parse(name: &str) -> Result<(Option<Workload>, Setting, &str), BadName> {
+/// What a state is one of.
+enum Recorded {
+    Workload(Workload),
+    Archive(Archive),
+}
+
+/// What was recorded, the world and the choices.
+fn parse(name: &str) -> Result<(Recorded, Setting, &str), BadName> {
     let bad = || BadName(name.into());
     let (workload, rest) = name.split_once(':').ok_or_else(bad)?;
     let (setting, path) = rest.split_once(':').ok_or_else(bad)?;
-    let workload = match workload {
-        archive::NAME => None,
-        _ => Some(catalogue::find(workload).ok_or_else(|| BadName(format!("{name}: no workload {workload:?}")))?),
+    let workload = match (Archive::named(workload), catalogue::find(workload)) {
+        (Some(archive), _) => Recorded::Archive(archive),
+        (None, Some(workload)) => Recorded::Workload(workload),
+        (None, None) => return Err(BadName(format!("{name}: no workload {workload:?}"))),
     };
     let setting = Setting::find(setting).ok_or_else(|| BadName(format!("{name}: no world {setting:?}")))?;
     Ok((workload, setting, path))

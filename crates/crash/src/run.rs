@@ -14,7 +14,7 @@ use wholly_media::sim::{EventKind, Mark, Trace, World};
 use crate::apart::go_together;
 use crate::look::{FIFO, served, tree};
 use crate::setting::Setting;
-use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, OWNER, State, times};
+use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, OWNER, State, in_layer, make_in_layer, times};
 use crate::workload::{Op, Promise, Start, Step, Workload, mix};
 
 /// What identifies the store of every workload.
@@ -284,7 +284,11 @@ impl Runner<'_> {
                 if let Some(busy) = self.ops(i, &mut group, ops)? {
                     return Err(format!("in a group that is alone: {busy}"));
                 }
-                if *commit { self.commit(i, group) } else { self.abort(i, group) }
+                if *commit {
+                    return self.commit(i, group);
+                }
+                self.abort(i, group)?;
+                self.has_given_back(ops)
             }
             Step::Across { first, second } => self.across(i, first, second),
             Step::Park { ops, stays } => self.park(i, ops, *stays),
@@ -358,7 +362,12 @@ impl Runner<'_> {
                 op.is_of_bytes() && (!bytes.is_empty() || matches!(op, Op::SetLen { .. } | Op::Fallocate { .. }));
             let joins = changes || matches!(op, Op::Append { .. });
             let after = if joins { self.synced(op.file()) } else { self.state.clone() };
-            let done = self.operation(format!("in group {i}"), after, |_| Ok(open.perform(file, op, &bytes)))?;
+            let done = self.operation(format!("in group {i}"), after, |runner| {
+                if let Op::Adopt { path, whole } = op {
+                    runner.bring(path, *whole, &bytes)?;
+                }
+                Ok(open.perform(file, op, &bytes))
+            })?;
             match (done, refused) {
                 (Ok(()), None) => {}
                 (Err(busy @ Error::Busy(..)), _) => return Ok(Some(busy)),
@@ -368,6 +377,26 @@ impl Runner<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Another program makes in the layer what is to be adopted.
+    fn bring(&self, path: &str, whole: bool, bytes: &[u8]) -> Result<(), Failed> {
+        let host = self.world.host();
+        if host.stat(wholly::LAYER.as_bytes()).is_err() {
+            self.store().make_layer().map_err(failed("making the layer"))?;
+        }
+        make_in_layer(&*host, path, whole, bytes).map_err(|error| format!("in the layer: {error}"))
+    }
+
+    /// What a group had adopted, and did not commit, lies in the layer again.
+    fn has_given_back(&self, ops: &[Op]) -> Result<(), Failed> {
+        let host = self.world.host();
+        let lost = |path: &&str| host.stat(in_layer(path).as_bytes()).is_err();
+        let adopted = ops.iter().filter_map(|op| if let Op::Adopt { path, .. } = op { Some(*path) } else { None });
+        match adopted.into_iter().find(lost) {
+            Some(path) => Err(format!("what was to be adopted as {path} is not given back")),
+            None => Ok(()),
+        }
     }
 
     fn commit(&mut self, i: usize, mut open: Open) -> Result<(), Failed> {
@@ -515,6 +544,7 @@ pub(crate) fn in_group(
     match op {
         Op::Create(path) => return group.create(path, FILE_MODE).map(Some),
         Op::Mkdir(path) => group.mkdir(path, DIR_MODE),
+        Op::Adopt { path, .. } => group.adopt(in_layer(path), path),
         Op::Mknod(path) => group.mknod(path, FIFO | FIFO_MODE, 0),
         Op::Symlink { target, path } => group.symlink(target, path),
         Op::Link { from, to } => group.link(from, to),
@@ -558,6 +588,7 @@ fn call(store: &Store, file: Option<File>, op: &Op, bytes: &[u8]) -> wholly::Res
     match op {
         Op::Create(path) => return store.create_file(path, FILE_MODE).map(Some),
         Op::Mkdir(path) => store.mkdir(path, DIR_MODE),
+        Op::Adopt { .. } => panic!("only groups adopt"),
         Op::Mknod(path) => store.mknod(path, FIFO | FIFO_MODE, 0),
         Op::Symlink { target, path } => store.symlink(target, path),
         Op::Link { from, to } => store.link(from, to),

@@ -23,6 +23,7 @@
 //! | op | what it is |
 //! |---|---|
 //! | `create-P`, `mkdir-P`, `fifo-P`, `symlink-TARGET-P` | something new at the path `P` |
+//! | `adopt-P`, `take-P` | a directory with `foo`, `C` and `C/bar` in it is adopted, a file |
 //! | `link-P-Q`, `unlink-P`, `rmdir-P` | as the system calls |
 //! | `rename-P-Q`, `noreplace-P-Q`, `exchange-P-Q` | renames |
 //! | `chmod-P`, `shut-P`, `chown-P` | permission bits, none of them, owner and group |
@@ -58,12 +59,15 @@ pub(crate) const MOST: usize = 40;
 /// Many names for one group: `n00`, `n01` and so on.
 static MANY: LazyLock<Vec<String>> = LazyLock::new(|| (0..MOST).map(|n| format!("n{n:02}")).collect());
 
+/// More of them, which only what is written by hand speaks of: what is adopted has something in it.
+const MORE: &[&str] = &["C/foo", "C/C", "C/C/bar", "baz/foo", "baz/C", "baz/C/bar", "foo/C", "B/C/C", "A/C/C"];
+
 /// The same files as they were opened.
 static OPENED: LazyLock<Vec<String>> = LazyLock::new(|| PATHS.iter().map(|path| format!("@{path}")).collect());
 
 fn path(text: &str) -> Option<&'static str> {
     let many = || MANY.iter().map(String::as_str).find(|path| *path == text);
-    PATHS.iter().copied().find(|path| *path == text).or_else(many)
+    PATHS.iter().chain(MORE).copied().find(|path| *path == text).or_else(many)
 }
 
 fn file(text: &str) -> Option<&'static str> {
@@ -88,6 +92,8 @@ pub fn op(text: &str) -> Option<Op> {
     match (word, second) {
         ("create", None) => path(first).map(Op::Create),
         ("mkdir", None) => path(first).map(Op::Mkdir),
+        ("adopt", None) => Some(Op::Adopt { path: path(first)?, whole: true }),
+        ("take", None) => Some(Op::Adopt { path: path(first)?, whole: false }),
         ("fifo", None) => path(first).map(Op::Mknod),
         ("symlink", Some(second)) => Some(Op::Symlink { target: target(first)?, path: path(second)? }),
         ("link", Some(second)) => Some(Op::Link { from: path(first)?, to: path(second)? }),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use wholly_media::sim::Random;
 
-use crate::by_hand::{ATTRIBUTES, BY_HAND, OWNERS, PARKED, STAGED};
+use crate::by_hand::{ADOPTED, ATTRIBUTES, BY_HAND, OWNERS, PARKED, STAGED};
 use crate::script::{MOST, op, workload};
 use crate::tree::{Kind, State};
 use crate::workload::{Op, Start, Workload};
@@ -69,7 +69,7 @@ fn starts() -> [(&'static str, State); 2] {
 /// The state after an op, where it makes sense.
 fn after(state: &State, op: &Op) -> Option<State> {
     let gives = match op {
-        Op::Create(path) | Op::Mknod(path) | Op::Symlink { path, .. } => Some(path),
+        Op::Create(path) | Op::Mknod(path) | Op::Symlink { path, .. } | Op::Adopt { path, .. } => Some(path),
         Op::Link { to, .. } | Op::Rename { to, .. } => Some(to),
         _ => None,
     };
@@ -134,6 +134,11 @@ pub fn staged() -> Vec<Workload> {
         ..many
     };
     STAGED.iter().copied().map(named).chain([many]).collect()
+}
+
+/// Those on what groups adopt.
+pub fn adopted() -> Vec<Workload> {
+    ADOPTED.iter().copied().map(named).collect()
 }
 
 /// Forty files in one group: too much for every world and every run.

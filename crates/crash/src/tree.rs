@@ -20,10 +20,10 @@ use rustix::io::Errno;
 use wholly_media::sim::World;
 use wholly_media::{Fallocate, Rename};
 
-use crate::workload::Op;
+use crate::workload::{ADOPTED, Op};
 pub use attributes::Time;
 pub(crate) use attributes::{OWNER, times};
-pub(crate) use host::{SITE, on_host};
+pub(crate) use host::{SITE, in_layer, make_in_layer, on_host};
 use parked::ParkedGroup;
 
 /// The number of an object of a state.
@@ -286,6 +286,17 @@ impl State {
                 self.opened.insert((*path).into(), number);
             }
             Op::Mkdir(path) => drop(self.make(path, Object::dir(DIR_MODE))?),
+            Op::Adopt { path, whole: false } => drop(self.make(path, Object::file(bytes, FILE_MODE))?),
+            Op::Adopt { path, whole: true } => {
+                self.make(path, Object::dir(DIR_MODE))?;
+                for (below, content) in ADOPTED {
+                    let object = match content {
+                        Some(range) => Object::file(&bytes[range.clone()], FILE_MODE),
+                        None => Object::dir(DIR_MODE),
+                    };
+                    self.make(&format!("{path}/{below}"), object)?;
+                }
+            }
             Op::Mknod(path) => drop(self.make(path, Object::new(Kind::Fifo, FIFO_MODE))?),
             Op::Symlink { target, path } => drop(self.make(path, Object::symlink(*target))?),
             Op::Link { from, to } => {

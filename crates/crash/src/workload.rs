@@ -34,6 +34,13 @@ pub enum Op {
     Create(&'static str),
     /// Makes a directory.
     Mkdir(&'static str),
+    /// Adopts what another program has made in the layer, without a sync; only inside of a group.
+    Adopt {
+        /// Its name.
+        path: &'static str,
+        /// Whether it is a directory with something in it, else a file.
+        whole: bool,
+    },
     /// Makes a FIFO.
     Mknod(&'static str),
     /// Makes a symbolic link.
@@ -135,11 +142,19 @@ pub enum Op {
     },
 }
 
+/// Bytes of all files that an [`Op::Adopt`] brings.
+const ADOPTED_BYTES: usize = 60;
+
+/// What lies in a directory that is adopted: path, and which of the bytes that it brings are its own where it is a file.
+pub(crate) const ADOPTED: &[(&str, Option<std::ops::Range<usize>>)] =
+    &[("foo", Some(0..40)), ("C", None), ("C/bar", Some(40..ADOPTED_BYTES))];
+
 impl Op {
     /// The path of what it changes or makes; of an op on names the name that it gives or takes.
     pub fn file(&self) -> &'static str {
         match self {
             Op::Create(path) | Op::Mkdir(path) | Op::Mknod(path) | Op::Symlink { path, .. } => path,
+            Op::Adopt { path, .. } => path,
             Op::Link { to, .. } | Op::Rename { to, .. } => to,
             Op::Unlink(path) | Op::Rmdir(path) => path,
             Op::Write { file, .. } | Op::Append { file, .. } => file,
@@ -165,6 +180,7 @@ impl Op {
         let length = match self {
             Op::Write { length, .. } | Op::Append { length, .. } | Op::SetXattr { length, .. } => *length,
             Op::SetTimes { .. } => 16,
+            Op::Adopt { .. } => ADOPTED_BYTES,
             _ => return None,
         };
         Some(data(number, length))

@@ -2,7 +2,7 @@
 //!
 //! `WHOLLY_LONG=1` goes through more states. No verdict depends on time.
 
-use wholly_crash::archive::{Limits, explore};
+use wholly_crash::archive::{Archive, Limits, explore};
 use wholly_crash::{Seen, Setting};
 use wholly_media::sim::{Mutation, MutationKind};
 
@@ -12,25 +12,29 @@ fn ten_thousand_new_files_are_all_there_or_none() {
     let limits = if is_long { Limits::thorough() } else { Limits::quick() };
     // A file system with a journal allows little that the weak one does not.
     let worlds = if is_long { &["disk", "disk-ext4", "pmem"][..] } else { &["disk", "pmem"] };
-    for world in worlds {
-        let outcome = explore(&Setting::named(world), &Seen::default(), &limits);
-        println!("{world}: {outcome}");
-        outcome.assert_clean();
+    for archive in Archive::ALL {
+        for world in worlds {
+            let outcome = explore(archive, &Setting::named(world), &Seen::default(), &limits);
+            println!("{}, {world}: {outcome}", archive.name());
+            outcome.assert_clean();
+        }
     }
 }
 
 /// Each is one that small groups do not have: what a large one writes before its commit record, and home files by the thousand.
 #[test]
 fn what_is_broken_on_purpose_is_noticed() {
-    for (world, site) in [
+    for (archive, world, site) in [
         // The commit record is written before the log has the group's bytes.
-        ("disk", wholly::site::SPILL_SYNC),
-        ("pmem", wholly::site::LANE_PARTS_FENCE),
+        (Archive::Unpacked, "disk", wholly::site::SPILL_SYNC),
+        (Archive::Unpacked, "pmem", wholly::site::LANE_PARTS_FENCE),
         // The log is free before names and bytes are home.
-        ("disk", wholly::site::CHECKPOINT_SYNC),
+        (Archive::Unpacked, "disk", wholly::site::CHECKPOINT_SYNC),
+        // The commit record is written before what is adopted survives.
+        (Archive::Adopted, "disk", wholly::site::ADOPT_SYNC_ALL),
     ] {
         let broken = Setting::named(world).broken(Mutation::new(site, MutationKind::DropOrder));
-        let outcome = explore(&broken, &Seen::default(), &Limits::hunt());
+        let outcome = explore(archive, &broken, &Seen::default(), &Limits::hunt());
         let violation = outcome.violations.first().unwrap_or_else(|| panic!("{} was not noticed", broken.name));
         println!("{violation}");
         let again = wholly_crash::replay(&violation.replay).expect("a violation names its state");

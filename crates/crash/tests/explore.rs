@@ -27,7 +27,7 @@ fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Lim
 /// Sites of names and attributes, of parked groups, of joint commits and of staged files are covered by the workloads on those.
 fn of_bytes(sites: &[Site]) -> Vec<Site> {
     let others = |site: &Site| {
-        ["names.", "attributes.", "park.", "guest.", "joint.", "stage.", "shadow."]
+        ["names.", "attributes.", "park.", "guest.", "joint.", "stage.", "shadow.", "layer.", "adopt."]
             .iter()
             .any(|part| site.0.starts_with(part))
     };

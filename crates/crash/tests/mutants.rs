@@ -20,9 +20,14 @@ fn of_staged(site: Site) -> bool {
     site.0.starts_with("stage.") || site.0.starts_with("shadow.")
 }
 
+/// Whether what a site does is about what groups adopt.
+fn of_adopted(site: Site) -> bool {
+    site.0.starts_with("adopt.") || site.0.starts_with("layer.")
+}
+
 /// Whether what a site does is about bytes in the log and at home.
 fn of_bytes(site: Site) -> bool {
-    !of_names(site) && !of_parked(site) && !of_staged(site)
+    !of_names(site) && !of_parked(site) && !of_staged(site) && !of_adopted(site)
 }
 
 /// The long run doubts every proof.
@@ -46,6 +51,7 @@ fn every_mutant_is_caught_or_proven_equivalent() {
     mutants_of("disk", &sequences::by_hand(), of_names);
     mutants_of("disk", &sequences::parked(), of_parked);
     mutants_of("disk", &sequences::staged(), of_staged);
+    mutants_of("disk", &sequences::adopted(), of_adopted);
 }
 
 /// The fence that commits a group is taken away: if this is not caught, nothing that the explorer says is worth anything.

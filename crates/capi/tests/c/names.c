@@ -223,6 +223,36 @@ static void a_device(wholly_store *store)
     OK(wholly_group_abort(group));
 }
 
+/* What was made in the layer comes as it is, or lies there again. */
+static void adopted(const char *dir, const wholly_options *options)
+{
+    wholly_store *store;
+    OK(wholly_store_open(dir, options, &store));
+    put(dir, "taken", "");
+    OK(wholly_store_make_layer(store));
+    CHECK(mkdir(in(dir, ".wholly/layer/tree"), 0711) == 0);
+    put(dir, ".wholly/layer/tree/file", "adopted");
+    for (int commits = 0; commits < 2; commits++) {
+        wholly_group *group;
+        OK(wholly_store_begin(store, &group));
+        FAILS(EINVAL, "layer", wholly_group_adopt(group, "sub", "tree"));
+        FAILS(ENOENT, "none", wholly_group_adopt(group, ".wholly/layer/none", "tree"));
+        FAILS(EEXIST, "taken", wholly_group_adopt(group, ".wholly/layer/tree", "taken"));
+        OK(wholly_group_adopt(group, ".wholly/layer/tree", "tree"));
+        group_lists(group, "tree", "file-");
+        CHECK(access(in(dir, ".wholly/layer/tree"), F_OK) != 0);
+        if (commits)
+            OK(wholly_group_commit(group));
+        else
+            OK(wholly_group_abort(group));
+    }
+    OK(wholly_store_checkpoint(store, NULL));
+    CHECK(access(in(dir, "tree/file"), F_OK) == 0);
+    OK(wholly_store_remove_layer(store));
+    CHECK(access(in(dir, ".wholly/layer"), F_OK) != 0);
+    OK(wholly_store_close(store));
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
@@ -247,5 +277,6 @@ int main(int argc, char **argv)
     OK(wholly_store_drop(store));
     again(dir, &options);
     alone(dir, &options);
+    adopted(dir, &options);
     return 0;
 }

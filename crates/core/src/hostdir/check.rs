@@ -155,7 +155,8 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
 
 /// Whether the store keeps something in the folder at this path of its directory.
 pub fn is_own_folder(path: &[u8]) -> bool {
-    [ANCHOR_FOLDER, BLANK_FOLDER, SHADOW_FOLDER, super::parked::FOLDER, super::joint::FOLDER].contains(&path)
+    [ANCHOR_FOLDER, BLANK_FOLDER, SHADOW_FOLDER, super::layer::FOLDER, super::parked::FOLDER, super::joint::FOLDER]
+        .contains(&path)
 }
 
 /// What stands in the two superblock slots of the file `log`.

@@ -48,6 +48,7 @@ mod homes;
 mod implicit;
 mod joint;
 mod lanes;
+mod layer;
 mod lengths;
 mod memory;
 mod names;
@@ -77,6 +78,7 @@ pub use implicit::Policy;
 #[doc(hidden)]
 pub use joint::{ByPath, Neighbours};
 pub use joint::{Released, Settled};
+pub use layer::LAYER;
 pub use memory::MEMORY;
 #[doc(hidden)]
 pub use parked::folder::list as parked_on;
@@ -606,7 +608,10 @@ impl StoreInner {
         self.clean_folders(true)?;
         self.leave_lanes();
         self.log.release_below(self.log.tail())?;
-        self.log.shrink()
+        self.log.shrink()?;
+        // All is home. What cannot be removed of it the next open tries again.
+        let _ = self.remove_layer();
+        Ok(())
     }
 
     fn leave_lanes(&self) {

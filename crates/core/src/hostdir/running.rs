@@ -2,6 +2,7 @@
 //! is every implicit one.
 
 mod acls;
+mod adopt;
 mod apply;
 mod attributes;
 mod claims;
@@ -41,6 +42,7 @@ use crate::log::lane::{AppendError, Lane};
 use crate::log::layout::EntryKind;
 use crate::sync::{Backoff, Ordering};
 
+use adopt::Brought;
 use patience::Patience;
 use shadow::{InARow, Shadows};
 
@@ -144,6 +146,8 @@ pub(crate) struct Running {
     names: Option<Box<Private>>,
     /// Where it wrote much, if it did.
     shadows: Option<Box<Shadows>>,
+    /// What it has by somebody else, who made its changes in the layer, if it has.
+    brought: Option<Box<Brought>>,
     /// How exact the times of its changes are, in ns.
     grain_ns: i64,
     /// On whose behalf its calls on names are made.
@@ -185,6 +189,7 @@ impl Running {
             by_number: None,
             names: None,
             shadows: None,
+            brought: None,
             grain_ns: GRAIN_NS,
             who: Who::Process,
             time: (0, false),

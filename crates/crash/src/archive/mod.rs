@@ -1,4 +1,5 @@
-//! A large group: 10,000 new files, made as `tar x` makes them, crashed during the commit and during the pass that takes all of it home.
+//! A large group: 10,000 new files, crashed during the commit and during the pass that takes all of it home. They are made as `tar x` makes them, through the
+//! view of the group; or in the layer, by another program, and adopted, as `wholly run` does where the view is an overlay.
 //!
 //! Of each state is asked what is asked of small ones, as a whole: all files are there, each with its content, mode, owner and times, or none
 //! of them; what was there before is as it was; and once it was taken home, nothing is left in the store's own folder.
@@ -26,11 +27,40 @@ mod judge;
 mod unpack;
 mod walk;
 
-/// What states of it are called, before the world and the choice.
-pub const NAME: &str = "archive";
+/// How the files come into the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Archive {
+    /// By the calls of `tar x`.
+    Unpacked,
+    /// Another program has made them in the layer.
+    Adopted,
+}
 
-/// What it covers, in words.
-pub const ABOUT: &str = "10,000 new files in one group, as `tar x` makes them, its commit and its way home";
+impl Archive {
+    /// Both.
+    pub const ALL: [Archive; 2] = [Archive::Unpacked, Archive::Adopted];
+
+    /// What states of it are called, before the world and the choice.
+    pub fn name(self) -> &'static str {
+        match self {
+            Archive::Unpacked => "archive",
+            Archive::Adopted => "archive-adopted",
+        }
+    }
+
+    /// What it covers, in words.
+    pub fn about(self) -> &'static str {
+        match self {
+            Archive::Unpacked => "10,000 new files in one group, as `tar x` makes them, its commit and its way home",
+            Archive::Adopted => "10,000 new files in directories that a group adopts, its commit and their way home",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Archive> {
+        Archive::ALL.into_iter().find(|archive| archive.name() == name)
+    }
+}
 
 pub(crate) use walk::replay;
 pub use walk::{Limits, explore};

@@ -1,13 +1,16 @@
-//! The calls of `tar x` through the view of one explicit group, and the tree that they leave.
+//! The calls of `tar x` through the view of one explicit group, or on the host and then adopted; and the tree that they leave.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wholly::vfs::{Context, GroupId, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs};
-use wholly::{Options, Store, StoreVfs};
+use wholly::{LAYER, Options, Store, StoreVfs};
+use wholly_media::HostFs;
 use wholly_media::sim::{Trace, World};
 
+use super::Archive;
 use crate::setting::Setting;
+use crate::tree::SITE;
 use crate::workload::{data, mix};
 
 /// Files of the archive.
@@ -69,7 +72,7 @@ pub(super) fn open(world: &Arc<World>) -> wholly::Result<Store> {
 }
 
 /// Unpacks the archive in a recorded world, commits, and takes all home.
-pub(super) fn record(setting: &Setting) -> Recorded {
+pub(super) fn record(archive: Archive, setting: &Setting) -> Recorded {
     let world = World::new(setting.sim.clone());
     world.add_dir(OTHER_DIR);
     (1..).zip(OTHERS).for_each(|(n, path)| world.add_file(path, &data(u64::MAX - n, 700)));
@@ -82,19 +85,30 @@ pub(super) fn record(setting: &Setting) -> Recorded {
         sides: [before(), with_archive()],
         failure: None,
     };
-    let done = crate::quiet::catch(|| all(&world, &mut recorded).map_err(|error| error.to_string()));
+    let done = crate::quiet::catch(|| all(archive, &world, &mut recorded).map_err(|error| error.to_string()));
     recorded.failure = done.unwrap_or_else(|panic| Err(format!("panic: {panic}"))).err();
     recorded.trace = world.trace();
     recorded
 }
 
-fn all(world: &Arc<World>, recorded: &mut Recorded) -> wholly::Result<()> {
+fn all(archive: Archive, world: &Arc<World>, recorded: &mut Recorded) -> wholly::Result<()> {
     Store::format_on(&*world.log(), &options(), VOLUME_ID)?;
     let store = open(world)?;
     recorded.began = world.now();
     let view = StoreVfs::new(&store);
     let group = view.begin()?;
-    unpack(&view, group).map_err(|errno| wholly_media::Error::new("unpack", "the archive", errno))?;
+    match archive {
+        Archive::Unpacked => {
+            unpack(&view, group).map_err(|errno| wholly_media::Error::new("unpack", "the archive", errno))?;
+        }
+        Archive::Adopted => {
+            store.make_layer()?;
+            unpack_in_layer(&*world.host())?;
+            for n in (0..FILES).step_by(FILES_OF_DIRECTORY as usize) {
+                view.adopt(group, Ino::ROOT, dir(n).as_bytes(), in_layer(&dir(n)).as_bytes())?;
+            }
+        }
+    }
     recorded.commit = world.now();
     view.commit(group)?;
     recorded.committed = world.now();
@@ -136,6 +150,28 @@ fn unpack(view: &StoreVfs, group: GroupId) -> Result<(), wholly::vfs::Errno> {
         view.forget(ino, 1);
     }
     Ok(())
+}
+
+fn in_layer(path: &str) -> String {
+    format!("{LAYER}/{path}")
+}
+
+/// The same on the host, by a program that syncs nothing.
+fn unpack_in_layer(host: &dyn HostFs) -> wholly_media::Result<()> {
+    let set = |path: &str, n: u32| {
+        let (uid, gid) = owner(n);
+        host.set_owner(SITE, path.as_bytes(), Some(uid), Some(gid))?;
+        host.set_times(SITE, path.as_bytes(), Some(atime_ns(n)), Some(mtime_ns(n)))
+    };
+    for n in 0..FILES {
+        if n % FILES_OF_DIRECTORY == 0 {
+            host.mkdir(SITE, in_layer(&dir(n)).as_bytes(), DIR_MODE)?;
+        }
+        let path = in_layer(&format!("{}/{}", dir(n), name(n)));
+        host.create(SITE, path.as_bytes(), mode(n))?.write_at(SITE, 0, &data(u64::from(n), FILE_BYTES))?;
+        set(&path, n)?;
+    }
+    (0..FILES).step_by(FILES_OF_DIRECTORY as usize).try_for_each(|n| set(&in_layer(&dir(n)), n))
 }
 
 const DIR_MODE: u32 = 0o750;

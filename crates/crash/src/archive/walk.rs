@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use wholly_media::sim::{Choice, EventKind, Exploration, Explorer, Fate, Image, Pick, Point, Random};
 
-use super::NAME;
+use super::Archive;
 use super::judge::{Allowed, Life, live};
 use super::unpack::{FILES, Recorded, record};
 use crate::explore::{Outcome, Violation};
@@ -79,16 +79,17 @@ impl Limits {
 }
 
 /// Explores the commit of 10,000 new files, and the pass that takes them home, in one world.
-pub fn explore(setting: &Setting, seen: &Seen, limits: &Limits) -> Outcome {
-    let recorded = record(setting);
+pub fn explore(archive: Archive, setting: &Setting, seen: &Seen, limits: &Limits) -> Outcome {
+    let recorded = record(archive, setting);
     let mut total = Outcome { runs: 1, ..Outcome::default() };
     if let Some(failure) = &recorded.failure {
-        let replay = format!("{NAME}:{}:run", setting.name);
+        let replay = format!("{}:{}:run", archive.name(), setting.name);
         total.violations.push(Violation { replay, what: format!("without a crash: {failure}") });
     }
     let before = (seen.distinct(), seen.nested());
     let points = points(&recorded, limits);
     let shared = Shared {
+        archive,
         recorded: &recorded,
         setting,
         limits,
@@ -150,6 +151,7 @@ fn moment(recorded: &Recorded, point: u64) -> &'static str {
 }
 
 struct Shared<'s> {
+    archive: Archive,
     recorded: &'s Recorded,
     setting: &'s Setting,
     limits: &'s Limits,
@@ -246,7 +248,7 @@ impl Shared<'_> {
                 }
             }
             Err(what) => {
-                let replay = format!("{NAME}:{}:{}{choice}", self.setting.name, case.path);
+                let replay = format!("{}:{}:{}{choice}", self.archive.name(), self.setting.name, case.path);
                 let what = format!("{what} ({})", case.moment);
                 outcome.violations.push(Violation { replay, what });
                 let found = self.found.fetch_add(1, Ordering::Relaxed) + 1;
@@ -295,8 +297,8 @@ fn picks(at: &Point, samples: u64) -> Vec<Pick> {
 ///
 /// # Errors
 /// Where the name has no meaning.
-pub(crate) fn replay(name: &str, setting: &Setting, path: &str) -> Result<Replay, BadName> {
-    let recorded = record(setting);
+pub(crate) fn replay(archive: Archive, name: &str, setting: &Setting, path: &str) -> Result<Replay, BadName> {
+    let recorded = record(archive, setting);
     let mut done = Replay { name: name.into(), crashes: Vec::new(), violation: None };
     if path == "run" {
         done.violation = recorded.failure.map(|failure| format!("without a crash: {failure}"));

@@ -107,9 +107,9 @@ impl State {
             && self.claims.objects().all(|other| other != id)
     }
 
-    /// Files that groups below `target` made, that hang in the folder of blanks and have no name, and that nobody can come by any more.
+    /// What groups below `target` made or adopted, that hangs in the folder of blanks and has no name, and that nobody can come by any more.
     pub fn spent_blanks(&self, target: u64) -> Vec<u64> {
-        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[1] && object.kind == Kind::Regular);
+        let hanging = self.objects.iter().filter(|(_, object)| object.hangs[1]);
         hanging.map(|(id, _)| *id).filter(|id| self.is_spent_blank(*id, target)).collect()
     }
 
@@ -118,7 +118,9 @@ impl State {
         let Some(object) = self.objects.get(&id) else { return false };
         let hangs =
             object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS && home.1 == id_name(id));
-        let is_made = object.made != 0 && object.made < target;
+        // Of what was adopted nobody has told that he made it.
+        let came = if object.birth.is_some() { object.made } else { object.last };
+        let is_made = came != 0 && came < target;
         let is_open =
             object.pins > 0 || object.file.upgrade().is_some_and(|file| file.handles.load(Ordering::Relaxed) > 0);
         let is_held = is_open || self.callers.have(object);

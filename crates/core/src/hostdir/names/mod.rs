@@ -174,6 +174,19 @@ impl State {
         id
     }
 
+    /// Enters an object that a group has found outside of the store's directory; `None` where it is known already.
+    pub fn bring(&mut self, stat: &Stat) -> Option<u64> {
+        let inode = (stat.ino, stat.btime_ns);
+        if self.by_inode.contains_key(&inode) {
+            return None;
+        }
+        let id = self.take_id();
+        self.objects.insert(id, Object::settled(Kind::of(stat.mode), inode, None));
+        self.see(id);
+        self.by_inode.insert(inode, id);
+        Some(id)
+    }
+
     /// Enters an object that a group makes.
     pub fn bear(&mut self, birth: Arc<Birth>) -> u64 {
         let id = self.take_id();
@@ -272,7 +285,8 @@ impl State {
 
     /// The same; `None` also for what a running group has staged, which is its own.
     pub fn public_path(&self, id: u64) -> Option<Vec<u8>> {
-        let is_private = self.objects.get(&id).is_some_and(|object| object.hangs[1] && object.made == 0);
+        let is_staged = |object: &Object| object.hangs[1] && object.made == 0 && object.birth.is_some();
+        let is_private = self.objects.get(&id).is_some_and(is_staged);
         if is_private { None } else { self.host_path(id) }
     }
 
@@ -533,6 +547,11 @@ impl Names {
         for id in private.born() {
             if let Some(object) = state.objects.get_mut(id) {
                 object.made = sequence;
+            }
+        }
+        for id in &private.adopted {
+            if let Some(object) = state.objects.get_mut(id) {
+                object.last = object.last.max(sequence);
             }
         }
         for id in private.staged() {

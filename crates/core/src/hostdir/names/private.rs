@@ -43,6 +43,8 @@ pub(crate) struct Private {
     logged: Vec<u64>,
     /// Objects that it made with all their bytes, of which it told the log.
     staged: Vec<u64>,
+    /// Objects that it has adopted.
+    pub adopted: Vec<u64>,
     /// The groups that it is, of those that are set aside.
     pub applied: Vec<u64>,
     /// What it has claimed.

@@ -26,6 +26,9 @@ impl Running {
             self.abort();
             return Ok(());
         }
+        if self.brought.is_some() {
+            self.settle_adopted()?;
+        }
         if self.seat().files.iter().any(|file| file.staged.is_some()) {
             self.settle_stages()?;
         }
@@ -193,6 +196,7 @@ impl Running {
         seat.gathered_bytes = 0;
         seat.open_stages.clear();
         self.shadows = None;
+        self.brought = None;
         if self.recent.is_some() && seat.place.is_some() {
             self.parked = Some(seat);
         } else {
@@ -211,6 +215,7 @@ impl Running {
     #[cold]
     fn undo(&mut self) {
         self.remove_stages();
+        self.give_back();
         self.remove_shadows();
         let Some(seat) = self.seat.as_mut() else { return };
         if let Err(error) = seat.lane.abort(&self.store.log) {

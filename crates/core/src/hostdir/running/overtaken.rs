@@ -35,6 +35,10 @@ impl Running {
         if mismatches.is_empty() {
             return self.commit();
         }
+        if self.summarize(false)?.is_empty() {
+            // Others have done the same: there is nothing to commit, and nothing to park.
+            return self.commit();
+        }
         match self.park(note, keep) {
             Ok(id) => Err(Error::Overtaken(id, mismatches.into())),
             // What is committed, and this group builds on, cannot go home: no pass will touch anything before that is settled, and the log
@@ -50,7 +54,23 @@ impl Running {
         let look = || self.look_for_changes(&self.summarize(false)?);
         let wrong = look()?;
         // A pass that runs has changed files of which the table does not say so yet.
-        if wrong.is_empty() { Ok(wrong) } else { self.store.between_passes(look) }
+        let mut wrong = if wrong.is_empty() { wrong } else { self.store.between_passes(look)? };
+        wrong.extend(self.told().iter().map(|(_, mismatch)| mismatch.clone()));
+        wrong.sort();
+        wrong.dedup();
+        Ok(wrong)
+    }
+
+    /// Notes that something is not what whoever made the group's changes has seen of it, or of what is in it: the group is not to be committed.
+    pub(in crate::hostdir) fn note_overtaken(&mut self, id: u64, mismatch: Mismatch) -> Result<()> {
+        self.check_open()?;
+        // What the group itself makes is what it is: the directory counts that it comes into.
+        let mut known = id;
+        while self.names_mut().born().contains(&known) {
+            known = self.walk().above(known).unwrap_or(ROOT);
+        }
+        self.brought.get_or_insert_default().told.push((known, mismatch));
+        Ok(())
     }
 
     fn look_for_changes(&self, summary: &Summary) -> Result<Vec<Mismatch>> {

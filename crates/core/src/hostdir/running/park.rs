@@ -124,14 +124,19 @@ impl Running {
     /// What the group would change, to be looked at.
     pub(in crate::hostdir) fn review(&self) -> Result<Summary> {
         self.check_open()?;
+        self.check_shown()?;
         self.summarize(false)
     }
 
     /// What the group would change, net. To be parked takes names for all that it speaks of.
     pub(super) fn summarize(&self, to_park: bool) -> Result<Summary> {
+        if to_park {
+            self.check_shown()?;
+        }
         let mut summary = Summary::default();
         let everybody = Running::looking(self.store.clone());
-        let mut speaks_of: BTreeSet<u64> = BTreeSet::new();
+        let told: BTreeSet<u64> = self.told().iter().map(|(id, _)| *id).collect();
+        let mut speaks_of: BTreeSet<u64> = told.clone();
         let born: BTreeSet<u64> = self.names.iter().flat_map(|private| private.born()).copied().collect();
         for (name, change) in self.names.iter().flat_map(|private| private.changes()) {
             if change.committed != change.after {
@@ -184,7 +189,8 @@ impl Running {
         speaks_of.remove(&0);
         let mut todo: Vec<u64> = speaks_of.into_iter().collect();
         while let Some(id) = todo.pop() {
-            if summary.objects.contains_key(&id) || (id == ROOT && !summary.sets.contains_key(&ROOT)) {
+            let is_silent = id == ROOT && !summary.sets.contains_key(&ROOT) && !told.contains(&ROOT);
+            if summary.objects.contains_key(&id) || is_silent {
                 continue;
             }
             let known = self.known(&everybody, id, born.contains(&id))?;
@@ -311,10 +317,12 @@ impl Running {
     fn find_bases(&self, summary: &mut Summary) -> Result<()> {
         let ids: Vec<u64> = summary.objects.keys().copied().collect();
         for id in ids {
-            if !self.relies_on_bytes(summary, id)? {
+            let is_told = self.told().iter().any(|(told, _)| *told == id);
+            if !is_told && !self.relies_on_bytes(summary, id)? {
                 continue;
             }
             let base = match self.base(id) {
+                _ if is_told => Base::Lost,
                 // A bystander has taken it away.
                 Err(Error::NotFound(_)) => Base::Lost,
                 base => base?,

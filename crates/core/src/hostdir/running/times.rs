@@ -34,6 +34,15 @@ impl Running {
         self.tell_others()
     }
 
+    /// The group has made its changes of what is in a directory for somebody, who had made the last of them then.
+    pub(in crate::hostdir) fn names_changed_at(&mut self, dir: u64, ns: i64) -> Result<()> {
+        self.check_open()?;
+        if let Mtime::Changed(_) = self.names_mut().mtime_of(dir) {
+            self.names_mut().set_mtime(dir, Mtime::Changed(ns));
+        }
+        Ok(())
+    }
+
     #[cold]
     fn tell_clock(&mut self, time: i64) -> Result<()> {
         self.entry(EntryKind::Clock, 0, time.max(0) as u64, &[])?;

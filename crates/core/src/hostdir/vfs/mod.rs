@@ -52,6 +52,7 @@ use crate::vfs::{
 };
 use handles::Handles;
 use inodes::Inodes;
+pub(super) use names::single;
 
 /// A running explicit group that calls are made into; gone when it has ended.
 type Explicit = RwLock<Option<Running>>;
@@ -141,6 +142,27 @@ impl StoreVfs {
         let group = self.groups.read().unwrap().get(&group.0).cloned().ok_or_else(gone)?;
         let running = group.read().unwrap();
         look(running.as_ref().ok_or_else(gone)?)
+    }
+
+    /// Changes a group that runs, on behalf of whoever has it.
+    pub(super) fn change_group<T>(
+        &self,
+        group: GroupId,
+        change: impl FnOnce(&mut Running) -> crate::Result<T>,
+    ) -> crate::Result<T> {
+        let gone = || Error::invalid(format!("no group {:#x} runs", group.0));
+        let group = self.groups.read().unwrap().get(&group.0).cloned().ok_or_else(gone)?;
+        let mut running = group.write().unwrap();
+        self.used_by_name(|| {
+            let running = running.as_mut().ok_or_else(gone)?;
+            running.act_as(who(&Context::superuser()));
+            change(running)
+        })
+    }
+
+    /// The object that a number stands for, in a call that is none of the trait's.
+    pub(super) fn object_of(&self, ino: Ino) -> crate::Result<u64> {
+        self.inodes.id(ino).map_err(|errno| Error::Refused(format!("inode {}", ino.0), errno))
     }
 
     /// How many references to inodes, and how many open files and directories there are.

@@ -12,7 +12,7 @@ use crate::hostdir::running::{At, Running};
 use crate::vfs::{Attr, Context, Errno, FileType, Ino, Mode, NAME_MAX, PATH_MAX, RenameFlags, Result};
 
 /// A name that a call may be about.
-pub(super) fn single(dir: u64, name: &[u8]) -> Result<()> {
+pub(in crate::hostdir) fn single(dir: u64, name: &[u8]) -> Result<()> {
     match name {
         _ if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG),
         b"" | b"." | b".." => Err(Errno::INVAL),

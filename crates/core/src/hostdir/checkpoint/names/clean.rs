@@ -71,10 +71,20 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Removes what hangs in a folder of the store's own: a directory only if nothing is in it but what a pass made.
+    /// Removes what hangs in a folder of the store's own: a directory only if nothing is in it but what a pass made, or if no record speaks of it
+    /// and a group has adopted it.
     fn remove_hanging(&self, folder: u64, path: &[u8], id: u64) -> Result<()> {
         let failed = |error| host_error(error, path);
         let stat = self.host.stat(path).map_err(failed)?;
+        if Kind::of(stat.mode) == Kind::Directory
+            && folder == BLANKS
+            && !self.names.with(|state| state.objects.contains_key(&id))
+        {
+            // A pass has told the log of a directory that it made before anything but blanks came into it. What cannot be removed, since others have made it, keeps
+            // nobody from his store: no other object ever gets its id.
+            let _ = self.remove_tree(site::NAMES_CLEAN, path);
+            return Ok(());
+        }
         if Kind::of(stat.mode) != Kind::Directory {
             let remove = || self.host.unlink(site::NAMES_CLEAN, path);
             self.names.change_home(remove, |state, ()| state.unhang(id, folder)).map_err(failed)?;

@@ -64,7 +64,7 @@ pub(super) struct NamePlan<'a> {
     keep: Vec<u64>,
     /// Whose anchors nobody needs any more.
     idle: Vec<u64>,
-    /// Files that groups have staged, and that have lost all their names since.
+    /// What groups have staged or adopted, and has lost all its names since.
     spent: Vec<u64>,
     /// Objects that the host has, or may have, made without their attributes.
     mend: Vec<u64>,
@@ -295,12 +295,13 @@ impl<'a> NamePlan<'a> {
     }
 }
 
-/// Whether somebody goes on using what is no directory, or the log has bytes for it, when its names are gone that the log knows.
+/// Whether somebody goes on using what is no directory, or the log has bytes, attributes or times for it, when its names are gone that the log knows.
 fn is_needed(state: &State, id: u64) -> bool {
     let Some(object) = state.objects.get(&id).filter(|object| object.kind != Kind::Directory) else { return false };
     // One of these references is the table's, the other this one.
-    let is_used = |file: Arc<File>| !file.is_clean() || Arc::strong_count(&file) > 2;
-    object.pins > 0 || object.file.upgrade().is_some_and(is_used)
+    let is_used = |file: Arc<File>| !file.is_clean() || file.mtime().is_some() || Arc::strong_count(&file) > 2;
+    let is_set = !object.sets.is_empty() || object.mtime_ns.is_some();
+    is_set || object.pins > 0 || object.file.upgrade().is_some_and(is_used)
 }
 
 /// Whether an object hangs in one of the store's own folders.

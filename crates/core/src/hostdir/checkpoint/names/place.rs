@@ -60,17 +60,25 @@ impl NamePlan<'_> {
         Ok(())
     }
 
-    /// Removes staged files that nobody can find any more.
+    /// Removes what groups have staged or adopted, and nobody can find any more.
     fn clean_spent_blanks(&self) -> Result<()> {
         let store = self.store;
         for &id in &self.spent {
             let path = self.path_of(&(BLANKS, id_name(id)))?;
+            let is_dir =
+                store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.kind == Kind::Directory));
             let remove = || {
                 // Somebody may have come by it meanwhile.
                 if !store.names.with(|state| state.is_spent_blank(id, self.target)) {
                     return Ok(false);
                 }
-                match store.host.unlink(site::NAMES_CLEAN, &path) {
+                let removed = match is_dir {
+                    true => store.host.rmdir(site::NAMES_CLEAN, &path),
+                    false => store.host.unlink(site::NAMES_CLEAN, &path),
+                };
+                match removed {
+                    // A later pass takes away what is in it.
+                    Err(error) if is_dir && error.errno == Errno::NOTEMPTY => Ok(false),
                     Err(error) if error.errno != Errno::NOENT => Err(error),
                     _ => Ok(true),
                 }
