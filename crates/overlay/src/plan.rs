@@ -1,0 +1,287 @@
+//! What is to be done: what the upper layer says, told of the directory below it, before anything is done.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use wholly::Mismatch;
+
+use crate::error::show;
+use crate::host::{Path, Stat};
+use crate::marks::{Marks, Origin};
+
+/// A name in a directory of the layer.
+pub(crate) struct Entry {
+    pub name: Vec<u8>,
+    pub node: Node,
+}
+
+/// What a name of the layer names.
+pub(crate) enum Node {
+    Dir(Box<Dir>),
+    /// Something new that is no directory and has no other name.
+    New(Box<New>),
+    /// What is no directory and was there before, or has several names: its number in [`Plan::files`]. `stays`: it has this name below, too.
+    File {
+        file: usize,
+        stays: bool,
+    },
+}
+
+/// Something new.
+pub(crate) struct New {
+    pub stat: Stat,
+    /// What overlayfs has written on it: nothing, mostly.
+    pub marks: Option<Box<Marks>>,
+}
+
+/// Where a directory of the layer comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// It is merged with the one below of the same place.
+    Below,
+    /// It is merged with one below that has another place: the number of what is set aside.
+    Aside(usize),
+    /// It is new.
+    Nowhere,
+}
+
+/// A directory of the layer.
+pub(crate) struct Dir {
+    /// Its path in the layer.
+    pub upper: Path,
+    /// The path of the directory below that it is merged with.
+    pub lower: Option<Path>,
+    pub from: From,
+    pub stat: Stat,
+    /// The one below.
+    pub before: Option<Stat>,
+    pub marks: Marks,
+    pub entries: Vec<Entry>,
+    /// Whether it and all in it is new, and nothing in it has names elsewhere.
+    pub is_whole: bool,
+}
+
+/// Where what is no directory comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// It is new.
+    Nowhere,
+    /// It is somewhere below.
+    Sought(Origin, Option<Path>),
+    /// It has this path below, and keeps it.
+    Below(Path),
+    /// It loses this path below, and gets another: the number of what is set aside.
+    Aside(Path, usize),
+}
+
+/// An inode of the layer that is no directory.
+pub(crate) struct File {
+    /// The paths in the layer, in the order in which they were found; of the index of overlayfs none.
+    pub upper: Vec<Path>,
+    /// Its name in the index, where it is reached by that alone.
+    pub index: Option<Vec<u8>>,
+    pub stat: Stat,
+    pub marks: Marks,
+    pub source: Source,
+    /// Whether it keeps a name that it has below.
+    pub stays: bool,
+}
+
+/// What becomes of a name below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// What it names gets another place: its number.
+    Aside(usize),
+    /// What it names goes, a directory with all that is in it.
+    Gone,
+}
+
+/// All of it.
+pub(crate) struct Plan {
+    pub root: Dir,
+    pub files: Vec<File>,
+    /// The names below that the layer hides.
+    pub hidden: BTreeSet<Path>,
+    /// The names below of what has another place in the layer, with its number.
+    pub asides: BTreeMap<Path, usize>,
+    /// What was changed by others.
+    pub wrong: BTreeSet<(Path, String)>,
+}
+
+impl Plan {
+    pub fn wrong(&mut self, path: &[u8], what: impl Into<String>) {
+        self.wrong.insert((path.to_vec(), what.into()));
+    }
+
+    pub fn mismatch((path, what): &(Path, String)) -> Mismatch {
+        Mismatch { path: show(path), what: what.clone() }
+    }
+
+    /// What is no directory and gets another place.
+    pub fn set_aside(&mut self, path: &[u8]) -> Option<usize> {
+        let number = self.asides.len();
+        if self.asides.contains_key(path) {
+            return None;
+        }
+        self.asides.insert(path.to_vec(), number);
+        Some(number)
+    }
+
+    /// What becomes of names below: deeper ones first, so that each has its place until it is its turn, and a directory that goes has lost
+    /// what is taken out of it.
+    pub fn fates(&self) -> Vec<(Path, Fate)> {
+        let gone = self.hidden.iter().filter(|path| !self.asides.contains_key(*path));
+        let mut fates: Vec<(Path, Fate)> = gone.map(|path| (path.clone(), Fate::Gone)).collect();
+        fates.extend(self.asides.iter().map(|(path, number)| (path.clone(), Fate::Aside(*number))));
+        fates.sort_by_key(|(path, _)| std::cmp::Reverse(crate::host::depth(path)));
+        fates
+    }
+
+    /// Whether a name below is gone at the end, itself or with a directory that it is in.
+    pub fn is_gone(&self, path: &[u8]) -> bool {
+        let mut at = path;
+        while !at.is_empty() {
+            if self.asides.contains_key(at) {
+                // A file that is set aside loses its name; of a directory what is in it goes with it.
+                return at.len() == path.len();
+            }
+            if self.hidden.contains(at) {
+                return true;
+            }
+            at = crate::host::split(at).0;
+        }
+        false
+    }
+
+    /// Marks the directories that are wholly new.
+    pub fn mark_whole(&mut self) {
+        mark(&mut self.root, &self.files);
+    }
+}
+
+/// Marks directories; gives of a new one which inodes with several names it holds, and how many names of each.
+fn mark(dir: &mut Dir, files: &[File]) -> Option<HashMap<usize, u32>> {
+    let mut is_new = dir.from == From::Nowhere && dir.marks.origin.is_none() && dir.marks.redirect.is_none();
+    let mut names = HashMap::new();
+    for entry in &mut dir.entries {
+        match &mut entry.node {
+            Node::New(_) => {}
+            Node::File { file, .. } => {
+                let found = &files[*file];
+                is_new &= found.source == Source::Nowhere && found.marks.origin.is_none();
+                *names.entry(*file).or_insert(0) += 1;
+            }
+            Node::Dir(inner) => match mark(inner, files) {
+                Some(inside) => inside.into_iter().for_each(|(file, count)| *names.entry(file).or_insert(0) += count),
+                None => is_new = false,
+            },
+        }
+    }
+    dir.is_whole = is_new && names.iter().all(|(file, count)| files[*file].stat.nlink == *count);
+    is_new.then_some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{FileType, Mode};
+
+    fn stat(kind: FileType, nlink: u32) -> Stat {
+        let time = Default::default();
+        let mode = Mode::empty();
+        Stat {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            ino: 1,
+            nlink,
+            size: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+        }
+    }
+
+    fn dir(from: From, entries: Vec<Entry>) -> Dir {
+        let (upper, marks) = (Path::new(), Marks::default());
+        let stat = stat(FileType::Directory, 1);
+        Dir { upper, lower: None, from, stat, before: None, marks, entries, is_whole: false }
+    }
+
+    fn named(name: &str, node: Node) -> Entry {
+        Entry { name: name.into(), node }
+    }
+
+    fn plan(root: Dir, files: Vec<File>) -> Plan {
+        let (hidden, asides, wrong) = Default::default();
+        Plan { root, files, hidden, asides, wrong }
+    }
+
+    fn linked(nlink: u32) -> File {
+        let stat = stat(FileType::RegularFile, nlink);
+        let (upper, marks, source) = (Vec::new(), Marks::default(), Source::Nowhere);
+        File { upper, index: None, stat, marks, source, stays: false }
+    }
+
+    #[test]
+    fn deeper_names_come_first() {
+        let mut plan = plan(dir(From::Below, Vec::new()), Vec::new());
+        plan.hidden.extend([b"a".to_vec(), b"a/b/c".to_vec(), b"d/e".to_vec()]);
+        assert_eq!(plan.set_aside(b"a/b"), Some(0));
+        assert_eq!(plan.set_aside(b"a/b"), None);
+        assert_eq!(plan.set_aside(b"d/e"), Some(1));
+        let depths: Vec<usize> = plan.fates().iter().map(|(path, _)| crate::host::depth(path)).collect();
+        assert_eq!(depths, [3, 2, 2, 1]);
+        assert!(plan.fates().contains(&(b"d/e".to_vec(), Fate::Aside(1))));
+    }
+
+    #[test]
+    fn what_is_in_a_directory_that_is_set_aside_stays() {
+        let mut plan = plan(dir(From::Below, Vec::new()), Vec::new());
+        plan.hidden.extend([b"a".to_vec(), b"a/b/c".to_vec()]);
+        plan.set_aside(b"a/b");
+        assert!(plan.is_gone(b"a") && plan.is_gone(b"a/x") && plan.is_gone(b"a/b/c") && plan.is_gone(b"a/b"));
+        assert!(!plan.is_gone(b"a/b/x") && !plan.is_gone(b"x") && !plan.is_gone(b""));
+    }
+
+    /// A directory is taken over by one rename if all names of what is in it are in it.
+    #[test]
+    fn links_out_of_a_new_directory_keep_it_from_being_whole() {
+        for (nlink, outside, whole) in [(2, 0, true), (3, 0, false), (3, 1, false)] {
+            let file = |_| Node::File { file: 0, stays: false };
+            let inner = dir(From::Nowhere, vec![named("x", file(0)), named("y", file(0))]);
+            let mut entries = vec![named("d", Node::Dir(Box::new(inner)))];
+            entries.extend((0..outside).map(|_| named("z", file(0))));
+            let mut plan = plan(dir(From::Below, entries), vec![linked(nlink)]);
+            plan.mark_whole();
+            let Node::Dir(inner) = &plan.root.entries[0].node else { unreachable!() };
+            assert_eq!(inner.is_whole, whole, "{nlink} names");
+            assert!(!plan.root.is_whole);
+        }
+    }
+
+    #[test]
+    fn links_between_directories_in_a_new_one_go_with_it() {
+        let file = || vec![named("x", Node::File { file: 0, stays: false })];
+        let halves = ["a", "b"].map(|name| named(name, Node::Dir(Box::new(dir(From::Nowhere, file())))));
+        let outer = dir(From::Nowhere, halves.into_iter().collect());
+        let mut plan = plan(dir(From::Below, vec![named("d", Node::Dir(Box::new(outer)))]), vec![linked(2)]);
+        plan.mark_whole();
+        let Node::Dir(outer) = &plan.root.entries[0].node else { unreachable!() };
+        assert!(outer.is_whole);
+        assert!(outer.entries.iter().all(|entry| matches!(&entry.node, Node::Dir(half) if !half.is_whole)));
+    }
+
+    #[test]
+    fn something_old_keeps_all_above_it_from_being_whole() {
+        let moved = dir(From::Aside(0), Vec::new());
+        let inner = dir(From::Nowhere, vec![named("m", Node::Dir(Box::new(moved)))]);
+        let outer = dir(From::Nowhere, vec![named("i", Node::Dir(Box::new(inner)))]);
+        let mut plan = plan(dir(From::Below, vec![named("o", Node::Dir(Box::new(outer)))]), Vec::new());
+        plan.mark_whole();
+        let Node::Dir(outer) = &plan.root.entries[0].node else { unreachable!() };
+        assert!(!outer.is_whole);
+    }
+}

@@ -1,0 +1,247 @@
+//! Reads the layer into a plan.
+
+use std::collections::HashMap;
+
+use rustix::fs::FileType;
+
+use crate::error::{Error, Result};
+use crate::host::{OpenDir, Path, Stat, Tree, join};
+use crate::marks::{Marks, Reader};
+use crate::plan::{Dir, Entry, File, From, New, Node, Plan, Source};
+
+/// The store's own folder.
+const OWN_FOLDER: &[u8] = b".wholly";
+
+/// Reads it.
+pub(crate) struct Walk<'w> {
+    upper: &'w Tree<'w>,
+    lower: &'w Tree<'w>,
+    reader: &'w Reader,
+    plan: Plan,
+    /// The number in the plan of inodes of the layer that have several names or were there before.
+    numbers: HashMap<u64, usize>,
+}
+
+/// Looks at all that is in the layer. What was moved, and is no directory, is still sought.
+pub(crate) fn read(upper: &Tree<'_>, lower: &Tree<'_>, index: Option<&OpenDir>, reader: &Reader) -> Result<Plan> {
+    let gone = || Error::unsound(b"", "it is no directory");
+    let dir = upper.dir(b"")?.ok_or_else(gone)?;
+    let root = Dir {
+        upper: Path::new(),
+        lower: Some(Path::new()),
+        from: From::Below,
+        stat: dir.stat(b"")?.ok_or_else(gone)?,
+        before: lower.stat(b"")?,
+        marks: reader.marks(&dir, b"")?,
+        entries: Vec::new(),
+        is_whole: false,
+    };
+    let (files, hidden, asides, wrong) = Default::default();
+    let plan = Plan { root, files, hidden, asides, wrong };
+    let mut walk = Walk { upper, lower, reader, plan, numbers: HashMap::new() };
+    walk.plan.root.entries = walk.entries(b"", Some(b""), &dir)?;
+    if let Some(index) = index {
+        walk.read_index(index)?;
+    }
+    walk.plan.mark_whole();
+    Ok(walk.plan)
+}
+
+impl Walk<'_> {
+    /// What is in a directory of the layer that is merged with `lower`.
+    fn entries(&mut self, upper: &[u8], lower: Option<&[u8]>, dir: &OpenDir) -> Result<Vec<Entry>> {
+        // One that is gone below is as one that was never there; who looks for the directory says so.
+        let below = lower.map(|lower| self.lower.dir(lower)).transpose()?.flatten();
+        let below = lower.zip(below.as_ref());
+        let mut entries = Vec::new();
+        for (name, _) in dir.names()? {
+            let path = join(upper, &name);
+            let stat = dir.stat(&name)?.ok_or_else(|| Error::unsound(&path, "it vanished while it was read"))?;
+            if path == OWN_FOLDER {
+                if is_whiteout(&stat) {
+                    continue;
+                }
+                return Err(Error::OwnFolder);
+            }
+            if let Some(node) = self.node(&path, &name, stat, dir, below)? {
+                entries.push(Entry { name, node });
+            }
+        }
+        Ok(entries)
+    }
+
+    fn node(
+        &mut self,
+        path: &[u8],
+        name: &[u8],
+        stat: Stat,
+        dir: &OpenDir,
+        below: Option<(&[u8], &OpenDir)>,
+    ) -> Result<Option<Node>> {
+        if is_whiteout(&stat) {
+            self.white_out(name, below)?;
+            return Ok(None);
+        }
+        let marks = self.reader.marks(dir, name)?;
+        if marks.is_whiteout && stat.kind == FileType::RegularFile && stat.size == 0 {
+            self.white_out(name, below)?;
+            return Ok(None);
+        }
+        match stat.is_dir() {
+            true => self.directory(path, name, stat, marks, below).map(Some),
+            false => self.file(path, name, stat, marks, below).map(Some),
+        }
+    }
+
+    /// A name is gone. Where there is nothing below, it never was.
+    fn white_out(&mut self, name: &[u8], below: Option<(&[u8], &OpenDir)>) -> Result<()> {
+        if let Some((lower, below)) = below {
+            let path = join(lower, name);
+            match below.stat(name)? {
+                Some(_) => _ = self.plan.hidden.insert(path),
+                None => self.plan.wrong(&path, "it is gone"),
+            }
+        }
+        Ok(())
+    }
+
+    /// What has a name below is not what has it in the layer.
+    fn hide(&mut self, name: &[u8], below: Option<(&[u8], &OpenDir)>) -> Result<()> {
+        if let Some((lower, below)) = below
+            && below.stat(name)?.is_some()
+        {
+            self.plan.hidden.insert(join(lower, name));
+        }
+        Ok(())
+    }
+
+    fn directory(
+        &mut self,
+        path: &[u8],
+        name: &[u8],
+        stat: Stat,
+        marks: Marks,
+        below: Option<(&[u8], &OpenDir)>,
+    ) -> Result<Node> {
+        let here = below.map(|(lower, _)| join(lower, name));
+        // Below it has this path: from the root, or in the directory that its own is merged with.
+        let there = match &marks.redirect {
+            _ if marks.is_opaque => None,
+            Some(redirect) if redirect.starts_with(b"/") => Some(redirect[1..].to_vec()),
+            Some(redirect) => below.map(|(lower, _)| join(lower, redirect)),
+            None => here.clone(),
+        };
+        let found = there.as_ref().map(|there| self.lower.identify(there)).transpose()?.flatten();
+        let found = found.filter(|(before, _)| before.is_dir());
+        let (from, before) = match (&there, found) {
+            (Some(there), Some((before, handle))) => {
+                // Which it was copied from the kernel keeps, though it goes by names.
+                if marks.origin.as_ref().is_some_and(|origin| !origin.is(handle.as_ref())) {
+                    self.plan.wrong(there, "something else has its name");
+                }
+                let from = match here.as_ref() == Some(there) {
+                    true => From::Below,
+                    false => {
+                        let twice = || Error::unsound(path, "two directories say that they were the same one");
+                        From::Aside(self.plan.set_aside(there).ok_or_else(twice)?)
+                    }
+                };
+                (from, Some(before))
+            }
+            (there, _) => {
+                if let (Some(there), true) = (there, marks.origin.is_some() || marks.redirect.is_some()) {
+                    self.plan.wrong(there, "it is gone");
+                }
+                (From::Nowhere, None)
+            }
+        };
+        if from != From::Below {
+            self.hide(name, below)?;
+        }
+        let lower = there.filter(|_| from != From::Nowhere);
+        let open = self.upper.dir(path)?.ok_or_else(|| Error::unsound(path, "it vanished while it was read"))?;
+        let entries = self.entries(path, lower.as_deref(), &open)?;
+        let upper = path.to_vec();
+        Ok(Node::Dir(Box::new(Dir { upper, lower, from, stat, before, marks, entries, is_whole: false })))
+    }
+
+    fn file(
+        &mut self,
+        path: &[u8],
+        name: &[u8],
+        stat: Stat,
+        marks: Marks,
+        below: Option<(&[u8], &OpenDir)>,
+    ) -> Result<Node> {
+        let Some(origin) = &marks.origin else {
+            self.hide(name, below)?;
+            if stat.nlink > 1 {
+                let file = self.number(stat, &marks, Source::Nowhere);
+                self.plan.files[file].upper.push(path.to_vec());
+                return Ok(Node::File { file, stays: false });
+            }
+            let marks = (!marks.are_none()).then(|| Box::new(marks));
+            return Ok(Node::New(Box::new(New { stat, marks })));
+        };
+        let here = match below {
+            Some((lower, below)) => below.identify(name)?.map(|found| (join(lower, name), found)),
+            None => None,
+        };
+        let same = here.filter(|(_, (before, handle))| match origin {
+            crate::marks::Origin::Handle(_) => origin.is(handle.as_ref()),
+            crate::marks::Origin::Unknown => before.kind == stat.kind && marks.redirect.is_none(),
+        });
+        let hint = marks.redirect.as_ref().and_then(|redirect| match redirect.strip_prefix(b"/") {
+            Some(path) => Some(path.to_vec()),
+            None => below.map(|(lower, _)| join(lower, redirect)),
+        });
+        let file = self.number(stat, &marks, Source::Sought(origin.clone(), None));
+        let known = &mut self.plan.files[file];
+        known.upper.push(path.to_vec());
+        let stays = same.is_some();
+        match (same, &mut known.source) {
+            (Some((here, _)), source) => {
+                *source = Source::Below(here);
+                known.stays = true;
+            }
+            (None, Source::Sought(_, known)) if known.is_none() => *known = hint,
+            _ => {}
+        }
+        if !stays {
+            self.hide(name, below)?;
+        }
+        Ok(Node::File { file, stays })
+    }
+
+    /// The number of an inode.
+    fn number(&mut self, stat: Stat, marks: &Marks, source: Source) -> usize {
+        let files = &mut self.plan.files;
+        *self.numbers.entry(stat.ino).or_insert_with(|| {
+            files.push(File { upper: Vec::new(), index: None, stat, marks: marks.clone(), source, stays: false });
+            files.len() - 1
+        })
+    }
+
+    /// A file that has several names below, and was copied, has a name in the index, by which all its names lead to the copy: those that are
+    /// not in the layer, too (`Documentation/filesystems/overlayfs.rst`, "Index").
+    fn read_index(&mut self, index: &OpenDir) -> Result<()> {
+        for (name, _) in index.names()? {
+            let Some(stat) = index.stat(&name)? else { continue };
+            // Directories are in it for NFS; names with `#` are of work that goes on.
+            if name.starts_with(b"#") || stat.is_dir() || is_whiteout(&stat) || self.numbers.contains_key(&stat.ino) {
+                continue;
+            }
+            let marks = self.reader.marks(index, &name)?;
+            if let Some(origin) = marks.origin.clone() {
+                let file = self.number(stat, &marks, Source::Sought(origin, None));
+                self.plan.files[file].index = Some(name);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name of which the layer says that it is gone: a character device of number 0.
+fn is_whiteout(stat: &Stat) -> bool {
+    stat.kind == FileType::CharacterDevice && stat.rdev == 0
+}
