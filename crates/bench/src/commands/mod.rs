@@ -1,13 +1,19 @@
 //! The suite `run`: whole commands, by `wholly run` and by themselves.
 //!
-//! Both run the same command in the same directory, in turns; the figure is the ratio to the median of `plain`, in the same run. The table also
+//! | system | what it is |
+//! |---|---|
+//! | `plain`, the base | the command |
+//! | `wholly_run` | `wholly run`, with the view that it chooses: an overlay, where the superuser runs it |
+//! | `wholly_run_fuse` | `wholly run --view fuse` |
+//!
+//! All run the same command in the same directory, in turns; the figure is the ratio to the median of `plain`, in the same run. The table also
 //! has by how much a row's time exceeds that of `plain`: two bounds are of that kind.
 //!
 //! # What is inside the clock, and what is durable when it stops
 //!
 //! - `plain`: from the start of the command until it has ended and one `syncfs` of its file system has returned. Without the latter in
 //!   `true_100k`, which changes nothing, and in `dpkg_5k`, since `dpkg` waits for what it installs by itself.
-//! - `wholly_run`: from the start of `wholly run` until it has ended. The directory was no store before and is none afterwards; all
+//! - The others: from the start of `wholly run` until it has ended. The directory was no store before and is none afterwards; all
 //!   of it is home, durably.
 //! - What the directory holds when a turn begins is the same in each, is made outside of the clock, and is synced. What the command reads (the
 //!   archive, the repository, the package) lies beside the directory, in the page cache.
@@ -25,9 +31,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The base, and ours.
+/// The base, and ours, with what is said to them.
 const PLAIN: &str = "plain";
-const WHOLLY_RUN: &str = "wholly_run";
+const OURS: [(&str, &[&str]); 2] = [("wholly_run", &[]), ("wholly_run_fuse", &["--view", "fuse"])];
 
 /// Runs the cases of `plan` with the command `program`, with those systems that `chosen` names or all of them.
 ///
@@ -40,8 +46,8 @@ pub fn run(
     report: &mut Report,
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    let is_wanted = chosen.is_empty() || chosen.iter().any(|name| name == WHOLLY_RUN);
-    let systems: &[&str] = if is_wanted { &[PLAIN, WHOLLY_RUN] } else { &[PLAIN] };
+    let is_wanted = |name: &&str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
+    let systems: Vec<&str> = [PLAIN].into_iter().chain(OURS.map(|ours| ours.0).into_iter().filter(is_wanted)).collect();
     for case in &plan.cases {
         for medium in &plan.media {
             let label = format!("{}/{} on {}", case.suite, case.name, medium.name());
@@ -56,7 +62,7 @@ pub fn run(
                     continue;
                 }
             };
-            let mut figures = Figures::of(systems);
+            let mut figures = Figures::of(&systems);
             take_turns(plan, &jobs::job(case, &place)?, program, &place, &mut figures)
                 .map_err(|e| format!("{label}: {e}"))?;
             report.rows.extend(rows(case, medium, PLAIN, &figures));
@@ -81,7 +87,8 @@ fn missing(case: &str, program: &Path) -> Option<String> {
 
 fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &mut [Figures]) -> Result<()> {
     let dir = path_str(&job.dir)?;
-    let ours = [&[path_str(program)?, "run", "--dir", dir, "--"][..], &job.words()].concat();
+    let program = path_str(program)?;
+    let ours = |options: &[&'static str]| [&[program, "run", "--dir", dir], options, &["--"], &job.words()].concat();
     for turn in 0..plan.turns {
         for i in 0..figures.len() {
             let system = figures[(turn + i) % figures.len()].system;
@@ -89,14 +96,14 @@ fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &m
             sync_file_system(&place.dir)?;
             let device = place.device_bytes_written();
             let (cpu, start) = (ticks_ns("self", Whose::Children)?, Instant::now());
-            match system {
-                PLAIN => {
+            match OURS.iter().find(|ours| ours.0 == system) {
+                Some((_, options)) => run_in(&job.dir, &ours(options))?,
+                None => {
                     run_in(&job.dir, &job.words())?;
                     if job.needs_sync {
                         sync_file_system(&place.dir)?;
                     }
                 }
-                _ => run_in(&job.dir, &ours)?,
             }
             let ns = start.elapsed().as_nanos() as f64;
             let cpu_ns = (ticks_ns("self", Whose::Children)? - cpu) as f64;
