@@ -10,7 +10,7 @@ use crate::answer::done;
 use crate::arguments::{owned, place, shared};
 
 /// The requests of ioctl(2) on any descriptor of a mount, for programs that do without this library: they take no argument. This one returns 1
-/// on a mount, and 2 in a command of wholly run; elsewhere all of them fail with ENOTTY.
+/// on a mount, and 2 in a command of wholly run whose view is FUSE; elsewhere, in its overlays too, all of them fail with ENOTTY.
 pub const WHOLLY_IOC_WHAT: u32 = 0xE770;
 /// Begins a group, as wholly_mount_begin does: the open file that the descriptor stands for has it, and its last close aborts it.
 pub const WHOLLY_IOC_BEGIN: u32 = 0xE771;

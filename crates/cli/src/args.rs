@@ -433,6 +433,9 @@ pub struct RunArgs {
     /// Cover the root directory, but for other file systems that are mounted in it
     #[arg(long, conflicts_with = "dir")]
     pub root: bool,
+    /// By what the command sees the directories
+    #[arg(long, value_enum, default_value_t = View::Auto, env = "WHOLLY_VIEW")]
+    pub view: View,
     /// Show what would change, and ask
     #[arg(long, conflicts_with = "park")]
     pub review: bool,
@@ -445,6 +448,17 @@ pub struct RunArgs {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// By what a command sees its directories.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// Overlayfs for the superuser, where it can be had; else FUSE
+    Auto,
+    /// A mount whose calls all come to wholly
+    Fuse,
+    /// The kernel keeps what the command changes, in a directory of its own
+    Overlay,
 }
 
 /// `wholly hold`: the socket by which it speaks to who starts it is its standard input.
@@ -468,6 +482,9 @@ pub struct HoldArgs {
     /// What else is mounted in them
     #[arg(long)]
     pub other: Vec<PathBuf>,
+    /// By overlayfs: what the views are called, one for each directory
+    #[arg(long)]
+    pub overlay: Vec<String>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,

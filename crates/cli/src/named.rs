@@ -3,7 +3,7 @@
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// See the head of this module.
@@ -22,6 +22,11 @@ impl Named {
         Ok(Named(openat(CWD, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
+    /// The directory that is open, which may be so for its path alone.
+    pub fn of(dir: OwnedFd) -> Named {
+        Named(dir)
+    }
+
     /// A path by which this process comes to it, and to no other.
     pub fn itself(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
@@ -31,6 +36,12 @@ impl Named {
     pub fn identity(&self) -> io::Result<Identity> {
         let stat = statx(&self.0, "", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
         Ok(Identity { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino })
+    }
+}
+
+impl AsFd for Named {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -1,16 +1,19 @@
 //! `wholly run`: a whole command, with all its children, is one group.
 //!
 //! The command sees each directory that was named through a mount that nobody else sees: another process of ours, the *holder*, has a mount namespace of its own
-//! and runs the command in it. All calls of a mount come to this process, and go into an explicit group of that directory's store. When the command has ended, and all that
-//! it has started, the holder takes the mounts away, so that what is in the kernel reaches the groups; then they are committed together, parked or
-//! aborted.
+//! and runs the command in it. The mounts are of one of two kinds. All calls of a FUSE mount come to this process, and go into an explicit group of that directory's store.
+//! An overlay is the kernel's alone, and writes what is changed to a *layer* in the store's folder, of which calls of the group are made in the end. When the command has
+//! ended, and all that it has started, the holder takes the mounts away, so that what is in the kernel reaches the groups; then they are committed together, parked
+//! or aborted.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `run.rs` | from the directories to their groups |
 //! | `run/holder.rs`, `run/channel.rs` | the holder, as this process knows it; what the two say |
 //! | `run/hold.rs` | the holder itself |
-//! | `run/views.rs` | the mounts that only the command sees |
+//! | `run/views.rs`, `run/overlay.rs` | the mounts that only the command sees, and those of them that are overlays |
+//! | `run/layer.rs` | what an overlay writes to, and what becomes of it |
+//! | `run/joining.rs` | programs that begin groups in an overlay |
 //! | `run/namespace.rs`, `run/user.rs` | where they are: the superuser's and an ordinary user's namespaces |
 //! | `run/mounts.rs` | what else is mounted there |
 //! | `run/command.rs` | the command: how it begins |
@@ -27,22 +30,27 @@ mod family;
 mod hold;
 mod holder;
 mod interrupts;
+mod joining;
+mod layer;
 mod mounts;
 mod namespace;
+mod overlay;
 mod pager;
 mod place;
 mod review;
 mod user;
 mod views;
 
-use crate::args::RunArgs;
+use crate::args::{RunArgs, View};
 use crate::error::{Exit, Failure};
 use crate::limits;
-use crate::named::Identity as Directory;
 use crate::output::Ui;
+use channel::Mounted;
 use ending::{Ended, Outcome};
 use holder::Holder;
 use interrupts::Interrupts;
+use joining::Listening;
+use layer::Layer;
 use namespace::Covered;
 use place::Place;
 use std::io::Write;
@@ -62,8 +70,12 @@ pub use hold::hold;
 struct Running<'p> {
     place: &'p Place,
     covered: &'p Covered,
+    /// Where what the command changes is so far, if it sees the directory by an overlay.
+    layer: Option<Layer>,
     view: Arc<StoreVfs>,
     group: GroupId,
+    /// Whether the group has taken over what lies in the layer: then it is neither looked at nor parked.
+    has_adopted: bool,
 }
 
 impl Drop for Running<'_> {
@@ -93,10 +105,29 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
     // From here on a signal ends all of it in order.
     let interrupts = Interrupts::begin().map_err(failed)?;
     let files = limits::raise_open_files();
-    // Before anything is made in the directories: who may not mount there leaves nothing.
-    let (holder, devices) = Holder::start((&args.command, &here, files, is_ordinary), &dirs, &interrupts)?;
+    let command = (&args.command[..], &*here, files, is_ordinary);
+    let fuse = || {
+        let mut holder = Holder::start(command, (&dirs, &[]), &interrupts)?;
+        let (mounted, devices) = holder.mount(false)?;
+        Ok(Views { holder, mounted, by: By::Fuse(devices) })
+    };
+    // Before anything is made in the directories: who may not mount there leaves nothing. An overlay takes stores first, which are none any more where it cannot be had; its
+    // holder starts meanwhile.
+    let begun = match wants_overlay(args.view, is_ordinary)? {
+        true => Begun::Overlays(Overlays::begin(command, &dirs, &interrupts)?),
+        false => Begun::Mounted(fuse()?),
+    };
     let (places, opened) = place::open_all(&dirs);
-    let outcome = opened.and_then(|()| in_groups((args, ui), (&places, &dirs), &interrupts, holder, devices));
+    let outcome = opened.and_then(|()| {
+        let views = match begun {
+            Begun::Mounted(views) => views,
+            Begun::Overlays(overlays) => match overlays.mount(&places) {
+                Err(_) if args.view == View::Auto && interrupts.first().is_none() => fuse()?,
+                views => views?,
+            },
+        };
+        in_groups((args, ui), (&places, &dirs), &interrupts, views)
+    });
     // Whatever has happened, what was no store is to be none; the first failure is the one that counts.
     let committed = outcome.as_ref().is_ok_and(|outcome| outcome.outcome == "committed");
     let closed = place::close_all(places);
@@ -113,32 +144,129 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
     Ok(Exit::of_child(outcome.status))
 }
 
+/// The views of a command, which are mounted, and their holder.
+struct Views<'a> {
+    holder: Holder<'a>,
+    mounted: Vec<Mounted>,
+    by: By,
+}
+
+/// What is behind them, for each of the directories.
+enum By {
+    /// The device by which the kernel asks.
+    Fuse(Vec<OwnedFd>),
+    Overlay(Vec<(Layer, Listening)>),
+}
+
+/// Whether overlays are tried.
+fn wants_overlay(view: View, is_ordinary: bool) -> Result<bool, Failure> {
+    match view {
+        View::Fuse => Ok(false),
+        View::Auto => Ok(!is_ordinary),
+        View::Overlay if is_ordinary => Err(user::no_overlay()),
+        View::Overlay => Ok(true),
+    }
+}
+
+/// Views on their way.
+enum Begun<'a> {
+    Mounted(Views<'a>),
+    Overlays(Overlays<'a>),
+}
+
+/// Overlays that are to be mounted: their holder waits for the layers.
+struct Overlays<'a> {
+    holder: Holder<'a>,
+    listening: Vec<Listening>,
+}
+
+impl<'a> Overlays<'a> {
+    fn begin(command: holder::Command<'a>, dirs: &[Covered], interrupts: &'a Interrupts) -> Result<Self, Failure> {
+        let failed = |errno: rustix::io::Errno| Failure::new("run", format!("groups of programs: {errno}"));
+        let listening: Vec<_> = dirs.iter().map(|_| Listening::new()).collect::<Result<_, _>>().map_err(failed)?;
+        let names: Vec<_> = listening.iter().map(Listening::name).collect();
+        let holder = Holder::start(command, (dirs, &names), interrupts)?;
+        Ok(Overlays { holder, listening })
+    }
+
+    /// Has them mounted. Where that cannot be, the stores have no layers any more.
+    fn mount(mut self, places: &[Place]) -> Result<Views<'a>, Failure> {
+        let layers = places.iter().map(Layer::make).collect::<Result<Vec<_>, Failure>>();
+        let mounted = layers.and_then(|layers| Ok((layers, self.holder.mount(true)?.0)));
+        let (layers, mounted) = mounted.inspect_err(|_| {
+            // What it was that failed is what counts.
+            places.iter().for_each(|place| _ = place.store().remove_layer());
+        })?;
+        let by = By::Overlay(layers.into_iter().zip(self.listening).collect());
+        Ok(Views { holder: self.holder, mounted, by })
+    }
+}
+
 /// Runs the command in a group of each directory, and ends these as the command did.
 fn in_groups(
     (args, ui): (&RunArgs, &Ui),
     (places, dirs): (&[Place], &[Covered]),
     interrupts: &Interrupts,
-    holder: Holder<'_>,
-    devices: Vec<(Directory, OwnedFd)>,
+    Views { holder, mounted, by }: Views<'_>,
 ) -> Result<Outcome, Failure> {
     let begin = |(place, covered)| {
         let view = Arc::new(StoreVfs::new(Place::store(place)));
         let group = view.begin().map_err(|error| place.failed(error))?;
-        Ok(Running { place, covered, view, group })
+        Ok(Running { place, covered, layer: None, view, group, has_adopted: false })
     };
-    let running = places.iter().zip(dirs).map(begin).collect::<Result<Vec<_>, Failure>>()?;
-    let ended = in_views(&running, holder, devices)?;
-    ending::end(args, ui, &running, interrupts, ended)
+    let mut running = places.iter().zip(dirs).map(begin).collect::<Result<Vec<_>, Failure>>()?;
+    for (one, mounted) in running.iter().zip(&mounted) {
+        if one.place.identity() != mounted.over {
+            return Err(another_directory(one.place));
+        }
+    }
+    let ended = match by {
+        By::Fuse(devices) => in_served_views(&running, holder, devices)?,
+        By::Overlay(layers) => in_overlays(&mut running, holder, &mounted, layers, !ending::is_looked_at(args, ui))?,
+    };
+    ending::end(args, ui, &mut running, interrupts, ended)
+}
+
+fn another_directory(place: &Place) -> Failure {
+    Failure::new(format!("run in {}", place.dir().display()), "another directory came to its place meanwhile")
+}
+
+/// Waits while the command runs in views that are the kernel's alone. On return the layers have what it has changed, and nobody writes to them any more.
+fn in_overlays(
+    running: &mut [Running<'_>],
+    holder: Holder<'_>,
+    mounted: &[Mounted],
+    layers: Vec<(Layer, Listening)>,
+    commits_at_once: bool,
+) -> Result<Ended, Failure> {
+    let mut joining = Vec::new();
+    for ((one, mounted), (layer, listening)) in running.iter_mut().zip(mounted).zip(layers) {
+        if mounted.upper != Some(layer.upper()) {
+            return Err(another_directory(one.place));
+        }
+        joining.push(listening.serve(holder.pid())?);
+        one.layer = Some(layer);
+    }
+    let status = holder.run(|is_success| {
+        if let [Running { layer: Some(layer), .. }] = running
+            && is_success
+            && commits_at_once
+        {
+            layer.write_back();
+        }
+    })?;
+    let dooms: Vec<_> = joining.into_iter().map(joining::Joining::end).collect();
+    Ok(Ended { status, doomed: dooms.iter().find_map(|doom| doom.why().map(str::to_owned)) })
 }
 
 /// Serves the groups' views while the command runs. On return nobody uses them any more.
-fn in_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<(Directory, OwnedFd)>) -> Result<Ended, Failure> {
+fn in_served_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<OwnedFd>) -> Result<Ended, Failure> {
     let mut servers = Vec::new();
     let served = running.iter().zip(devices).try_for_each(|(one, device)| {
         servers.push(serve(one, device)?);
         Ok(())
     });
-    let status = served.and_then(|()| holder.run(|| wait_until(|| running.iter().all(|one| one.view.held().1 == 0))));
+    let status = served.and_then(|()| holder.run(|_| wait_until(|| running.iter().all(|one| one.view.held().1 == 0))));
     if status.is_err() {
         // The mounts went with the holder, and their servers are to have gone before the stores are closed. Of a mount that is in use outside the
         // server does not return.
@@ -166,13 +294,10 @@ struct Serving<'p> {
     thread: JoinHandle<std::io::Result<()>>,
 }
 
-/// Begins to serve a view, which covers that directory.
-fn serve<'p>(running: &Running<'p>, (identity, device): (Directory, OwnedFd)) -> Result<Serving<'p>, Failure> {
-    let Running { place, covered, view, group } = running;
+/// Begins to serve a view by its device.
+fn serve<'p>(running: &Running<'p>, device: OwnedFd) -> Result<Serving<'p>, Failure> {
+    let Running { place, covered, view, group, .. } = running;
     let failed = |error: std::io::Error| Failure::new(format!("run in {}", place.dir().display()), error);
-    if place.identity() != identity {
-        return Err(failed(std::io::Error::other("another directory came to its place meanwhile")));
-    }
     let identity = match user::is_ordinary().map_err(failed)? {
         true => Identity::of_process().map_err(failed)?,
         false => Identity::Shared,

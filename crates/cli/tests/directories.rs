@@ -4,7 +4,7 @@ mod common;
 
 use common::{may_mount, wholly};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Directories beside each other, with the file `a`, on two file systems; removed on drop.
@@ -49,6 +49,9 @@ impl Drop for Dirs {
 /// What a command does in each directory.
 const CHANGE: &str = "for dir; do cd $dir; echo new > a; mkdir d; seq 20000 > d/b; done";
 
+/// As how many changes that is told.
+const CHANGES: usize = 3;
+
 fn is_new(dir: &Path) -> bool {
     let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
@@ -75,7 +78,7 @@ fn all_of_them_change_or_none() {
     assert_eq!(dirs.are_new(), [false; 3]);
     let run = dirs.run(&["run", "--verbose"], CHANGE);
     run.exits(0);
-    assert!(run.err.contains("9 changes in "), "{}", run.err);
+    assert!(run.err.contains(&format!("{} changes in ", 3 * CHANGES)), "{}", run.err);
     assert_eq!(dirs.are_new(), [true; 3]);
 }
 
@@ -91,7 +94,7 @@ fn one_that_changes_alone_commits_alone() {
     assert_eq!((told["outcome"].as_str(), told["status"].as_u64()), (Some("committed"), Some(0)));
     let changes: Vec<usize> =
         told["dirs"].as_array().unwrap().iter().map(|dir| dir["changes"].as_array().unwrap().len()).collect();
-    assert_eq!(changes, [3, 0]);
+    assert_eq!(changes, [CHANGES, 0]);
     assert_eq!(dirs.are_new(), [true, true]);
 }
 
@@ -160,7 +163,7 @@ fn a_person_decides_for_all_of_them() {
     }
     let dirs = Dirs::new(2);
     for (answer, are_new) in [("d\n", false), ("v\na\n", true)] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_wholly"))
+        let mut child = common::views::command(env!("CARGO_BIN_EXE_wholly"))
             .args(["run", "--review"])
             .args(dirs.arguments())
             .args(["--", "sh", "-c", CHANGE, "sh"])
@@ -174,7 +177,7 @@ fn a_person_decides_for_all_of_them() {
         let output = child.wait_with_output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{err}");
-        assert!(err.contains("6 changes in "), "{err}");
+        assert!(err.contains(&format!("{} changes in ", 2 * CHANGES)), "{err}");
         assert!(dirs.0.iter().all(|dir| err.contains(&format!("{}:\n", dir.display()))), "{err}");
         assert_eq!(dirs.are_new(), [are_new; 2], "{answer}: {err}");
     }
@@ -216,7 +219,7 @@ fn killed_at_any_moment_it_leaves_all_or_nothing() {
     let (mut old, mut new) = (0, 0);
     for n in 0..14 {
         let dirs = Dirs::new(3);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_wholly"))
+        let mut child = common::views::command(env!("CARGO_BIN_EXE_wholly"))
             .arg("run")
             .args(dirs.arguments())
             .args(["--", "sh", "-c", &format!("{CHANGE}; echo done"), "sh"])

@@ -37,7 +37,9 @@ fn act() {
 /// A script for a command, in which `act` followed by a word does that.
 fn script(text: &str) -> String {
     let me = std::env::current_exe().unwrap();
-    format!("act() {{ WHOLLY_ACT=$1 {} --exact act --nocapture >&2; }}; {text}", me.display())
+    // Behind the name of the program.
+    let act = module_path!().split_once("::").map_or("act".into(), |(_, module)| format!("{module}::act"));
+    format!("act() {{ WHOLLY_ACT=$1 {} --exact {act} --nocapture >&2; }}; {text}", me.display())
 }
 
 #[test]
@@ -78,7 +80,7 @@ fn in_a_command_a_group_that_is_undone_dooms_it() {
     }
     let mut command = as_group(&dir, &[], &script("act abort"));
     let words: Vec<_> = command.get_args().map(std::ffi::OsStr::to_owned).collect();
-    command = Command::new(env!("CARGO_BIN_EXE_wholly"));
+    command = common::views::command(env!("CARGO_BIN_EXE_wholly"));
     let output = command.arg("--json").args(words).current_dir(&dir).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     let told: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();

@@ -6,6 +6,7 @@ use common::blows::{BLOWS, Case, Tally, assert_ordinary, strike};
 use common::root::{MOUNTED, Root};
 use common::run::{Rig, has_store};
 use common::tree::Tree;
+use common::views::Difference;
 use common::{is_long, may_run};
 use std::io::Write;
 use std::process::{Output, Stdio};
@@ -94,6 +95,20 @@ fn mount_points_stay_where_they_are() {
     let script = "! rmdir /tmp 2>/dev/null && ! mv /tmp /gone 2>/dev/null && mv /var /moved && echo x > /moved/inner/x && echo y > /moved/y";
     ends_with(&root.run(&[], script), 0);
     assert_eq!(root.does("cat /moved/inner/x /moved/y; ls /moved"), "x\ny\ninner\ny\n");
+    if Difference::UnmountedIsSeen.is() {
+        let script = "umount /moved/inner && ls -A /moved/inner && umount /proc && echo z > /moved/y";
+        let output = root.run(&[], script);
+        ends_with(&output, 0);
+        assert_eq!(text(&output.stdout), "");
+        for lost in ["echo lost > /moved/inner/lost", "rmdir /moved/inner"] {
+            let output = root.run(&[], &format!("umount /moved/inner && echo lost > /moved/y && {lost}"));
+            ends_with(&output, 125);
+            assert!(text(&output.stderr).contains("moved/inner"), "{output:?}");
+        }
+        assert_eq!(root.does("cat /moved/y; ls /moved/inner"), "z\nx\n");
+        assert_ordinary(root.dir());
+        return;
+    }
     let script = "umount /moved/inner && ! ls /moved/inner 2>/dev/null && ! sh -c 'echo lost > /moved/inner/lost' 2>/dev/null && \
                   ! rmdir /moved/inner 2>/dev/null && umount /proc && ls -A /moved && echo z > /moved/y";
     let output = root.run(&[], script);

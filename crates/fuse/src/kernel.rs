@@ -27,12 +27,13 @@ enum Way {
     /// What lies there, by the number that the kernel gives each mount.
     Call {
         point: PathBuf,
+        kind: &'static str,
         mount: Identity,
     },
     Helper(Arc<Mutex<SessionUnmounter>>),
 }
 
-/// By which a mount is known. The kernel gives numbers of mounts that are gone to others, but not, where it has such, the *unique* ones.
+/// By which a mount is known, beside its type. The kernel gives numbers of mounts that are gone to others, but not, where it has such, the *unique* ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     unique: Option<u64>,
@@ -55,12 +56,11 @@ pub fn open_mount(point: &Path, options: &MountOptions) -> io::Result<(OwnedFd, 
     // Whatever comes to its name meanwhile.
     let dir = openat(CWD, point, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let itself = format!("/proc/self/fd/{}", dir.as_raw_fd());
-    let point = uppermost(std::fs::read_link(&itself)?);
+    let point = std::fs::read_link(&itself)?;
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
     let (data, flags) = (data(&device, options), flags(options));
     rustix::mount::mount(options.source.as_str(), itself, TYPE, flags, Some(data.as_c_str()))?;
-    let mount = mount_at(&point)?;
-    Ok((device.into(), Unmounter(Way::Call { point, mount })))
+    Ok((device.into(), Unmounter::of(point, TYPE)?))
 }
 
 fn data(device: &File, options: &MountOptions) -> std::ffi::CString {
@@ -101,6 +101,17 @@ impl Unmounter {
         Unmounter(Way::Helper(Arc::new(Mutex::new(session))))
     }
 
+    /// Of what this process has just mounted at `point`, which is an absolute path without symbolic links; the kernel calls such a file system `kind`. It need not be
+    /// one of ours.
+    ///
+    /// # Errors
+    /// Of `statx`.
+    pub fn of(point: PathBuf, kind: &'static str) -> io::Result<Unmounter> {
+        let point = uppermost(point);
+        let mount = mount_at(&point)?;
+        Ok(Unmounter(Way::Call { point, kind, mount }))
+    }
+
     /// Takes the mount away from where it is; [`Mount::serve`](crate::Mount::serve) returns once nobody uses it any more. Does nothing where that
     /// is done already.
     ///
@@ -125,15 +136,15 @@ impl Unmounter {
     pub fn is_there(&self) -> io::Result<bool> {
         match &self.0 {
             Way::Helper(_) => Ok(true),
-            Way::Call { point, mount } => Ok(mount_at(point)? == *mount),
+            Way::Call { point, mount, .. } => Ok(mount_at(point)? == *mount),
         }
     }
 
     fn unmount_by(&self, flags: UnmountFlags) -> io::Result<()> {
         match &self.0 {
             Way::Helper(session) => session.lock().unwrap_or_else(PoisonError::into_inner).unmount(),
-            Way::Call { point, mount } if mount_at(point)? == *mount => Ok(rustix::mount::unmount(point, flags)?),
-            Way::Call { mount, .. } => match is_mounted(mount)? {
+            Way::Call { point, mount, .. } if mount_at(point)? == *mount => Ok(rustix::mount::unmount(point, flags)?),
+            Way::Call { kind, mount, .. } => match is_mounted(mount, kind)? {
                 true => Err(rustix::io::Errno::BUSY.into()),
                 false => Ok(()),
             },
@@ -142,14 +153,14 @@ impl Unmounter {
 }
 
 /// Whether this process sees the mount anywhere.
-fn is_mounted(mount: &Identity) -> io::Result<bool> {
+fn is_mounted(mount: &Identity, kind: &str) -> io::Result<bool> {
     let mounts = std::fs::read("/proc/self/mountinfo")?;
     let (number, device) = (mount.number.to_string(), format!("{}:{}", mount.device.0, mount.device.1));
     Ok(mounts.split(|byte| *byte == b'\n').any(|line| {
         // Its number, that of the one above it, the device, ..., and behind a dash its type: another one may have taken over the numbers.
         let mut words = line.split(|byte| *byte == b' ');
         let is_it = words.next() == Some(number.as_bytes()) && words.nth(1) == Some(device.as_bytes());
-        is_it && words.skip_while(|word| *word != b"-").nth(1) == Some(TYPE.as_bytes())
+        is_it && words.skip_while(|word| *word != b"-").nth(1) == Some(kind.as_bytes())
     }))
 }
 

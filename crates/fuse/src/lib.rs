@@ -67,8 +67,8 @@ use adapter::Adapter;
 pub use answers::LARGEST_WRITE;
 #[doc(hidden)]
 pub use answers::ask;
-pub use groups::Doom;
 use groups::Groups;
+pub use groups::{Asker, Doom, Joined};
 pub use identity::{Identity, User};
 pub use kernel::{Unmounter, open_mount};
 pub use lost::Lost;

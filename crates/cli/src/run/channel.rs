@@ -23,12 +23,17 @@ const LONGEST: usize = 64 << 10;
 pub enum Said {
     /// To the holder, with the standard input that the command is to have.
     Begin,
-    /// To the server: the views are mounted, over these directories; their devices come with it.
-    Mounted(Vec<Identity>),
+    /// To the holder: the directories have the layers of the views that are overlays.
+    Mount,
+    /// To the server: the views are mounted; the devices of those that have such come with it.
+    Mounted(Vec<Mounted>),
     /// To the holder: the views are served.
     Serve,
     /// To the server: the command and all that it has started have ended, and what they have left in the kernel is on its way.
-    Quiet,
+    Quiet {
+        /// Whether the command's exit code is 0.
+        is_success: bool,
+    },
     /// To the holder: it has come.
     TakeAway,
     /// To the server: the views are gone.
@@ -40,6 +45,15 @@ pub enum Said {
     },
     /// To the server: it is not done. Nothing more comes.
     Failed(Failure),
+}
+
+/// A view that is mounted.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Mounted {
+    /// Over which directory.
+    pub over: Identity,
+    /// The directory that has what the command changes, where the view is an overlay.
+    pub upper: Option<Identity>,
 }
 
 /// One end of it. The other one's end is that of its process.

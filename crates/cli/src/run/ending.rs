@@ -2,6 +2,7 @@
 
 use super::Running;
 use super::interrupts::Interrupts;
+use super::layer::How;
 use super::mounts::Other;
 use super::review::{self, Verdict};
 use crate::args::RunArgs;
@@ -64,7 +65,7 @@ pub struct Changed {
 pub fn end(
     args: &RunArgs,
     ui: &Ui,
-    running: &[Running<'_>],
+    running: &mut [Running<'_>],
     interrupts: &Interrupts,
     Ended { status, doomed }: Ended,
 ) -> Result<Outcome, Failure> {
@@ -81,6 +82,8 @@ pub fn end(
     let is_success = || status == 0 && interrupts.first().is_none();
     let mut verdict = Verdict::Discard;
     if is_success() {
+        take_up(running, is_looked_at(args, ui))?;
+        let running = &*running;
         look(args, ui, running, &mut outcome)?;
         let nothing = (args.park || args.review) && outcome.dirs.iter().all(|dir| dir.count == 0);
         verdict = match () {
@@ -120,6 +123,35 @@ pub fn end(
     Ok(outcome)
 }
 
+/// Whether anybody looks at what the command has changed, or is to be able to later.
+pub fn is_looked_at(args: &RunArgs, ui: &Ui) -> bool {
+    args.review || args.park || args.verbose || ui.json
+}
+
+/// Makes changes of the groups of what the overlays have written to their layers. What is to be committed at once moves there by its names; what somebody is to
+/// look at, or what another directory may be in the way of, is written anew.
+fn take_up(running: &mut [Running<'_>], are_looked_at: bool) -> Result<(), Failure> {
+    let moves = running.len() == 1 && !are_looked_at;
+    for one in running {
+        let Some(layer) = &one.layer else { continue };
+        let failed = |error| one.place.failed(error);
+        let how = if moves { How::Adopt } else { How::Copy };
+        let taken = layer.take_up(one.place, &one.view, one.group, how)?;
+        if taken.adopted == 0 {
+            continue;
+        }
+        one.has_adopted = taken.overtaken.is_empty() && one.view.overtaken(one.group).map_err(failed)?.is_empty();
+        if !one.has_adopted {
+            // It is parked, which nothing is whose files come from the layer. They go back there.
+            one.view.abort(one.group).map_err(failed)?;
+            layer.undo(one.place, &one.view, one.group, &taken)?;
+            one.group = one.view.begin().map_err(failed)?;
+            layer.take_up(one.place, &one.view, one.group, How::Copy)?;
+        }
+    }
+    Ok(())
+}
+
 /// Finds out what has changed, as far as somebody is told.
 fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
     let reads = args.review || ui.json;
@@ -138,7 +170,11 @@ fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome)
 
 /// One group commits by itself; several commit together. Where programs outside have changed what any of them builds on, all are parked.
 fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
-    if let [Running { view, group, place, .. }] = running {
+    if let [Running { view, group, place, has_adopted, .. }] = running {
+        if *has_adopted {
+            // What a bystander does after the last look is a conflict, as after any commit.
+            return view.commit(*group).map_err(|error| place.failed(error));
+        }
         return match view.commit_or_park(*group, &note(args), None) {
             Err(Error::Overtaken(id, overtaken)) => {
                 let dir = &mut outcome.dirs[0];

@@ -3,7 +3,9 @@
 use crate::error::Failure;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, set_child_subreaper, waitid, waitpid,
+};
 use std::collections::HashSet;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -28,7 +30,8 @@ impl Family {
         let failed = |errno: Errno| Failure::new("run", format!("/proc: {errno}"));
         let proc = openat(CWD, "/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let proc = proc.map_err(failed)?;
-        let others = children(&proc).map_err(failed)?.into_iter().collect();
+        let others = if has_children().map_err(failed)? { children(&proc).map_err(failed)? } else { Vec::new() };
+        let others = others.into_iter().collect();
         set_child_subreaper(Some(getpid())).map_err(failed)?;
         Ok(Family { proc, others })
     }
@@ -39,7 +42,8 @@ impl Family {
     }
 
     fn end_all(&self) -> rustix::io::Result<()> {
-        loop {
+        // Mostly there are none, which the kernel says at once, where its list would have to be read to the end.
+        while has_children()? {
             let mine: Vec<Pid> =
                 children(&self.proc)?.into_iter().filter(|child| !self.others.contains(child)).collect();
             if mine.is_empty() {
@@ -61,6 +65,16 @@ impl Family {
                 }
             }
         }
+        Ok(())
+    }
+}
+
+/// Whether this process has any children, ended ones included.
+fn has_children() -> rustix::io::Result<bool> {
+    let looks = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match rustix::io::retry_on_intr(|| waitid(WaitId::All, looks)) {
+        Err(Errno::CHILD) => Ok(false),
+        looked => looked.map(|_| true),
     }
 }
 

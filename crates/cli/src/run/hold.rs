@@ -41,12 +41,16 @@ fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Fail
     let interrupts = Interrupts::begin_for_command(args.parent).map_err(failed)?;
     // Nothing of ours stays in use where the mounts will be.
     std::env::set_current_dir("/").map_err(failed)?;
-    let (mut views, covered, devices) = Views::mount(&args.dir, &args.other)?;
+    if !args.overlay.is_empty() {
+        // Till then the server makes them.
+        channel.hear().map_err(failed)?;
+    }
+    let (mut views, mounted, devices) = Views::mount(args)?;
     if args.ordinary {
         user::renounce().map_err(failed)?;
     }
     let handed: Vec<_> = devices.iter().map(AsFd::as_fd).collect();
-    channel.say(&Said::Mounted(covered), &handed).map_err(failed)?;
+    channel.say(&Said::Mounted(mounted), &handed).map_err(failed)?;
     // From here on the server alone has them, so that its end is the end of the mounts.
     drop(handed);
     drop(devices);
@@ -56,7 +60,7 @@ fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Fail
     let status = command::run(args, &interrupts);
     let ended = family.end();
     let synced = views.sync();
-    channel.say(&Said::Quiet, &[]).map_err(failed)?;
+    channel.say(&Said::Quiet { is_success: matches!(status, Ok(0)) }, &[]).map_err(failed)?;
     channel.hear().map_err(failed)?;
     views.take_away()?;
     ended.and(synced)?;

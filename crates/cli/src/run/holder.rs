@@ -1,19 +1,21 @@
 //! The server's side of the process that holds its mounts and runs the command; see [`hold`](super::hold).
 
-use super::channel::{Channel, MOST, Said};
+use super::channel::{Channel, MOST, Mounted, Said};
 use super::command;
 use super::family::Family;
 use super::interrupts::Interrupts;
 use super::namespace::Covered;
 use crate::error::{Exit, Failure};
 use crate::limits::OpenFiles;
-use crate::named::Identity;
 use rustix::process::Pid;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Stdio};
+
+/// The command's words, the directory in which it begins, how many files it may have open, and whether it has an ordinary user's rights.
+pub type Command<'a> = (&'a [OsString], &'a Path, OpenFiles, bool);
 
 /// The holder. Dropped before its command has ended, it ends, and all that it has started.
 pub struct Holder<'a> {
@@ -26,13 +28,13 @@ pub struct Holder<'a> {
 }
 
 impl<'a> Holder<'a> {
-    /// Has the views of these directories mounted where only the command will see them, and gives which these were, with their devices. The command is to begin in the
-    /// directory `here`, as that is then, with that limit of open files, and with an ordinary user's rights.
+    /// Starts one for the views of these directories: overlays that are called so, where names are given. The command is to begin in the directory `here`, as that is then,
+    /// with that limit of open files, and with an ordinary user's rights.
     pub fn start(
-        (words, here, files, is_ordinary): (&'a [OsString], &Path, OpenFiles, bool),
-        dirs: &[Covered],
+        (words, here, files, is_ordinary): Command<'a>,
+        (dirs, overlays): (&[Covered], &[&str]),
         interrupts: &'a Interrupts,
-    ) -> Result<(Holder<'a>, Vec<(Identity, OwnedFd)>), Failure> {
+    ) -> Result<Holder<'a>, Failure> {
         let failed = |error: io::Error| failed(words, error);
         if dirs.len() > MOST {
             return Err(Failure::new("run", format!("more than {MOST} directories")));
@@ -47,30 +49,43 @@ impl<'a> Holder<'a> {
                 command.arg("--other").arg(&other.path);
             }
         }
+        overlays.iter().for_each(|name| _ = command.arg("--overlay").arg(name));
         command.arg("--").args(words).stdin(Stdio::from(theirs));
         channel.say(&Said::Begin, &[io::stdin().as_fd()]).map_err(failed)?;
         let child = command.spawn().map_err(failed)?;
         // Or its own copy of the other end would keep that open.
         drop(command);
         interrupts.tell(Some(Pid::from_child(&child)));
-        let mut holder = Holder { words, child, channel, family, interrupts, has_ended: false };
-        match holder.hear()? {
-            (Said::Mounted(covered), devices) if [covered.len(), devices.len()] == [dirs.len(); 2] => {
-                Ok((holder, covered.into_iter().zip(devices).collect()))
+        Ok(Holder { words, child, channel, family, interrupts, has_ended: false })
+    }
+
+    /// Has it mount the views where only the command will see them: overlays only when all directories have layers. Gives over which directories they are, and the
+    /// devices of those that have such.
+    pub fn mount(&mut self, are_overlays: bool) -> Result<(Vec<Mounted>, Vec<OwnedFd>), Failure> {
+        if are_overlays {
+            self.channel.say(&Said::Mount, &[]).map_err(|error| failed(self.words, error))?;
+        }
+        match self.hear()? {
+            (Said::Mounted(mounted), devices) if devices.len() == if are_overlays { 0 } else { mounted.len() } => {
+                Ok((mounted, devices))
             }
-            (said, _) => Err(holder.unexpected(&said)),
+            (said, _) => Err(self.unexpected(&said)),
         }
     }
 
-    /// The views are served: runs the command. On return all that it has started has ended, and the views are gone. Before that it waits for what
-    /// is on its way from the kernel. Gives its exit code, or 128 and the number of the signal.
-    pub fn run(mut self, wait_for_all: impl FnOnce()) -> Result<u8, Failure> {
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The views are served: runs the command. On return all that it has started has ended, and the views are gone. Between the two it calls `when_quiet`, with whether the
+    /// command has succeeded. Gives its exit code, or 128 and the number of the signal.
+    pub fn run(mut self, when_quiet: impl FnOnce(bool)) -> Result<u8, Failure> {
         self.channel.say(&Said::Serve, &[]).map_err(|error| failed(self.words, error))?;
         match self.hear()?.0 {
-            Said::Quiet => {}
+            Said::Quiet { is_success } => when_quiet(is_success),
             said => return Err(self.unexpected(&said)),
         }
-        wait_for_all();
         self.channel.say(&Said::TakeAway, &[]).map_err(|error| failed(self.words, error))?;
         match self.hear()?.0 {
             Said::Ended { status, interrupt } => {

@@ -50,6 +50,18 @@ pub fn over(path: &Path) -> PathBuf {
     Path::new("/..").join(path.strip_prefix("/").unwrap_or(path))
 }
 
+/// The same for the root directory alone: what is mounted over any other one is found by its path.
+pub fn over_root(path: &Path) -> PathBuf {
+    if path == Path::new("/") { over(path) } else { path.into() }
+}
+
+/// The options of a mount's file system, by the number of the mount.
+pub fn options_of(id: u64) -> io::Result<String> {
+    let mounts = read(&mut File::open("/proc/self/mountinfo")?)?;
+    let options = mounts.into_iter().find(|mount| mount.id == id).map(|mount| mount.options);
+    options.ok_or_else(|| Errno::NOENT.into())
+}
+
 /// The mounts of this namespace at some moment.
 pub struct Mounts {
     known: HashSet<u64>,
@@ -85,6 +97,7 @@ struct Mount {
     parent: u64,
     at: PathBuf,
     kind: String,
+    options: String,
 }
 
 fn read(list: &mut File) -> io::Result<Vec<Mount>> {
@@ -100,8 +113,11 @@ fn mount(line: &[u8]) -> Option<Mount> {
     let (id, parent) = (number()?, number()?);
     // The device, where it begins in its file system, where it lies; options, and behind a dash the type.
     let at = unescaped(words.nth(2)?);
-    let kind = words.skip_while(|word| *word != b"-").nth(1)?;
-    Some(Mount { id, parent, at, kind: String::from_utf8_lossy(kind).into_owned() })
+    let mut behind =
+        words.skip_while(|word| *word != b"-").skip(1).map(|word| String::from_utf8_lossy(word).into_owned());
+    // The type, what is mounted, and the options of the file system.
+    let (kind, options) = (behind.next()?, behind.nth(1).unwrap_or_default());
+    Some(Mount { id, parent, at, kind, options })
 }
 
 /// A path as the kernel lists it: what would end a word stands as a backslash and three octal digits.
@@ -136,8 +152,9 @@ mod tests {
     #[test]
     fn a_line_of_the_list() {
         let line = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - fuse.it /dev/root rw,errors=continue";
-        let Mount { id, parent, at, kind } = mount(line).unwrap();
+        let Mount { id, parent, at, kind, options } = mount(line).unwrap();
         assert_eq!((id, parent, at.as_path(), kind.as_str()), (36, 35, Path::new("/mnt 2"), "fuse.it"));
+        assert_eq!(options, "rw,errors=continue");
         assert!(mount(b"").is_none());
     }
 

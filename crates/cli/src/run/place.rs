@@ -11,6 +11,7 @@ use wholly_media::host::{HostDir, HostOptions, StoreHome};
 /// See the head of this module.
 pub struct Place {
     dir: PathBuf,
+    found: Named,
     identity: Identity,
     store: Store,
     /// Whether it is a store only for as long as a command runs.
@@ -93,12 +94,17 @@ impl Place {
         // Also one that a run has left that was killed.
         let is_guest = store.is_guest().map_err(failed)?;
         tell_settled(dir, &store);
-        Ok(Place { dir: dir.into(), identity, store, is_guest })
+        Ok(Place { dir: dir.into(), found, identity, store, is_guest })
     }
 
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The directory itself, whatever has come to its name.
+    pub fn itself(&self) -> &Named {
+        &self.found
     }
 
     /// Which directory that is.

@@ -27,6 +27,12 @@ pub fn no_root() -> Failure {
         .advice("`sudo wholly run --root`, or --dir with a directory of your own")
 }
 
+/// Why an ordinary user has no overlays.
+pub fn no_overlay() -> Failure {
+    Failure::new("run", "an overlay as the command's view takes the superuser (CAP_SYS_ADMIN)")
+        .advice("`--view fuse`, which `--view auto` is for ordinary users")
+}
+
 /// That the user can change the directory in a namespace of his own.
 pub fn check(dir: &Path) -> Result<(), Failure> {
     let failed = |why: String| Failure::new(format!("run in {}", dir.display()), why);

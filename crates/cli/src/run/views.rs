@@ -1,10 +1,13 @@
 //! The mounts that only the command sees: they are made and taken away together.
 
+use super::channel::Mounted;
 use super::mounts::{Mounts, over};
 use super::namespace;
+use super::overlay::Overlay;
 use super::user;
+use crate::args::HoldArgs;
 use crate::error::Failure;
-use crate::named::{Identity, Named};
+use crate::named::Named;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -16,7 +19,7 @@ use wholly_fuse::{Unmounter, open_mount};
 
 /// See the head of this module.
 pub struct Views {
-    views: Vec<(PathBuf, Unmounter)>,
+    views: Vec<(PathBuf, View)>,
     /// What else is mounted in the directories, until the views have it too.
     others: Vec<(PathBuf, OwnedFd)>,
     /// Whether the one view is that of the root directory.
@@ -25,9 +28,46 @@ pub struct Views {
     before: Mounts,
 }
 
+/// A mount over a directory.
+enum View {
+    Fuse(Unmounter),
+    Overlay(Overlay),
+}
+
+impl View {
+    fn unmounter(&self) -> &Unmounter {
+        match self {
+            View::Fuse(unmounter) => unmounter,
+            View::Overlay(overlay) => &overlay.unmounter,
+        }
+    }
+
+    /// Takes it away. What has just ended may take some moments until nothing of it is in use.
+    fn unmount(&self) -> io::Result<()> {
+        const TRIES: u32 = 100;
+        let attempt = || -> io::Result<()> {
+            self.unmounter().unmount()?;
+            match self {
+                View::Overlay(overlay) => overlay.released(),
+                View::Fuse(_) => Ok(()),
+            }
+        };
+        for n in 0..TRIES {
+            match attempt() {
+                Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && n + 1 < TRIES => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                done => return done,
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Views {
-    /// Mounts over each of the directories what will be answered for by the devices that are given. Also gives which directories these were. The `others` are mounted in the directories.
-    pub fn mount(dirs: &[PathBuf], others: &[PathBuf]) -> Result<(Views, Vec<Identity>, Vec<OwnedFd>), Failure> {
+    /// Mounts them over the directories: overlays, or what will be answered for by the devices that are given.
+    pub fn mount(args: &HoldArgs) -> Result<(Views, Vec<Mounted>, Vec<OwnedFd>), Failure> {
+        let HoldArgs { dir: dirs, other: others, overlay: overlays, .. } = args;
         let is_root = dirs.iter().any(|dir| dir == Path::new("/"));
         // Before the views hide them.
         let other = |at: &PathBuf| {
@@ -36,19 +76,25 @@ impl Views {
             Ok((at.clone(), opened))
         };
         let others = others.iter().map(other).collect::<Result<Vec<_>, Failure>>()?;
-        let (mut views, mut covered, mut devices) = (Vec::new(), Vec::new(), Vec::new());
-        for dir in dirs {
+        let (mut views, mut mounted, mut devices) = (Vec::new(), Vec::new(), Vec::new());
+        for (n, dir) in dirs.iter().enumerate() {
+            if let Some(source) = overlays.get(n) {
+                let (overlay, over) = Overlay::mount(dir, source)?;
+                views.push((dir.clone(), View::Overlay(overlay)));
+                mounted.push(over);
+                continue;
+            }
             let failed = |error: io::Error| failed(dir, error);
             let found = Named::find(dir).map_err(failed)?;
             let options = namespace::options(dir).map_err(failed)?;
-            let mounted = open_mount(&found.itself(), &options);
-            let (device, unmounter) = mounted.map_err(|error| user::no_mount(dir, error))?;
-            covered.push(found.identity().map_err(failed)?);
-            views.push((dir.clone(), unmounter));
+            let (device, unmounter) =
+                open_mount(&found.itself(), &options).map_err(|error| user::no_mount(dir, error))?;
+            mounted.push(Mounted { over: found.identity().map_err(failed)?, upper: None });
+            views.push((dir.clone(), View::Fuse(unmounter)));
             devices.push(device);
         }
         let before = Mounts::now().map_err(|error| failed(&dirs[0], error))?;
-        Ok((Views { views, others, is_root, before }, covered, devices))
+        Ok((Views { views, others, is_root, before }, mounted, devices))
     }
 
     /// Mounts in the views, which are served, what else is mounted in the directories, with all that is mounted in it.
@@ -66,10 +112,10 @@ impl Views {
     }
 
     /// Hands what is dirty in the kernel to the server, of which that may have answered only a part when this returns: it has all once no file
-    /// is open. Nobody changes anything in them any more.
+    /// is open. An overlay only says whether something could not be written. Nobody changes anything in them any more.
     pub fn sync(&self) -> Result<(), Failure> {
-        self.views.iter().try_for_each(|(dir, unmounter)| {
-            if !unmounter.is_there().map_err(|error| failed(dir, error))? {
+        self.views.iter().try_for_each(|(dir, view)| {
+            if !view.unmounter().is_there().map_err(|error| failed(dir, error))? {
                 let why =
                     "the command has taken away its own view of it, and may have changed the directory itself since";
                 return Err(
@@ -86,10 +132,10 @@ impl Views {
         let Views { views, is_root, before, .. } = self;
         let detached = before.detach_newer(is_root).map_err(|error| failed(&views[0].0, error));
         // The last one first: it may lie in another's directory.
-        let unmounted = views.iter().rev().map(|(dir, unmounter)| {
-            unmount(unmounter).map_err(|error| {
+        let unmounted = views.iter().rev().map(|(dir, view)| {
+            view.unmount().map_err(|error| {
                 // Whoever outside uses it sees the end of the group.
-                let _ = unmounter.detach();
+                let _ = view.unmounter().detach();
                 failed(dir, error).advice("somebody outside of the command uses the directory as the command saw it")
             })
         });
@@ -104,18 +150,4 @@ fn place(path: &Path, is_root: bool) -> PathBuf {
 
 fn failed(dir: &Path, error: io::Error) -> Failure {
     Failure::new(format!("run in {}", dir.display()), error)
-}
-
-/// Takes one of them away. What has just ended may take some moments until nothing of it is in use.
-fn unmount(unmounter: &Unmounter) -> io::Result<()> {
-    const TRIES: u32 = 100;
-    for n in 0..TRIES {
-        match unmounter.unmount() {
-            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && n + 1 < TRIES => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            done => return done,
-        }
-    }
-    Ok(())
 }

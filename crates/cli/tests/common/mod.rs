@@ -8,6 +8,7 @@ pub mod proof;
 pub mod root;
 pub mod run;
 pub mod tree;
+pub mod views;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,7 +51,7 @@ pub fn wholly(arguments: &[&str]) -> Run {
 
 /// Runs the binary with the registry in `registry`.
 pub fn wholly_with(registry: &str, arguments: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
+    let mut command = views::command(env!("CARGO_BIN_EXE_wholly"));
     let output = command.args(arguments).env("WHOLLY_REGISTRY", registry).output().expect("run the binary");
     Run {
         arguments: arguments.join(" "),

@@ -77,7 +77,7 @@ impl Root {
     /// A program in it.
     pub fn command(&self, words: &[&str]) -> Command {
         let place = |what: &str| format!("/proc/{}/{what}", self.keeper.id());
-        let mut command = Command::new("nsenter");
+        let mut command = super::views::command("nsenter");
         command.arg(format!("--mount={}", place("ns/mnt"))).arg(format!("--root={}", place("root"))).args(words);
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C").env("WHOLLY_REGISTRY", "");
         command.stdin(Stdio::null());

@@ -69,7 +69,7 @@ pub fn shell(dir: &Path, script: &str) -> Command {
 
 /// A script as one group.
 pub fn as_group(dir: &Path, options: &[&str], script: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
+    let mut command = super::views::command(env!("CARGO_BIN_EXE_wholly"));
     with_identity(command.arg("run").args(options).args(["--", "sh", "-c", script]).current_dir(dir));
     command
 }

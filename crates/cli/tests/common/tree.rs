@@ -30,27 +30,36 @@ pub struct Entry {
     mtime: (i64, i64),
 }
 
+/// The paths of all that is in a directory, itself included, in order.
+pub fn paths(dir: &Path) -> Vec<PathBuf> {
+    let mut paths = vec![PathBuf::new()];
+    let mut todo = paths.clone();
+    while let Some(at) = todo.pop() {
+        for entry in std::fs::read_dir(dir.join(&at)).unwrap() {
+            let entry = entry.unwrap();
+            let path = at.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                todo.push(path.clone());
+            }
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    paths
+}
+
+/// Joined with nothing a path would end with a slash, which is looked through.
+pub fn at(dir: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { dir.to_path_buf() } else { dir.join(path) }
+}
+
 impl Tree {
     /// Looks at all of it.
     pub fn of(dir: &Path) -> Tree {
-        let mut paths = vec![PathBuf::new()];
-        let mut todo = paths.clone();
-        while let Some(at) = todo.pop() {
-            for entry in std::fs::read_dir(dir.join(&at)).unwrap() {
-                let entry = entry.unwrap();
-                let path = at.join(entry.file_name());
-                if entry.file_type().unwrap().is_dir() {
-                    todo.push(path.clone());
-                }
-                paths.push(path);
-            }
-        }
-        paths.sort();
         let mut files = BTreeMap::new();
         let mut all = BTreeMap::new();
-        for path in paths {
-            // Joined with nothing a path would end with a slash, which is looked through.
-            let at = if path.as_os_str().is_empty() { dir.to_path_buf() } else { dir.join(&path) };
+        for path in paths(dir) {
+            let at = at(dir, &path);
             let stat = std::fs::symlink_metadata(&at).unwrap();
             let first = files.entry(stat.ino()).or_insert_with(|| path.clone()).clone();
             all.insert(path, Entry::of(&at, &stat, first));
@@ -70,6 +79,13 @@ impl Tree {
                 entry.content = (0, 0);
             }
         }
+        tree
+    }
+
+    /// The same without the folder of a store, and all that is in it.
+    pub fn but_for_a_store(&self) -> Tree {
+        let mut tree = self.clone();
+        tree.0.retain(|path, _| !path.starts_with(".wholly"));
         tree
     }
 

@@ -39,9 +39,11 @@
 //! | `changes.rs` | what a group has touched |
 //! | `keeper.rs` | the thread that begins and ends groups |
 //! | `process.rs` | which process makes a request |
-//! | `view.rs` | a mount all of which is one group: groups join it |
+//! | `view.rs` | a mount all of which is one group |
+//! | `joined.rs` | groups that join such a one |
 
 mod changes;
+mod joined;
 mod keeper;
 mod process;
 mod shared;
@@ -55,8 +57,8 @@ use wholly_media::mount::{ABORT, ADD, BEGIN, COMMIT, Served, WHAT};
 
 use crate::convert::errno;
 pub(crate) use changes::Touches;
+pub use joined::{Asker, Doom, Joined};
 use shared::{Shared, State, lock};
-pub use view::Doom;
 use view::View;
 
 /// To which groups the calls of a mount belong.
@@ -82,13 +84,6 @@ impl Call<'_> {
     }
 }
 
-/// Who asks, about which open file.
-#[derive(Clone, Copy)]
-pub(crate) struct Asker {
-    thread: u32,
-    handle: u64,
-}
-
 impl Groups {
     pub fn new(vfs: &Arc<dyn Vfs>, group: Option<GroupId>) -> Groups {
         match group {
@@ -107,7 +102,7 @@ impl Groups {
     /// Why what the mount shows is not to be committed, where it is a view.
     pub fn doom(&self) -> Doom {
         match self {
-            Groups::View(view) => view.doom(),
+            Groups::View(view) => view.joined.doom(),
             Groups::Shared(_) => Doom::default(),
         }
     }
@@ -158,7 +153,7 @@ impl Groups {
     /// The last close of an open file.
     pub fn release(&self, handle: FileHandle) {
         match self {
-            Groups::View(view) => view.release(handle.0),
+            Groups::View(view) => view.joined.release(handle.0),
             Groups::Shared(shared) => shared.release(handle.0),
         }
     }
@@ -169,10 +164,10 @@ impl Groups {
         let answer = match (what, self) {
             (WHAT, Groups::Shared(_)) => Ok(Served::Mount as i32),
             (WHAT, Groups::View(_)) => Ok(Served::View as i32),
-            (BEGIN, Groups::View(view)) => view.begin(asker),
-            (ADD, Groups::View(view)) => view.add(asker),
-            (COMMIT, Groups::View(view)) => view.commit(asker),
-            (ABORT, Groups::View(view)) => view.abort(asker),
+            (BEGIN, Groups::View(view)) => view.joined.begin(asker),
+            (ADD, Groups::View(view)) => view.joined.add(asker),
+            (COMMIT, Groups::View(view)) => view.joined.commit(asker),
+            (ABORT, Groups::View(view)) => view.joined.abort(asker),
             (BEGIN, Groups::Shared(shared)) => return shared.begin(asker, reply),
             (ADD, Groups::Shared(shared)) => shared.add(asker, node),
             (COMMIT, Groups::Shared(shared)) => return shared.end(asker, true, reply),

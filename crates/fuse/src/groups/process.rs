@@ -12,6 +12,7 @@ use rustix::time::Timespec;
 use wholly::vfs::{Errno, Result};
 
 /// A process, whatever becomes of its number.
+#[derive(Debug)]
 pub(crate) struct Process {
     pid: Pid,
     /// Readable when it has ended.

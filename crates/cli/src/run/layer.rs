@@ -1,0 +1,164 @@
+//! The layer of a store that is seen by an overlay: the directory in its folder to which the kernel writes what the command changes, and that becomes
+//! calls of the group when the command has ended.
+
+use super::place::Place;
+use crate::error::Failure;
+use crate::named::{Identity, Named};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, StatxFlags, Timespec, Timestamps, Uid, XattrFlags, fchmod,
+    fchown, fgetxattr, flistxattr, fsetxattr, futimens, makedev, mkdirat, mknodat, openat, openat2, statx,
+};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+use wholly::StoreVfs;
+use wholly::vfs::GroupId;
+use wholly_overlay::{Layers, UPPER, WORK};
+
+pub use wholly_overlay::{How, Taken};
+
+/// Xattrs with such names mean something to the kernel in a layer, and nothing elsewhere.
+const KERNELS: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+
+/// How long a tick of the file system's clock lasts at most: some count whole seconds.
+const LONGEST_TICK: Duration = Duration::from_secs(5);
+
+/// See the head of this module.
+pub struct Layer {
+    upper: Identity,
+    /// A file by which the clock is read.
+    clock: OwnedFd,
+    /// The upper directory, opened when the command had written nothing yet: by it the kernel tells what it could not write since.
+    written: OwnedFd,
+    /// What was changed later was so when the layer was there, or is that by the command.
+    since_ns: i64,
+}
+
+impl Layer {
+    /// Makes it, empty. All that is in the store is home then, and whatever changes has a later time of change than the layer: so what a bystander
+    /// changes is known from what was there.
+    pub fn make(place: &Place) -> Result<Layer, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new(format!("run in {}", place.dir().display()), format!("its layer: {error}"))
+        };
+        place.store().checkpoint().map_err(|error| place.failed(error))?;
+        place.store().make_layer().map_err(|error| place.failed(error))?;
+        let (layer, itself) = Layer::fill(place.itself()).map_err(failed)?;
+        layer.wait_for_tick(place)?;
+        // It is what the view shows of the directory itself.
+        look_alike(&itself, &layer.written).map_err(|errno| failed(errno.into()))?;
+        Ok(layer)
+    }
+
+    /// Gives the directory, too.
+    fn fill(dir: &Named) -> std::io::Result<(Layer, OwnedFd)> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let open = |name: &str| openat2(dir, name, flags, Mode::empty(), beneath);
+        let (itself, layer) = (open(".")?, open(wholly::LAYER)?);
+        let [upper, work] = [UPPER, WORK].map(|path| path.rsplit_once('/').map_or(path, |(_, name)| name));
+        for name in [upper, work] {
+            mkdirat(&layer, name, Mode::RWXU)?;
+        }
+        let upper = openat(&layer, upper, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        // In the view the store's folder is not there.
+        mknodat(&upper, wholly_media::host::HOME, FileType::CharacterDevice, Mode::empty(), makedev(0, 0))?;
+        let written = openat(&upper, ".", flags, Mode::empty())?;
+        let clock =
+            openat(&layer, "clock", OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
+        let since_ns = ctime_ns(&clock)?;
+        Ok((Layer { upper: Named::of(upper).identity()?, clock, written, since_ns }, itself))
+    }
+
+    /// Which directory the view is to have as its upper one.
+    pub fn upper(&self) -> Identity {
+        self.upper
+    }
+
+    fn wait_for_tick(&self, place: &Place) -> Result<(), Failure> {
+        let failed = |why: &str| Failure::new(format!("run in {}", place.dir().display()), why.to_owned());
+        let begin = Instant::now();
+        loop {
+            // A change of the mode changes that time, also where it stays what it was.
+            let now = fchmod(&self.clock, Mode::RUSR).and_then(|()| ctime_ns(&self.clock));
+            if now.map_err(|errno| failed(&format!("its layer: {errno}")))? > self.since_ns {
+                return Ok(());
+            }
+            if begin.elapsed() > LONGEST_TICK {
+                return Err(failed("times of change do not grow there").advice("`--view fuse` needs none"));
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Has the disk begin with what the commit will wait for. Nothing depends on it.
+    pub fn write_back(&self) {
+        if let Ok(clock) = self.clock.try_clone() {
+            std::thread::spawn(move || rustix::fs::syncfs(clock));
+        }
+    }
+
+    /// Makes calls of a group of all that the command has changed. What is to be written anew is read: an error where the kernel has lost any of it.
+    pub fn take_up(&self, place: &Place, view: &StoreVfs, group: GroupId, how: How) -> Result<Taken, Failure> {
+        if how == How::Copy {
+            let failed = |errno| {
+                Failure::new(
+                    format!("write what the command has changed in {}", place.dir().display()),
+                    wholly_media::in_words(errno),
+                )
+            };
+            rustix::fs::syncfs(&self.written).map_err(|errno| failed(errno).advice("nothing has changed"))?;
+        }
+        wholly_overlay::take_up(&self.layers(place, view, group), how).map_err(|error| failed(place, error))
+    }
+
+    /// Makes the layer what it was before: that group has been aborted.
+    pub fn undo(&self, place: &Place, view: &StoreVfs, group: GroupId, taken: &Taken) -> Result<(), Failure> {
+        taken.undo(&self.layers(place, view, group)).map_err(|error| failed(place, error))
+    }
+
+    fn layers<'a>(&self, place: &'a Place, vfs: &'a StoreVfs, group: GroupId) -> Layers<'a> {
+        Layers { vfs, group, dir: place.itself().as_fd(), since_ns: self.since_ns, namespace: "trusted" }
+    }
+}
+
+fn failed(place: &Place, error: wholly_overlay::Error) -> Failure {
+    Failure::new(format!("run in {}", place.dir().display()), error).advice("nothing has changed")
+}
+
+fn ctime_ns(file: &OwnedFd) -> rustix::io::Result<i64> {
+    let time = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::CTIME)?.stx_ctime;
+    Ok(time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.into()))
+}
+
+/// Gives a new directory the owner, the mode, the access lists and other xattrs, and the times of another one.
+fn look_alike(of: &OwnedFd, new: &OwnedFd) -> rustix::io::Result<()> {
+    let stat = statx(of, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    fchown(new, Some(Uid::from_raw(stat.stx_uid)), Some(Gid::from_raw(stat.stx_gid)))?;
+    for name in names(of)?.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        if KERNELS.iter().any(|kernels| name.starts_with(kernels)) {
+            continue;
+        }
+        let mut value = vec![0; LONGEST_XATTR];
+        let length = fgetxattr(of, name, &mut value[..])?;
+        fsetxattr(new, name, &value[..length], XattrFlags::empty())?;
+    }
+    // Behind the owner and the access list, which change it.
+    fchmod(new, Mode::from_raw_mode(stat.stx_mode.into()))?;
+    let time = |time: rustix::fs::StatxTimestamp| Timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec.into() };
+    let times = Timestamps { last_access: time(stat.stx_atime), last_modification: time(stat.stx_mtime) };
+    futimens(new, &times)
+}
+
+/// What the kernel gives at most.
+const LONGEST_XATTR: usize = 64 << 10;
+
+fn names(of: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
+    let mut names = vec![0; LONGEST_XATTR];
+    match flistxattr(of, &mut names[..]) {
+        // The file system has none.
+        Err(Errno::OPNOTSUPP) => names.clear(),
+        length => names.truncate(length?),
+    }
+    Ok(names)
+}

@@ -1,0 +1,43 @@
+//! Which view the commands of a test program have: an overlay, where its name ends so; else FUSE. What differs between them is all here.
+
+use std::ffi::OsStr;
+use std::process::Command;
+
+/// As `--view` has it.
+pub const VIEW: &str = if ends_with(env!("CARGO_CRATE_NAME").as_bytes(), b"_overlay") { "overlay" } else { "fuse" };
+
+const fn ends_with(name: &[u8], end: &[u8]) -> bool {
+    let mut i = 0;
+    while i < end.len() {
+        if name.len() < end.len() || name[name.len() - end.len() + i] != end[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// A program by which `wholly run` may be run.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("WHOLLY_VIEW", VIEW);
+    command
+}
+
+/// What is otherwise in an overlay.
+#[derive(Clone, Copy)]
+pub enum Difference {
+    /// A file is copied when it is first opened for writing: that takes as much space as it is long, who has mapped it before sees the old one, and a program that runs outside may be written to, which else is
+    /// `ETXTBSY`: there it is when the command has ended, and nothing is committed.
+    FilesAreCopied,
+    /// Where something else was mounted, and the command has unmounted that, it sees what lies beneath: the names of an overlay are those of the
+    /// directory itself, which nobody can take out of it. What the command changes there cannot be committed.
+    UnmountedIsSeen,
+}
+
+impl Difference {
+    /// Whether this test program's views differ so from FUSE.
+    pub fn is(self) -> bool {
+        VIEW == "overlay"
+    }
+}

@@ -1,0 +1,4 @@
+//! The tests of `directories.rs` where views are overlays. What differs: `common/views.rs`.
+
+#[path = "directories.rs"]
+mod directories;
