@@ -94,7 +94,7 @@ impl Layer {
     /// Has the disk begin with what the commit will wait for. Nothing depends on it.
     pub fn write_back(&self) {
         if let Ok(clock) = self.clock.try_clone() {
-            std::thread::spawn(move || rustix::fs::syncfs(clock));
+            let _ = std::thread::Builder::new().spawn(move || rustix::fs::syncfs(clock));
         }
     }
 
