@@ -23,6 +23,7 @@
 //! | `run/ending.rs` | the groups end as the command did |
 //! | `run/review.rs`, `run/pager.rs` | a person looks at it and decides; by what |
 
+mod ahead;
 mod channel;
 mod command;
 mod ending;

@@ -21,8 +21,15 @@ use std::thread::JoinHandle;
 use wholly_fuse::{Asker, Doom, Joined};
 use wholly_media::mount::{ABORT, ADD, BEGIN, COMMIT, LENGTH, VIEW};
 
-/// Connections at a time: others wait.
+/// Connections at a time of who may join: others wait.
 const MOST: usize = 512;
+
+/// Connections at a time of who may not join, until they have asked and been told so: the oldest has to give way.
+const MOST_REFUSED: usize = 16;
+
+/// How often all are looked at at the end. What was said before takes fewer rounds: one for each connection that waits, and one for each request in a
+/// socket's buffer. Who goes on asking from outside is not waited for.
+const LAST_ROUNDS: usize = 2048;
 
 /// A name, and the socket that has it. Who connects waits until it is [served](Self::serve).
 pub struct Listening {
@@ -100,19 +107,28 @@ impl Drop for Joining {
 
 fn answer(socket: &OwnedFd, end: &OwnedFd, joined: &Joined, holder: u32) {
     const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let (mut peers, mut next, mut is_ending) = (Vec::<Peer>::new(), 0, false);
-    loop {
-        let mut awaited = vec![PollFd::new(end, if is_ending { PollFlags::empty() } else { PollFlags::IN })];
-        let accepts = if peers.len() < MOST { PollFlags::IN } else { PollFlags::empty() };
-        awaited.push(PollFd::new(socket, accepts));
+    const LATER: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let mut peers = Vec::<Peer>::new();
+    let (mut next, mut last_rounds, mut has_room) = (0, None, true);
+    while last_rounds != Some(0) {
+        let watch = |is_watched| if is_watched { PollFlags::IN } else { PollFlags::empty() };
+        let accepts = has_room && peers.iter().filter(|peer| peer.may_join).count() < MOST;
+        let mut awaited = vec![PollFd::new(end, watch(last_rounds.is_none())), PollFd::new(socket, watch(accepts))];
         awaited.extend(peers.iter().map(|peer| PollFd::new(&peer.connection, PollFlags::IN)));
-        let ready = poll(&mut awaited, is_ending.then_some(&AT_ONCE));
+        let timeout = match (last_rounds, has_room) {
+            (Some(_), _) => Some(&AT_ONCE),
+            (None, false) => Some(&LATER),
+            (None, true) => None,
+        };
+        let ready = poll(&mut awaited, timeout);
         let events: Vec<bool> = awaited.iter().map(|awaited| !awaited.revents().is_empty()).collect();
         drop(awaited);
-        if is_ending && ready != Err(Errno::INTR) && !events.contains(&true) {
-            break;
+        match &mut last_rounds {
+            Some(_) if ready != Err(Errno::INTR) && !events.contains(&true) => break,
+            Some(rounds) => *rounds -= 1,
+            None if events[0] => last_rounds = Some(LAST_ROUNDS),
+            None => {}
         }
-        is_ending |= events[0];
         // What its processes have said before they ended comes first.
         let mut heard = events[2..].iter();
         peers.retain(|peer| {
@@ -122,16 +138,31 @@ fn answer(socket: &OwnedFd, end: &OwnedFd, joined: &Joined, holder: u32) {
             }
             stays
         });
-        if events[1]
-            && let Ok(connection) = accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-        {
-            let may_join = may_join(&connection, holder);
-            peers.push(Peer { connection, handle: next, may_join });
-            next += 1;
+        has_room = true;
+        if events[1] {
+            match accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(connection) => {
+                    admit(&mut peers, Peer { may_join: may_join(&connection, holder), connection, handle: next });
+                    next += 1;
+                }
+                // Out of descriptors, or of memory: who waits would be reported again at once.
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => has_room = false,
+                // It has gone again.
+                Err(_) => {}
+            }
         }
     }
     // Somebody outside has them still.
     peers.iter().for_each(|peer| joined.release(peer.handle));
+}
+
+/// Nobody who may not join takes the place of one who may.
+fn admit(peers: &mut Vec<Peer>, peer: Peer) {
+    let refused: Vec<_> = (0..peers.len()).filter(|n| !peers[*n].may_join).collect();
+    if !peer.may_join && refused.len() == MOST_REFUSED {
+        peers.remove(refused[0]);
+    }
+    peers.push(peer);
 }
 
 /// Whether who has connected is of the command, the same user or the superuser.
@@ -245,5 +276,46 @@ mod tests {
             assert!(joining.end().why().unwrap().contains("has not committed its group"));
             drop(kept);
         }
+    }
+
+    #[test]
+    fn who_may_not_join_keeps_no_place() {
+        let peer = |handle, may_join| {
+            let connection =
+                socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+            Peer { connection, handle, may_join }
+        };
+        let mut peers = Vec::new();
+        let refused = MOST_REFUSED as u64;
+        for handle in 0..refused + 2 {
+            admit(&mut peers, peer(handle, false));
+            admit(&mut peers, peer(100 + handle, true));
+        }
+        let of = |may_join| {
+            let peers = peers.iter().filter(move |peer| peer.may_join == may_join);
+            peers.map(|peer| peer.handle).collect::<Vec<_>>()
+        };
+        assert_eq!(of(false), (2..refused + 2).collect::<Vec<_>>());
+        assert_eq!(of(true), (100..refused + 102).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_goes_on_asking_is_not_waited_for() {
+        let listening = Listening::new().unwrap();
+        let name = listening.name().to_owned();
+        let joining = listening.serve(std::process::id()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let socket = connected(&name);
+                assert_eq!(ask(&socket, ADD), -Errno::INVAL.raw_os_error());
+                scope.spawn(move || {
+                    let mut answer = [0; LENGTH];
+                    while send(&socket, &ADD.to_ne_bytes(), SendFlags::NOSIGNAL).is_ok() {
+                        let _ = recv(&socket, &mut answer, RecvFlags::DONTWAIT);
+                    }
+                });
+            }
+            assert_eq!(joining.end().why(), None);
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! The layer of a store that is seen by an overlay: the directory in its folder to which the kernel writes what the command changes, and that becomes
 //! calls of the group when the command has ended.
 
+use super::ahead::Ahead;
 use super::place::Place;
 use crate::error::Failure;
 use crate::named::{Identity, Named};
@@ -32,6 +33,8 @@ pub struct Layer {
     written: OwnedFd,
     /// What was changed later was so when the layer was there, or is that by the command.
     since_ns: i64,
+    /// How far the system's clock was ahead then.
+    ahead: Ahead,
 }
 
 impl Layer {
@@ -66,8 +69,8 @@ impl Layer {
         let written = openat(&upper, ".", flags, Mode::empty())?;
         let clock =
             openat(&layer, "clock", OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
-        let since_ns = ctime_ns(&clock)?;
-        Ok((Layer { upper: Named::of(upper).identity()?, clock, written, since_ns }, itself))
+        let (ahead, since_ns) = (Ahead::now(), ctime_ns(&clock)?);
+        Ok((Layer { upper: Named::of(upper).identity()?, clock, written, since_ns, ahead }, itself))
     }
 
     /// Which directory the view is to have as its upper one.
@@ -118,7 +121,9 @@ impl Layer {
     }
 
     fn layers<'a>(&self, place: &'a Place, vfs: &'a StoreVfs, group: GroupId) -> Layers<'a> {
-        Layers { vfs, group, dir: place.itself().as_fd(), since_ns: self.since_ns, namespace: "trusted" }
+        // What others have changed by a clock that was set back is older by that, but no more.
+        let since_ns = self.since_ns.saturating_sub(Ahead::now().set_back_since(self.ahead));
+        Layers { vfs, group, dir: place.itself().as_fd(), since_ns, namespace: "trusted" }
     }
 }
 
