@@ -1,7 +1,9 @@
 //! Which view the commands of a test program have: an overlay, where its name ends so; else FUSE. What differs between them is all here.
 
+use nix::sys::signal::{SigHandler, Signal, signal};
 use std::ffi::OsStr;
 use std::process::Command;
+use std::sync::Once;
 
 /// As `--view` has it.
 pub const VIEW: &str = if ends_with(env!("CARGO_CRATE_NAME").as_bytes(), b"_overlay") { "overlay" } else { "fuse" };
@@ -17,8 +19,15 @@ const fn ends_with(name: &[u8], end: &[u8]) -> bool {
     true
 }
 
-/// A program by which `wholly run` may be run.
+/// A program by which `wholly run` may be run. It begins as from a terminal, also where the tests were begun by `nohup` or in the background of a script.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
+            // SAFETY: the tests have no handler of these, so that none is lost.
+            unsafe { signal(ignored, SigHandler::SigDfl) }.expect("a signal's default");
+        }
+    });
     let mut command = Command::new(program);
     command.env("WHOLLY_VIEW", VIEW);
     command
