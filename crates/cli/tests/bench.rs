@@ -26,7 +26,7 @@ fn tiny(suite: &str, cases: usize, systems: &[&str], media: usize) -> Value {
 #[test]
 fn whole_commands_are_measured() {
     if may_mount() {
-        tiny("run", 6, &["plain", "wholly_run", "wholly_run_fuse"], 2);
+        tiny("run", 6, &["plain", "overlayfs", "wholly_run", "wholly_run_fuse"], 2);
     }
 }
 

@@ -3,6 +3,7 @@
 //! | system | what it is |
 //! |---|---|
 //! | `plain`, the base | the command |
+//! | `overlayfs` | the command in the kernel's overlayfs alone, whose changes nobody takes home: what of `wholly_run` is not ours |
 //! | `wholly_run` | `wholly run`, with the view that it chooses: an overlay, where the superuser runs it |
 //! | `wholly_run_fuse` | `wholly run --view fuse` |
 //!
@@ -13,6 +14,8 @@
 //!
 //! - `plain`: from the start of the command until it has ended and one `syncfs` of its file system has returned. Without the latter in
 //!   `true_100k`, which changes nothing, and in `dpkg_5k`, since `dpkg` waits for what it installs by itself.
+//! - `overlayfs`: the same, with its unmount before the `syncfs`. It is mounted outside of the clock, and nothing that it holds is in the directory
+//!   then.
 //! - The others: from the start of `wholly run` until it has ended. The directory was no store before and is none afterwards; all
 //!   of it is home, durably.
 //! - What the directory holds when a turn begins is the same in each, is made outside of the clock, and is synced. What the command reads (the
@@ -20,6 +23,7 @@
 //! - `cpu_ns_per_group` is the processor time of what was started, in the kernel's ticks of ten milliseconds.
 
 mod jobs;
+mod overlay;
 
 use crate::harness::{Plan, Whose, ticks_ns};
 use crate::place::{Place, path_str};
@@ -27,12 +31,14 @@ use crate::report::{Report, Skipped};
 use crate::tasks::{Figures, Sample, add, rows, sync_file_system};
 use crate::{Error, Result};
 use jobs::Job;
+use overlay::Overlay;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The base, and ours, with what is said to them.
+/// The base, the kernel's own, and ours, with what is said to them.
 const PLAIN: &str = "plain";
+const OVERLAYFS: &str = "overlayfs";
 const OURS: [(&str, &[&str]); 2] = [("wholly_run", &[]), ("wholly_run_fuse", &["--view", "fuse"])];
 
 /// Runs the cases of `plan` with the command `program`, with those systems that `chosen` names or all of them.
@@ -47,7 +53,13 @@ pub fn run(
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let is_wanted = |name: &&str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
-    let systems: Vec<&str> = [PLAIN].into_iter().chain(OURS.map(|ours| ours.0).into_iter().filter(is_wanted)).collect();
+    let mut systems: Vec<&str> = [PLAIN, OVERLAYFS]
+        .into_iter()
+        .chain(OURS.map(|ours| ours.0))
+        .filter(|name| *name == PLAIN || is_wanted(name))
+        .collect();
+    let has_overlays = rustix::process::geteuid().is_root();
+    systems.retain(|name| *name != OVERLAYFS || has_overlays);
     for case in &plan.cases {
         for medium in &plan.media {
             let label = format!("{}/{} on {}", case.suite, case.name, medium.name());
@@ -62,6 +74,10 @@ pub fn run(
                     continue;
                 }
             };
+            if !has_overlays && is_wanted(&OVERLAYFS) {
+                let (case, medium, system) = (case.name.to_owned(), medium.name(), Some(OVERLAYFS.to_owned()));
+                report.skipped.push(Skipped { case, medium, system, reason: "mounting needs root".into() });
+            }
             let mut figures = Figures::of(&systems);
             take_turns(plan, &jobs::job(case, &place)?, program, &place, &mut figures)
                 .map_err(|e| format!("{label}: {e}"))?;
@@ -94,13 +110,16 @@ fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &m
             let system = figures[(turn + i) % figures.len()].system;
             (job.prepare)()?;
             sync_file_system(&place.dir)?;
+            let mut overlay = if system == OVERLAYFS { Some(Overlay::mount(&job.dir)?) } else { None };
             let device = place.device_bytes_written();
             let (cpu, start) = (ticks_ns("self", Whose::Children)?, Instant::now());
             match OURS.iter().find(|ours| ours.0 == system) {
                 Some((_, options)) => run_in(&job.dir, &ours(options))?,
                 None => {
                     run_in(&job.dir, &job.words())?;
-                    if job.needs_sync {
+                    overlay.as_mut().map_or(Ok(()), Overlay::unmount)?;
+                    // What `dpkg` syncs by itself an overlay of this kind does not.
+                    if job.needs_sync || overlay.is_some() {
                         sync_file_system(&place.dir)?;
                     }
                 }
@@ -109,7 +128,11 @@ fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &m
             let cpu_ns = (ticks_ns("self", Whose::Children)? - cpu) as f64;
             let device_bytes = place.device_bytes_written().zip(device).map(|(now, then)| now - then);
             add(figures, system, Sample { ns, cpu_ns, device_bytes, groups: 1, ..Sample::default() });
-            (job.judge)().map_err(|why| format!("{system}: {why}"))?;
+            let judged = match overlay {
+                Some(overlay) => overlay.show_to(&job.judge),
+                None => (job.judge)(),
+            };
+            judged.map_err(|why| format!("{system}: {why}"))?;
         }
     }
     Ok(())
