@@ -109,6 +109,22 @@ pub struct HostDir {
     largest_file: Mutex<Option<LargestFile>>,
 }
 
+/// What a path names, for calls that take a descriptor.
+pub(super) enum Place<'d> {
+    /// The directory itself, which is open.
+    Itself(BorrowedFd<'d>),
+    Opened(OwnedFd),
+}
+
+impl AsFd for Place<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Place::Itself(dir) => *dir,
+            Place::Opened(fd) => fd.as_fd(),
+        }
+    }
+}
+
 /// Values of [`HostDir::shares_blocks`].
 const UNKNOWN: u8 = 0;
 const SHARES: u8 = 1;
@@ -187,6 +203,14 @@ impl HostDir {
         let fd = open_beneath(self.root.as_fd(), path, flags).or_fail("open", || show(path))?;
         self.refuse_other_volume(fd.as_fd(), path)?;
         Ok(fd)
+    }
+
+    /// What `path` names, for calls on attributes.
+    pub(super) fn place(&self, path: &[u8]) -> Result<Place<'_>> {
+        match path {
+            b"" => Ok(Place::Itself(self.root.as_fd())),
+            path => self.open_fd(path, OFlags::PATH | OFlags::NOFOLLOW).map(Place::Opened),
+        }
     }
 
     /// Opens the directory that holds the last part of `path` and returns it with that part, a plain name: what `renameat`, `unlinkat`
@@ -318,7 +342,7 @@ impl HostFs for HostDir {
     }
 
     fn stat(&self, path: &[u8]) -> Result<Stat> {
-        let fd = self.open_fd(path, OFlags::PATH | OFlags::NOFOLLOW)?;
+        let fd = self.place(path)?;
         stat(fd.as_fd()).or_fail("statx", || show(path))
     }
 

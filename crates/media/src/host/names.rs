@@ -1,6 +1,7 @@
 //! Names and attributes of a host directory.
 
 use super::HostDir;
+use super::dir::Place;
 use super::file::{OrdinaryFile, stat};
 use super::resolve::open_beneath;
 use crate::sys::{self, OrFail, show};
@@ -15,13 +16,6 @@ use std::sync::Arc;
 
 /// Times that values of attributes, or lists of their names, may have grown between two calls before that is an error.
 const TRIES: u32 = 16;
-
-impl HostDir {
-    /// What `path` names, for calls on attributes.
-    fn open_place(&self, path: &[u8]) -> Result<OwnedFd> {
-        self.open_fd(path, OFlags::PATH | OFlags::NOFOLLOW)
-    }
-}
 
 /// What a descriptor is open on, whatever its name is by now: for calls that take no descriptor of that kind.
 fn itself(fd: BorrowedFd<'_>) -> String {
@@ -122,7 +116,7 @@ impl HostNames for HostDir {
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        let fd = self.open_place(path)?;
+        let fd = self.place(path)?;
         match rustix::fs::readlinkat(&fd, "", Vec::new()) {
             Ok(target) => Ok(target.into_bytes()),
             // What the kernel says of an empty path to anything but a link.
@@ -151,29 +145,37 @@ impl HostNames for HostDir {
     }
 
     fn set_mode(&self, _site: Site, path: &[u8], mode: u32) -> Result<()> {
-        let fd = self.open_place(path)?;
+        let fd = self.place(path)?;
         rustix::fs::chmodat(CWD, itself(fd.as_fd()), permissions(mode), AtFlags::empty())
             .or_fail("chmod", || show(path))
     }
 
     fn set_owner(&self, _site: Site, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let fd = self.open_place(path)?;
+        let fd = self.place(path)?;
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
         rustix::fs::chownat(&fd, "", uid, gid, AtFlags::EMPTY_PATH).or_fail("chown", || show(path))
     }
 
     fn set_times(&self, _site: Site, path: &[u8], atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
-        let fd = self.open_place(path)?;
+        let fd = self.place(path)?;
         timestamps(fd.as_fd(), atime_ns, mtime_ns)
             .and_then(|times| rustix::fs::utimensat(&fd, "", &times, AtFlags::EMPTY_PATH))
             .or_fail("utimensat", || show(path))
     }
 
     fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let fd = self.open_place(path)?;
-        let place = itself(fd.as_fd());
-        let get = |value: &mut Vec<u8>| rustix::fs::getxattr(&place, name, spare_capacity(value));
-        match grown(|| rustix::fs::getxattr_query(&place, name), get) {
+        let value = match self.place(path)? {
+            Place::Itself(dir) => grown(
+                || rustix::fs::fgetxattr_query(dir, name),
+                |value| rustix::fs::fgetxattr(dir, name, spare_capacity(value)),
+            ),
+            Place::Opened(fd) => {
+                let place = itself(fd.as_fd());
+                let get = |value: &mut Vec<u8>| rustix::fs::getxattr(&place, name, spare_capacity(value));
+                grown(|| rustix::fs::getxattr_query(&place, name), get)
+            }
+        };
+        match value {
             Ok(value) => Ok(Some(value)),
             Err(Errno::NODATA) => Ok(None),
             Err(errno) => Err(crate::Error::new("getxattr", show(path), errno)),
@@ -181,7 +183,7 @@ impl HostNames for HostDir {
     }
 
     fn list_xattrs(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let fd = self.open_place(path)?;
+        let fd = self.place(path)?;
         let place = itself(fd.as_fd());
         let list = |names: &mut Vec<u8>| rustix::fs::listxattr(&place, spare_capacity(names));
         let names = grown(|| rustix::fs::listxattr_query(&place), list).or_fail("listxattr", || show(path))?;
@@ -189,7 +191,7 @@ impl HostNames for HostDir {
     }
 
     fn set_xattr(&self, _site: Site, path: &[u8], name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
-        let fd = self.open_place(path)?;
+        let fd = self.place(path)?;
         let flags = match how {
             SetXattr::Any => XattrFlags::empty(),
             SetXattr::Create => XattrFlags::CREATE,
@@ -199,12 +201,12 @@ impl HostNames for HostDir {
     }
 
     fn remove_xattr(&self, _site: Site, path: &[u8], name: &[u8]) -> Result<()> {
-        let fd = self.open_place(path)?;
+        let fd = self.place(path)?;
         rustix::fs::removexattr(itself(fd.as_fd()), name).or_fail("removexattr", || show(path))
     }
 
     fn handle(&self, path: &[u8]) -> Result<Option<FileHandle>> {
-        let fd = self.open_place(path)?;
+        let fd = self.place(path)?;
         sys::file_handle(fd.as_fd()).or_fail("name_to_handle_at", || show(path))
     }
 }
