@@ -53,13 +53,9 @@ pub fn run(
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let is_wanted = |name: &&str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
-    let mut systems: Vec<&str> = [PLAIN, OVERLAYFS]
-        .into_iter()
-        .chain(OURS.map(|ours| ours.0))
-        .filter(|name| *name == PLAIN || is_wanted(name))
-        .collect();
     let has_overlays = rustix::process::geteuid().is_root();
-    systems.retain(|name| *name != OVERLAYFS || has_overlays);
+    let others = [OVERLAYFS].into_iter().filter(|_| has_overlays).chain(OURS.map(|ours| ours.0));
+    let systems: Vec<&str> = [PLAIN].into_iter().chain(others.filter(is_wanted)).collect();
     for case in &plan.cases {
         for medium in &plan.media {
             let label = format!("{}/{} on {}", case.suite, case.name, medium.name());

@@ -298,24 +298,4 @@ mod tests {
         assert_eq!(of(false), (2..refused + 2).collect::<Vec<_>>());
         assert_eq!(of(true), (100..refused + 102).collect::<Vec<_>>());
     }
-
-    #[test]
-    fn who_goes_on_asking_is_not_waited_for() {
-        let listening = Listening::new().unwrap();
-        let name = listening.name().to_owned();
-        let joining = listening.serve(std::process::id()).unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                let socket = connected(&name);
-                assert_eq!(ask(&socket, ADD), -Errno::INVAL.raw_os_error());
-                scope.spawn(move || {
-                    let mut answer = [0; LENGTH];
-                    while send(&socket, &ADD.to_ne_bytes(), SendFlags::NOSIGNAL).is_ok() {
-                        let _ = recv(&socket, &mut answer, RecvFlags::DONTWAIT);
-                    }
-                });
-            }
-            assert_eq!(joining.end().why(), None);
-        });
-    }
 }
