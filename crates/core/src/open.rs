@@ -11,7 +11,6 @@ use wholly_media::mount::Served;
 
 use crate::error::{Error, Result};
 use crate::hostdir::{ByPath, Options, Ownership, Store, is_guest};
-use crate::site;
 
 /// The log's file in the store's folder.
 pub(crate) const LOG: &str = "log";
@@ -101,7 +100,7 @@ impl Store {
             if is_guest {
                 home.create_mark(GUEST)?;
             }
-            let region = home.create_region(site::LOG_FORMAT, LOG, 0)?;
+            let region = home.create_region(LOG)?;
             Store::format_on(&*region, options, volume_id).map_err(|error| {
                 let errno = Errno::from_raw_os_error(error.errno());
                 failed = Some(error);

@@ -1,8 +1,9 @@
 //! The store on real ext4, XFS and btrfs, and a power failure beneath them: is what the model says of host file systems true of them?
 //!
-//! A loop device stands on a recording file. A program commits groups on the file system there and tells when each commit begins and has
-//! returned. From the record images are made: what was flushed, and a subset of what was not. Each is mounted, so that the file system
-//! recovers itself; the store is opened, recovers itself, and must serve every group whose commit had returned, and of the one in flight
+//! A loop device stands on a recording file. A program makes a store on the file system there, of files that nobody has synced, commits groups, and tells
+//! when each of that begins and has returned. From the record images are made: what was flushed, and a subset of what was not. Each is mounted, so that
+//! the file system recovers itself. Where the making had not returned there is a whole store or none, and one can be made; else the store is opened,
+//! recovers itself, and must serve every group whose commit had returned, and of the one in flight
 //! all or nothing: bytes, names, permission bits and extended attributes. Then a new group commits, everything goes home, and the directory holds it.
 //!
 //! Needs root, FUSE and loop devices; the long run makes some thousand images. All mounts are in a mount namespace of their own process
@@ -74,6 +75,12 @@ fn mount(kind: &str, scratch: &Path, disk: u64) -> Result<PathBuf, String> {
 /// The program that is recorded.
 fn record(kind: &str, scratch: &Path) {
     let dir = mount(kind, scratch, 0).expect("the disk mounts");
+    for (name, content) in tree::initial_files() {
+        std::fs::write(dir.join(name), content).expect("write");
+    }
+    tell("making");
+    Store::init(&dir, &options()).expect("the store is made");
+    tell("made");
     let store = open(&dir).expect("nothing has happened to it");
     for group in 0..GROUPS {
         tell(&format!("begin {group}"));
@@ -86,20 +93,31 @@ fn record(kind: &str, scratch: &Path) {
     tell("end");
 }
 
-/// Makes the store that is to be recorded.
+/// Makes the directory in which a store is to be made.
 fn prepare(kind: &str, scratch: &Path) {
     let dir = mount(kind, scratch, 0).expect("the disk mounts");
     std::fs::create_dir_all(dir.join("dir")).expect("mkdir");
-    for (name, content) in tree::initial_files() {
-        std::fs::write(dir.join(name), content).expect("write");
-    }
-    Store::init(&dir, &options()).expect("the store is made");
     run("sync", &["-f", &dir.to_string_lossy()]).expect("sync");
 }
 
-/// Mounts an image, recovers the store, and asks whether what it serves is what may be there after `least` to `most` groups.
-fn judge(kind: &str, scratch: &Path, disk: u64, least: u32, most: u32) -> Result<(), String> {
+/// What an image may hold.
+#[derive(Clone, Copy)]
+struct Allowed {
+    /// The making of the store has returned.
+    is_made: bool,
+    /// Groups whose commits have returned.
+    least: u32,
+    /// Groups whose commits have begun.
+    most: u32,
+}
+
+/// Mounts an image, recovers the store, and asks whether what it serves is what may be there.
+fn judge(kind: &str, scratch: &Path, disk: u64, Allowed { is_made, least, most }: Allowed) -> Result<(), String> {
     let dir = mount(kind, scratch, disk)?;
+    if !is_made && !dir.join(".wholly").exists() {
+        Store::init(&dir, &options()).map_err(|error| format!("no store can be made: {error}"))?;
+        return open(&dir)?.close().map_err(|error| format!("close: {error}"));
+    }
     let store = open(&dir)?;
     if let Some((path, change)) = store.recovery().conflicts.first() {
         return Err(format!("a conflict where nobody interfered: {path}: {change}"));
@@ -170,30 +188,40 @@ fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
     let writes = events.iter().filter(|event| matches!(event, Event::Write { .. })).count();
     let flushes = events.iter().filter(|event| matches!(event, Event::Flush)).count();
     // The rig can see: a disk that forgets everything is noticed.
-    let mut images = vec![(base.clone(), GROUPS, GROUPS, "a disk that forgets".to_owned())];
+    let all = Allowed { is_made: true, least: GROUPS, most: GROUPS };
+    let mut images = vec![(base.clone(), all, "a disk that forgets".to_owned())];
     assert_eq!(judged(kind, scratch, &disks, &mut images).len(), 1, "a disk that forgot everything was not noticed");
+    let place = |mark: &str| {
+        let is_it = |event: &Event| matches!(event, Event::Mark(what) if what == mark);
+        events.iter().position(is_it).expect("it was told")
+    };
+    let (making, returned) = (place("making"), place("made") + 1);
     let (mut made, mut wrong, mut most_units) = (0, Vec::new(), 0);
     for n in 0..wanted {
         if made + images.len() >= wanted {
             break;
         }
-        // Half of the points right before a flush, where most is pending.
-        let mut point = Random(n as u64).below(events.len() as u64 + 1) as usize;
-        if n % 2 == 0 {
+        // One in three while the store is made; half of the points right before a flush, where most is pending; and first of all when it is just made.
+        let among = if n % 3 == 2 { making..returned + 1 } else { 0..events.len() + 1 };
+        let mut point = among.start + Random(n as u64).below(among.len() as u64) as usize;
+        if n % 2 == 1 {
             point += events[point..].iter().position(|event| matches!(event, Event::Flush)).unwrap_or(0);
+        }
+        if n == 0 {
+            point = returned;
         }
         let marks = |what: &str| {
             let mark = |event: &&Event| matches!(event, Event::Mark(said) if said.starts_with(what));
             events[..point].iter().filter(mark).count() as u32
         };
-        let (least, most) = (marks("returned"), marks("begin"));
+        let allowed = Allowed { is_made: marks("made") == 1, least: marks("returned"), most: marks("begin") };
         let at = Point::after(&base, &events[..point]);
         most_units = most_units.max(at.units());
         const OF_8: [u64; 8] = [0, 8, 1, 2, 4, 4, 6, 7];
         for (k, of_8) in OF_8.into_iter().enumerate().take(if at.units() == 0 { 1 } else { OF_8.len() }) {
             let mut random = Random((n * OF_8.len() + k) as u64);
             let pages = at.image(|| random.below(8) < of_8);
-            images.push((pages, least, most, format!("{kind}, after event {point}, draw {k}")));
+            images.push((pages, allowed, format!("{kind}, after event {point}, draw {k}")));
         }
         if images.len() >= MOUNTS {
             made += images.len();
@@ -210,11 +238,11 @@ fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
 }
 
 /// Has images judged in one process, and forgets them.
-fn judged(kind: &str, scratch: &Path, disks: &Disks, images: &mut Vec<(Pages, u32, u32, String)>) -> Vec<String> {
+fn judged(kind: &str, scratch: &Path, disks: &Disks, images: &mut Vec<(Pages, Allowed, String)>) -> Vec<String> {
     let mut role = format!("judge {kind}");
-    for (number, (pages, least, most, _)) in (1u64..).zip(&*images) {
+    for (number, (pages, Allowed { is_made, least, most }, _)) in (1u64..).zip(&*images) {
         disks.put(number, pages.clone());
-        role += &format!(" {number}:{least}:{most}");
+        role += &format!(" {number}:{}:{least}:{most}", u8::from(*is_made));
     }
     let (mut wrong, mut heard) = (Vec::new(), 0);
     talk(again(&role, scratch), |what| {
@@ -262,10 +290,11 @@ fn real_file_systems_recover_as_the_model_says() {
             "judge" => {
                 for image in &words[2..] {
                     let numbers: Vec<u64> = image.split(':').map(|n| n.parse().expect("a number")).collect();
-                    let verdict = judge(words[1], &scratch, numbers[0], numbers[1] as u32, numbers[2] as u32);
+                    let [disk, is_made, least, most] = numbers[..] else { panic!("{image}") };
+                    let allowed = Allowed { is_made: is_made == 1, least: least as u32, most: most as u32 };
+                    let verdict = judge(words[1], &scratch, disk, allowed);
                     tell(&format!(
-                        "{} {}",
-                        numbers[0],
+                        "{disk} {}",
                         verdict.map_or_else(|what| what.replace('\n', " "), |()| "fine".into())
                     ));
                 }

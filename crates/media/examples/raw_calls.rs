@@ -24,14 +24,17 @@ fn work(path: &Path, medium: HostMedium) {
     for emulator in [None, emulator] {
         let dir = HostDir::open(path, HostOptions { medium, emulator, ..HostOptions::default() });
         let dir = Arc::new(dir.expect("open the directory"));
-        let home = StoreHome::create(&dir, |home| home.create_region(SITE, "log", 1 << 20).map(drop));
+        let home = StoreHome::create(&dir, |home| {
+            let log = home.create_region("log")?;
+            log.set_len(SITE, 1 << 20)?;
+            log.write_through(SITE, 4096, &[3; 4096])?;
+            log.fence(SITE)
+        });
         drop(home.expect("make a store's folder"));
         let home = StoreHome::open(&dir, Trust::Own).expect("open the store's folder");
         StoreHome::open(&dir, Trust::Own).expect_err("owned");
         home.clear_unnamed().expect("nothing without a name");
         region(&*home.open_region("log").expect("open the log"));
-        home.create_region(SITE, "other", 4096).expect("make a region");
-        home.remove_region("other").expect("remove a region");
         files(&dir);
         home.remove().expect("remove the store's folder");
     }

@@ -85,7 +85,23 @@ impl DiskRegion {
     /// # Errors
     /// Those of `statx` and of the first read and write; `EINVAL` for what is neither a file nor a block device.
     pub fn open(file: OwnedFd, name: impl Into<String>) -> Result<DiskRegion> {
-        let name = name.into();
+        Self::open_by(file, name.into(), probe)
+    }
+
+    /// Takes `file`, which must be new, for a region that is filled and then opened anew. **Nothing that is done to it survives a crash**, whatever the
+    /// calls say, until the caller has synced the file: once, where each call would wait for the disk by itself.
+    ///
+    /// # Errors
+    /// Those of `statx`; `EINVAL` for what is neither a file nor a block device.
+    pub fn fill(file: OwnedFd, name: impl Into<String>) -> Result<DiskRegion> {
+        Self::open_by(file, name.into(), |_, _, _, _| Ok((Way::Unsynced, None)))
+    }
+
+    fn open_by(
+        file: OwnedFd,
+        name: String,
+        way: impl FnOnce(BorrowedFd<'_>, Option<Direct>, Alignment, u64) -> rustix::io::Result<(Way, Option<Direct>)>,
+    ) -> Result<DiskRegion> {
         let stat = rustix::fs::fstat(&file).or_fail("fstat", || &name)?;
         let file_system = FileSystem::of(&file)?;
         let device_len = match FileType::from_raw_mode(stat.st_mode) {
@@ -104,7 +120,7 @@ impl DiskRegion {
         let block = u64::from(alignment.block);
         let direct = if takes_direct { reopen_direct(file.as_fd()) } else { None };
         let opened = direct.map(|fd| Direct::new(fd, alignment));
-        let (way, direct) = probe(file.as_fd(), opened, alignment, file_len).or_fail("probe", || &name)?;
+        let (way, direct) = way(file.as_fd(), opened, alignment, file_len).or_fail("probe", || &name)?;
         let (on, sector) = match device_len {
             Some(_) => ("a block device".to_string(), rustix::fs::ioctl_blksszget(&file).unwrap_or(SECTOR).max(SECTOR)),
             // What holds the file may have larger sectors; that its sectors are smaller cannot be.
@@ -114,6 +130,7 @@ impl DiskRegion {
             Way::DirectDsync => "direct synchronous writes",
             Way::DirectThenSync => "direct writes and fdatasync",
             Way::CachedThenSync => "cached writes and fdatasync",
+            Way::Unsynced => "cached writes that its maker syncs",
         };
         let emulated = file_system.is_memory() && device_len.is_none();
         let disk = if emulated { "disk, emulated on" } else { "disk on" };
@@ -157,6 +174,9 @@ impl DiskRegion {
 
     /// Runs one sync at a time, and none after one that failed.
     fn sync_by(&self, sync: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+        if self.way == Way::Unsynced {
+            return Ok(());
+        }
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(errno) = *failed {
             return Err(errno);

@@ -28,6 +28,8 @@ pub(super) enum Way {
     DirectThenSync,
     /// Through the page cache; write-through is a write and `fdatasync`.
     CachedThenSync,
+    /// Through the page cache, and nothing is synced.
+    Unsynced,
 }
 
 /// What direct accesses must be multiples of.

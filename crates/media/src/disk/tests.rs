@@ -46,6 +46,25 @@ fn tells_what_it_is() {
     assert!(region.is_empty() && dir.content("region").is_empty());
 }
 
+/// Blocks are those that later opens take, and what was filled in they find, synced or not.
+#[test]
+fn what_is_filled_is_opened_as_any_other() {
+    let dirs = TestDir::on_tmpfs().into_iter().chain([TestDir::on_disk()]);
+    for dir in dirs {
+        let filled = DiskRegion::fill(dir.file("region"), "test").expect("a new file");
+        assert!(filled.guarantees().description.contains("its maker syncs") && !filled.is_direct());
+        let block = filled.guarantees().block as usize;
+        filled.set_len(SITE, 8 * block as u64).expect("grow");
+        filled.write(SITE, 3, &[1; 5]).expect("write");
+        filled.fence(SITE).expect("fence");
+        filled.write_through(SITE, 7 * block as u64, &vec![2; block]).expect("write through");
+        let region = open(&dir, false);
+        assert_eq!((region.len(), region.guarantees().block as usize), (8 * block as u64, block));
+        assert_eq!(read(&region, 2, 7), [0, 1, 1, 1, 1, 1, 0]);
+        assert_eq!(read(&region, 7 * block as u64, block), vec![2; block]);
+    }
+}
+
 #[test]
 fn opening_changes_no_byte() {
     for (dir, cached) in media() {

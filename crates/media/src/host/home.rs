@@ -7,7 +7,7 @@ use super::unfinished;
 use crate::disk::DiskRegion;
 use crate::pmem::{PmemOptions, PmemRegion};
 use crate::sys::{OrFail, show};
-use crate::{Error, HostFs, Region, Result, Site, Stat};
+use crate::{Error, HostFs, Region, Result, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
@@ -71,7 +71,9 @@ pub enum Trust {
 /// # std::fs::create_dir(&path).unwrap();
 /// let dir = Arc::new(HostDir::open(&path, HostOptions::default())?);
 /// let home = StoreHome::create(&dir, |home| {
-///     home.create_region(Site("init.log"), "log", 1 << 20)?.write_through(Site("init.head"), 0, &[1; 4096])
+///     let log = home.create_region("log")?;
+///     log.set_len(Site("init.log"), 1 << 20)?;
+///     log.write_through(Site("init.head"), 0, &[1; 4096])
 /// })?;
 /// let log = home.open_region("log")?;
 /// assert_eq!(log.len(), 1 << 20);
@@ -190,7 +192,7 @@ impl StoreHome {
         let named = fill(&home)
             .and_then(|()| rustix::fs::syncfs(dir.as_fd()).or_fail("syncfs", || HOME))
             // Not every file system hears of the other (FUSE).
-            .and_then(|()| rustix::fs::fsync(&home.folder).or_fail("fsync", || HOME))
+            .and_then(|()| sync_each(home.folder.as_fd()).or_fail("fsync", || HOME))
             .and_then(|()| rename_new(dir.as_fd(), &name, HOME).or_fail("rename to", || HOME));
         if let Err(error) = named {
             let _ = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH);
@@ -276,27 +278,21 @@ impl StoreHome {
         self.folder.as_fd()
     }
 
-    /// Makes a file in the folder as a region of `len` zeros. On return both its name and its bytes survive a crash; a region without bytes
-    /// does once it has got some and the folder was synced, as [`create`](Self::create) does when all is in it.
+    /// Makes an empty file in the folder as a region that is to be filled. Nothing of it survives a crash before [`create`](Self::create) has returned, to which
+    /// alone that is left: it syncs all of it at once.
     ///
     /// # Errors
-    /// `EEXIST` where it exists; `ENOSPC`, and then it is removed again.
-    pub fn create_region(&self, site: Site, name: &str, len: u64) -> Result<Arc<dyn Region>> {
+    /// `EEXIST` where it exists.
+    pub fn create_region(&self, name: &str) -> Result<Arc<dyn Region>> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
         let fd = self.open_file(name, flags).or_fail("create", || in_home(name))?;
         // Exact, whatever a default ACL made of it.
         rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).or_fail("fchmod", || in_home(name))?;
-        let synced = self.region(fd, name).and_then(|region| {
-            if len > 0 {
-                region.set_len(site, len)?;
-                rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)?;
-            }
-            Ok(region)
-        });
-        if synced.is_err() {
+        let region = self.region(fd, name, |fd, name| DiskRegion::fill(fd, name));
+        if region.is_err() {
             let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
         }
-        synced
+        region
     }
 
     /// Makes an empty file in the folder. It survives as soon as the folder's names do.
@@ -316,16 +312,7 @@ impl StoreHome {
     /// `ENOENT` where there is none.
     pub fn open_region(&self, name: &str) -> Result<Arc<dyn Region>> {
         let fd = self.open_file(name, OFlags::RDWR).or_fail("open", || in_home(name))?;
-        self.region(fd, name)
-    }
-
-    /// Removes a file of the folder; its absence survives a crash on return.
-    ///
-    /// # Errors
-    /// `ENOENT` where there is none.
-    pub fn remove_region(&self, name: &str) -> Result<()> {
-        rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()).or_fail("unlink", || in_home(name))?;
-        rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)
+        self.region(fd, name, |fd, name| DiskRegion::open(fd, name))
     }
 
     /// Removes what earlier owners left of files that never got their name. For recovery, before new ones are made.
@@ -378,13 +365,19 @@ impl StoreHome {
         open_beneath(self.folder.as_fd(), name.as_bytes(), flags | OFlags::NOFOLLOW)
     }
 
-    fn region(&self, fd: OwnedFd, name: &str) -> Result<Arc<dyn Region>> {
+    /// Persistent memory, or what `disk` makes of it.
+    fn region(
+        &self,
+        fd: OwnedFd,
+        name: &str,
+        disk: impl FnOnce(OwnedFd, String) -> Result<DiskRegion>,
+    ) -> Result<Arc<dyn Region>> {
         match self.dir.pmem() {
             Some(pmem) => {
                 let options = PmemOptions { name: in_home(name), ..pmem.options.clone() };
                 Ok(pmem.slow_down(PmemRegion::open(fd, options)?))
             }
-            None => Ok(Arc::new(DiskRegion::open(fd, in_home(name))?)),
+            None => Ok(Arc::new(disk(fd, in_home(name))?)),
         }
     }
 }
@@ -394,6 +387,16 @@ pub(super) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(
 
 fn in_home(name: &str) -> String {
     format!("{HOME}/{name}")
+}
+
+/// Syncs each file of a directory, and the directory.
+fn sync_each(folder: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let mut names = Vec::new();
+    each_entry(folder, |name, _| names.push(name.to_vec()))?;
+    for name in names {
+        rustix::fs::fsync(open_beneath(folder, &name, OFlags::RDONLY | OFlags::NOFOLLOW)?)?;
+    }
+    rustix::fs::fsync(folder)
 }
 
 /// Renames a directory to a name that must be free.

@@ -63,8 +63,9 @@ fn works<T>(result: rustix::io::Result<T>, call: &'static str) -> Result<bool> {
     }
 }
 
-/// Tries all of it in an empty folder, locked by its making, that is nobody else's.
-pub(super) fn capabilities(home: &StoreHome) -> Result<Capabilities> {
+/// Tries all of it in an empty folder, locked by its making, that is nobody else's. Where the file system is known to sync, that is not tried: what is
+/// as new as this would wait for the disk.
+pub(super) fn capabilities(home: &StoreHome, is_known: bool) -> Result<Capabilities> {
     let folder = home.as_fd();
     let locks = OwnerLock::holder(folder)?.is_some();
     let file = new_file(folder)?;
@@ -85,8 +86,8 @@ pub(super) fn capabilities(home: &StoreHome) -> Result<Capabilities> {
         case_matters = open_beneath(folder, name.as_bytes(), OFlags::PATH).is_err();
     }
     // One after the other, so that a disk has something to do for the first of them only.
-    let mut syncs = works(rustix::fs::fsync(file.as_fd()), "fsync")?;
-    syncs &= works(rustix::fs::fsync(folder), "fsync of a directory")?;
+    let syncs = is_known
+        || works(rustix::fs::fsync(file.as_fd()), "fsync")? & works(rustix::fs::fsync(folder), "fsync of a directory")?;
     Ok(Capabilities {
         locks,
         syncs,
