@@ -86,7 +86,9 @@ impl Place {
         let is_store = StoreHome::exists(&host).map_err(of_media)?;
         drop(host);
         if !is_store {
-            Store::init_guest(&itself, &Options::default()).map_err(failed)?;
+            // The command waits until all of it is written and read. It grows where more is needed.
+            let small = Options { segment_bytes: 256 << 10, log_min_bytes: 512 << 10, ..Options::default() };
+            Store::init_guest(&itself, &small).map_err(failed)?;
         }
         let medium = survey::medium_of(&itself, "run in")?;
         let host = HostOptions { medium, ..HostOptions::default() };
