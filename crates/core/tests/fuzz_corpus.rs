@@ -31,7 +31,7 @@ fn recoveries() {
 }
 
 fn cases() -> u32 {
-    if std::env::var_os("WHOLLY_LONG").is_some() { 200_000 } else { 2000 }
+    if std::env::var_os("WHOLLY_LONG").is_some() { 50_000 } else { 2000 }
 }
 
 proptest! {

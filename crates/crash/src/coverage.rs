@@ -43,6 +43,12 @@ pub fn sites(setting: &Setting) -> Vec<Site> {
     site::ALL.iter().filter(here).copied().collect()
 }
 
+/// The sites whose names begin with one of these parts, such as `"park."`.
+pub fn of(parts: &[&str]) -> Vec<Site> {
+    let is_of = |site: &&Site| parts.iter().any(|part| site.0.starts_with(part));
+    site::ALL.iter().filter(is_of).copied().collect()
+}
+
 /// Those of these sites at which no explored run or recovery has crashed.
 pub fn uncovered(sites: &[Site], outcome: &Outcome) -> Vec<Site> {
     let crashed = |site: &Site| outcome.coverage.sites.get(site).is_some_and(|seen| seen.points > 0);

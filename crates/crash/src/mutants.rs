@@ -199,7 +199,7 @@ impl<'s> Hunt<'s> {
         self
     }
 
-    /// Hunts all of them on two threads. Those that have a proof are hunted only if somebody doubts it.
+    /// Hunts all of them on two threads, at a glance and then by `limits`. Those that have a proof are hunted only if somebody doubts it, and at a glance.
     pub fn run(&self, doubt: bool, limits: &Limits) -> Vec<Mutant> {
         let work = || {
             let mut found = Vec::new();
@@ -224,9 +224,11 @@ impl<'s> Hunt<'s> {
         let site = (mutation.site.0, number_of(mutation.kind));
         let mut packs: Vec<&Pack> = self.packs.iter().filter(|pack| pack.passes.contains(&site)).collect();
         packs.sort_by_cached_key(|pack| std::cmp::Reverse(pack.catches.load(Ordering::Relaxed)));
-        for limits in [&Limits::glance(), limits] {
+        let glance = Limits::glance();
+        let efforts = [&glance, limits];
+        for limits in &efforts[..if proof.is_some() { 1 } else { 2 }] {
             let every_rare = RARE.contains(&mutation.site);
-            let limits = Limits { workers: 1, violations: 1, every_rare, ..limits.clone() };
+            let limits = Limits { workers: 1, violations: 1, every_rare, ..(*limits).clone() };
             for pack in &packs {
                 mutant.caught = explore(&pack.workload, &broken, &limits).violations.into_iter().next();
                 if mutant.caught.is_some() {

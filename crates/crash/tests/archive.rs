@@ -9,7 +9,10 @@ use wholly_media::sim::{Mutation, MutationKind};
 #[test]
 fn ten_thousand_new_files_are_all_there_or_none() {
     let is_long = std::env::var_os("WHOLLY_LONG").is_some();
-    let limits = if is_long { Limits::thorough() } else { Limits::quick() };
+    let limits = match is_long {
+        true => Limits { every: 4000, orders: 16, samples: 2, ..Limits::quick() },
+        false => Limits::quick(),
+    };
     // A file system with a journal allows little that the weak one does not.
     let worlds = if is_long { &["disk", "disk-ext4", "pmem"][..] } else { &["disk", "pmem"] };
     for archive in Archive::ALL {

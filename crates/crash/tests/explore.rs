@@ -2,48 +2,35 @@
 //!
 //! `WHOLLY_LONG=1` goes through more workloads and more states. No verdict depends on time.
 
+mod common;
+
+use common::{explored, is_long};
 use rustix::io::Errno;
-use wholly_crash::{Job, Limits, Outcome, Seen, Setting, Workload, catalogue, coverage, explore, explore_into};
+use wholly_crash::{Limits, Outcome, Seen, Setting, Workload, catalogue, coverage, explore};
 use wholly_media::Site;
 use wholly_media::sim::{ExploreLimits, Mutation, MutationKind};
 
-fn long() -> bool {
-    std::env::var_os("WHOLLY_LONG").is_some()
-}
-
 fn random(from: u64, few: u64, many: u64) -> Vec<Workload> {
-    (from..from + if long() { many } else { few }).map(catalogue::random).collect()
-}
-
-/// Explores workloads in a world.
-fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Limits) -> Outcome {
-    let job = |workload: &Workload| Job { workload: workload.clone(), setting: setting.clone() };
-    let outcome = explore_into(seen, &workloads.iter().map(job).collect::<Vec<_>>(), limits);
-    println!("{}: {outcome}\n", setting.name);
-    outcome.assert_clean();
-    outcome
+    (from..from + if is_long() { many } else { few }).map(catalogue::random).collect()
 }
 
 /// Sites of names and attributes, of parked groups, of joint commits and of staged files are covered by the workloads on those.
 fn of_bytes(sites: &[Site]) -> Vec<Site> {
-    let others = |site: &Site| {
-        ["names.", "attributes.", "park.", "guest.", "joint.", "stage.", "shadow.", "layer.", "adopt."]
-            .iter()
-            .any(|part| site.0.starts_with(part))
-    };
-    sites.iter().copied().filter(|site| !others(site)).collect()
+    let others =
+        coverage::of(&["names.", "attributes.", "park.", "guest.", "joint.", "stage.", "shadow.", "layer.", "adopt."]);
+    sites.iter().copied().filter(|site| !others.contains(site)).collect()
 }
 
 /// One test, so that its two workers are all there are, and one count of states.
 #[test]
 fn nothing_is_torn_lost_or_invented() {
-    let limits = |short: Limits| if long() { Limits::thorough() } else { short };
-    let (most, some, few) = (limits(Limits::quick()), limits(Limits::hunt()), limits(Limits::glance()));
+    let (most, some) = (Limits::quick(), Limits::hunt());
+    let few = if is_long() { Limits::hunt() } else { Limits::glance() };
     // Of words there are many more than of sectors, and one is like the other.
-    let words = limits(Limits {
+    let words = Limits {
         states: ExploreLimits { samples: 300, single_units: 120, pair_units: 0, ..Limits::quick().states },
         ..Limits::quick()
-    });
+    };
     let (seen, mut all) = (Seen::default(), Outcome::default());
     let hand_written = catalogue::all();
     for (name, _) in wholly_crash::SETTINGS {
@@ -57,16 +44,16 @@ fn nothing_is_torn_lost_or_invented() {
         };
         let mut outcome = explored(&seen, &hand_written, &setting, effort);
         let drawn = match *name {
-            "pmem" => [random(0, 4, 200), random(catalogue::LATER, 4, 400), random(catalogue::STAGED, 2, 200)].concat(),
+            "pmem" => [random(0, 4, 16), random(catalogue::LATER, 4, 16), random(catalogue::STAGED, 2, 8)].concat(),
             "disk" => [
-                random(200, 24, 600),
-                random(1000, 14, 400),
-                random(catalogue::LATER, 36, 1000),
-                random(catalogue::STAGED, 16, 400),
+                random(200, 24, 96),
+                random(1000, 14, 56),
+                random(catalogue::LATER, 36, 144),
+                random(catalogue::STAGED, 16, 64),
             ]
             .concat(),
-            "disk-ext4" => [random(200, 14, 600), random(catalogue::LATER, 16, 1000)].concat(),
-            "pmem-over-disk" => [random(1000, 4, 400), random(catalogue::LATER, 4, 400)].concat(),
+            "disk-ext4" => [random(200, 14, 56), random(catalogue::LATER, 16, 64)].concat(),
+            "pmem-over-disk" => [random(1000, 4, 16), random(catalogue::LATER, 4, 16)].concat(),
             _ => Vec::new(),
         };
         if !drawn.is_empty() {

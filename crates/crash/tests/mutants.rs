@@ -34,8 +34,7 @@ fn of_bytes(site: Site) -> bool {
 fn mutants_of(setting: &str, workloads: &[Workload], wanted: fn(Site) -> bool) {
     let setting = Setting::named(setting);
     let doubt = std::env::var_os("WHOLLY_LONG").is_some();
-    let limits = if doubt { Limits::quick() } else { Limits::hunt() };
-    let mutants = Hunt::new(workloads, &setting).only(wanted).run(doubt, &limits);
+    let mutants = Hunt::new(workloads, &setting).only(wanted).run(doubt, &Limits::hunt());
     let count = |which: fn(&Mutant) -> bool| mutants.iter().filter(|mutant| which(mutant)).count();
     let (caught, proven) = (count(|m| m.caught.is_some()), count(|m| m.caught.is_none() && m.proof.is_some()));
     println!("{}: {} mutants, {caught} caught, {proven} proven equivalent", setting.name, mutants.len());

@@ -308,7 +308,7 @@ fn real_file_systems_recover_as_the_model_says() {
         println!("skipped: {what}");
         return;
     }
-    let images = if std::env::var_os("WHOLLY_LONG").is_some() { 2000 } else { 48 };
+    let images = if std::env::var_os("WHOLLY_LONG").is_some() { 1000 } else { 48 };
     let scratch = std::env::temp_dir().join(format!("wholly-real-fs-{}", std::process::id()));
     std::fs::create_dir(&scratch).expect("mkdir");
     let failed: Vec<&str> = ["ext4", "xfs", "btrfs"]

@@ -194,6 +194,6 @@ fn random_calls() {
     if let Ok(seed) = std::env::var("WHOLLY_SEED") {
         return run(seed.parse().expect("a number"));
     }
-    let seeds = if std::env::var_os("WHOLLY_LONG").is_some() { 10_000 } else { 150 };
+    let seeds = if std::env::var_os("WHOLLY_LONG").is_some() { 3000 } else { 150 };
     (0..seeds).for_each(run);
 }

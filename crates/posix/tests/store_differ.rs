@@ -22,7 +22,7 @@ use wholly_posix::differ::{Caller, Op, Permitted, clear, compare, same_trees, se
 
 /// Sequences that are tried.
 fn cases() -> u32 {
-    if std::env::var_os("WHOLLY_LONG").is_some() { 2000 } else { 20 }
+    if std::env::var_os("WHOLLY_LONG").is_some() { 1000 } else { 20 }
 }
 
 /// Sequences after each other.

@@ -9,7 +9,7 @@ use wholly_threads::program;
 const CHOOSERS: [Chooser; 3] = [Chooser::Random, Chooser::Pct(2), Chooser::Pct(4)];
 
 fn explored(world: &str) {
-    let rows = if std::env::var_os("WHOLLY_LONG").is_some() { 50 } else { 2 };
+    let rows = if std::env::var_os("WHOLLY_LONG").is_some() { 16 } else { 2 };
     let limits = Limits { rows, mistake: None, samples: 2 };
     let mut all = Outcome::default();
     for program in program::all() {

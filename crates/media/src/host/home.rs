@@ -288,7 +288,7 @@ impl StoreHome {
         let fd = self.open_file(name, flags).or_fail("create", || in_home(name))?;
         // Exact, whatever a default ACL made of it.
         rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).or_fail("fchmod", || in_home(name))?;
-        let region = self.region(fd, name, |fd, name| DiskRegion::fill(fd, name));
+        let region = self.region(fd, name, DiskRegion::fill);
         if region.is_err() {
             let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
         }
@@ -312,7 +312,7 @@ impl StoreHome {
     /// `ENOENT` where there is none.
     pub fn open_region(&self, name: &str) -> Result<Arc<dyn Region>> {
         let fd = self.open_file(name, OFlags::RDWR).or_fail("open", || in_home(name))?;
-        self.region(fd, name, |fd, name| DiskRegion::open(fd, name))
+        self.region(fd, name, DiskRegion::open)
     }
 
     /// Removes what earlier owners left of files that never got their name. For recovery, before new ones are made.

@@ -1,0 +1,17 @@
+//! What the tests that explore worlds share.
+
+use wholly_crash::{Job, Limits, Outcome, Seen, Setting, Workload, explore_into};
+
+/// Whether to go through more than `make test` does: see `docs/crash-model.md`.
+pub fn is_long() -> bool {
+    std::env::var_os("WHOLLY_LONG").is_some()
+}
+
+/// Explores workloads in a world, prints what came of it, and fails where anything is wrong.
+pub fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Limits) -> Outcome {
+    let job = |workload: &Workload| Job { workload: workload.clone(), setting: setting.clone() };
+    let outcome = explore_into(seen, &workloads.iter().map(job).collect::<Vec<_>>(), limits);
+    println!("{}: {} workloads, {outcome}\n", setting.name, workloads.len());
+    outcome.assert_clean();
+    outcome
+}
