@@ -1,16 +1,13 @@
 //! Every order that the memory model allows, of small programs over the index; and each memory order of the index weakened in turn.
 //!
-//! `WHOLLY_LONG=1` allows one more preemption.
+//! `WHOLLY_LONG=1` allows one more preemption where that comes to an end.
 
 use wholly_orders::{models, sync};
 
-fn more() -> usize {
-    usize::from(std::env::var_os("WHOLLY_LONG").is_some())
-}
-
 /// Runs all models until one fails.
 fn run() -> Result<(), String> {
-    let failed = |model: &models::Model| model.check(more()).err().map(|error| format!("{}: {error}", model.name));
+    let is_long = std::env::var_os("WHOLLY_LONG").is_some();
+    let failed = |model: &models::Model| model.check(is_long).err().map(|error| format!("{}: {error}", model.name));
     models::ALL.iter().find_map(failed).map_or(Ok(()), Err)
 }
 
