@@ -356,11 +356,13 @@ impl Runner<'_> {
             if refused.is_some() && op.is_of_bytes() {
                 continue;
             }
-            let file = handle.and_then(|path| open.files.get(&path).or_else(|| self.files.get(&path)).cloned());
-            // A file that a group joins is synced first.
+            let made = handle.as_ref().and_then(|path| open.files.get(path)).cloned();
+            let is_made = made.is_some();
+            let file = made.or_else(|| self.files.get(&handle?).cloned());
+            // A file that a group joins is synced first; what it has made itself it does not join.
             let changes =
                 op.is_of_bytes() && (!bytes.is_empty() || matches!(op, Op::SetLen { .. } | Op::Fallocate { .. }));
-            let joins = changes || matches!(op, Op::Append { .. });
+            let joins = !is_made && (changes || matches!(op, Op::Append { .. }));
             let after = if joins { self.synced(op.file()) } else { self.state.clone() };
             let done = self.operation(format!("in group {i}"), after, |runner| {
                 if let Op::Adopt { path, whole } = op {

@@ -104,3 +104,10 @@ fn what_a_pass_made_has_its_times_before_the_tail_moves() {
     explored("bare,mkdir-B+times-B,home", "disk");
     explored("bare,create-foo+times-foo,home", "pmem");
 }
+
+/// The oracle's own: a group wrote to a file that it had made, and to no other. That joins nothing, so what calls outside of groups had changed
+/// went on waiting for a sync, and a death of the process took it.
+#[test]
+fn a_group_that_writes_to_what_it_makes_joins_nothing() {
+    explored("random-4031", "disk");
+}
