@@ -89,7 +89,7 @@ impl Limits {
 
     /// What `make test-long` does.
     pub fn thorough() -> Limits {
-        Limits { most: 64, nested_one_in: 8, ..Limits::quick() }
+        Limits { most: 32, ..Limits::quick() }
     }
 }
 
