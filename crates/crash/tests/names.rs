@@ -14,10 +14,7 @@ fn drawn(from: u64, count: u64) -> Vec<Workload> {
 /// One test, so that its two workers are all there are.
 #[test]
 fn no_name_is_torn_lost_or_invented() {
-    let (some, few, times) = match is_long() {
-        true => (Limits::quick(), Limits::glance(), 4),
-        false => (Limits::hunt(), Limits::glance(), 1),
-    };
+    let (some, few, times) = (Limits::hunt(), Limits::glance(), if is_long() { 4 } else { 1 });
     let (seen, mut all) = (Seen::default(), Outcome::default());
     let (mut by_hand, ones) = (sequences::by_hand(), sequences::ones());
     if is_long() {
@@ -37,11 +34,11 @@ fn no_name_is_torn_lost_or_invented() {
         for first in [number * 1000, sequences::LOTS + number * 1000, sequences::STAGING + number * 1000] {
             workloads.extend(drawn(first, longer * times as u64 / 3));
         }
-        if each || is_long() {
+        if each {
             workloads.extend(ones.clone());
         }
         all.merge(explored(&seen, &workloads, &setting, &few));
-        if written || is_long() {
+        if written {
             all.merge(explored(&seen, &by_hand, &setting, if *name == "disk" { &some } else { &few }));
         }
     }

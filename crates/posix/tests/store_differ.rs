@@ -14,7 +14,7 @@ use places::{Place, Stored};
 use proptest::collection::vec;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
-use wholly::vfs::{Context, Vfs};
+use wholly::vfs::{Context, OFlags, Seek, Vfs};
 use wholly::{Options, Policy, StoreVfs};
 use wholly_media::host::HostMedium;
 use wholly_posix::Through;
@@ -28,14 +28,32 @@ fn cases() -> u32 {
 /// Sequences after each other.
 const MOST: usize = 20;
 
-const DISK_AND_EXT4: &[Permitted] = &[Permitted {
-    reason: "space that is reserved and was read counts as data on ext4; in a store it is a hole until it is home",
-    is: |ops, _, _| {
-        let reserved = ops.iter().any(|op| matches!(op, Op::Allocate { .. }));
-        reserved && matches!(ops, [.., Op::Seek { .. }])
+const DISK_AND_EXT4: &[Permitted] = &[
+    Permitted {
+        reason: "space that is reserved and was read counts as data on ext4; in a store it is a hole until it is home",
+        is: |ops, _, _| {
+            let reserved = ops.iter().any(|op| matches!(op, Op::Allocate { .. }));
+            reserved && matches!(ops, [.., Op::Seek { .. }])
+        },
+        ends: false,
     },
-    ends: false,
-}];
+    Permitted {
+        reason: "of a block whose only bytes are cut off, ext4 keeps the zeros before them as data; in a store nothing was ever written there",
+        is: |ops, _, ext4| {
+            let is_in_block_of = |size: u64| {
+                let start = size - size % BLOCK;
+                let found = ext4.as_ref().ok().and_then(|found| found.parse().ok());
+                size != start && found.is_some_and(|found: u64| (start..=size).contains(&found))
+            };
+            let cut = ops.iter().any(|op| matches!(op, Op::Truncate { size, .. } if is_in_block_of(*size)));
+            cut && matches!(ops, [.., Op::Seek { .. }])
+        },
+        ends: false,
+    },
+];
+
+/// Bytes of a block of ext4.
+const BLOCK: u64 = 4096;
 
 const PMEM_AND_EXT4: &[Permitted] = &[Permitted {
     reason: "tmpfs, which stands in for persistent memory, makes data of a hole that is read through a mapping",
@@ -139,6 +157,23 @@ fn from_sync_to_sync() {
 #[test]
 fn all_calls_together() {
     by_policy(Policy::Shared { interval: Duration::from_secs(3600) });
+}
+
+/// The one difference that is known by its calls.
+#[test]
+fn a_block_whose_only_bytes_are_cut_off() {
+    let Some(ext4) = ext4() else { return };
+    let stored = Stored::on(HostMedium::Disk, options()).expect("a store");
+    let ops = [
+        Op::Open { slot: 0, path: "b".into(), flags: OFlags::CREATE | OFlags::WRONLY },
+        Op::Write { slot: 0, offset: 8437, byte: 1, len: 1 },
+        Op::Truncate { path: "b".into(), size: 8193 },
+        Op::Seek { slot: 0, seek: Seek::Data(0) },
+    ];
+    let vfs = stored.vfs();
+    compare(&vfs, &ext4.vfs, &ops, &DISK_AND_EXT4[..1]).expect_err("they differ");
+    clear(&vfs).and_then(|()| clear(&ext4.vfs)).expect("empty again");
+    compare(&vfs, &ext4.vfs, &ops, DISK_AND_EXT4).expect("it is permitted");
 }
 
 /// Another thread takes home what there is, all the time.
