@@ -224,11 +224,9 @@ impl<'s> Hunt<'s> {
         let site = (mutation.site.0, number_of(mutation.kind));
         let mut packs: Vec<&Pack> = self.packs.iter().filter(|pack| pack.passes.contains(&site)).collect();
         packs.sort_by_cached_key(|pack| std::cmp::Reverse(pack.catches.load(Ordering::Relaxed)));
-        let glance = Limits::glance();
-        let efforts = [&glance, limits];
-        for limits in &efforts[..if proof.is_some() { 1 } else { 2 }] {
+        for limits in std::iter::once(&Limits::glance()).chain(proof.is_none().then_some(limits)) {
             let every_rare = RARE.contains(&mutation.site);
-            let limits = Limits { workers: 1, violations: 1, every_rare, ..(*limits).clone() };
+            let limits = Limits { workers: 1, violations: 1, every_rare, ..limits.clone() };
             for pack in &packs {
                 mutant.caught = explore(&pack.workload, &broken, &limits).violations.into_iter().next();
                 if mutant.caught.is_some() {

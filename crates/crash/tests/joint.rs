@@ -10,7 +10,7 @@ fn is_long() -> bool {
 }
 
 fn limits() -> Limits {
-    if is_long() { Limits::thorough() } else { Limits::quick() }
+    if is_long() { Limits::long() } else { Limits::quick() }
 }
 
 #[test]

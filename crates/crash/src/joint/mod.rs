@@ -88,7 +88,7 @@ impl Limits {
     }
 
     /// What `make test-long` does.
-    pub fn thorough() -> Limits {
+    pub fn long() -> Limits {
         Limits { most: 32, ..Limits::quick() }
     }
 }

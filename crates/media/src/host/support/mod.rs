@@ -85,8 +85,8 @@ impl Support {
         if by_name.level == Level::Refused {
             return Ok(by_name);
         }
-        let syncs = matches!(facts.file_system, FileSystem::Ext4 | FileSystem::Xfs | FileSystem::Btrfs);
-        let capabilities = match StoreHome::with_scratch(dir, |home| probe::capabilities(home, syncs))? {
+        let is_known_to_sync = matches!(facts.file_system, FileSystem::Ext4 | FileSystem::Xfs | FileSystem::Btrfs);
+        let capabilities = match StoreHome::with_scratch(dir, |home| probe::capabilities(home, is_known_to_sync))? {
             Some(capabilities) => capabilities,
             None => Capabilities { locks: false, ..Capabilities::ALL },
         };

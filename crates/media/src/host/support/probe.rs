@@ -65,7 +65,7 @@ fn works<T>(result: rustix::io::Result<T>, call: &'static str) -> Result<bool> {
 
 /// Tries all of it in an empty folder, locked by its making, that is nobody else's. Where the file system is known to sync, that is not tried: what is
 /// as new as this would wait for the disk.
-pub(super) fn capabilities(home: &StoreHome, is_known: bool) -> Result<Capabilities> {
+pub(super) fn capabilities(home: &StoreHome, is_known_to_sync: bool) -> Result<Capabilities> {
     let folder = home.as_fd();
     let locks = OwnerLock::holder(folder)?.is_some();
     let file = new_file(folder)?;
@@ -86,7 +86,7 @@ pub(super) fn capabilities(home: &StoreHome, is_known: bool) -> Result<Capabilit
         case_matters = open_beneath(folder, name.as_bytes(), OFlags::PATH).is_err();
     }
     // One after the other, so that a disk has something to do for the first of them only.
-    let syncs = is_known
+    let syncs = is_known_to_sync
         || works(rustix::fs::fsync(file.as_fd()), "fsync")? & works(rustix::fs::fsync(folder), "fsync of a directory")?;
     Ok(Capabilities {
         locks,
