@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::BitOr;
 use std::path::Path;
 use std::process::ExitCode;
+use wholly_media::host::{HostDir, HostOptions};
+use wholly_media::mount::Served;
 
 /// How the command ends. The numbers are those of fsck(8), so that scripts which know that need to learn nothing; where several hold, their
 /// bits are joined.
@@ -93,7 +95,7 @@ impl Failure {
             Error::Busy(_, who) => {
                 Failure::new(what, who).advice("wait until it is done, or end it; `wholly stat` works meanwhile")
             }
-            Error::NotAStore(_) => Failure::not_a_store(what),
+            Error::NotAStore(_) => Failure::not_a_store(what, dir),
             Error::AlreadyAStore(_) => Failure::new(what, "there is a store here already")
                 .advice("nothing was changed; `wholly stat` tells about it"),
             Error::Corrupt { place, fault } => Failure::new(what, format!("the store is damaged at {place}: {fault}"))
@@ -142,9 +144,22 @@ impl Failure {
         }
     }
 
-    /// There is no store.
-    pub fn not_a_store(what: impl Into<String>) -> Failure {
-        Failure::new(what, "there is no store in this directory").advice("`wholly init DIR` makes one")
+    /// There is no store in `dir`.
+    pub fn not_a_store(what: impl Into<String>, dir: &Path) -> Failure {
+        match HostDir::open(dir, HostOptions::default()).ok().and_then(|dir| dir.served()) {
+            Some(served) => Failure::served(what, served),
+            None => Failure::new(what, "there is no store in this directory").advice("`wholly init DIR` makes one"),
+        }
+    }
+
+    /// There is none, and there can be none: a mount of a store shows the directory.
+    pub fn served(what: impl Into<String>, served: Served) -> Failure {
+        match served {
+            Served::Mount => Failure::new(what, "this directory is in a mount of a store, and not a store itself")
+                .advice("name the store's own directory; where the mount lies over that, `umount` it first"),
+            Served::View => Failure::new(what, "this directory is what a command of `wholly run` sees of it")
+                .advice("do it when the command has ended, or outside of it"),
+        }
     }
 }
 

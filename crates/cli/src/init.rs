@@ -52,8 +52,10 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
             let why = format!("{} is {support}", support.file_system);
             return Err(Failure::new(what(), why).advice(Support::advice()));
         }
-        Store::init_with(&args.dir, &options, host_options)
-            .map_err(|error| Failure::of_store("init", &args.dir, error))?;
+        Store::init_with(&args.dir, &options, host_options).map_err(|error| match (error, host.served()) {
+            (wholly::Error::Unsupported(_), Some(served)) => Failure::served(what(), served),
+            (error, _) => Failure::of_store("init", &args.dir, error),
+        })?;
     }
     // The store is made, and as good as any: that nobody remembers it is said, and no failure.
     let registered = !args.dry_run

@@ -6,6 +6,8 @@
 //! | `error` | what went wrong, for people, and the exit codes |
 //! | `output` | results as text or JSON, sizes, progress |
 //! | `survey` | a store's log, read without owning or changing anything |
+//! | `opening` | how a store is opened that others may have open still |
+//! | `mounts` | what is mounted |
 //! | `registry` | which stores there are |
 //! | `limits` | what a process may use |
 //! | `html` | a replayed crash as a page |
@@ -29,7 +31,9 @@ mod init;
 mod limits;
 mod list;
 mod mount;
+mod mounts;
 mod named;
+mod opening;
 mod output;
 mod papers;
 mod recover;

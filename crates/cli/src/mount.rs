@@ -4,8 +4,8 @@ use crate::args::MountArgs;
 use crate::error::{Exit, Failure};
 use crate::limits;
 use crate::named::Named;
+use crate::opening;
 use crate::output::Ui;
-use crate::survey;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -14,9 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use wholly::{Options, Policy, Store, StoreVfs};
+use wholly::{Options, Policy, StoreVfs};
 use wholly_fuse::{Mount, MountOptions, Unmounter};
-use wholly_media::host::HostOptions;
 
 /// What the process in the background says once programs can use the mount.
 const READY: &str = "ready";
@@ -159,13 +158,12 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     let _ = rustix::process::setsid();
     let of_store = |error| Failure::of_store("mount", &plan.dir, error);
     limits::raise_open_files();
+    rustix::thread::set_name(opening::SERVER).map_err(|errno| failed(plan, errno.into()))?;
     // What is opened is what is mounted, and where it was said.
     let find = |name| Named::find(name).map_err(|error| failed(plan, error));
     let (dir, point) = (find(&plan.dir)?, find(&plan.point)?);
-    let medium = survey::medium_of(&dir.itself(), "mount")?;
     let options = Options { policy: plan.policy, ..Options::default() };
-    let host = HostOptions { medium, ..HostOptions::default() };
-    let store = Store::open_with(dir.itself(), options, host).map_err(of_store)?;
+    let store = opening::open("mount", &plan.dir, &dir.itself(), options)?;
     let is_guest = store.is_guest().map_err(of_store)?;
     let view = Arc::new(StoreVfs::new(&store));
     let mount = Mount::new(view, &point.itself(), &plan.mount).map_err(|error| failed(plan, error))?;

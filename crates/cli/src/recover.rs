@@ -5,13 +5,14 @@ mod all;
 use crate::args::RecoverArgs;
 use crate::error::{Exit, Failure};
 use crate::init::register;
+use crate::opening;
 use crate::output::{Ui, count, name, size};
 use crate::survey;
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wholly::{Options, RecoveryReport, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_media::host::HostMedium;
 
 #[derive(Serialize)]
 struct Recovered {
@@ -156,7 +157,7 @@ struct How {
 }
 
 fn open_as(verb: &str, dir: &Path, how: How, ui: &Ui) -> Result<Store, Failure> {
-    let medium = survey::medium_of(dir, verb)?;
+    let medium = survey::medium_of(dir, &format!("{verb} {}", dir.display()))?;
     open_on(medium, dir, how, ui).map_err(|error| Failure::of_store(verb, dir, error))
 }
 
@@ -164,7 +165,7 @@ fn open_on(medium: HostMedium, dir: &Path, how: How, ui: &Ui) -> wholly::Result<
     let spinner = ui.spinner("reading the log");
     let How { adopt, release, trust_owner } = how;
     let options = Options { background: false, adopt, release, trust_owner, ..Options::default() };
-    let store = Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() });
+    let store = opening::open_on(medium, dir, options);
     spinner.finish_and_clear();
     store
 }

@@ -15,7 +15,6 @@
 //! | `run/layer.rs` | what an overlay writes to, and what becomes of it |
 //! | `run/joining.rs` | programs that begin groups in an overlay |
 //! | `run/namespace.rs`, `run/user.rs` | where they are: the superuser's and an ordinary user's namespaces |
-//! | `run/mounts.rs` | what else is mounted there |
 //! | `run/command.rs` | the command: how it begins |
 //! | `run/family.rs` | how all of it ends |
 //! | `run/interrupts.rs` | signals that want all of it to end |
@@ -33,7 +32,6 @@ mod holder;
 mod interrupts;
 mod joining;
 mod layer;
-mod mounts;
 mod namespace;
 mod overlay;
 mod pager;

@@ -68,7 +68,10 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
     let superblock = survey.superblock();
     let pending = survey.pending();
     let (segments, segments_in_use) = (survey.segments.len() as u64, survey.segments_in_use());
-    let options = HostOptions { medium: medium_of(&args.dir, "stat")?, ..HostOptions::default() };
+    let options = HostOptions {
+        medium: medium_of(&args.dir, &format!("stat {}", args.dir.display()))?,
+        ..HostOptions::default()
+    };
     let host = HostDir::open(&args.dir, options)
         .map_err(|error| Failure::of_media(format!("stat {}", args.dir.display()), error))?;
     let time = |path: &[u8], of: fn(&wholly_media::Stat) -> i64| {

@@ -153,7 +153,7 @@ impl Survey {
     fn look(dir: &Path, verb: &str) -> Result<Survey, Failure> {
         let what = || format!("{verb} {}", dir.display());
         let failed = |error| Failure::of_media(what(), error);
-        let options = HostOptions { medium: medium_of(dir, verb)?, ..HostOptions::default() };
+        let options = HostOptions { medium: medium_of(dir, &what())?, ..HostOptions::default() };
         let host = HostDir::open(dir, options).map_err(failed)?;
         let owner = StoreHome::holder(&host).map_err(failed)?;
         let region = ReadOnly::new(host.open(LOG, false).map_err(failed)?).map_err(failed)?;

@@ -72,6 +72,26 @@ fn a_mount_stays_until_it_is_taken_away() {
     assert_eq!(std::fs::read(rig.home.join("file")).unwrap(), b"content");
 }
 
+/// `umount` returns before the server has taken everything home. Who comes next waits for that.
+#[test]
+fn what_follows_an_umount_finds_the_store_free() {
+    let Some(rig) = Rig::new("follows") else { return };
+    let home = text(&rig.home);
+    for round in 0..5 {
+        for verb in [&["mount", home, text(&rig.point)][..], &["recover", home], &["run", "--dir", home, "--", "true"]]
+        {
+            rig.mount("policy=shared=60");
+            std::fs::write(rig.point.join("file"), vec![round; 4 << 20]).unwrap();
+            umount(&rig.point);
+            wholly(verb).exits(0);
+            if verb[0] == "mount" {
+                umount(&rig.point);
+            }
+        }
+    }
+    wait_until_unused(&rig.home);
+}
+
 #[test]
 fn a_signal_ends_it() {
     let Some(rig) = Rig::new("signal") else { return };
@@ -117,6 +137,12 @@ fn over_its_own_directory_nobody_sees_the_store_behind_it() {
     wholly(&["mount", text(&rig.home)]).exits(0);
     std::fs::write(rig.home.join("file"), b"content").unwrap();
     assert!(!rig.home.join(".wholly").exists());
+    for verb in ["init", "stat", "check", "dump", "list", "recover", "deinit", "mount", "run"] {
+        let arguments = [&[verb][..], &[text(&rig.home)]].concat();
+        let run =
+            if verb == "run" { wholly(&["run", "--dir", text(&rig.home), "--", "true"]) } else { wholly(&arguments) };
+        assert!(run.code != Some(0) && run.err.contains("`umount` it first"), "{verb}: {}", run.err);
+    }
     umount(&rig.home);
     wait_until_unused(&rig.home);
     assert!(rig.home.join(".wholly").exists());
@@ -151,7 +177,7 @@ fn what_cannot_be_mounted_is_said() {
         run.exits(code);
         assert!(run.err.contains(said), "{arguments:?}: {}", run.err);
     };
-    failed(&["mount", point], 8, "no store");
+    failed(&["mount", point], 8, &format!("mount {point}: there is no store"));
     failed(&["mount", home, "/nowhere"], 8, "must exist");
     failed(&["mount", home, point, "-o", "fast"], 16, "there is no option \"fast\"");
     failed(&["mount", home, point, "-o", "policy=never"], 16, "per-op, per-sync or shared");

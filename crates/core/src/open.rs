@@ -24,7 +24,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::AlreadyAStore`]; [`Error::Unsupported`] where the file system cannot carry a store ([`Support`] says why, and what is less
-    /// than promised where it can); of the file system, `ENOSPC` among them.
+    /// than promised where it can), and for what a mount of a store is; of the file system, `ENOSPC` among them.
     pub fn init(dir: impl AsRef<Path>, options: &Options) -> Result<()> {
         Self::init_with(dir, options, HostOptions::default())
     }
@@ -113,6 +113,10 @@ impl Store {
             (Err(HomeError::Media(error)), None) if error.errno == Errno::EXIST => {
                 Err(Error::AlreadyAStore(dir.display().to_string()))
             }
+            // There is no such name to be had.
+            (Err(HomeError::Media(error)), None) if error.errno == Errno::PERM && host.served().is_some() => {
+                Err(mounted(&host, dir))
+            }
             (Err(error), None) => Err(home_error(error, dir)),
         }
     }
@@ -187,7 +191,7 @@ impl Ownership for Owned {
     }
 }
 
-/// Why a directory that a mount shows cannot be opened: the store has a process already.
+/// Why a directory that a mount shows cannot be opened, or made a store: that store has a process already.
 fn mounted(host: &HostDir, dir: &Path) -> Error {
     let what = match host.served() {
         Some(Served::View) => "what a command of `wholly run` sees: all that it does is one group",

@@ -15,8 +15,8 @@ use rustix::process::{getegid, geteuid};
 
 use crate::options::{MountOptions, Sharing};
 
-/// As what it is mounted: the kernel's type, and ours.
-const TYPE: &str = "fuse.wholly";
+/// As what a store is mounted: the kernel's type, and ours.
+pub const TYPE: &str = "fuse.wholly";
 
 /// Takes a mount away, from any thread.
 #[derive(Clone)]

@@ -93,7 +93,7 @@ fn recover_one(entry: Entry, how: How, ui: &Ui) -> Told {
     }
     let start = Instant::now();
     let failed = |failure: Failure| told(Outcome::Failed, failure.exit, Some(failure.why()), None);
-    let medium = match medium_of(&entry.dir, "recover") {
+    let medium = match medium_of(&entry.dir, &format!("recover {}", entry.dir.display())) {
         Ok(medium) => medium,
         Err(failure) => return failed(failure),
     };

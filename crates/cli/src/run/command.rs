@@ -3,10 +3,10 @@
 //! It is started by a process of ours, which has itself killed when its parent dies and then becomes the command.
 
 use super::interrupts::Interrupts;
-use super::mounts::over;
 use crate::args::{ExecArgs, HoldArgs};
 use crate::error::{Exit, Failure};
 use crate::limits::OpenFiles;
+use crate::mounts::over;
 use rustix::process::{Pid, Signal, chroot, getpid, getppid, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

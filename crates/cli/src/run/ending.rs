@@ -3,11 +3,11 @@
 use super::Running;
 use super::interrupts::Interrupts;
 use super::layer::How;
-use super::mounts::Other;
 use super::review::{self, Verdict};
 use crate::args::RunArgs;
 use crate::diff;
 use crate::error::Failure;
+use crate::mounts::Other;
 use crate::output::{Ui, count};
 use serde::Serialize;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The mount namespace that only the command sees.
 
-use super::mounts::{self, Other};
 use crate::error::Failure;
+use crate::mounts::{self, Other};
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{AtFlags, CWD, StatVfsMountFlags, StatxFlags, statvfs, statx};
 use rustix::mount::{MountPropagationFlags, mount_change};

@@ -78,7 +78,7 @@ impl Overlay {
         let unmounter = Unmounter::of(point.clone(), TYPE)?;
         let mounted = Mounted { over: layers.dir.identity()?, upper: Some(layers.upper.identity()?) };
         let overlay = Overlay { layers, unmounter };
-        if let Err(error) = overlay.is_as_wanted(&super::mounts::over_root(&point)) {
+        if let Err(error) = overlay.is_as_wanted(&crate::mounts::over_root(&point)) {
             let _ = overlay.unmounter.unmount();
             return Err(error);
         }
@@ -88,7 +88,7 @@ impl Overlay {
     /// Where a file system cannot carry what is asked for, the kernel does without, and says so in its list of mounts only.
     fn is_as_wanted(&self, point: &Path) -> io::Result<()> {
         let id = statx(rustix::fs::CWD, point, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?.stx_mnt_id;
-        let options = super::mounts::options_of(id)?;
+        let options = crate::mounts::options_of(id)?;
         for (name, value) in ["redirect_dir=on", "index=on"].map(|option| option.split_once('=').expect("it has one")) {
             let is = options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='));
             // What is as the module has it by itself is not listed.

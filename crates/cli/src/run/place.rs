@@ -3,7 +3,7 @@
 use super::namespace::Covered;
 use crate::error::Failure;
 use crate::named::{Identity, Named};
-use crate::survey;
+use crate::opening;
 use std::path::{Path, PathBuf};
 use wholly::{Error, Options, Settled, Store};
 use wholly_media::host::{HostDir, HostOptions, StoreHome};
@@ -84,15 +84,16 @@ impl Place {
         let itself = found.itself();
         let host = HostDir::open(&itself, HostOptions::default()).map_err(of_media)?;
         let is_store = StoreHome::exists(&host).map_err(of_media)?;
-        drop(host);
         if !is_store {
             // The command waits until all of it is written and read. It grows where more is needed.
             let small = Options { segment_bytes: 256 << 10, log_min_bytes: 512 << 10, ..Options::default() };
-            Store::init_guest(&itself, &small).map_err(failed)?;
+            Store::init_guest(&itself, &small).map_err(|error| match (error, host.served()) {
+                (Error::Unsupported(_), Some(served)) => Failure::served(format!("run in {}", dir.display()), served),
+                (error, _) => failed(error),
+            })?;
         }
-        let medium = survey::medium_of(&itself, "run in")?;
-        let host = HostOptions { medium, ..HostOptions::default() };
-        let store = Store::open_with(&itself, Options::default(), host).map_err(failed)?;
+        drop(host);
+        let store = opening::open("run in", dir, &itself, Options::default())?;
         // Also one that a run has left that was killed.
         let is_guest = store.is_guest().map_err(failed)?;
         tell_settled(dir, &store);

@@ -1,12 +1,12 @@
 //! The mounts that only the command sees: they are made and taken away together.
 
 use super::channel::Mounted;
-use super::mounts::{Mounts, over};
 use super::namespace;
 use super::overlay::Overlay;
 use super::user;
 use crate::args::HoldArgs;
 use crate::error::Failure;
+use crate::mounts::{Mounts, over};
 use crate::named::Named;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;

@@ -8,9 +8,9 @@ use wholly_media::HostFs;
 use wholly_media::host::{HostDir, HostMedium, HostOptions};
 
 /// Whether the store in `dir` was made for persistent memory or for a disk: its superblock tells how records are aligned. What
-/// the directory would be taken for by itself, where no superblock is valid.
-pub fn medium_of(dir: &Path, verb: &str) -> Result<HostMedium, Failure> {
-    Ok(match superblock(dir, verb)? {
+/// the directory would be taken for by itself, where no superblock is valid. That is done for `what`.
+pub fn medium_of(dir: &Path, what: &str) -> Result<HostMedium, Failure> {
+    Ok(match superblock(dir, what)? {
         None => HostMedium::Auto,
         Some(superblock) if u64::from(superblock.block) == LINE => HostMedium::Pmem,
         Some(_) => HostMedium::Disk,
@@ -19,7 +19,7 @@ pub fn medium_of(dir: &Path, verb: &str) -> Result<HostMedium, Failure> {
 
 /// The volume id of the store in `dir`, as it is told everywhere; `None` where no superblock is valid.
 pub fn volume_id_of(dir: &Path, verb: &str) -> Result<Option<String>, Failure> {
-    Ok(superblock(dir, verb)?.map(|superblock| volume_id(&superblock)))
+    Ok(superblock(dir, &format!("{verb} {}", dir.display()))?.map(|superblock| volume_id(&superblock)))
 }
 
 /// The volume id in hexadecimal digits.
@@ -28,12 +28,11 @@ pub fn volume_id(superblock: &Superblock) -> String {
 }
 
 /// The superblock in force.
-fn superblock(dir: &Path, verb: &str) -> Result<Option<Superblock>, Failure> {
-    let what = || format!("{verb} {}", dir.display());
-    let failed = |error| Failure::of_media(what(), error);
+fn superblock(dir: &Path, what: &str) -> Result<Option<Superblock>, Failure> {
+    let failed = |error| Failure::of_media(what, error);
     let host = HostDir::open(dir, HostOptions::default()).map_err(failed)?;
     let file = host.open(LOG, false).map_err(|error| match error.raw_os_error() {
-        2 => Failure::not_a_store(what()),
+        2 => Failure::not_a_store(what, dir),
         _ => failed(error),
     })?;
     let region = ReadOnly::new(file).map_err(failed)?;

@@ -62,6 +62,12 @@ pub fn options_of(id: u64) -> io::Result<String> {
     options.ok_or_else(|| Errno::NOENT.into())
 }
 
+/// Whether a process sees that something of this type is mounted, under this name.
+pub fn sees(pid: u32, kind: &str, source: &Path) -> io::Result<bool> {
+    let mounts = read(&mut File::open(format!("/proc/{pid}/mountinfo"))?)?;
+    Ok(mounts.iter().any(|mount| mount.kind == kind && mount.source == source))
+}
+
 /// The mounts of this namespace at some moment.
 pub struct Mounts {
     known: HashSet<u64>,
@@ -97,6 +103,7 @@ struct Mount {
     parent: u64,
     at: PathBuf,
     kind: String,
+    source: PathBuf,
     options: String,
 }
 
@@ -113,11 +120,11 @@ fn mount(line: &[u8]) -> Option<Mount> {
     let (id, parent) = (number()?, number()?);
     // The device, where it begins in its file system, where it lies; options, and behind a dash the type.
     let at = unescaped(words.nth(2)?);
-    let mut behind =
-        words.skip_while(|word| *word != b"-").skip(1).map(|word| String::from_utf8_lossy(word).into_owned());
+    let mut behind = words.skip_while(|word| *word != b"-").skip(1);
+    let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
     // The type, what is mounted, and the options of the file system.
-    let (kind, options) = (behind.next()?, behind.nth(1).unwrap_or_default());
-    Some(Mount { id, parent, at, kind, options })
+    let (kind, source, options) = (text(behind.next()?), unescaped(behind.next()?), behind.next().map(text));
+    Some(Mount { id, parent, at, kind, source, options: options.unwrap_or_default() })
 }
 
 /// A path as the kernel lists it: what would end a word stands as a backslash and three octal digits.
@@ -151,10 +158,11 @@ mod tests {
 
     #[test]
     fn a_line_of_the_list() {
-        let line = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - fuse.it /dev/root rw,errors=continue";
-        let Mount { id, parent, at, kind, options } = mount(line).unwrap();
+        let line =
+            b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - fuse.it /dev/my\\040root rw,errors=continue";
+        let Mount { id, parent, at, kind, source, options } = mount(line).unwrap();
         assert_eq!((id, parent, at.as_path(), kind.as_str()), (36, 35, Path::new("/mnt 2"), "fuse.it"));
-        assert_eq!(options, "rw,errors=continue");
+        assert_eq!((source.as_path(), options.as_str()), (Path::new("/dev/my root"), "rw,errors=continue"));
         assert!(mount(b"").is_none());
     }
 

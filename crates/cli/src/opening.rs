@@ -1,0 +1,41 @@
+//! How a store is opened by the verbs that need all of it: for the medium that it was made for, and behind a mount of it that is ending.
+
+use crate::error::Failure;
+use crate::mounts;
+use crate::survey;
+use std::ffi::CStr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use wholly::{Options, Store};
+use wholly_media::host::{HostDir, HostMedium, HostOptions, StoreHome};
+
+/// What a process that serves a mount is called in the kernel's list of processes.
+pub const SERVER: &CStr = c"wholly-mount";
+
+/// How long a mount that is ending is waited for. One that was only detached serves whoever uses it still.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Opens the store in `dir`, to which `itself` leads whatever has come to that name, for `verb`: that recovers it.
+pub fn open(verb: &str, dir: &Path, itself: &Path, options: Options) -> Result<Store, Failure> {
+    let medium = survey::medium_of(itself, &format!("{verb} {}", dir.display()))?;
+    open_on(medium, itself, options).map_err(|error| Failure::of_store(verb, dir, error))
+}
+
+/// The same, where it is known for which medium it was made.
+pub fn open_on(medium: HostMedium, dir: &Path, options: Options) -> wholly::Result<Store> {
+    let begin = Instant::now();
+    while is_ending(dir) == Some(true) && begin.elapsed() < LONGEST {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() })
+}
+
+/// Whether a mount has the store open that is not there any more: `umount` returns before its server has taken everything home.
+fn is_ending(dir: &Path) -> Option<bool> {
+    let host = HostDir::open(dir, HostOptions::default()).ok()?;
+    let server = StoreHome::holder(&host).ok()??.pid?;
+    let name = std::fs::read_to_string(format!("/proc/{server}/comm")).ok()?;
+    let source = dir.canonicalize().ok()?;
+    let is_server = name.trim_end().as_bytes() == SERVER.to_bytes();
+    Some(is_server && !mounts::sees(server, wholly_fuse::TYPE, Path::new(&*source.to_string_lossy())).ok()?)
+}
