@@ -11,7 +11,7 @@ DESTDIR ?=
 PROFILE ?= release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long crash fuzz bench fmt lint install clean
+.PHONY: help demo test test-long crash suites fuzz bench fmt lint install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -35,6 +35,10 @@ test-long: ## all tests with their long bounds
 # Far more states than `make test`, for an idle machine; a line at a time. What x86 allows persistent memory, `pmem` allows too.
 crash: ## explore crashes beyond what `make test` does
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --world disk --world disk-ext4 --world pmem $(ARGS)
+
+suites: ## run public suites for file systems on mounts and in views, and in an ordinary directory beside them
+	$(CARGO) build --release --package wholly-cli
+	WHOLLY="$(or $(CARGO_TARGET_DIR),target)/release/wholly" scripts/suites $(ARGS)
 
 fuzz: ## fuzz recovery, or TARGET=record (takes a nightly compiler and cargo-fuzz)
 	cd crates/core && $(CARGO) +nightly fuzz run --sanitizer none $(or $(TARGET),recovery) -- -rss_limit_mb=2048 -timeout=10 $(ARGS)

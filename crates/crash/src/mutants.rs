@@ -40,13 +40,6 @@ pub const EQUIVALENT: &[Equivalent] = &[
     ("log.shrink", "drop-order", "", LONGER),
     ("log.shrink", "drop-write", "", LONGER),
     (
-        "checkpoint.allocate",
-        "delay-write",
-        "pmem",
-        "a block that was stored to and fenced is there with its bytes; one that was not is allocated again before the next store. What a \
-         file system does to an allocation that a sync covered is not modelled.",
-    ),
-    (
         "checkpoint.size",
         "delay-write",
         "pmem",
@@ -72,7 +65,6 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "",
         "without the folder no shadow can be made, and all goes to the log: no state is another's, only slower.",
     ),
-    ("shadow.remove", "drop-write", "", UNSPOKEN),
     ("shadow.remove", "delay-write", "", UNSPOKEN),
     (
         "names.clean",
