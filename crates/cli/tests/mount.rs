@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A store, and a directory to mount it on. Unmounted and removed on drop.
+/// A store, and a directory to mount it on, or over itself. Unmounted and removed on drop.
 struct Rig {
     home: PathBuf,
     point: PathBuf,
@@ -47,7 +47,7 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        let _ = Command::new("umount").args(["-q", "-l"]).arg(&self.point).status();
+        let _ = Command::new("umount").args(["-q", "-l"]).args([&self.point, &self.home]).status();
         let _ = std::fs::remove_dir_all(self.home.parent().unwrap());
     }
 }
