@@ -28,7 +28,7 @@ demo: ## kill commands and programs in the middle of their updates, and see that
 test: ## all tests (a newcomer needs only Rust and gcc)
 	$(CARGO) test --workspace $(ARGS)
 
-# An hour and a half on 2 cores, as its parts add up.
+# An hour and a half on 2 cores.
 test-long: ## all tests with their long bounds
 	WHOLLY_LONG=1 $(CARGO) test --workspace $(ARGS)
 
