@@ -15,6 +15,9 @@ pub const SERVER: &CStr = c"wholly-mount";
 /// How long a mount that is ending is waited for. One that was only detached serves whoever uses it still.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// How long nobody is told why.
+const UNTOLD: Duration = Duration::from_secs(1);
+
 /// Opens the store in `dir`, to which `itself` leads whatever has come to that name, for `verb`: that recovers it.
 pub fn open(verb: &str, dir: &Path, itself: &Path, options: Options) -> Result<Store, Failure> {
     let medium = survey::medium_of(itself, &format!("{verb} {}", dir.display()))?;
@@ -23,19 +26,25 @@ pub fn open(verb: &str, dir: &Path, itself: &Path, options: Options) -> Result<S
 
 /// The same, where it is known for which medium it was made.
 pub fn open_on(medium: HostMedium, dir: &Path, options: Options) -> wholly::Result<Store> {
-    let begin = Instant::now();
-    while is_ending(dir) == Some(true) && begin.elapsed() < LONGEST {
+    let (begin, mut is_told) = (Instant::now(), false);
+    while begin.elapsed() < LONGEST
+        && let Some(server) = ending(dir)
+    {
+        if !is_told && begin.elapsed() > UNTOLD {
+            is_told = true;
+            eprintln!("wholly: waiting for process {server}, which takes home what was written through a mount");
+        }
         std::thread::sleep(Duration::from_millis(5));
     }
     Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() })
 }
 
-/// Whether a mount has the store open that is not there any more: `umount` returns before its server has taken everything home.
-fn is_ending(dir: &Path) -> Option<bool> {
+/// The process that has the store open and serves a mount that is not there any more: `umount` returns before all is taken home.
+fn ending(dir: &Path) -> Option<u32> {
     let host = HostDir::open(dir, HostOptions::default()).ok()?;
     let server = StoreHome::holder(&host).ok()??.pid?;
     let name = std::fs::read_to_string(format!("/proc/{server}/comm")).ok()?;
     let source = dir.canonicalize().ok()?;
-    let is_server = name.trim_end().as_bytes() == SERVER.to_bytes();
-    Some(is_server && !mounts::sees(server, wholly_fuse::TYPE, Path::new(&*source.to_string_lossy())).ok()?)
+    let is_there = || mounts::sees(server, wholly_fuse::TYPE, Path::new(&*source.to_string_lossy())).unwrap_or(true);
+    (name.trim_end().as_bytes() == SERVER.to_bytes() && !is_there()).then_some(server)
 }
