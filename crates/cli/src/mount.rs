@@ -191,6 +191,8 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
         handle.close();
         served
     });
+    // Where it keeps its name it is waited for less long.
+    let _ = rustix::thread::set_name(opening::ENDING);
     let closed = store.close().map_err(of_store);
     served.map_err(|error| failed(plan, error))?;
     closed.map(|()| Exit::DONE)

@@ -12,7 +12,10 @@ use wholly_media::host::{HostDir, HostMedium, HostOptions, StoreHome};
 /// What a process that serves a mount is called in the kernel's list of processes.
 pub const SERVER: &CStr = c"wholly-mount";
 
-/// How long a mount that is ending is waited for. One that was only detached serves whoever uses it still.
+/// What it is called from when nobody can use the mount any more, until it has taken everything home.
+pub const ENDING: &CStr = c"wholly-umount";
+
+/// How long it is waited for while it is called a server and its mount is not there: one that was only detached serves whoever uses it still.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// How long nobody is told why.
@@ -27,8 +30,8 @@ pub fn open(verb: &str, dir: &Path, itself: &Path, options: Options) -> Result<S
 /// The same, where it is known for which medium it was made.
 pub fn open_on(medium: HostMedium, dir: &Path, options: Options) -> wholly::Result<Store> {
     let (begin, mut is_told) = (Instant::now(), false);
-    while begin.elapsed() < LONGEST
-        && let Some(server) = ending(dir)
+    while let Some((server, is_over)) = ending(dir)
+        && (is_over || begin.elapsed() < LONGEST)
     {
         if !is_told && begin.elapsed() > UNTOLD {
             is_told = true;
@@ -39,12 +42,17 @@ pub fn open_on(medium: HostMedium, dir: &Path, options: Options) -> wholly::Resu
     Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() })
 }
 
-/// The process that has the store open and serves a mount that is not there any more: `umount` returns before all is taken home.
-fn ending(dir: &Path) -> Option<u32> {
+/// The process that has the store open for a mount that is not there any more, and whether that has an end for everybody: `umount` returns before all is
+/// taken home.
+fn ending(dir: &Path) -> Option<(u32, bool)> {
     let host = HostDir::open(dir, HostOptions::default()).ok()?;
     let server = StoreHome::holder(&host).ok()??.pid?;
     let name = std::fs::read_to_string(format!("/proc/{server}/comm")).ok()?;
+    let is_called = |it: &CStr| name.trim_end().as_bytes() == it.to_bytes();
+    if is_called(ENDING) {
+        return Some((server, true));
+    }
     let source = dir.canonicalize().ok()?;
     let is_there = || mounts::sees(server, wholly_fuse::TYPE, Path::new(&*source.to_string_lossy())).unwrap_or(true);
-    (name.trim_end().as_bytes() == SERVER.to_bytes() && !is_there()).then_some(server)
+    (is_called(SERVER) && !is_there()).then_some((server, false))
 }
