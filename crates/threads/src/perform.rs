@@ -109,17 +109,20 @@ impl Stage {
         for file in &NAMES[..EXISTING] {
             files.insert(*file, store.open_file(file).map_err(failed("open a file"))?);
         }
-        let mut actors = (0..=self.program.threads.len() as u64).map(|n| Actor {
+        let actor = |n: u64, files| Actor {
             stage: self.clone(),
             store: store.clone(),
             writer: self.program.writers.then(|| store.writer()),
-            files: files.clone(),
+            files,
             write: n * 100,
-        });
-        let mut first = actors.next().expect("one more than there are threads");
-        first.act_all(&self.program.before);
-        drop(first);
-        let actors: Vec<Actor> = actors.collect();
+        };
+        // Each has open what was made before, too.
+        let files = {
+            let mut first = actor(0, files);
+            first.act_all(&self.program.before);
+            first.files
+        };
+        let actors: Vec<Actor> = (1..).zip(&self.program.threads).map(|(n, _)| actor(n, files.clone())).collect();
         drop(files);
         let threads: Vec<_> = actors
             .into_iter()

@@ -302,6 +302,10 @@ pub fn all() -> Vec<Program> {
                 vec![Checkpoint],
             ],
         ),
+        Program {
+            before: vec![group(&[Op::Create(C), append(C, 20)])],
+            ..program("made-meanwhile", vec![vec![call(write(C, 4, 8))], vec![Checkpoint]])
+        },
         program(
             "spills",
             vec![

@@ -104,6 +104,11 @@ impl Identity {
         }
     }
 
+    /// The same of a file that lies so at home. What has no inode has nothing there.
+    pub fn lying_as(self, baseline: Option<Baseline>) -> Identity {
+        Identity { baseline: baseline.filter(|_| self.ino != 0), ..self }
+    }
+
     /// The payload.
     pub fn to_bytes(&self) -> Vec<u8> {
         let baseline = self.baseline.unwrap_or(Baseline { size: 0, mtime_ns: 0, ctime_ns: 0 });
@@ -212,6 +217,17 @@ mod tests {
         assert_eq!(Identity::checked(&with(&nameless, 48, &[1])), None, "a directory without a name");
         let bare = Identity { ino: 0, handle: 0, baseline: None, ..sample() }.to_bytes();
         assert_eq!(Identity::checked(&with(&bare, 16, &[1])), None, "a handle without an inode");
+    }
+
+    #[test]
+    fn what_has_no_inode_lies_nowhere() {
+        let (then, unmade) = (sample().baseline, Identity { ino: 0, handle: 0, baseline: None, ..sample() });
+        assert!(then.is_some());
+        assert_eq!(Identity { baseline: None, ..sample() }.lying_as(then), sample());
+        // A checkpoint has made it between the two looks.
+        let told = unmade.clone().lying_as(then);
+        assert_eq!(told, unmade);
+        assert_eq!(Identity::checked(&told.to_bytes()), Some(unmade));
     }
 
     proptest! {

@@ -19,11 +19,11 @@ impl Running {
         store.log.wait_for_groups_below(announced);
         let inner = self.seat().files[i].inner.clone();
         store.settle(inner.id)?;
+        let is_steady = store.is_steady();
         let identity =
             store.names.with(|state| state.identity(inner.id)).unwrap_or_else(|| Identity::of_nothing(REGULAR));
-        // Asked first: a pass that ends between the two has changed how it lies, and one that begins has the group identify again.
-        let baseline = if store.checkpointer.is_running() { None } else { inner.baseline() };
-        self.entry(EntryKind::Identify, inner.id, 0, &Identity { baseline, ..identity }.to_bytes())?;
+        let identity = identity.lying_as(is_steady.then(|| inner.baseline()).flatten());
+        self.entry(EntryKind::Identify, inner.id, 0, &identity.to_bytes())?;
         let parent = identity.parent;
         let file = &mut self.seat_mut().files[i];
         (file.identified_for, file.touched) = (announced, true);
@@ -68,10 +68,10 @@ impl Running {
     pub(in crate::hostdir) fn know(&mut self, ids: &[u64]) -> Result<()> {
         for &id in ids {
             let store = self.store.clone();
+            let is_steady = store.is_steady();
             if let Some((identity, file)) = store.names.with(|state| Some((state.identity(id)?, state.file(id)))) {
-                let is_steady = !store.checkpointer.is_running();
-                let baseline = file.filter(|_| is_steady).and_then(|file| file.baseline());
-                self.log_entry(EntryKind::Identify, id, &Identity { baseline, ..identity }.to_bytes())?;
+                let identity = identity.lying_as(file.filter(|_| is_steady).and_then(|file| file.baseline()));
+                self.log_entry(EntryKind::Identify, id, &identity.to_bytes())?;
                 self.names_mut().identified(id, 0, true);
             }
         }
@@ -80,6 +80,12 @@ impl Running {
 }
 
 impl StoreInner {
+    /// Whether which inode an object is, and how it lies at home, go together. To be asked before either is looked at: a pass that is at work
+    /// then, or ends meanwhile, may change one of them between the two, and one that begins has the group identify again.
+    fn is_steady(&self) -> bool {
+        !self.checkpointer.is_running()
+    }
+
     /// Sees to it that the host does not give an object another inode once the log tells which it is.
     pub(super) fn settle(&self, id: u64) -> Result<()> {
         let (_still, tail) = (self.names.keep_homes(), self.log.tail());
