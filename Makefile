@@ -11,7 +11,7 @@ DESTDIR ?=
 PROFILE ?= release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long crash suites fuzz bench fmt lint install clean
+.PHONY: help demo check test test-long crash suites fuzz bench fmt lint install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -23,17 +23,20 @@ demo: ## kill commands and programs in the middle of their updates, and see that
 	@$(CARGO) build --quiet --release --package wholly-cli
 	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- --wholly "$(or $(CARGO_TARGET_DIR),target)/release/wholly" $(ARGS)
 
+# Three minutes on 2 cores when everything is built: what to run while one works.
+check: lint ## formatting, lints, unit tests, and a glance of the crash explorer at all workloads
+	$(CARGO) test --workspace --lib --bins --test hunt $(ARGS)
+
 # The test profile is optimised and keeps its assertions. With CI=true a missing capability (FUSE, a loop device, a package)
 # fails; otherwise the test that needs it says why it was skipped.
 test: ## all tests (a newcomer needs only Rust and gcc)
 	$(CARGO) test --workspace $(ARGS)
 
-# An hour and a half on 2 cores.
-test-long: ## all tests with their long bounds
-	WHOLLY_LONG=1 $(CARGO) test --workspace $(ARGS)
+test-long: ## all tests with their long bounds, an hour and a half on 2 cores; ARGS="--piece 3/8" for one of eight pieces
+	CARGO="$(CARGO)" scripts/test-long $(ARGS)
 
-# Far more states than `make test`, for an idle machine; a line at a time. What x86 allows persistent memory, `pmem` allows too.
-crash: ## explore crashes beyond what `make test` does
+# Far more states than `make test`, a line at a time. What x86 allows persistent memory, `pmem` allows too.
+crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="--piece 3/16" for one of sixteen pieces
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --world disk --world disk-ext4 --world pmem $(ARGS)
 
 suites: ## run public suites for file systems on mounts and in views, and in an ordinary directory beside them

@@ -374,6 +374,7 @@ Examples:
   wholly crash --list                              which workloads and worlds there are
   wholly crash two-files --world pmem --effort thorough
   wholly crash random-1..200 --world disk-ext4     two hundred drawn workloads
+  wholly crash --effort thorough --piece 3/8        one of eight pieces of a long run
   wholly crash --replay two-files:pmem:p17:set:0,3 --html crash.html";
 
 /// `wholly crash`.
@@ -388,6 +389,9 @@ pub struct CrashArgs {
     /// How much of each
     #[arg(long, value_enum, default_value_t = Effort::Hunt)]
     pub effort: Effort,
+    /// Explore only one of N pieces, which together are the whole
+    #[arg(long, value_name = "K/N", value_parser = parse_piece, conflicts_with_all = ["list", "replay"])]
+    pub piece: Option<Piece>,
     /// List the workloads and worlds
     #[arg(long)]
     pub list: bool,
@@ -397,6 +401,23 @@ pub struct CrashArgs {
     /// Write the replayed state as a page for a browser
     #[arg(long, value_name = "FILE", requires = "replay")]
     pub html: Option<PathBuf>,
+}
+
+/// One of several pieces of a long run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which one, from 1 on.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+}
+
+fn parse_piece(text: &str) -> Result<Piece, String> {
+    let piece = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+    match piece {
+        Some((number, of)) if (1..=of).contains(&number) => Ok(Piece { number, of }),
+        _ => Err("a piece is K/N with K from 1 to N, such as 3/8".into()),
+    }
 }
 
 /// How much of each workload is gone through.

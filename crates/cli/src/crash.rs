@@ -1,6 +1,6 @@
 //! `wholly crash`: the crash explorer, for people.
 
-use crate::args::{CrashArgs, Effort};
+use crate::args::{CrashArgs, Effort, Piece};
 use crate::error::{Exit, Failure};
 use crate::html;
 use crate::output::{Ui, print};
@@ -20,9 +20,19 @@ const WIDTH: usize = 150;
 
 #[derive(Serialize)]
 struct Explored {
+    piece: Option<PieceDone>,
     jobs: Vec<Job>,
     violations: Vec<Violation>,
     seconds: f64,
+}
+
+/// What one piece of the whole has covered. A workload counts once in each world.
+#[derive(Serialize)]
+struct PieceDone {
+    number: usize,
+    of: usize,
+    workloads: usize,
+    whole: usize,
 }
 
 #[derive(Serialize)]
@@ -166,6 +176,24 @@ fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
     Ok(tasks)
 }
 
+/// Leaves the workloads of one piece. They are dealt out one by one, so that the pieces take about the same time.
+fn keep_piece(tasks: &mut [Vec<Task>], piece: Piece) {
+    let mut next = 0;
+    let mut is_ours = || {
+        next += 1;
+        (next - 1) % piece.of == piece.number - 1
+    };
+    for tasks in tasks {
+        tasks.retain_mut(|task| match &mut task.work {
+            Work::Workloads(workloads, _) => {
+                workloads.retain(|_| is_ours());
+                !workloads.is_empty()
+            }
+            Work::Archive(..) => is_ours(),
+        });
+    }
+}
+
 fn unknown(what: &str, name: &str) -> Failure {
     Failure::new("crash", format!("there is no {what} {name:?}"))
         .advice("`wholly crash --list` lists what there is")
@@ -178,9 +206,14 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
         .iter()
         .map(|name| Setting::find(name).ok_or_else(|| unknown("world", name)))
         .collect::<Result<_, _>>()?;
-    let tasks = worlds.iter().map(|world| tasks(args, world)).collect::<Result<Vec<_>, _>>()?;
+    let mut tasks = worlds.iter().map(|world| tasks(args, world)).collect::<Result<Vec<_>, _>>()?;
+    let count = |tasks: &[Vec<Task>]| -> usize { tasks.iter().flatten().map(Task::count).sum() };
+    let whole = count(&tasks);
+    if let Some(piece) = args.piece {
+        keep_piece(&mut tasks, piece);
+    }
     let start = Instant::now();
-    let count: usize = tasks.iter().flatten().map(Task::count).sum();
+    let count = count(&tasks);
     let bar = ui.bar("workloads explored", count as u64);
     // A line at a time: all of it takes long.
     let tell = |text: String| if ui.json { Ok(()) } else { bar.suspend(|| print(text.as_bytes())) };
@@ -188,7 +221,8 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
         "{:<18} {:<16} {:>8} {:>10} {:>10} {:>8}\n",
         "workload", "world", "points", "states", "recovered", "sampled"
     ))?;
-    let mut explored = Explored { jobs: Vec::new(), violations: Vec::new(), seconds: 0.0 };
+    let piece = args.piece.map(|piece| PieceDone { number: piece.number, of: piece.of, workloads: count, whole });
+    let mut explored = Explored { piece, jobs: Vec::new(), violations: Vec::new(), seconds: 0.0 };
     let (seen, mut all) = (Seen::default(), Outcome::default());
     for (world, tasks) in worlds.iter().zip(&tasks) {
         for task in tasks {
@@ -259,7 +293,13 @@ fn line(job: &Job, outcome: &Outcome) -> String {
 }
 
 fn text(explored: &Explored, all: &Outcome) -> String {
-    format!("\n{all}\nin {:.1} s; \"sampled\" are points of which not all states were made\n", explored.seconds)
+    let mut text =
+        format!("\n{all}\nin {:.1} s; \"sampled\" are points of which not all states were made\n", explored.seconds);
+    if let Some(PieceDone { number, of, workloads, whole }) = &explored.piece {
+        text +=
+            &format!("piece {number} of {of}: {workloads} of {whole} workloads, each counted once in every world\n");
+    }
+    text
 }
 
 fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure> {

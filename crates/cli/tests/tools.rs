@@ -18,6 +18,27 @@ fn crash_explores_and_counts() {
     assert!(list.out.contains("two-files") && list.out.contains("pmem-eadr"), "{}", list.out);
 }
 
+#[test]
+fn pieces_of_an_exploration_are_the_whole_of_it() {
+    let explored = |more: &[&str]| {
+        let found =
+            wholly(&[&["crash", "--json", "small-commit", "random-1..4", "--world", "disk"], more].concat()).json();
+        let jobs = found["jobs"].as_array().unwrap().clone();
+        (jobs.iter().map(|job| job["workload"].to_string()).collect::<Vec<_>>(), found["piece"].clone())
+    };
+    let (whole, none) = explored(&[]);
+    assert!(none.is_null(), "{none}");
+    let ((first, of_first), (second, _)) = (explored(&["--piece", "1/2"]), explored(&["--piece", "2/2"]));
+    assert_eq!((first.len(), second.len()), (2, 2));
+    assert_eq!((&of_first["workloads"], &of_first["whole"]), (&2.into(), &4.into()));
+    let mut together = [first, second].concat();
+    together.sort_by_key(|name| whole.iter().position(|of_whole| of_whole == name));
+    assert_eq!(together, whole);
+    for piece in ["0/2", "3/2", "2", "a/b"] {
+        wholly(&["crash", "--piece", piece]).exits(16);
+    }
+}
+
 /// A world in which the sync of the log does nothing: states are lost that had been promised.
 #[test]
 fn crash_finds_what_is_broken_and_replays_it() {
