@@ -42,7 +42,7 @@ mod test_dir;
 
 pub use error::{Error, Result, in_words};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
-pub use names::{DirEntry, FileHandle, HostNames, Rename, SetXattr};
+pub use names::{At, DirEntry, FileHandle, HostNames, Inode, Rename, SetXattr};
 pub use sys::FileSystem;
 
 use std::sync::Arc;
@@ -188,6 +188,11 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Which inode it is.
+    pub fn inode(&self) -> Inode {
+        (self.ino, self.btime_ns)
+    }
+
     /// Whether this is a regular file.
     pub fn is_file(&self) -> bool {
         self.mode & 0o170_000 == 0o100_000
@@ -214,8 +219,9 @@ pub struct Space {
 /// The calls by which a store reaches its directory.
 ///
 /// Paths are relative to the directory, their parts separated by `/`, without a leading `/`; the empty path is the
-/// directory itself. They are resolved beneath the directory: a `..` or a symbolic link that would leave it, or another
-/// file system mounted below it, is refused with `EXDEV`; so is a file of another subvolume or snapshot. Nothing can be raced out of it.
+/// directory itself. They are resolved beneath the directory: a `..` that would leave it, or another file system mounted below it, is
+/// refused with `EXDEV`; so is a file of another subvolume or snapshot. They lead through directories alone: a symbolic link on the way is none
+/// (`ENOTDIR`), and to open one is `ELOOP`. Nothing can be raced out of it.
 ///
 /// Nothing survives a crash until [`HostFile::sync`], [`sync_dir`](Self::sync_dir) or [`sync_all`](Self::sync_all) returned.
 pub trait HostFs: HostNames {
@@ -242,8 +248,11 @@ pub trait HostFs: HostNames {
 
     /// Where a first change gives an object another inode, as overlays do with what lies in a lower layer: makes it have that one. Tells
     /// how it lies then; `None` where inodes last.
-    fn settle(&self, path: &[u8]) -> Result<Option<Stat>> {
-        let _ = path;
+    ///
+    /// # Errors
+    /// `ESTALE` where another object is there.
+    fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
+        let _ = at;
         Ok(None)
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::Stat;
+use wholly_media::{Inode, Stat};
 
 use super::StoreInner;
 use super::file::File;
@@ -125,6 +125,9 @@ pub(crate) fn host_error(error: wholly_media::Error, path: &[u8]) -> Error {
         Errno::NOENT => Error::NotFound(name),
         Errno::EXIST => Error::Exists(name),
         Errno::NOSPC | Errno::DQUOT => Error::NoSpace(name),
+        Errno::STALE => {
+            Error::Conflict { path: name, change: "another program has exchanged it, or its directory".into() }
+        }
         _ => Error::Media(error),
     }
 }
@@ -164,12 +167,7 @@ impl StoreInner {
     /// Opens the host file at `place`. The caller keeps passes from changing names.
     fn open_at(&self, file: &File, place: &[u8], path: &[u8], writes: bool) -> Result<()> {
         let home = self.host.open(place, writes).map_err(|error| host_error(error, path))?;
-        let stat = home.stat()?;
-        let inode = (stat.ino, stat.btime_ns);
-        // Some file systems give a file another number when it is opened for writing (overlay: it is copied then). Else a bystander was
-        // faster; either is all right while the log says nothing of the file.
-        let unknown = file.is_clean() && file.last_sequence.load(Ordering::Acquire) < self.log.tail();
-        if !self.names.with(|state| state.is_inode(file.id, inode) || (unknown && state.becomes(file.id, inode))) {
+        if !self.is_home_of(file, home.stat()?.inode()) {
             return Err(Error::NotFound(show(path)));
         }
         if writes {
@@ -179,6 +177,13 @@ impl StoreInner {
         }
         // It may have changed since the walk came by.
         file.refresh_if_unused(self)
+    }
+
+    /// Whether what was opened for a file is its home. Some file systems give a file another number when it is opened for writing (overlay: it
+    /// is copied then). Else a bystander was faster; either is all right while the log says nothing of the file.
+    pub fn is_home_of(&self, file: &File, inode: Inode) -> bool {
+        let unknown = file.is_clean() && file.last_sequence.load(Ordering::Acquire) < self.log.tail();
+        self.names.with(|state| state.is_inode(file.id, inode) || (unknown && state.becomes(file.id, inode)))
     }
 
     /// How a file that nobody has open lies at home; `None` where it is not at its place, or on its way.

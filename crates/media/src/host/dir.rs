@@ -2,12 +2,13 @@
 
 use super::file::{BLOCK, OrdinaryFile, Unnamed, not_a_file, stat};
 use super::home::{HOME, UNNAMED};
+use super::names::touch;
 use super::resolve::{open_beneath, open_beneath_with, open_parent, split};
 use crate::mount::{self, Served};
 use crate::pmem::{EmulatedRegion, Emulation, Emulator, PmemOptions, PmemRegion, is_dax};
 use crate::sys::{self, FileSystem, OrFail, show};
 use crate::{
-    Error, Guarantees, HostFile, HostFs, HostNames, Kind, PersistenceDomain, Region, Result, Site, Space, Stat,
+    At, Error, Guarantees, HostFile, HostFs, Inode, Kind, PersistenceDomain, Region, Result, Site, Space, Stat,
 };
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{IFlags, Mode, OFlags};
@@ -72,9 +73,9 @@ impl Pmem {
 
 /// A directory of an ordinary file system.
 ///
-/// The directory is opened once; all paths are resolved beneath that descriptor by the kernel in one step, so a symbolic link
-/// or a rename by somebody else cannot lead out of it. A directory that is *moved out* while a call works in it stays
-/// the place of that call.
+/// The directory is opened once; all paths are resolved beneath that descriptor by the kernel in one step and through directories alone
+/// (`resolve.rs`), so a symbolic link or a rename by somebody else cannot lead out of it. A directory that is *moved out* while a call works
+/// in it stays the place of that call.
 ///
 /// [`sync_all`](HostFs::sync_all) uses the descriptor too. Linux (5.8) reports to it every write-back error of the file system
 /// since it was opened: none from between the first write and the sync is missed.
@@ -224,16 +225,39 @@ impl HostDir {
         Ok((fd, name))
     }
 
-    /// Makes `path`, which must not be there, an ordinary file with the bits of `mode` that are left to it.
-    pub(super) fn make_fd(&self, path: &[u8], mode: Mode) -> Result<OwnedFd> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
-        let made = match self.volume {
-            // In a subvolume it would be there before it is refused.
+    /// Opens the directory in which a name is to change, if it is the one that it should be, and gives the name (invariant 2 of `resolve.rs`).
+    pub(super) fn pin<'p>(&self, at: At<'p>) -> Result<(OwnedFd, &'p [u8])> {
+        let (fd, name) = self.open_parent(at.path)?;
+        compare(fd.as_fd(), at.dir, at.path)?;
+        Ok((fd, name))
+    }
+
+    /// What a path names, if it is what it should be (invariant 3 of `resolve.rs`).
+    pub(super) fn find(&self, at: At<'_>) -> Result<Place<'_>> {
+        let place = match at.dir {
+            None => self.place(at.path)?,
             Some(_) => {
-                let (parent, name) = self.open_parent(path)?;
+                let (parent, name) = self.pin(at)?;
+                let fd = open_beneath(parent.as_fd(), name, OFlags::PATH | OFlags::NOFOLLOW);
+                let fd = fd.or_fail("open", || show(at.path))?;
+                self.refuse_other_volume(fd.as_fd(), at.path)?;
+                Place::Opened(fd)
+            }
+        };
+        compare(place.as_fd(), at.inode, at.path)?;
+        Ok(place)
+    }
+
+    /// Makes an ordinary file, which must not be there, with the bits of `mode` that are left to it.
+    pub(super) fn make_fd(&self, at: At<'_>, mode: Mode) -> Result<OwnedFd> {
+        let (path, flags) = (at.path, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR);
+        let made = match self.volume.is_some() || at.dir.is_some() {
+            // In a subvolume it would be there before it is refused.
+            true => {
+                let (parent, name) = self.pin(at)?;
                 open_beneath_with(parent.as_fd(), name, flags, mode)
             }
-            None => split(path).map(|_| open_beneath_with(self.root.as_fd(), path, flags, mode))?,
+            false => split(path).map(|_| open_beneath_with(self.root.as_fd(), path, flags, mode))?,
         };
         made.or_fail("create", || show(path))
     }
@@ -405,17 +429,18 @@ impl HostFs for HostDir {
         known == SHARES
     }
 
-    fn settle(&self, path: &[u8]) -> Result<Option<Stat>> {
+    fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
         if self.file_system != FileSystem::Overlay {
             return Ok(None);
         }
+        let fd = self.find(at)?;
         // The least of changes, to what is so already.
-        match self.set_times(Site("host.settle"), path, None, None) {
+        match touch(fd.as_fd(), None, None) {
             // Only the owner's: then it stays where it is.
-            Err(error) if matches!(error.errno, Errno::PERM | Errno::ACCESS) => {}
-            set => set?,
+            Err(Errno::PERM | Errno::ACCESS) => {}
+            set => set.or_fail("utimensat", || show(at.path))?,
         }
-        self.stat(path).map(Some)
+        stat(fd.as_fd()).or_fail("statx", || show(at.path)).map(Some)
     }
 
     fn admit_all_projects(&self, _site: Site, path: &[u8]) {
@@ -457,6 +482,15 @@ impl HostFs for HostDir {
 
     fn sync_all(&self, _site: Site) -> Result<()> {
         rustix::fs::syncfs(&self.root).or_fail("syncfs", || show(b""))
+    }
+}
+
+/// Refuses what is not the inode that it should be.
+fn compare(fd: BorrowedFd<'_>, inode: Option<Inode>, path: &[u8]) -> Result<()> {
+    let Some(inode) = inode else { return Ok(()) };
+    match stat(fd).or_fail("statx", || show(path))?.inode() == inode {
+        true => Ok(()),
+        false => Err(Error::new("find", show(path), Errno::STALE)),
     }
 }
 

@@ -1,11 +1,11 @@
 //! An open regular file of a host directory.
 
 use super::dir::Pmem;
-use super::names::timestamps;
+use super::names::{link_itself, timestamps};
 use crate::pmem::{PmemOptions, PmemRegion};
 use crate::sys::{self, OrFail, show};
 use crate::{Error, Fallocate, HostFile, Region, Result, Site, Stat};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 use std::any::Any;
@@ -94,14 +94,7 @@ impl OrdinaryFile {
             return Ok(());
         }
         drop(guard);
-        match rustix::fs::linkat(&self.fd, "", parent, name, AtFlags::EMPTY_PATH) {
-            // Before Linux 6.10 this needs a capability, and says ENOENT without.
-            Err(Errno::NOENT | Errno::PERM | Errno::INVAL) => {
-                let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-                rustix::fs::linkat(rustix::fs::CWD, path, parent, name, AtFlags::SYMLINK_FOLLOW)
-            }
-            result => result,
-        }
+        link_itself(self.fd.as_fd(), parent, name)
     }
 }
 

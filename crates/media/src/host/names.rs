@@ -5,7 +5,7 @@ use super::dir::Place;
 use super::file::{OrdinaryFile, stat};
 use super::resolve::open_beneath;
 use crate::sys::{self, OrFail, show};
-use crate::{DirEntry, FileHandle, HostFile, HostNames, Rename, Result, SetXattr, Site, Stat};
+use crate::{At, DirEntry, FileHandle, HostFile, HostNames, Rename, Result, SetXattr, Site, Stat};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
@@ -20,6 +20,23 @@ const TRIES: u32 = 16;
 /// What a descriptor is open on, whatever its name is by now: for calls that take no descriptor of that kind.
 fn itself(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Sets the times of what a descriptor is open on.
+pub(super) fn touch(fd: BorrowedFd<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> rustix::io::Result<()> {
+    let times = timestamps(fd, atime_ns, mtime_ns)?;
+    rustix::fs::utimensat(fd, "", &times, AtFlags::EMPTY_PATH)
+}
+
+/// Gives what a descriptor is open on a name in `parent`.
+pub(super) fn link_itself(fd: BorrowedFd<'_>, parent: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
+    match rustix::fs::linkat(fd, "", parent, name, AtFlags::EMPTY_PATH) {
+        // Before Linux 6.10 this needs a capability, and says ENOENT without.
+        Err(Errno::NOENT | Errno::PERM | Errno::INVAL) => {
+            rustix::fs::linkat(CWD, itself(fd), parent, name, AtFlags::SYMLINK_FOLLOW)
+        }
+        linked => linked,
+    }
 }
 
 fn permissions(mode: u32) -> Mode {
@@ -54,44 +71,48 @@ pub(super) fn timestamps(
 }
 
 impl HostNames for HostDir {
-    fn create(&self, _site: Site, path: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
+    fn create_at(&self, _site: Site, at: At<'_>, mode: u32) -> Result<Arc<dyn HostFile>> {
         // Set-id bits never by the making: the kernel may take them without a word.
-        let fd = self.make_fd(path, permissions(mode & 0o777))?;
-        let made = stat(fd.as_fd()).or_fail("statx", || show(path))?;
+        let fd = self.make_fd(at, permissions(mode & 0o777))?;
+        let made = stat(fd.as_fd()).or_fail("statx", || show(at.path))?;
         if made.mode & 0o7777 != mode & 0o7777 {
-            rustix::fs::fchmod(&fd, permissions(mode)).or_fail("fchmod", || show(path))?;
+            rustix::fs::fchmod(&fd, permissions(mode)).or_fail("fchmod", || show(at.path))?;
         }
-        Ok(Arc::new(OrdinaryFile::new(fd, path, true, self.pmem().cloned(), None)))
+        Ok(Arc::new(OrdinaryFile::new(fd, at.path, true, self.pmem().cloned(), None)))
     }
 
-    fn mkdir(&self, _site: Site, path: &[u8], mode: u32) -> Result<()> {
-        let (parent, name) = self.open_parent(path)?;
-        rustix::fs::mkdirat(&parent, name, Mode::RWXU).or_fail("mkdir", || show(path))?;
-        set_exact_mode(parent.as_fd(), name, mode).or_fail("chmod", || show(path))
+    fn mkdir_at(&self, _site: Site, at: At<'_>, mode: u32) -> Result<()> {
+        let (parent, name) = self.pin(at)?;
+        rustix::fs::mkdirat(&parent, name, Mode::RWXU).or_fail("mkdir", || show(at.path))?;
+        set_exact_mode(parent.as_fd(), name, mode).or_fail("chmod", || show(at.path))
     }
 
-    fn mknod(&self, _site: Site, path: &[u8], mode: u32, rdev: u64) -> Result<()> {
-        let (parent, name) = self.open_parent(path)?;
+    fn mknod_at(&self, _site: Site, at: At<'_>, mode: u32, rdev: u64) -> Result<()> {
+        let (parent, name) = self.pin(at)?;
         let kind = FileType::from_raw_mode(mode);
-        rustix::fs::mknodat(&parent, name, kind, Mode::RUSR | Mode::WUSR, rdev).or_fail("mknod", || show(path))?;
-        set_exact_mode(parent.as_fd(), name, mode).or_fail("chmod", || show(path))
+        rustix::fs::mknodat(&parent, name, kind, Mode::RUSR | Mode::WUSR, rdev).or_fail("mknod", || show(at.path))?;
+        set_exact_mode(parent.as_fd(), name, mode).or_fail("chmod", || show(at.path))
     }
 
-    fn symlink(&self, _site: Site, target: &[u8], path: &[u8]) -> Result<()> {
-        let (parent, name) = self.open_parent(path)?;
-        rustix::fs::symlinkat(target, &parent, name).or_fail("symlink", || show(path))
+    fn symlink_at(&self, _site: Site, target: &[u8], at: At<'_>) -> Result<()> {
+        let (parent, name) = self.pin(at)?;
+        rustix::fs::symlinkat(target, &parent, name).or_fail("symlink", || show(at.path))
     }
 
-    fn hard_link(&self, _site: Site, from: &[u8], to: &[u8]) -> Result<()> {
-        let (old_parent, old) = self.open_parent(from)?;
-        let (parent, name) = self.open_parent(to)?;
-        rustix::fs::linkat(&old_parent, old, &parent, name, AtFlags::empty())
-            .or_fail("link", || format!("{} to {}", show(from), show(to)))
+    fn hard_link_at(&self, _site: Site, from: At<'_>, to: At<'_>) -> Result<()> {
+        let (old_parent, old) = self.pin(from)?;
+        let itself = from.inode.map(|_| self.find(from)).transpose()?;
+        let (parent, name) = self.pin(to)?;
+        let linked = match itself {
+            Some(itself) => link_itself(itself.as_fd(), parent.as_fd(), name),
+            None => rustix::fs::linkat(&old_parent, old, &parent, name, AtFlags::empty()),
+        };
+        linked.or_fail("link", || format!("{} to {}", show(from.path), show(to.path)))
     }
 
-    fn rename(&self, _site: Site, from: &[u8], to: &[u8], how: Rename) -> Result<()> {
-        let (old_parent, old) = self.open_parent(from)?;
-        let (parent, name) = self.open_parent(to)?;
+    fn rename_at(&self, _site: Site, from: At<'_>, to: At<'_>, how: Rename) -> Result<()> {
+        let (old_parent, old) = self.pin(from)?;
+        let (parent, name) = self.pin(to)?;
         let flags = match how {
             Rename::Replace => RenameFlags::empty(),
             Rename::NoReplace => RenameFlags::NOREPLACE,
@@ -102,17 +123,21 @@ impl HostNames for HostDir {
             Err(Errno::INVAL) if how == Rename::NoReplace => rename_to_nothing((&old_parent, old), (&parent, name)),
             renamed => renamed,
         };
-        renamed.or_fail("rename", || format!("{} to {}", show(from), show(to)))
+        renamed.or_fail("rename", || format!("{} to {}", show(from.path), show(to.path)))
     }
 
-    fn unlink(&self, _site: Site, path: &[u8]) -> Result<()> {
-        let (parent, name) = self.open_parent(path)?;
-        rustix::fs::unlinkat(&parent, name, AtFlags::empty()).or_fail("unlink", || show(path))
+    fn unlink_at(&self, _site: Site, at: At<'_>) -> Result<()> {
+        let (parent, name) = self.pin(at)?;
+        rustix::fs::unlinkat(&parent, name, AtFlags::empty()).or_fail("unlink", || show(at.path))
     }
 
-    fn rmdir(&self, _site: Site, path: &[u8]) -> Result<()> {
-        let (parent, name) = self.open_parent(path)?;
-        rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).or_fail("rmdir", || show(path))
+    fn rmdir_at(&self, _site: Site, at: At<'_>) -> Result<()> {
+        let (parent, name) = self.pin(at)?;
+        rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).or_fail("rmdir", || show(at.path))
+    }
+
+    fn stat_at(&self, at: At<'_>) -> Result<Stat> {
+        stat(self.find(at)?.as_fd()).or_fail("statx", || show(at.path))
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
@@ -144,23 +169,21 @@ impl HostNames for HostDir {
         Ok(entries)
     }
 
-    fn set_mode(&self, _site: Site, path: &[u8], mode: u32) -> Result<()> {
-        let fd = self.place(path)?;
+    fn set_mode_at(&self, _site: Site, at: At<'_>, mode: u32) -> Result<()> {
+        let fd = self.find(at)?;
         rustix::fs::chmodat(CWD, itself(fd.as_fd()), permissions(mode), AtFlags::empty())
-            .or_fail("chmod", || show(path))
+            .or_fail("chmod", || show(at.path))
     }
 
-    fn set_owner(&self, _site: Site, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let fd = self.place(path)?;
+    fn set_owner_at(&self, _site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let fd = self.find(at)?;
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-        rustix::fs::chownat(&fd, "", uid, gid, AtFlags::EMPTY_PATH).or_fail("chown", || show(path))
+        rustix::fs::chownat(&fd, "", uid, gid, AtFlags::EMPTY_PATH).or_fail("chown", || show(at.path))
     }
 
-    fn set_times(&self, _site: Site, path: &[u8], atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
-        let fd = self.place(path)?;
-        timestamps(fd.as_fd(), atime_ns, mtime_ns)
-            .and_then(|times| rustix::fs::utimensat(&fd, "", &times, AtFlags::EMPTY_PATH))
-            .or_fail("utimensat", || show(path))
+    fn set_times_at(&self, _site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        let fd = self.find(at)?;
+        touch(fd.as_fd(), atime_ns, mtime_ns).or_fail("utimensat", || show(at.path))
     }
 
     fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -190,19 +213,19 @@ impl HostNames for HostDir {
         Ok(names.split(|&byte| byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
     }
 
-    fn set_xattr(&self, _site: Site, path: &[u8], name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
-        let fd = self.place(path)?;
+    fn set_xattr_at(&self, _site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        let fd = self.find(at)?;
         let flags = match how {
             SetXattr::Any => XattrFlags::empty(),
             SetXattr::Create => XattrFlags::CREATE,
             SetXattr::Replace => XattrFlags::REPLACE,
         };
-        rustix::fs::setxattr(itself(fd.as_fd()), name, value, flags).or_fail("setxattr", || show(path))
+        rustix::fs::setxattr(itself(fd.as_fd()), name, value, flags).or_fail("setxattr", || show(at.path))
     }
 
-    fn remove_xattr(&self, _site: Site, path: &[u8], name: &[u8]) -> Result<()> {
-        let fd = self.place(path)?;
-        rustix::fs::removexattr(itself(fd.as_fd()), name).or_fail("removexattr", || show(path))
+    fn remove_xattr_at(&self, _site: Site, at: At<'_>, name: &[u8]) -> Result<()> {
+        let fd = self.find(at)?;
+        rustix::fs::removexattr(itself(fd.as_fd()), name).or_fail("removexattr", || show(at.path))
     }
 
     fn handle(&self, path: &[u8]) -> Result<Option<FileHandle>> {

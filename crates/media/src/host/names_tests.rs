@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::test_dir::TestDir;
-use crate::{HostFs, HostNames, Rename, Result, SetXattr, Site};
+use crate::{At, HostFs, HostNames, Rename, Result, SetXattr, Site};
 use rustix::io::Errno;
 use std::os::unix::fs::symlink;
 
@@ -49,7 +49,8 @@ fn no_call_leaves_the_directory() {
             errno(host.remove_xattr(SITE, path, b"user.x")),
             errno(host.handle(path)),
         ];
-        assert_eq!(calls, [Some(Errno::XDEV); 20], "{}", String::from_utf8_lossy(path));
+        let refused = if path == b"out/secret" { Errno::NOTDIR } else { Errno::XDEV };
+        assert_eq!(calls, [Some(refused); 20], "{}", String::from_utf8_lossy(path));
     }
     let now = std::fs::metadata(dir.path().join("secret")).expect("stat");
     assert_eq!((now.permissions(), now.modified().ok()), (outside.permissions(), outside.modified().ok()));
@@ -68,6 +69,73 @@ fn no_call_leaves_the_directory() {
         ];
         assert_eq!(calls, [Some(Errno::INVAL); 4], "{}", String::from_utf8_lossy(path));
     }
+}
+
+/// A directory, and what is in it, are exchanged for others of the same name: a call that was made for what was there changes nothing of what is.
+#[test]
+fn a_call_changes_only_what_it_was_made_for() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    for name in ["d", "e"] {
+        std::fs::create_dir(dir.path().join(name)).expect("mkdir");
+        std::fs::write(dir.path().join(name).join("f"), name).expect("write");
+    }
+    let inode = |path: &str| host.stat(path.as_bytes()).expect("stat").inode();
+    let (d, f) = (inode("d"), inode("d/f"));
+    let at = |path: &'static str| At { path: path.as_bytes(), dir: Some(d), inode: Some(f) };
+    let calls = || {
+        [
+            errno(host.create_at(SITE, at("d/new"), 0o600)),
+            errno(host.mkdir_at(SITE, at("d/new"), 0o700)),
+            errno(host.mknod_at(SITE, at("d/new"), 0o010_600, 0)),
+            errno(host.symlink_at(SITE, b"x", at("d/new"))),
+            errno(host.hard_link_at(SITE, b"f"[..].into(), at("d/new"))),
+            errno(host.hard_link_at(SITE, at("d/f"), b"new"[..].into())),
+            errno(host.rename_at(SITE, at("d/f"), b"new"[..].into(), Rename::NoReplace)),
+            errno(host.rename_at(SITE, b"f"[..].into(), at("d/f"), Rename::Replace)),
+            errno(host.unlink_at(SITE, at("d/f"))),
+            errno(host.rmdir_at(SITE, at("d/f"))),
+            errno(host.stat_at(at("d/f"))),
+            errno(host.set_mode_at(SITE, at("d/f"), 0o777)),
+            errno(host.set_owner_at(SITE, at("d/f"), None, None)),
+            errno(host.set_times_at(SITE, at("d/f"), Some(1), Some(1))),
+            errno(host.set_xattr_at(SITE, at("d/f"), b"user.x", b"", SetXattr::Any)),
+            errno(host.remove_xattr_at(SITE, at("d/f"), b"user.x")),
+        ]
+    };
+    std::fs::write(dir.path().join("f"), "f").expect("write");
+    host.rename(SITE, b"d", b"e", Rename::Exchange).expect("exchange");
+    let before = (host.stat(b"d").expect("stat"), host.stat(b"d/f").expect("stat"), host.stat(b"e/f").expect("stat"));
+    assert_eq!(calls(), [Some(Errno::STALE); 16]);
+    // The same, where a link to the directory that is meant has taken its place.
+    host.rename(SITE, b"d", b"g", Rename::NoReplace).expect("rename");
+    symlink("e", dir.path().join("d")).expect("symlink");
+    assert_eq!(calls(), [Some(Errno::NOTDIR); 16]);
+    let after = (host.stat(b"g").expect("stat"), host.stat(b"g/f").expect("stat"), host.stat(b"e/f").expect("stat"));
+    assert_eq!((after.1, after.2), (before.1, before.2));
+    assert_eq!((after.0.mtime_ns, after.0.mode), (before.0.mtime_ns, before.0.mode));
+    assert_eq!(host.read_dir(b"").expect("list").len(), 4);
+    // And where it is as it should be, all of it is done.
+    host.unlink(SITE, b"d").expect("unlink");
+    host.rename(SITE, b"e", b"d", Rename::NoReplace).expect("rename");
+    host.hard_link_at(SITE, at("d/f"), at("d/linked")).expect("link");
+    assert_eq!(inode("d/linked"), f);
+    host.set_mode_at(SITE, at("d/f"), 0o640).expect("chmod");
+    assert_eq!(host.stat_at(at("d/f")).expect("stat").mode, 0o100_640);
+    host.unlink_at(SITE, at("d/f")).expect("unlink");
+}
+
+/// A further name is given to what was looked at: also to a symbolic link, which is not followed.
+#[test]
+fn a_link_is_linked_itself() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    std::fs::write(dir.path().join("f"), "f").expect("write");
+    symlink("f", dir.path().join("to-f")).expect("symlink");
+    let inode = host.stat(b"to-f").expect("stat").inode();
+    let at = At { path: b"to-f", dir: None, inode: Some(inode) };
+    host.hard_link_at(SITE, at, b"also"[..].into()).expect("link");
+    assert_eq!(host.stat(b"also").expect("stat").inode(), inode);
 }
 
 #[test]

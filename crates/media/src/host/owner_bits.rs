@@ -19,7 +19,8 @@ use super::resolve::open_beneath;
 use super::{HostDir, file};
 use crate::sys::{self, OrFail, show};
 use crate::{
-    DirEntry, Error, FileHandle, Guarantees, HostFile, HostFs, HostNames, Rename, Result, SetXattr, Site, Space, Stat,
+    At, DirEntry, Error, FileHandle, Guarantees, HostFile, HostFs, HostNames, Rename, Result, SetXattr, Site, Space,
+    Stat,
 };
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -111,6 +112,18 @@ impl OwnerBits {
         // The slip tells of it still.
         returned.or_fail("chmod back", || "what bits were lent to")?;
         Ok(done)
+    }
+
+    /// What `look` sees of a path: what somebody is lent meanwhile is not to be seen.
+    fn look_undisturbed(&self, path: &[u8], look: impl Fn() -> Result<Stat>) -> Result<Stat> {
+        let is_refused = |found: &Result<Stat>| found.as_ref().is_err_and(|error| error.errno == Errno::ACCESS);
+        let before = self.lendings.load(Ordering::SeqCst);
+        let mut found = look();
+        if !before.is_multiple_of(2) || self.lendings.load(Ordering::SeqCst) != before {
+            let _nobody = self.slip();
+            found = look();
+        }
+        if is_refused(&found) { self.lend(&[Need::Way(path)], look) } else { found }
     }
 
     /// Dies in a call that moves something, once that has done what `call` does: nothing is taken back.
@@ -330,20 +343,12 @@ impl HostFs for OwnerBits {
         self.lend(&[Need::Bits(path, 0o600)], || HostFs::open(&*self.dir, path, true))
     }
 
-    /// What somebody is lent meanwhile is not to be seen.
     fn stat(&self, path: &[u8]) -> Result<Stat> {
-        let is_refused = |found: &Result<Stat>| found.as_ref().is_err_and(|error| error.errno == Errno::ACCESS);
-        let before = self.lendings.load(Ordering::SeqCst);
-        let mut found = self.dir.stat(path);
-        if !before.is_multiple_of(2) || self.lendings.load(Ordering::SeqCst) != before {
-            let _nobody = self.slip();
-            found = self.dir.stat(path);
-        }
-        if is_refused(&found) { self.lend(&[Need::Way(path)], || self.dir.stat(path)) } else { found }
+        self.look_undisturbed(path, || self.dir.stat(path))
     }
 
-    fn settle(&self, path: &[u8]) -> Result<Option<Stat>> {
-        self.lend(&[Need::Way(path)], || self.dir.settle(path))
+    fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
+        self.lend(&[Need::Way(at.path)], || self.dir.settle(at))
     }
 
     fn admit_all_projects(&self, site: Site, path: &[u8]) {
@@ -386,43 +391,47 @@ impl HostFs for OwnerBits {
 }
 
 impl HostNames for OwnerBits {
-    fn create(&self, site: Site, path: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
-        self.lend(&[Need::Name(path)], || self.dir.create(site, path, mode))
+    fn create_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<Arc<dyn HostFile>> {
+        self.lend(&[Need::Name(at.path)], || self.dir.create_at(site, at, mode))
     }
 
-    fn mkdir(&self, site: Site, path: &[u8], mode: u32) -> Result<()> {
-        self.lend(&[Need::Name(path)], || self.dir.mkdir(site, path, mode))
+    fn mkdir_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
+        self.lend(&[Need::Name(at.path)], || self.dir.mkdir_at(site, at, mode))
     }
 
-    fn mknod(&self, site: Site, path: &[u8], mode: u32, rdev: u64) -> Result<()> {
-        self.lend(&[Need::Name(path)], || self.dir.mknod(site, path, mode, rdev))
+    fn mknod_at(&self, site: Site, at: At<'_>, mode: u32, rdev: u64) -> Result<()> {
+        self.lend(&[Need::Name(at.path)], || self.dir.mknod_at(site, at, mode, rdev))
     }
 
-    fn symlink(&self, site: Site, target: &[u8], path: &[u8]) -> Result<()> {
-        self.lend(&[Need::Name(path)], || self.dir.symlink(site, target, path))
+    fn symlink_at(&self, site: Site, target: &[u8], at: At<'_>) -> Result<()> {
+        self.lend(&[Need::Name(at.path)], || self.dir.symlink_at(site, target, at))
     }
 
-    fn hard_link(&self, site: Site, from: &[u8], to: &[u8]) -> Result<()> {
-        self.lend(&[Need::Way(from), Need::Name(to)], || self.dir.hard_link(site, from, to))
+    fn hard_link_at(&self, site: Site, from: At<'_>, to: At<'_>) -> Result<()> {
+        self.lend(&[Need::Way(from.path), Need::Name(to.path)], || self.dir.hard_link_at(site, from, to))
     }
 
-    fn rename(&self, site: Site, from: &[u8], to: &[u8], how: Rename) -> Result<()> {
+    fn rename_at(&self, site: Site, from: At<'_>, to: At<'_>, how: Rename) -> Result<()> {
         // What lies in a directory that moves is not where the slip says it is.
-        let moves = |line: &Line| [from, to].iter().any(|path| is_at_or_in(&line.path, path));
+        let moves = |line: &Line| [from, to].iter().any(|at| is_at_or_in(&line.path, at.path));
         drop(self.tear_up_before(moves)?);
-        let back = if how == Rename::Exchange { Need::Move(to, from) } else { Need::Name(to) };
-        let needs = &[Need::Move(from, to), back];
-        let renamed = self.lend(needs, || self.dir.rename(site, from, to, how));
+        let back = if how == Rename::Exchange { Need::Move(to.path, from.path) } else { Need::Name(to.path) };
+        let needs = &[Need::Move(from.path, to.path), back];
+        let renamed = self.lend(needs, || self.dir.rename_at(site, from, to, how));
         drop(self.tear_up_before(moves)?);
         renamed
     }
 
-    fn unlink(&self, site: Site, path: &[u8]) -> Result<()> {
-        self.lend(&[Need::Name(path)], || self.dir.unlink(site, path))
+    fn unlink_at(&self, site: Site, at: At<'_>) -> Result<()> {
+        self.lend(&[Need::Name(at.path)], || self.dir.unlink_at(site, at))
     }
 
-    fn rmdir(&self, site: Site, path: &[u8]) -> Result<()> {
-        self.lend(&[Need::Name(path)], || self.dir.rmdir(site, path))
+    fn rmdir_at(&self, site: Site, at: At<'_>) -> Result<()> {
+        self.lend(&[Need::Name(at.path)], || self.dir.rmdir_at(site, at))
+    }
+
+    fn stat_at(&self, at: At<'_>) -> Result<Stat> {
+        self.look_undisturbed(at.path, || self.dir.stat_at(at))
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
@@ -433,17 +442,17 @@ impl HostNames for OwnerBits {
         self.lend(&[Need::Bits(path, 0o500)], || self.dir.read_dir(path))
     }
 
-    fn set_mode(&self, site: Site, path: &[u8], mode: u32) -> Result<()> {
-        drop(self.tear_up_before(|line| line.path == path)?);
-        self.lend(&[Need::Way(path)], || self.dir.set_mode(site, path, mode))
+    fn set_mode_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
+        drop(self.tear_up_before(|line| line.path == at.path)?);
+        self.lend(&[Need::Way(at.path)], || self.dir.set_mode_at(site, at, mode))
     }
 
-    fn set_owner(&self, site: Site, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.lend(&[Need::Way(path)], || self.dir.set_owner(site, path, uid, gid))
+    fn set_owner_at(&self, site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.lend(&[Need::Way(at.path)], || self.dir.set_owner_at(site, at, uid, gid))
     }
 
-    fn set_times(&self, site: Site, path: &[u8], atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
-        self.lend(&[Need::Way(path)], || HostNames::set_times(&*self.dir, site, path, atime_ns, mtime_ns))
+    fn set_times_at(&self, site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        self.lend(&[Need::Way(at.path)], || self.dir.set_times_at(site, at, atime_ns, mtime_ns))
     }
 
     fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -454,15 +463,15 @@ impl HostNames for OwnerBits {
         self.lend(&[Need::Way(path)], || self.dir.list_xattrs(path))
     }
 
-    fn set_xattr(&self, site: Site, path: &[u8], name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+    fn set_xattr_at(&self, site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
         // An access list says what the bits are.
-        drop(self.tear_up_before(|line| line.path == path)?);
-        self.lend(&[to_change(path, name)], || self.dir.set_xattr(site, path, name, value, how))
+        drop(self.tear_up_before(|line| line.path == at.path)?);
+        self.lend(&[to_change(at.path, name)], || self.dir.set_xattr_at(site, at, name, value, how))
     }
 
-    fn remove_xattr(&self, site: Site, path: &[u8], name: &[u8]) -> Result<()> {
-        drop(self.tear_up_before(|line| line.path == path)?);
-        self.lend(&[to_change(path, name)], || self.dir.remove_xattr(site, path, name))
+    fn remove_xattr_at(&self, site: Site, at: At<'_>, name: &[u8]) -> Result<()> {
+        drop(self.tear_up_before(|line| line.path == at.path)?);
+        self.lend(&[to_change(at.path, name)], || self.dir.remove_xattr_at(site, at, name))
     }
 
     fn handle(&self, path: &[u8]) -> Result<Option<FileHandle>> {

@@ -73,6 +73,7 @@ impl SimHost {
         Arc::new(SimFile { world: self.world.clone(), obj, writable })
     }
 
+    /// What `path` leads to, through directories alone; a symbolic link at its end is meant itself.
     pub(super) fn resolve(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<ObjId> {
         let found = live.latest.resolve(path);
         if let Some(reads) = &mut live.reads {
@@ -98,6 +99,7 @@ impl HostFs for SimHost {
         match live.latest.obj(obj).kind {
             ObjKind::File => {}
             ObjKind::Dir => return Err(Error::new("open", shown(path), Errno::ISDIR)),
+            ObjKind::Symlink => return Err(Error::new("open", shown(path), Errno::LOOP)),
             // Nobody opens a socket; what else there is, is no regular file.
             _ if live.latest.obj(obj).mode & 0o170_000 == 0o140_000 => {
                 return Err(Error::new("open", shown(path), Errno::NXIO));
@@ -114,7 +116,7 @@ impl HostFs for SimHost {
         if path == b".wholly/log" {
             return Ok(Stat { ino: live.inode(ObjId::MAX), btime_ns: 1, ..stat(&mut live, LOG) });
         }
-        let id = self.resolve_itself(&mut live, "stat", path)?;
+        let id = self.resolve(&mut live, "stat", path)?;
         Ok(stat(&mut live, id))
     }
 
@@ -150,7 +152,7 @@ impl HostFs for SimHost {
         let obj = file.ok_or_else(|| failed(Errno::XDEV))?.obj;
         let thread = self.world.thread();
         let mut live = self.world.live();
-        let at = self.free_name(&mut live, "link", path)?;
+        let at = self.free_name(&mut live, "link", path.into())?;
         let call = live.call(&self.world.config, thread, site, "link", || shown(path))?;
         self.change_names(&mut live, &call, "link", [at.becomes(Some(obj))]);
         Ok(())

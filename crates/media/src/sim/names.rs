@@ -1,24 +1,24 @@
 //! Names and attributes of the host directory.
 
 use super::event::{Attribute, EventKind, NameChange};
-use super::files::{SimHost, finish, shown};
+use super::files::{SimHost, finish, shown, stat};
 use super::hash;
 use super::pending::Effect;
 use super::reads::question;
 use super::state::{Birth, ObjId, ObjKind};
 use super::world::{Call, Live, World};
-use crate::{DirEntry, Error, FileHandle, HostFile, HostNames, Rename, Result, SetXattr, Site};
+use crate::{At, DirEntry, Error, FileHandle, HostFile, HostNames, Inode, Rename, Result, SetXattr, Site, Stat};
 use rustix::io::Errno;
 use std::sync::Arc;
 
 /// A name in a directory, and what has it.
-pub(super) struct At {
+pub(super) struct NameOf {
     dir: ObjId,
     name: Arc<[u8]>,
     obj: Option<ObjId>,
 }
 
-impl At {
+impl NameOf {
     /// The name is given to somebody, or nobody.
     pub fn becomes(&self, is: Option<ObjId>) -> NameChange {
         NameChange { dir: self.dir, name: self.name.clone(), was: self.obj, is }
@@ -26,26 +26,28 @@ impl At {
 }
 
 impl SimHost {
-    /// What `path` leads to, a symbolic link at its end meant itself.
-    pub(super) fn resolve_itself(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<ObjId> {
-        let found = live.latest.resolve_itself(path);
-        if let Some(reads) = &mut live.reads {
-            reads.answer(question(4, path), found.map_or_else(|e| e.raw_os_error() as u64, |id| u64::from(id) << 32));
-        }
-        found.map_err(|e| Error::new(operation, shown(path), e))
+    /// The name that `path` ends in, whoever has it.
+    fn name(&self, live: &mut Live, operation: &'static str, at: At<'_>) -> Result<NameOf> {
+        let (dir, name) = live.latest.resolve_parent(at.path).map_err(|e| Error::new(operation, shown(at.path), e))?;
+        compare(live, dir, at.dir, at.path)?;
+        let obj = self.resolve(live, operation, at.path).ok();
+        Ok(NameOf { dir, name: Arc::from(name), obj })
     }
 
-    /// The name that `path` ends in, whoever has it.
-    fn name(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<At> {
-        let (dir, name) = live.latest.resolve_parent(path).map_err(|e| Error::new(operation, shown(path), e))?;
-        let obj = self.resolve_itself(live, operation, path).ok();
-        Ok(At { dir, name: Arc::from(name), obj })
+    /// What has a name, if it is what it should be.
+    fn find(&self, live: &mut Live, operation: &'static str, at: At<'_>) -> Result<ObjId> {
+        if at.dir.is_some() {
+            self.name(live, operation, at)?;
+        }
+        let obj = self.resolve(live, operation, at.path)?;
+        compare(live, obj, at.inode, at.path)?;
+        Ok(obj)
     }
 
     /// The name that `path` ends in, which nobody has.
-    pub(super) fn free_name(&self, live: &mut Live, operation: &'static str, path: &[u8]) -> Result<At> {
-        let at = self.name(live, operation, path)?;
-        if at.obj.is_some() { Err(Error::new(operation, shown(path), Errno::EXIST)) } else { Ok(at) }
+    pub(super) fn free_name(&self, live: &mut Live, operation: &'static str, at: At<'_>) -> Result<NameOf> {
+        let name = self.name(live, operation, at)?;
+        if name.obj.is_some() { Err(Error::new(operation, shown(at.path), Errno::EXIST)) } else { Ok(name) }
     }
 
     /// A call changes names, all at once.
@@ -68,15 +70,15 @@ impl SimHost {
         &self,
         site: Site,
         operation: &'static str,
-        path: &[u8],
+        at: At<'_>,
         mode: u32,
         rdev: u64,
         target: &[u8],
     ) -> Result<ObjId> {
         let thread = self.world.thread();
         let mut live = self.world.live();
-        let at = self.free_name(&mut live, operation, path)?;
-        let call = live.call(&self.world.config, thread, site, operation, || shown(path))?;
+        let name = self.free_name(&mut live, operation, at)?;
+        let call = live.call(&self.world.config, thread, site, operation, || shown(at.path))?;
         let first = match ObjKind::of_mode(mode) {
             ObjKind::Dir => mode & !0o7777 | 0o700,
             ObjKind::Symlink => mode,
@@ -84,7 +86,7 @@ impl SimHost {
         };
         let birth = Birth { mode: first, rdev, target: Arc::from(target), time_ns: live.time_ns() };
         let obj = live.create(&call, birth);
-        self.change_names(&mut live, &call, operation, [at.becomes(Some(obj))]);
+        self.change_names(&mut live, &call, operation, [name.becomes(Some(obj))]);
         if mode != first {
             self.set(&mut live, &call, obj, Attribute::Mode(mode & 0o7777));
         }
@@ -100,14 +102,14 @@ impl SimHost {
         &self,
         site: Site,
         operation: &'static str,
-        path: &[u8],
+        at: At<'_>,
         choose: impl FnOnce(&mut Live, ObjId) -> Result<Vec<Attribute>, Errno>,
     ) -> Result<()> {
         let thread = self.world.thread();
         let mut live = self.world.live();
-        let obj = self.resolve_itself(&mut live, operation, path)?;
-        let chosen = choose(&mut live, obj).map_err(|e| Error::new(operation, shown(path), e))?;
-        let call = live.call(&self.world.config, thread, site, operation, || shown(path))?;
+        let obj = self.find(&mut live, operation, at)?;
+        let chosen = choose(&mut live, obj).map_err(|e| Error::new(operation, shown(at.path), e))?;
+        let call = live.call(&self.world.config, thread, site, operation, || shown(at.path))?;
         chosen.into_iter().for_each(|attribute| self.set(&mut live, &call, obj, attribute));
         Ok(())
     }
@@ -122,13 +124,21 @@ impl SimHost {
         summary: impl FnOnce(&T) -> u64,
     ) -> Result<T> {
         let mut live = self.world.live();
-        let obj = self.resolve_itself(&mut live, operation, path)?;
+        let obj = self.resolve(&mut live, operation, path)?;
         let found = look(&live, obj);
         if let Some(reads) = &mut live.reads {
             let learned = found.as_ref().map_or_else(|e| e.raw_os_error() as u64, summary);
             reads.answer(question(kind, &obj.to_le_bytes()), learned);
         }
         found.map_err(|e| Error::new(operation, shown(path), e))
+    }
+}
+
+/// Refuses what is not the inode that it should be.
+fn compare(live: &mut Live, obj: ObjId, inode: Option<Inode>, path: &[u8]) -> Result<()> {
+    match inode.is_none_or(|inode| stat(live, obj).inode() == inode) {
+        true => Ok(()),
+        false => Err(Error::new("find", shown(path), Errno::STALE)),
     }
 }
 
@@ -164,39 +174,41 @@ fn check_xattr(kind: ObjKind, name: &[u8], write: bool) -> Result<(), Errno> {
 }
 
 impl HostNames for SimHost {
-    fn create(&self, site: Site, path: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
-        let obj = self.make(site, "create", path, 0o100_000 | mode & 0o7777, 0, &[])?;
+    fn create_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<Arc<dyn HostFile>> {
+        let obj = self.make(site, "create", at, 0o100_000 | mode & 0o7777, 0, &[])?;
         Ok(self.file(obj, true))
     }
 
-    fn mkdir(&self, site: Site, path: &[u8], mode: u32) -> Result<()> {
-        self.make(site, "mkdir", path, 0o040_000 | mode & 0o7777, 0, &[]).map(drop)
+    fn mkdir_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
+        self.make(site, "mkdir", at, 0o040_000 | mode & 0o7777, 0, &[]).map(drop)
     }
 
-    fn mknod(&self, site: Site, path: &[u8], mode: u32, rdev: u64) -> Result<()> {
+    fn mknod_at(&self, site: Site, at: At<'_>, mode: u32, rdev: u64) -> Result<()> {
         let kind = mode & 0o170_000;
         match kind {
-            0o100_000 | 0o010_000 | 0o140_000 => self.make(site, "mknod", path, mode & 0o177_777, 0, &[]).map(drop),
-            0o020_000 | 0o060_000 => self.make(site, "mknod", path, mode & 0o177_777, rdev, &[]).map(drop),
-            0o040_000 => Err(Error::new("mknod", shown(path), Errno::PERM)),
-            _ => Err(Error::new("mknod", shown(path), Errno::INVAL)),
+            0o100_000 | 0o010_000 | 0o140_000 => self.make(site, "mknod", at, mode & 0o177_777, 0, &[]).map(drop),
+            0o020_000 | 0o060_000 => self.make(site, "mknod", at, mode & 0o177_777, rdev, &[]).map(drop),
+            0o040_000 => Err(Error::new("mknod", shown(at.path), Errno::PERM)),
+            _ => Err(Error::new("mknod", shown(at.path), Errno::INVAL)),
         }
     }
 
-    fn symlink(&self, site: Site, target: &[u8], path: &[u8]) -> Result<()> {
+    fn symlink_at(&self, site: Site, target: &[u8], at: At<'_>) -> Result<()> {
         if target.is_empty() {
-            return Err(Error::new("symlink", shown(path), Errno::NOENT));
+            return Err(Error::new("symlink", shown(at.path), Errno::NOENT));
         }
-        self.make(site, "symlink", path, 0o120_777, 0, target).map(drop)
+        self.make(site, "symlink", at, 0o120_777, 0, target).map(drop)
     }
 
-    fn hard_link(&self, site: Site, from: &[u8], to: &[u8]) -> Result<()> {
-        let failed = |e| Error::new("link", shown(to), e);
+    fn hard_link_at(&self, site: Site, from: At<'_>, to: At<'_>) -> Result<()> {
+        let (old, new) = (from, to);
+        let failed = |e| Error::new("link", shown(new.path), e);
         let thread = self.world.thread();
         let mut live = self.world.live();
         let from = self.name(&mut live, "link", from)?;
         let to = self.name(&mut live, "link", to)?;
         let obj = from.obj.ok_or_else(|| failed(Errno::NOENT))?;
+        compare(&mut live, obj, old.inode, old.path)?;
         if to.obj.is_some() {
             return Err(failed(Errno::EXIST));
         }
@@ -208,8 +220,8 @@ impl HostNames for SimHost {
         Ok(())
     }
 
-    fn rename(&self, site: Site, from: &[u8], to: &[u8], how: Rename) -> Result<()> {
-        let failed = |e| Err(Error::new("rename", format!("{} to {}", shown(from), shown(to)), e));
+    fn rename_at(&self, site: Site, from: At<'_>, to: At<'_>, how: Rename) -> Result<()> {
+        let failed = |e| Err(Error::new("rename", format!("{} to {}", shown(from.path), shown(to.path)), e));
         let thread = self.world.thread();
         let mut live = self.world.live();
         let old = self.name(&mut live, "rename", from)?;
@@ -241,41 +253,47 @@ impl HostNames for SimHost {
                 }
             }
         }
-        let call = live.call(&self.world.config, thread, site, "rename", || shown(from))?;
+        let call = live.call(&self.world.config, thread, site, "rename", || shown(from.path))?;
         let left = if how == Rename::Exchange { new.obj } else { None };
         self.change_names(&mut live, &call, "rename", [old.becomes(left), new.becomes(Some(moved))]);
         Ok(())
     }
 
-    fn unlink(&self, site: Site, path: &[u8]) -> Result<()> {
-        let failed = |e| Err(Error::new("unlink", shown(path), e));
+    fn unlink_at(&self, site: Site, at: At<'_>) -> Result<()> {
+        let failed = |e| Err(Error::new("unlink", shown(at.path), e));
         let thread = self.world.thread();
         let mut live = self.world.live();
-        let at = self.name(&mut live, "unlink", path)?;
-        match at.obj.map(|id| live.latest.obj(id).kind) {
+        let name = self.name(&mut live, "unlink", at)?;
+        match name.obj.map(|id| live.latest.obj(id).kind) {
             None => return failed(Errno::NOENT),
             Some(ObjKind::Dir) => return failed(Errno::ISDIR),
             Some(_) => {}
         }
-        let call = live.call(&self.world.config, thread, site, "unlink", || shown(path))?;
-        self.change_names(&mut live, &call, "unlink", [at.becomes(None)]);
+        let call = live.call(&self.world.config, thread, site, "unlink", || shown(at.path))?;
+        self.change_names(&mut live, &call, "unlink", [name.becomes(None)]);
         Ok(())
     }
 
-    fn rmdir(&self, site: Site, path: &[u8]) -> Result<()> {
-        let failed = |e| Err(Error::new("rmdir", shown(path), e));
+    fn rmdir_at(&self, site: Site, at: At<'_>) -> Result<()> {
+        let failed = |e| Err(Error::new("rmdir", shown(at.path), e));
         let thread = self.world.thread();
         let mut live = self.world.live();
-        let at = self.name(&mut live, "rmdir", path)?;
-        match at.obj.map(|id| live.latest.obj(id)) {
+        let name = self.name(&mut live, "rmdir", at)?;
+        match name.obj.map(|id| live.latest.obj(id)) {
             None => return failed(Errno::NOENT),
             Some(obj) if obj.kind != ObjKind::Dir => return failed(Errno::NOTDIR),
             Some(obj) if !obj.entries.is_empty() => return failed(Errno::NOTEMPTY),
             Some(_) => {}
         }
-        let call = live.call(&self.world.config, thread, site, "rmdir", || shown(path))?;
-        self.change_names(&mut live, &call, "rmdir", [at.becomes(None)]);
+        let call = live.call(&self.world.config, thread, site, "rmdir", || shown(at.path))?;
+        self.change_names(&mut live, &call, "rmdir", [name.becomes(None)]);
         Ok(())
+    }
+
+    fn stat_at(&self, at: At<'_>) -> Result<Stat> {
+        let mut live = self.world.live();
+        let id = self.find(&mut live, "stat", at)?;
+        Ok(stat(&mut live, id))
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
@@ -305,15 +323,15 @@ impl HostNames for SimHost {
         self.look("readdir", path, 6, look, summary)
     }
 
-    fn set_mode(&self, site: Site, path: &[u8], mode: u32) -> Result<()> {
-        self.set_at(site, "chmod", path, |live, id| match live.latest.obj(id).kind {
+    fn set_mode_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
+        self.set_at(site, "chmod", at, |live, id| match live.latest.obj(id).kind {
             ObjKind::Symlink => Err(Errno::OPNOTSUPP),
             _ => Ok(vec![Attribute::Mode(mode & 0o7777)]),
         })
     }
 
-    fn set_owner(&self, site: Site, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.set_at(site, "chown", path, |live, id| {
+    fn set_owner_at(&self, site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.set_at(site, "chown", at, |live, id| {
             let obj = live.latest.obj(id);
             let owner = Attribute::Owner(uid.unwrap_or(obj.uid), gid.unwrap_or(obj.gid));
             // As the kernel does, whoever calls: a set-group-id bit without execution by the group means something else.
@@ -326,8 +344,8 @@ impl HostNames for SimHost {
         })
     }
 
-    fn set_times(&self, site: Site, path: &[u8], atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
-        self.set_at(site, "utimensat", path, |live, id| Ok(vec![times(live, id, atime_ns, mtime_ns)]))
+    fn set_times_at(&self, site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        self.set_at(site, "utimensat", at, |live, id| Ok(vec![times(live, id, atime_ns, mtime_ns)]))
     }
 
     fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -353,8 +371,8 @@ impl HostNames for SimHost {
         self.look("listxattr", path, 0, look, summary)
     }
 
-    fn set_xattr(&self, site: Site, path: &[u8], name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
-        self.set_at(site, "setxattr", path, |live, id| {
+    fn set_xattr_at(&self, site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        self.set_at(site, "setxattr", at, |live, id| {
             let obj = live.latest.obj(id);
             check_xattr(obj.kind, name, true)?;
             match (how, obj.xattrs.contains_key(name)) {
@@ -365,8 +383,8 @@ impl HostNames for SimHost {
         })
     }
 
-    fn remove_xattr(&self, site: Site, path: &[u8], name: &[u8]) -> Result<()> {
-        self.set_at(site, "removexattr", path, |live, id| {
+    fn remove_xattr_at(&self, site: Site, at: At<'_>, name: &[u8]) -> Result<()> {
+        self.set_at(site, "removexattr", at, |live, id| {
             let obj = live.latest.obj(id);
             check_xattr(obj.kind, name, true)?;
             match obj.xattrs.contains_key(name) {
@@ -378,7 +396,7 @@ impl HostNames for SimHost {
 
     fn handle(&self, path: &[u8]) -> Result<Option<FileHandle>> {
         let mut live = self.world.live();
-        let id = self.resolve_itself(&mut live, "name_to_handle_at", path)?;
+        let id = self.resolve(&mut live, "name_to_handle_at", path)?;
         Ok(Some(FileHandle { kind: 1, bytes: id.to_le_bytes().to_vec() }))
     }
 }

@@ -3,11 +3,8 @@
 use super::hash::{Place, term};
 use super::state::{LOG, ObjId, ObjKind, ROOT, State};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Symbolic links on the way of one path.
-const MOST_LINKS: usize = 40;
 
 impl State {
     /// Gives `name` in `dir` to an object, or to nobody. Link counts follow.
@@ -33,56 +30,28 @@ impl State {
         self.change(counted, |obj| obj.nlink = obj.nlink.wrapping_add_signed(change));
     }
 
-    /// What `path` leads to, a symbolic link at its end followed.
+    /// What `path` leads to, through directories alone; a symbolic link at its end is meant itself.
     pub fn resolve(&self, path: &[u8]) -> Result<ObjId, Errno> {
-        self.walk(path, true)
-    }
-
-    /// What `path` leads to, a symbolic link at its end meant itself.
-    pub fn resolve_itself(&self, path: &[u8]) -> Result<ObjId, Errno> {
-        self.walk(path, false)
-    }
-
-    fn walk(&self, path: &[u8], follow_last: bool) -> Result<ObjId, Errno> {
         match path.first() {
             None => return Ok(ROOT),
             Some(b'/') => return Err(Errno::XDEV),
             _ => {}
         }
         let mut way = vec![ROOT];
-        let mut todo: VecDeque<&[u8]> = path.split(|b| *b == b'/').collect();
-        let mut links = 0;
-        while let Some(part) = todo.pop_front() {
+        for part in path.split(|b| *b == b'/') {
             let at = *way.last().expect("the root stays");
             if self.obj(at).kind != ObjKind::Dir {
                 return Err(Errno::NOTDIR);
             }
             match part {
-                b"" | b"." => continue,
+                b"" | b"." => {}
                 b".." => {
                     way.pop();
                     if way.is_empty() {
                         return Err(Errno::XDEV);
                     }
-                    continue;
                 }
-                _ => {}
-            }
-            let id = *self.obj(at).entries.get(part).ok_or(Errno::NOENT)?;
-            let obj = self.obj(id);
-            if obj.kind != ObjKind::Symlink || (todo.is_empty() && !follow_last) {
-                way.push(id);
-                continue;
-            }
-            links += 1;
-            if links > MOST_LINKS {
-                return Err(Errno::LOOP);
-            }
-            if obj.target.first() == Some(&b'/') {
-                return Err(Errno::XDEV);
-            }
-            for part in obj.target.split(|b| *b == b'/').rev() {
-                todo.push_front(part);
+                part => way.push(*self.obj(at).entries.get(part).ok_or(Errno::NOENT)?),
             }
         }
         Ok(*way.last().expect("the root stays"))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wholly_media::{HostFile, Region};
 
 use super::{CheckpointReport, StoreInner};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hostdir::allocate::{Allocation, fallocate};
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::{File, HomeState};
@@ -158,8 +158,13 @@ impl<'a> Hands<'a> {
         }
         let store = self.store;
         let _still = store.names.keep_homes();
-        let Some(path) = store.names.with(|state| state.host_path(file.id)) else { return Ok(None) };
+        let found = store.names.with(|state| Some((state.host_path(file.id)?, state.inode_of(file.id))));
+        let Some((path, inode)) = found else { return Ok(None) };
         let (home, _) = Homes::open(&store.host, &path).map_err(|error| host_error(error, &path))?;
+        // Whoever owns its directory may exchange it at any time.
+        if inode.is_some_and(|inode| home.stat().is_ok_and(|stat| stat.inode() != inode)) {
+            return Err(Error::Conflict { path: file.name(), change: "another file has taken its name".into() });
+        }
         Ok(Some(home))
     }
 

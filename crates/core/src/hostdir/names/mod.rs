@@ -43,7 +43,7 @@ mod walk;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use wholly_media::Stat;
+use wholly_media::{At, Inode, Stat};
 
 use super::file::File;
 use super::records::{Birth, Identity};
@@ -293,6 +293,22 @@ impl State {
     /// Where the host has, or would have, a name; `None` where its directory is virtual.
     pub fn host_path_of(&self, dir: u64, name: &[u8]) -> Option<Vec<u8>> {
         Some(join(&self.host_path(dir)?, name))
+    }
+
+    /// Which inode an object is; that of the store's directory, and of its own folders, nobody asks.
+    pub fn inode_of(&self, id: u64) -> Option<Inode> {
+        self.objects.get(&id)?.inode
+    }
+
+    /// For calls that change a name, which lies at `path`: in the directory that the store knows, whatever has taken its place.
+    pub fn name_at<'p>(&self, dir: u64, path: &'p [u8]) -> At<'p> {
+        At { path, dir: self.inode_of(dir), inode: None }
+    }
+
+    /// For calls on the object that lies at `path`, its home, whatever has taken its place.
+    pub fn object_at<'p>(&self, id: u64, path: &'p [u8]) -> At<'p> {
+        let home = self.objects.get(&id).and_then(|object| object.home.as_ref());
+        At { path, dir: home.and_then(|(dir, _)| self.inode_of(*dir)), inode: self.inode_of(id) }
     }
 
     /// A path for messages: as everybody sees the object.

@@ -257,6 +257,10 @@ impl<'a> Replay<'a> {
             Err(error) => return Err(host_error(error, &path)),
         };
         let stat = home.stat()?;
+        // Since it was found somebody may have exchanged it.
+        if self.names.state.inode_of(file.id).is_some_and(|inode| inode != stat.inode()) {
+            return self.conflict(file.id, "another file has taken its name".into());
+        }
         let mut now = Baseline::of(&stat);
         if let Some(last) = last.filter(|_| forced || self.names.is_adopted()) {
             // It has changed by being opened, or by being made.

@@ -97,7 +97,8 @@ impl StoreInner {
             state.host_path(id).filter(|_| is_open)
         });
         let Some(path) = path else { return Ok(()) };
-        let Some(stat) = self.host.settle(&path).map_err(|error| host_error(error, &path))? else { return Ok(()) };
+        let at = self.names.with(|state| state.object_at(id, &path));
+        let Some(stat) = self.host.settle(at).map_err(|error| host_error(error, &path))? else { return Ok(()) };
         self.names.with(|state| {
             state.becomes(id, (stat.ino, stat.btime_ns));
             if let Some(file) = state.file(id) {

@@ -139,7 +139,11 @@ impl Running {
                         Err(error) if error.errno == Errno::ACCESS => host.open(&place, false),
                         opened => opened,
                     };
-                    file.attach(home.map_err(|error| host_error(error, path.as_bytes()))?);
+                    let home = home.map_err(|error| host_error(error, path.as_bytes()))?;
+                    if !self.store.is_home_of(&file, home.stat()?.inode()) {
+                        return Err(Error::NotFound(path));
+                    }
+                    file.attach(home);
                     // Somebody may have changed it since: the new time of change is ours all the same.
                     file.relinked_by_pass(&self.store)?;
                     file.refresh_if_unused(&self.store)?;

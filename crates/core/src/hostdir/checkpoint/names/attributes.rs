@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use wholly_media::{SetXattr, Stat};
 
-use super::{Kind, NamePlan};
+use super::{Kind, NamePlan, home_error};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
 use crate::hostdir::names::{Object, ROOT, Set, State, acl};
@@ -88,7 +88,7 @@ impl NamePlan<'_> {
                 Some((state.host_path(id)?, object.kind, self.wanted_of(object)))
             });
             let Some((path, kind, wanted)) = whole else { continue };
-            self.set_one(&path, kind, &wanted)?;
+            self.set_one(id, &path, kind, &wanted)?;
             store.names.with(|state| {
                 self.timed_files.extend(state.file(id));
                 if let Some(object) = state.objects.get_mut(&id) {
@@ -111,14 +111,15 @@ impl NamePlan<'_> {
         wanted
     }
 
-    fn set_one(&self, path: &[u8], kind: Kind, wanted: &Set) -> Result<()> {
-        let (store, failed) = (self.store, |error| host_error(error, path));
-        let stat = store.host.stat(path).map_err(failed)?;
+    fn set_one(&self, id: u64, path: &[u8], kind: Kind, wanted: &Set) -> Result<()> {
+        let (store, failed) = (self.store, |error| home_error(error, path));
+        let at = store.names.with(|state| state.object_at(id, path));
+        let stat = store.host.stat_at(at).map_err(failed)?;
         let other = |wanted: Option<u32>, is: u32| wanted.filter(|&wanted| wanted != is);
         let (uid, gid) = (other(wanted.uid, stat.uid), other(wanted.gid, stat.gid));
         let mut mode = other(wanted.mode, stat.mode & 0o7777);
         if uid.is_some() || gid.is_some() {
-            store.host.set_owner(site::ATTRIBUTES_OWNER, path, uid, gid).map_err(failed)?;
+            store.host.set_owner_at(site::ATTRIBUTES_OWNER, at, uid, gid).map_err(failed)?;
             // The host may have taken bits away.
             mode = wanted.mode.or(Some(stat.mode & 0o7777));
         }
@@ -127,8 +128,8 @@ impl NamePlan<'_> {
         }
         for (name, value) in &wanted.xattrs {
             let set = match value {
-                Some(value) => store.host.set_xattr(site::ATTRIBUTES_XATTR, path, name, value, SetXattr::Any),
-                None => store.host.remove_xattr(site::ATTRIBUTES_XATTR, path, name),
+                Some(value) => store.host.set_xattr_at(site::ATTRIBUTES_XATTR, at, name, value, SetXattr::Any),
+                None => store.host.remove_xattr_at(site::ATTRIBUTES_XATTR, at, name),
             };
             match set {
                 Err(error) if value.is_none() && error.errno == Errno::NODATA => {}
@@ -136,7 +137,7 @@ impl NamePlan<'_> {
             }
         }
         match mode.filter(|_| kind != Kind::Symlink) {
-            Some(mode) => store.host.set_mode(site::ATTRIBUTES_MODE, path, mode).map_err(failed),
+            Some(mode) => store.host.set_mode_at(site::ATTRIBUTES_MODE, at, mode).map_err(failed),
             None => Ok(()),
         }
     }
@@ -161,8 +162,9 @@ impl NamePlan<'_> {
             });
             let Some((path, mtime_ns, atime_ns)) = whole else { continue };
             if let Some(path) = path.filter(|_| mtime_ns.is_some() || atime_ns.is_some()) {
-                let set = store.host.set_times(site::ATTRIBUTES_TIMES, &path, atime_ns, mtime_ns);
-                forgive(set).map_err(|error| host_error(error, &path))?;
+                let at = store.names.with(|state| state.object_at(id, &path));
+                let set = store.host.set_times_at(site::ATTRIBUTES_TIMES, at, atime_ns, mtime_ns);
+                forgive(set).map_err(|error| home_error(error, &path))?;
                 // Who has opened it since the plan was made has seen it as it was.
                 if let Some(file) = store.names.with(|state| state.file(id)) {
                     file.changed_by_pass()?;
@@ -192,10 +194,13 @@ impl NamePlan<'_> {
         if mtime_ns.is_some() || atime_ns.is_some() {
             let set = match (file.home(), path) {
                 (Some(home), _) => home.set_times(site::ATTRIBUTES_TIMES, atime_ns, mtime_ns),
-                (None, Some(path)) => store.host.set_times(site::ATTRIBUTES_TIMES, &path, atime_ns, mtime_ns),
+                (None, Some(path)) => {
+                    let at = store.names.with(|state| state.object_at(file.id, &path));
+                    store.host.set_times_at(site::ATTRIBUTES_TIMES, at, atime_ns, mtime_ns)
+                }
                 (None, None) => Ok(()),
             };
-            forgive(set).map_err(|error| host_error(error, &file.path))?;
+            forgive(set).map_err(|error| home_error(error, &file.path))?;
         }
         if let Some(ns) = mtime_ns {
             file.mtime_is_home(ns);

@@ -121,6 +121,7 @@ impl StoreInner {
             change: "another file has taken its name".into(),
         };
         let (id, birth) = born.ok_or_else(conflict)?;
+        let at = self.names.with(|state| state.name_at(dir, path));
         if !is_blank(host, path, &stat, &birth)? {
             return Err(conflict());
         }
@@ -128,8 +129,8 @@ impl StoreInner {
             for entry in host.read_dir(path).map_err(failed)? {
                 self.remove_stray(&join(path, &entry.name), id, &entry.name)?;
             }
-            return host.rmdir(site::NAMES_CLEAN, path).map_err(failed);
+            return host.rmdir_at(site::NAMES_CLEAN, at).map_err(failed);
         }
-        host.unlink(site::NAMES_CLEAN, path).map_err(failed)
+        host.unlink_at(site::NAMES_CLEAN, at).map_err(failed)
     }
 }

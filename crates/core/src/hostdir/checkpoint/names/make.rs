@@ -1,12 +1,12 @@
 //! Before names change: what is virtual is made, and what moves gets an anchor.
 
 use rustix::io::Errno;
-use wholly_media::{HostFile, Rename};
+use wholly_media::{At, HostFile, HostFs, Rename, Stat};
 
 use std::sync::Arc;
 
 use super::attributes::is_otherwise;
-use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name};
+use super::{ANCHORS, BLANKS, Kind, NamePlan, home_error, id_name};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Name, ROOT, State, TYPE, acl};
 use crate::hostdir::running::{Running, Sharing};
@@ -98,23 +98,38 @@ impl NamePlan<'_> {
                 path: store.names.with(|state| state.path(id)),
                 change: "another program has made something there".into(),
             },
-            _ => host_error(error, &path),
+            _ => home_error(error, &path),
         };
         let host = &*store.host;
+        let kind = Kind::of(birth.mode);
         let mut made: Option<Arc<dyn HostFile>> = None;
         // What was set since is what it is made with: nobody is to open what he may not.
         let set = store.names.with(|state| state.objects.get(&id).map(|object| object.sets.as_of(self.target)));
         let bits = set.and_then(|set| set.mode).unwrap_or(birth.mode & 0o7777);
-        let make = || {
-            match Kind::of(birth.mode) {
-                Kind::Regular => made = Some(host.create(site::NAMES_MAKE, &path, bits)?),
-                Kind::Directory => host.mkdir(site::NAMES_MAKE, &path, bits)?,
-                Kind::Symlink => host.symlink(site::NAMES_MAKE, &birth.target, &path)?,
-                Kind::Special => host.mknod(site::NAMES_MAKE, &path, birth.mode & TYPE | bits, birth.rdev)?,
+        let at = store.names.with(|state| state.name_at(place.0, &path));
+        let aside = match kind != Kind::Regular && place.0 != BLANKS && self.is_shared(place.0)? {
+            true => {
+                store.make_folders()?;
+                Some(self.path_of(&(BLANKS, id_name(id)))?)
             }
-            let stat = match &made {
-                Some(home) => home.stat()?,
-                None => host.stat(&path)?,
+            false => None,
+        };
+        let mut make_at = |at: At<'_>| {
+            match kind {
+                Kind::Regular => made = Some(host.create_at(site::NAMES_MAKE, at, bits)?),
+                Kind::Directory => host.mkdir_at(site::NAMES_MAKE, at, bits)?,
+                Kind::Symlink => host.symlink_at(site::NAMES_MAKE, &birth.target, at)?,
+                Kind::Special => host.mknod_at(site::NAMES_MAKE, at, birth.mode & TYPE | bits, birth.rdev)?,
+            }
+            match &made {
+                Some(home) => home.stat(),
+                None => host.stat_at(at),
+            }
+        };
+        let make = || {
+            let stat = match &aside {
+                None => make_at(at)?,
+                Some(aside) => make_aside(host, &mut make_at, aside, at, kind)?,
             };
             Ok(((stat.ino, stat.btime_ns), is_otherwise(&stat, bits, birth.uid, birth.gid)))
         };
@@ -150,6 +165,21 @@ impl NamePlan<'_> {
         };
         self.default_acls.insert(dir, has);
         Ok(has)
+    }
+
+    /// Whether others than the superuser and the user of this process may change names in a directory.
+    fn is_shared(&mut self, dir: u64) -> Result<bool> {
+        if let Some(is) = self.shared.get(&dir) {
+            return Ok(*is);
+        }
+        let (path, inode) = self.store.names.with(|state| (state.host_path(dir), state.inode_of(dir)));
+        let path = path.unwrap_or_default();
+        let stat = self.store.host.stat(&path).map_err(|error| home_error(error, &path))?;
+        let is_own = stat.uid == 0 || stat.uid == rustix::process::geteuid().as_raw();
+        // Where it is another one by now, the call that is made for this one is refused.
+        let is = !is_own || stat.mode & 0o022 != 0 || inode.is_some_and(|inode| inode != stat.inode());
+        self.shared.insert(dir, is);
+        Ok(is)
     }
 
     /// A file without a name gets an inode without one, for as long as somebody has it open.
@@ -195,8 +225,9 @@ impl NamePlan<'_> {
         }
         store.make_folders()?;
         let to = self.path_of(&(ANCHORS, id_name(id)))?;
+        let at = store.names.with(|state| state.object_at(id, &path));
         if !is_dir {
-            let link = || match store.host.hard_link(site::NAMES_ANCHOR, &path, &to) {
+            let link = || match store.host.hard_link_at(site::NAMES_ANCHOR, at, to[..].into()) {
                 // A pass that failed left it.
                 Err(error) if error.errno == Errno::EXIST => Ok(()),
                 linked => linked,
@@ -205,15 +236,17 @@ impl NamePlan<'_> {
                 Ok(()) => return Ok(()),
                 // The host has no links, or not so many of one file.
                 Err(error) if matches!(error.errno, Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => {}
-                Err(error) => return Err(host_error(error, &path)),
+                Err(error) => return Err(home_error(error, &path)),
             }
         }
-        let move_ = || store.host.rename(site::NAMES_ANCHOR, &path, &to, Rename::NoReplace);
-        let moved = store.names.change_home(move_, |state, ()| {
-            state.set_home(dir, &name, 0);
-            state.hang(id, ANCHORS);
-        });
-        moved.map_err(|error| host_error(error, &path))?;
+        let moved = store.names.change_home(
+            || move_aside(&*store.host, at, &to),
+            |state, ()| {
+                state.set_home(dir, &name, 0);
+                state.hang(id, ANCHORS);
+            },
+        );
+        moved.map_err(|error| home_error(error, &path))?;
         if let Some(&i) = self.places.get(&(dir, name)) {
             self.changes[i].home = 0;
         }
@@ -244,6 +277,44 @@ impl NamePlan<'_> {
         });
         Ok(())
     }
+}
+
+/// Moves something to where nobody else comes. What another program has put in its place goes back (`ESTALE`).
+fn move_aside(host: &dyn HostFs, at: At<'_>, to: &[u8]) -> wholly_media::Result<()> {
+    host.rename_at(site::NAMES_ANCHOR, at, to.into(), Rename::NoReplace)?;
+    let stat = host.stat(to)?;
+    if at.inode.is_none_or(|inode| inode == stat.inode()) {
+        return Ok(());
+    }
+    host.rename_at(site::NAMES_ANCHOR, to.into(), at, Rename::NoReplace)?;
+    Err(stale(at.path))
+}
+
+/// Makes something, which is no regular file, where nobody else comes, and gives it its name. How it lies.
+fn make_aside(
+    host: &dyn HostFs,
+    make_at: &mut impl FnMut(At<'_>) -> wholly_media::Result<Stat>,
+    aside: &[u8],
+    at: At<'_>,
+    kind: Kind,
+) -> wholly_media::Result<Stat> {
+    let stat = make_at(aside.into())?;
+    let Err(error) = host.rename_at(site::NAMES_MAKE, aside.into(), at, Rename::NoReplace) else { return Ok(stat) };
+    match kind {
+        Kind::Directory => host.rmdir(site::NAMES_CLEAN, aside)?,
+        _ => host.unlink(site::NAMES_CLEAN, aside)?,
+    }
+    // What is made there is to belong to a project, which nothing is that comes from elsewhere.
+    if error.errno != Errno::XDEV {
+        return Err(error);
+    }
+    let made = make_at(at)?;
+    let is_it = (made.mode, made.uid, made.size, made.rdev) == (stat.mode, stat.uid, stat.size, stat.rdev);
+    if is_it { Ok(made) } else { Err(stale(at.path)) }
+}
+
+fn stale(path: &[u8]) -> wholly_media::Error {
+    wholly_media::Error::new("find", String::from_utf8_lossy(path), Errno::STALE)
 }
 
 /// The host has an object now that was virtual.

@@ -16,6 +16,18 @@
 //!  barrier   the tail moves behind it
 //! ```
 //!
+//! # Others
+//!
+//! Whoever may write to a directory can exchange what is in it while the pass is at work. So
+//!
+//! 1. names change in directories, and attributes of objects, that are the inodes which the store knows (`State::name_at`, `object_at`): else it is a conflict;
+//! 2. what is given another name is linked as the inode that it is, or, where it is moved by its name, first to `.wholly`, where nobody else comes, and
+//!    compared there: what is another one goes back, and is a conflict;
+//! 3. what is made, and is no regular file, is made in `.wholly` where others may write to its directory: by its name it could be found as
+//!    another one. (A file is found by the descriptor that made it.)
+//!
+//! What is removed in a directory by its name is at most what those could have removed who have put it there.
+//!
 //! What a crash leaves at any point, recovery finds: an object is at a name of the log, or in one of the two folders; what was made and is
 //! not known to the log is empty, and made again.
 
@@ -80,6 +92,8 @@ pub(super) struct NamePlan<'a> {
     nameless: Vec<u64>,
     /// Directories, and whether the host has a default list of theirs.
     default_acls: HashMap<u64, bool>,
+    /// Directories, and whether others may change names in them.
+    shared: HashMap<u64, bool>,
     /// Whether something was done, that has to be made durable.
     begun: bool,
 }
@@ -108,6 +122,7 @@ impl<'a> NamePlan<'a> {
             hung: false,
             nameless: Vec::new(),
             default_acls: HashMap::new(),
+            shared: HashMap::new(),
             begun: false,
         };
         store.names.with(|state| {
@@ -292,6 +307,17 @@ impl<'a> NamePlan<'a> {
             // Its directory is made before it, so this is our own fault.
             Error::corrupt("the names of the store", "a directory that was to be made is not there")
         })
+    }
+}
+
+/// Errors of calls that change something by a stored path: that has led through directories only.
+fn home_error(error: wholly_media::Error, path: &[u8]) -> Error {
+    match error.errno {
+        Errno::NOTDIR | Errno::LOOP => Error::Conflict {
+            path: String::from_utf8_lossy(path).into_owned(),
+            change: "another program has exchanged it, or its directory".into(),
+        },
+        _ => host_error(error, path),
     }
 }
 

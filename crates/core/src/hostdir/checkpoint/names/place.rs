@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use wholly_media::Rename;
 
-use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, State, id_name};
+use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, State, home_error, id_name};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
 use crate::site;
@@ -112,9 +112,10 @@ impl NamePlan<'_> {
         removals.sort();
         for (_, i, path, is_dir) in removals {
             let change = &mut self.changes[i];
+            let at = store.names.with(|state| state.name_at(change.name.0, &path));
             let remove = || match is_dir {
-                true => store.host.rmdir(site::NAMES_RMDIR, &path),
-                false => store.host.unlink(site::NAMES_UNLINK, &path),
+                true => store.host.rmdir_at(site::NAMES_RMDIR, at),
+                false => store.host.unlink_at(site::NAMES_UNLINK, at),
             };
             let removed = store.names.change_home(remove, |state, ()| state.set_home(change.name.0, &change.name.1, 0));
             removed.map_err(|error| match error.errno {
@@ -122,7 +123,7 @@ impl NamePlan<'_> {
                     path: String::from_utf8_lossy(&path).into_owned(),
                     change: "another program has put something into it".into(),
                 },
-                _ => host_error(error, &path),
+                _ => home_error(error, &path),
             })?;
             let id = std::mem::take(&mut change.home);
             self.names_changed(id)?;
@@ -154,25 +155,27 @@ impl NamePlan<'_> {
                 path: String::from_utf8_lossy(&path).into_owned(),
                 change: "another program has made something there".into(),
             },
-            _ => host_error(error, &path),
+            _ => home_error(error, &path),
         };
         let id = change.want;
+        let to = store.names.with(|state| state.name_at(*dir, &path));
         if home.0 != ANCHORS && home.0 != BLANKS {
+            let itself = store.names.with(|state| state.object_at(id, &from));
             if is == 0 {
-                let link = || store.host.hard_link(site::NAMES_LINK, &from, &path);
+                let link = || store.host.hard_link_at(site::NAMES_LINK, itself, to);
                 store.names.change_home(link, |state, ()| state.set_home(*dir, name, id)).map_err(failed)?;
                 return self.names_changed(id);
             }
             // A link cannot replace what is there.
             store.make_folders()?;
             let anchor = self.path_of(&(ANCHORS, id_name(id)))?;
-            let link = || store.host.hard_link(site::NAMES_LINK, &from, &anchor);
+            let link = || store.host.hard_link_at(site::NAMES_LINK, itself, anchor[..].into());
             store.names.change_home(link, |state, ()| state.hang(id, ANCHORS)).map_err(failed)?;
             from = anchor;
         }
         let folder = if home.0 == BLANKS { BLANKS } else { ANCHORS };
         let how = if is == 0 { Rename::NoReplace } else { Rename::Replace };
-        let rename = || store.host.rename(site::NAMES_PLACE, &from, &path, how);
+        let rename = || store.host.rename_at(site::NAMES_PLACE, from[..].into(), to, how);
         let renamed = store.names.change_home(rename, |state, ()| {
             state.unhang(id, folder);
             state.set_home(*dir, name, id);
