@@ -12,7 +12,7 @@ pub type Inode = (u64, i64);
 pub struct At<'a> {
     /// See [`HostFs`](crate::HostFs).
     pub path: &'a [u8],
-    /// The directory in which the last part of the path is a name.
+    /// The directory in which the last part of the path is a name. Nothing else is it, nor is nothing.
     pub dir: Option<Inode>,
     /// What has the name, for calls on attributes and links. Of what is moved, replaced or removed it is not compared: no call of the host could.
     pub inode: Option<Inode>,

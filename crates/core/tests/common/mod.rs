@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+pub mod hostile;
 pub mod mounts;
 pub mod pair;
 pub mod staging;

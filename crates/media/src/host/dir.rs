@@ -227,7 +227,11 @@ impl HostDir {
 
     /// Opens the directory in which a name is to change, if it is the one that it should be, and gives the name (invariant 2 of `resolve.rs`).
     pub(super) fn pin<'p>(&self, at: At<'p>) -> Result<(OwnedFd, &'p [u8])> {
-        let (fd, name) = self.open_parent(at.path)?;
+        let (fd, name) = self.open_parent(at.path).map_err(|error| match error.errno {
+            // Whatever is on the way there: it is not the directory.
+            Errno::NOENT | Errno::NOTDIR | Errno::XDEV if at.dir.is_some() => Error { errno: Errno::STALE, ..error },
+            _ => error,
+        })?;
         compare(fd.as_fd(), at.dir, at.path)?;
         Ok((fd, name))
     }

@@ -28,7 +28,11 @@ impl NameOf {
 impl SimHost {
     /// The name that `path` ends in, whoever has it.
     fn name(&self, live: &mut Live, operation: &'static str, at: At<'_>) -> Result<NameOf> {
-        let (dir, name) = live.latest.resolve_parent(at.path).map_err(|e| Error::new(operation, shown(at.path), e))?;
+        let found = live.latest.resolve_parent(at.path).map_err(|errno| match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::XDEV if at.dir.is_some() => Errno::STALE,
+            errno => errno,
+        });
+        let (dir, name) = found.map_err(|e| Error::new(operation, shown(at.path), e))?;
         compare(live, dir, at.dir, at.path)?;
         let obj = self.resolve(live, operation, at.path).ok();
         Ok(NameOf { dir, name: Arc::from(name), obj })

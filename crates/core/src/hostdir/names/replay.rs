@@ -175,7 +175,18 @@ impl NameReplay {
             };
             let Some(path) = self.state.host_path(dir) else { continue };
             for name in self.candidates.get(&dir).cloned().unwrap_or_default() {
-                let stat = stat_or_nothing(host, &join(&path, &name))?;
+                let path = join(&path, &name);
+                let stat = match host.stat_at(self.state.name_at(dir, &path)) {
+                    Ok(stat) => Some(stat),
+                    Err(error) if error.errno == Errno::NOENT => None,
+                    // It was there when it was looked at: what its names have is not known.
+                    Err(error) if error.errno == Errno::STALE => {
+                        let change = "another program has exchanged it, or its directory".into();
+                        self.conflicts.push((dir, self.state.path(dir), change));
+                        None
+                    }
+                    Err(error) => return Err(Error::Media(error)),
+                };
                 let known = stat.as_ref().and_then(|stat| self.object_at(dir, &name, stat));
                 if let Some(id) = known.filter(|_| dir == ANCHORS || dir == BLANKS)
                     && let Some(object) = self.state.objects.get_mut(&id)

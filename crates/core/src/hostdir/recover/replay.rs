@@ -241,13 +241,14 @@ impl<'a> Replay<'a> {
             // Only its names are of interest.
             match self.homes.host().stat(&path) {
                 Ok(stat) => file.recovered_as(&stat, cut),
+                Err(error) if is_gone(error.errno) => return self.conflict(file.id, "it is gone".into()),
                 Err(error) => return Err(host_error(error, &path)),
             }
             return Ok(());
         }
         let (home, forced) = match self.homes.open(&path) {
             Ok(opened) => opened,
-            Err(error) if error.errno == Errno::NOENT => return self.conflict(file.id, "it is gone".into()),
+            Err(error) if is_gone(error.errno) => return self.conflict(file.id, "it is gone".into()),
             Err(error) if is_in_the_way(error.errno) => {
                 return self.conflict(
                     file.id,
@@ -655,6 +656,11 @@ const RECOVERED: u64 = 0;
 fn is_of_names(kind: EntryKind) -> bool {
     use EntryKind::{Applied, Attributes, Clock, Create, Identify, Name, Xattr};
     matches!(kind, Applied | Identify | Clock | Create | Name | Attributes | Xattr)
+}
+
+/// Whether there is nothing, or no file, where a file has just been found.
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE)
 }
 
 /// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not the store.

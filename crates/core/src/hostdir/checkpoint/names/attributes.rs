@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use wholly_media::{SetXattr, Stat};
 
-use super::{Kind, NamePlan, home_error};
+use super::{Kind, NamePlan};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
 use crate::hostdir::names::{Object, ROOT, Set, State, acl};
@@ -112,7 +112,7 @@ impl NamePlan<'_> {
     }
 
     fn set_one(&self, id: u64, path: &[u8], kind: Kind, wanted: &Set) -> Result<()> {
-        let (store, failed) = (self.store, |error| home_error(error, path));
+        let (store, failed) = (self.store, |error| host_error(error, path));
         let at = store.names.with(|state| state.object_at(id, path));
         let stat = store.host.stat_at(at).map_err(failed)?;
         let other = |wanted: Option<u32>, is: u32| wanted.filter(|&wanted| wanted != is);
@@ -164,7 +164,7 @@ impl NamePlan<'_> {
             if let Some(path) = path.filter(|_| mtime_ns.is_some() || atime_ns.is_some()) {
                 let at = store.names.with(|state| state.object_at(id, &path));
                 let set = store.host.set_times_at(site::ATTRIBUTES_TIMES, at, atime_ns, mtime_ns);
-                forgive(set).map_err(|error| home_error(error, &path))?;
+                forgive(set).map_err(|error| host_error(error, &path))?;
                 // Who has opened it since the plan was made has seen it as it was.
                 if let Some(file) = store.names.with(|state| state.file(id)) {
                     file.changed_by_pass()?;
@@ -200,7 +200,7 @@ impl NamePlan<'_> {
                 }
                 (None, None) => Ok(()),
             };
-            forgive(set).map_err(|error| home_error(error, &file.path))?;
+            forgive(set).map_err(|error| host_error(error, &file.path))?;
         }
         if let Some(ns) = mtime_ns {
             file.mtime_is_home(ns);

@@ -6,7 +6,7 @@ use wholly_media::{At, HostFile, HostFs, Rename, Stat};
 use std::sync::Arc;
 
 use super::attributes::is_otherwise;
-use super::{ANCHORS, BLANKS, Kind, NamePlan, home_error, id_name};
+use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Name, ROOT, State, TYPE, acl};
 use crate::hostdir::running::{Running, Sharing};
@@ -98,7 +98,7 @@ impl NamePlan<'_> {
                 path: store.names.with(|state| state.path(id)),
                 change: "another program has made something there".into(),
             },
-            _ => home_error(error, &path),
+            _ => host_error(error, &path),
         };
         let host = &*store.host;
         let kind = Kind::of(birth.mode);
@@ -174,7 +174,7 @@ impl NamePlan<'_> {
         }
         let (path, inode) = self.store.names.with(|state| (state.host_path(dir), state.inode_of(dir)));
         let path = path.unwrap_or_default();
-        let stat = self.store.host.stat(&path).map_err(|error| home_error(error, &path))?;
+        let stat = self.store.host.stat(&path).map_err(|error| host_error(error, &path))?;
         let is_own = stat.uid == 0 || stat.uid == rustix::process::geteuid().as_raw();
         // Where it is another one by now, the call that is made for this one is refused.
         let is = !is_own || stat.mode & 0o022 != 0 || inode.is_some_and(|inode| inode != stat.inode());
@@ -236,7 +236,7 @@ impl NamePlan<'_> {
                 Ok(()) => return Ok(()),
                 // The host has no links, or not so many of one file.
                 Err(error) if matches!(error.errno, Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK) => {}
-                Err(error) => return Err(home_error(error, &path)),
+                Err(error) => return Err(host_error(error, &path)),
             }
         }
         let moved = store.names.change_home(
@@ -246,7 +246,7 @@ impl NamePlan<'_> {
                 state.hang(id, ANCHORS);
             },
         );
-        moved.map_err(|error| home_error(error, &path))?;
+        moved.map_err(|error| host_error(error, &path))?;
         if let Some(&i) = self.places.get(&(dir, name)) {
             self.changes[i].home = 0;
         }

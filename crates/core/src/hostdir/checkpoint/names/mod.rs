@@ -275,15 +275,17 @@ impl<'a> NamePlan<'a> {
             *lost.entry(change.home).or_default() += 1;
         }
         let store = self.store;
-        let mut kept = std::mem::take(&mut self.keep);
-        kept.retain(|id| {
-            let path = store.names.with(|state| state.host_path(*id));
-            let stat = path.and_then(|path| store.host.stat(&path).ok());
-            stat.is_some_and(|stat| {
-                Kind::of(stat.mode) != Kind::Directory && stat.nlink > lost.get(id).copied().unwrap_or(0)
-            })
-        });
-        self.keep = kept;
+        for id in std::mem::take(&mut self.keep) {
+            let Some(path) = store.names.with(|state| state.host_path(id)) else { continue };
+            let at = store.names.with(|state| state.object_at(id, &path));
+            let stat = match store.host.stat_at(at) {
+                Err(error) if error.errno == Errno::NOENT => continue,
+                stat => stat.map_err(|error| host_error(error, &path))?,
+            };
+            if Kind::of(stat.mode) != Kind::Directory && stat.nlink > lost.get(&id).copied().unwrap_or(0) {
+                self.keep.push(id);
+            }
+        }
         Ok(())
     }
 
@@ -307,17 +309,6 @@ impl<'a> NamePlan<'a> {
             // Its directory is made before it, so this is our own fault.
             Error::corrupt("the names of the store", "a directory that was to be made is not there")
         })
-    }
-}
-
-/// Errors of calls that change something by a stored path: that has led through directories only.
-fn home_error(error: wholly_media::Error, path: &[u8]) -> Error {
-    match error.errno {
-        Errno::NOTDIR | Errno::LOOP => Error::Conflict {
-            path: String::from_utf8_lossy(path).into_owned(),
-            change: "another program has exchanged it, or its directory".into(),
-        },
-        _ => host_error(error, path),
     }
 }
 

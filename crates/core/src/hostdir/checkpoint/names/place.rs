@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use wholly_media::Rename;
 
-use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, State, home_error, id_name};
+use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, State, id_name};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
 use crate::site;
@@ -123,7 +123,7 @@ impl NamePlan<'_> {
                     path: String::from_utf8_lossy(&path).into_owned(),
                     change: "another program has put something into it".into(),
                 },
-                _ => home_error(error, &path),
+                _ => host_error(error, &path),
             })?;
             let id = std::mem::take(&mut change.home);
             self.names_changed(id)?;
@@ -155,7 +155,7 @@ impl NamePlan<'_> {
                 path: String::from_utf8_lossy(&path).into_owned(),
                 change: "another program has made something there".into(),
             },
-            _ => home_error(error, &path),
+            _ => host_error(error, &path),
         };
         let id = change.want;
         let to = store.names.with(|state| state.name_at(*dir, &path));
