@@ -2,10 +2,14 @@
 
 mod common;
 
-use common::{may_mount, umount, wait_until_unused, wholly};
+use common::{is_long, may_mount, umount, wait_until_unused, wholly};
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use wholly_media::sim::Random;
 
 /// A store, and a directory to mount it on, or over itself. Unmounted and removed on drop.
 struct Rig {
@@ -16,10 +20,14 @@ struct Rig {
 impl Rig {
     /// `None` where nothing can be mounted, which under `CI=true` is a failure.
     fn new(name: &str) -> Option<Rig> {
+        Rig::below(Path::new("/dev/shm"), name)
+    }
+
+    fn below(parent: &Path, name: &str) -> Option<Rig> {
         if !may_mount() {
             return None;
         }
-        let dir = Path::new("/dev/shm").join(format!("wholly-cli-mount-{name}-{}", std::process::id()));
+        let dir = parent.join(format!("wholly-cli-mount-{name}-{}", std::process::id()));
         let rig = Rig { home: dir.join("home"), point: dir.join("point") };
         std::fs::create_dir_all(&rig.home).unwrap();
         std::fs::create_dir_all(&rig.point).unwrap();
@@ -129,6 +137,133 @@ fn a_killed_server_loses_nothing_that_was_synced() {
         }
         rig.umount();
     }
+}
+
+/// Names that a [`Worker`] gives.
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// The names in a directory, and which of them are directories.
+type Listing = BTreeMap<String, bool>;
+
+fn list(dir: &Path) -> Listing {
+    let entries = std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let entry = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.unwrap();
+        (entry.file_name().into_string().unwrap(), entry.file_type().unwrap().is_dir())
+    };
+    entries.map(entry).collect()
+}
+
+/// Makes, renames and removes names in a directory of its own.
+struct Worker {
+    dir: PathBuf,
+    random: Random,
+    /// What it sees.
+    now: Listing,
+    /// What may be there after a crash. The last one is what its last call leads to.
+    allowed: Vec<Listing>,
+    /// Whether a call survives when it returns.
+    durable: bool,
+}
+
+impl Worker {
+    fn step(&mut self) -> std::io::Result<()> {
+        let [from, to] = [(); 2].map(|()| NAMES[self.random.below(NAMES.len() as u64) as usize]);
+        let (old, new) = (self.dir.join(from), self.dir.join(to));
+        let mut next = self.now.clone();
+        let what = self.random.below(4);
+        let call: Box<dyn Fn() -> std::io::Result<()>> = match (next.remove(from), what) {
+            (None, what) => {
+                next.insert(from.into(), what == 0);
+                if what == 0 {
+                    Box::new(|| std::fs::create_dir(&old))
+                } else {
+                    Box::new(|| std::fs::write(&old, b"content"))
+                }
+            }
+            (Some(is_dir), 0) => {
+                next.insert(from.into(), is_dir);
+                Box::new(|| std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o705)))
+            }
+            (Some(is_dir), 1) if !self.now.contains_key(to) => {
+                next.insert(to.into(), is_dir);
+                Box::new(|| std::fs::rename(&old, &new))
+            }
+            (Some(true), _) => Box::new(|| std::fs::remove_dir(&old)),
+            (Some(false), _) => Box::new(|| std::fs::remove_file(&old)),
+        };
+        self.allowed.push(next.clone());
+        call()?;
+        if self.durable {
+            self.allowed.drain(..self.allowed.len() - 1);
+        }
+        self.now = next;
+        Ok(())
+    }
+}
+
+/// The server dies while threads make, rename and remove names, and a pass of the checkpoint takes home what the last round has left. The store opens
+/// all the same, and holds what had returned, by policy. (When the server dies is drawn as a number of calls.)
+fn names_survive_a_killed_server(parent: &Path, policy: &str) {
+    const WORKERS: u64 = 3;
+    let name = format!("load-{policy}");
+    let Some(rig) = Rig::below(parent, &name) else { return };
+    let dirs: Vec<String> = (0..WORKERS).map(|n| format!("worker-{n}")).collect();
+    dirs.iter().for_each(|dir| std::fs::create_dir(rig.home.join(dir)).unwrap());
+    let mut before: Vec<Vec<Listing>> = vec![vec![Listing::new()]; dirs.len()];
+    for round in 0..if is_long() { 100 } else { 4 } {
+        rig.mount(&format!("policy={policy}"));
+        let server = rig.server();
+        let (calls, killed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mut workers = Vec::new();
+        for ((n, dir), allowed) in (0..).zip(&dirs).zip(&before) {
+            let dir = rig.point.join(dir);
+            let now = list(&dir);
+            assert!(allowed.contains(&now), "round {round}, {policy}: {now:?} in {dir:?} instead of {allowed:?}");
+            let (random, durable) = (Random(round * WORKERS + n), policy != "shared");
+            workers.push(Worker { dir, random, allowed: vec![now.clone()], now, durable });
+        }
+        std::thread::scope(|scope| {
+            let running: Vec<_> = workers
+                .iter_mut()
+                .map(|worker| {
+                    scope.spawn(|| {
+                        while let Ok(()) = worker.step().inspect_err(|error| {
+                            assert!(killed.load(Ordering::SeqCst), "{error}, and the server is alive");
+                        }) {
+                            calls.fetch_add(1, Ordering::SeqCst);
+                        }
+                    })
+                })
+                .collect();
+            let until = Random(round).below(80);
+            while calls.load(Ordering::SeqCst) < until && running.iter().all(|running| !running.is_finished()) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            killed.store(true, Ordering::SeqCst);
+            rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+        });
+        let _ = Command::new("umount").args(["-q", "-l"]).arg(&rig.point).status();
+        wait_until_unused(&rig.home);
+        wholly(&["check", text(&rig.home)]).exits(0);
+        before = workers.into_iter().map(|worker| worker.allowed).collect();
+    }
+    wholly(&["recover", text(&rig.home)]).exits(0);
+    for (dir, allowed) in dirs.iter().zip(&before) {
+        let now = list(&rig.home.join(dir));
+        assert!(allowed.contains(&now), "at home, {policy}: {now:?} in {dir:?} instead of {allowed:?}");
+    }
+}
+
+#[test]
+fn a_server_killed_under_load_on_memory() {
+    ["per-op", "per-sync", "shared"].map(|policy| names_survive_a_killed_server(Path::new("/dev/shm"), policy));
+}
+
+#[test]
+fn a_server_killed_under_load_on_a_disk() {
+    let disk = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    ["per-op", "per-sync", "shared"].map(|policy| names_survive_a_killed_server(disk, policy));
 }
 
 #[test]

@@ -29,9 +29,10 @@ mod workload;
 
 pub use explore::{Job, Limits, Outcome, Violation, explore, explore_all, explore_into};
 pub use life::{Extent, Life, live};
+pub use look::{Names, Trouble, tree as served_tree};
 pub use replay::{BadName, Crash, Replay, replay};
 pub use run::{Allowed, Operation, Run, run};
 pub use seen::Seen;
 pub use setting::{ALL as SETTINGS, Setting};
-pub use tree::{Kind, Number, Object, State, Time};
+pub use tree::{DIR_MODE, FILE_MODE, Kind, Number, Object, State, Time};
 pub use workload::{EXISTING, FRESH, NAMES, Op, Promise, Start, Step, Workload, data};

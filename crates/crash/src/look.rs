@@ -26,14 +26,20 @@ const SYMLINK: u32 = 0o120_000;
 pub(crate) const FIFO: u32 = 0o010_000;
 
 /// What serves names: a store, or a group of it.
-pub(crate) trait Names {
+pub trait Names {
     /// Whether looking at an object may change the time of its last access.
     const NOTES_LOOKS: bool;
+    /// The entries of a directory.
     fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>>;
+    /// What lstat(2) says.
     fn metadata(&mut self, path: &str) -> wholly::Result<Stat>;
+    /// The target of a symbolic link.
     fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>>;
+    /// The names of all extended attributes.
     fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>>;
+    /// The value of an extended attribute.
     fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>>;
+    /// The bytes of a regular file.
     fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>>;
 }
 
@@ -105,7 +111,7 @@ fn content(file: &File) -> wholly::Result<Vec<u8>> {
 }
 
 /// What could not be looked at: its path and why. Who goes on does so without it.
-pub(crate) type Trouble<'t> = &'t mut dyn FnMut(&str, Error) -> Result<(), String>;
+pub type Trouble<'t> = &'t mut dyn FnMut(&str, Error) -> Result<(), String>;
 
 /// What a store serves.
 ///
@@ -168,7 +174,10 @@ fn files(world: &Arc<World>, store: &Store, workload: &Workload, trouble: Troubl
 }
 
 /// Everything, from the store's directory on.
-pub(crate) fn tree<N: Names>(names: &mut N, trouble: Trouble<'_>) -> Result<State, String> {
+///
+/// # Errors
+/// What `trouble` makes of an error, and where what is served contradicts itself.
+pub fn tree<N: Names>(names: &mut N, trouble: Trouble<'_>) -> Result<State, String> {
     let mut found = Found::default();
     let mut todo = vec![String::new()];
     while let Some(dir) = todo.pop() {

@@ -34,9 +34,10 @@ const ROOT: Number = 0;
 /// Symbolic links on the way of one path.
 const MOST_LINKS: usize = 40;
 
-/// Permission bits of what ops make: another set for each kind, so that none passes for another.
-pub(crate) const FILE_MODE: u32 = 0o644;
-pub(crate) const DIR_MODE: u32 = 0o750;
+/// Permission bits of files that ops make. Each kind has other bits, so that none passes for another.
+pub const FILE_MODE: u32 = 0o644;
+/// The same of directories.
+pub const DIR_MODE: u32 = 0o750;
 pub(crate) const FIFO_MODE: u32 = 0o620;
 /// Those that the system gives to every symbolic link.
 const LINK_MODE: u32 = 0o777;

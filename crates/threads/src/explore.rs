@@ -254,7 +254,7 @@ impl Judge {
             return self.violate(None, failure);
         }
         let Performance { history, .. } = &performance;
-        let initial = self.program.workload().initial();
+        let initial = self.program.initial();
         let all = history.allowed(as_seen(), &initial, u64::MAX - 1);
         let served = performance.served.as_ref().expect("nothing failed");
         if !all.iter().any(|state| **state == *served) {

@@ -1,10 +1,13 @@
 //! Performing a program: its threads run in the scheduler, in a recording world.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use wholly_crash::{EXISTING, NAMES, Op, Setting, State};
+use rustix::io::Errno;
+use wholly_crash::{DIR_MODE, FILE_MODE, Names, Op, Setting, Start, State, served_tree};
 use wholly_media::sim::{Mark, SimConfig, Trace, World};
+use wholly_media::{DirEntry, Stat};
 
 use crate::history::{Ending, History, Look, Operation, Seen, Synced};
 use crate::program::{Act, Program};
@@ -68,7 +71,7 @@ fn storing_thread() -> u64 {
 
 /// Performs `program`. To be called in an execution of the scheduler.
 pub fn perform(program: &Program, setting: &Setting) -> Performance {
-    let initial = program.workload().initial();
+    let initial = program.initial();
     let world = World::new(SimConfig { thread: storing_thread, ..(*setting.sim).clone() });
     initial.put_into(&world);
     let stage = Arc::new(Stage { program: program.clone(), world, notes: Mutex::default() });
@@ -106,7 +109,7 @@ impl Stage {
         let store = Store::open_on(self.world.log(), self.world.host(), options, None).map_err(failed("open"))?;
         let made = self.world.now();
         let mut files = BTreeMap::new();
-        for file in &NAMES[..EXISTING] {
+        for file in self.program.opened() {
             files.insert(*file, store.open_file(file).map_err(failed("open a file"))?);
         }
         let actor = |n: u64, files| Actor {
@@ -147,6 +150,9 @@ impl Stage {
     }
 
     fn served(&self, store: &Store) -> Result<State, String> {
+        if self.program.start != Start::Files {
+            return served_tree(&mut Served(store), &mut |path, error| Err(format!("{path} in the end: {error}")));
+        }
         self.program.workload().shown(|name| match store.open_file(name) {
             Err(Error::NotFound(_)) => Ok(None),
             Err(error) => Err(format!("opening {name} in the end: {error}")),
@@ -203,9 +209,74 @@ impl Stage {
     }
 }
 
-/// Whether somebody else was in the way, as may be.
+/// Whether somebody else was in the way, as may be, or had been there first.
 fn is_in_the_way(error: &Error) -> bool {
-    matches!(error, Error::Busy(..) | Error::Exists(_))
+    matches!(
+        error,
+        Error::Busy(..) | Error::Exists(_) | Error::NotFound(_) | Error::Refused(_, Errno::NOTEMPTY | Errno::NOENT)
+    )
+}
+
+/// The path by which the program has opened or made a file.
+fn opened_as(file: &'static str) -> &'static str {
+    file.strip_prefix('@').unwrap_or(file)
+}
+
+/// Does an op that changes names or attributes, in a group or outside of them.
+macro_rules! change_names {
+    ($on:expr, $op:expr) => {
+        match $op {
+            Op::Mkdir(path) => $on.mkdir(path, DIR_MODE),
+            Op::Link { from, to } => $on.link(from, to),
+            Op::Unlink(path) => $on.unlink(path),
+            Op::Rmdir(path) => $on.rmdir(path),
+            Op::Rename { from, to, how } => $on.rename(from, to, *how),
+            Op::SetMode { path, mode } => $on.set_mode(path, *mode),
+            op => Err(Error::Unsupported(format!("{op:?} by threads"))),
+        }
+    };
+}
+
+/// What a store serves, for who looks at all of it.
+struct Served<'s>(&'s Store);
+
+impl Names for Served<'_> {
+    const NOTES_LOOKS: bool = true;
+
+    fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
+        self.0.read_dir(path).map_err(as_of_the_core)
+    }
+
+    fn metadata(&mut self, path: &str) -> wholly::Result<Stat> {
+        self.0.metadata(path).map_err(as_of_the_core)
+    }
+
+    fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        self.0.read_link(path).map_err(as_of_the_core)
+    }
+
+    fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>> {
+        self.0.xattrs(path).map_err(as_of_the_core)
+    }
+
+    fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>> {
+        self.0.xattr(path, std::ffi::OsStr::from_bytes(name)).map_err(as_of_the_core)
+    }
+
+    fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        let content = || {
+            let file = self.0.open_file(path)?;
+            let mut content = vec![0; file.len() as usize];
+            file.read_at(0, &mut content)?;
+            Ok(content)
+        };
+        content().map_err(as_of_the_core)
+    }
+}
+
+/// An error of the sources over the scheduler, for the explorer, which knows those of the core.
+fn as_of_the_core(error: Error) -> wholly::Error {
+    wholly::Error::Refused(error.to_string(), error.into())
 }
 
 impl Actor {
@@ -292,15 +363,18 @@ impl Actor {
         let mut made = BTreeMap::new();
         for op in ops {
             let bytes = self.bytes(op);
-            if let Op::Create(file) = op {
-                made.insert(*file, group.create(file, 0o644)?);
+            if !op.is_of_bytes() {
+                match op {
+                    Op::Create(file) => drop(made.insert(*file, group.create(file, FILE_MODE)?)),
+                    op => change_names!(group, op)?,
+                }
                 changes.push((op.clone(), bytes));
                 continue;
             }
-            let file = made.get(&op.file()).unwrap_or_else(|| &self.files[&op.file()]).clone();
+            let path = opened_as(op.file());
+            let file = made.get(path).unwrap_or_else(|| &self.files[path]).clone();
             let first = !changes.iter().any(|(done, _): &(Op, _)| done.file() == op.file());
             match op {
-                Op::Create(_) => {}
                 Op::Write { file: number, offset, .. } => {
                     if first {
                         group.add(&file)?;
@@ -332,14 +406,20 @@ impl Actor {
     fn call(&mut self, op: &Op) -> crate::Result<()> {
         let bytes = self.bytes(op);
         let noted = self.stage.note("call", vec![(op.clone(), bytes.clone())], Vec::new());
-        let file = &self.files[&op.file()];
+        let file = || &self.files[opened_as(op.file())];
+        let mut made = None;
         let done = match op {
-            Op::Write { offset, .. } => file.write_at(*offset, &bytes).map(|()| None),
-            Op::Append { .. } => file.append(&bytes).map(Some),
-            Op::SetLen { length, .. } => file.set_len(*length).map(|()| None),
-            Op::Fallocate { how, offset, length, .. } => file.fallocate(*how, *offset, *length).map(|()| None),
-            _ => Err(Error::Unsupported(format!("{op:?} by threads"))),
+            Op::Create(path) => self.store.create_file(path, FILE_MODE).map(|file| {
+                made = Some((*path, file));
+                None
+            }),
+            Op::Write { offset, .. } => file().write_at(*offset, &bytes).map(|()| None),
+            Op::Append { .. } => file().append(&bytes).map(Some),
+            Op::SetLen { length, .. } => file().set_len(*length).map(|()| None),
+            Op::Fallocate { how, offset, length, .. } => file().fallocate(*how, *offset, *length).map(|()| None),
+            op => change_names!(self.store, op).map(|()| None),
         };
+        self.files.extend(made);
         match done {
             Ok(offset) => self.stage.returned(noted, offset),
             Err(error) if is_in_the_way(&error) => self.stage.refused(noted),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use wholly_crash::{NAMES, Op, Start, Step, Workload};
-use wholly_media::Fallocate;
+use wholly_crash::{EXISTING, NAMES, Op, Start, State, Step, Workload};
+use wholly_media::{Fallocate, Rename};
 
 use crate::{Options, Policy};
 
@@ -17,7 +17,7 @@ pub enum Act {
         /// Whether it commits.
         commit: bool,
     },
-    /// A call outside of groups.
+    /// A call outside of groups. Of files that had another name before, `@` and the path by which the program found or made it.
     Call(Op),
     /// A read of bytes of one block.
     Look {
@@ -39,6 +39,8 @@ pub enum Act {
 pub struct Program {
     /// Its name.
     pub name: &'static str,
+    /// What is there before.
+    pub start: Start,
     /// Which calls outside of groups survive together.
     pub policy: Policy,
     /// Whether there is a thread more, for checkpoints in the background.
@@ -72,6 +74,21 @@ impl Program {
         }
     }
 
+    /// What is there before.
+    pub fn initial(&self) -> State {
+        let mut state = self.start.state();
+        state.reopen();
+        state
+    }
+
+    /// The files that are open from the start.
+    pub fn opened(&self) -> &'static [&'static str] {
+        match self.start {
+            Start::Files => &NAMES[..EXISTING],
+            Start::Bare | Start::Dirs | Start::Guest => &[A_FOO],
+        }
+    }
+
     /// The same for who comes after a crash, and lives there alone.
     pub fn workload(&self) -> Workload {
         let acts = self.before.iter().chain(self.threads.iter().flatten());
@@ -83,7 +100,7 @@ impl Program {
         Workload {
             name: self.name.into(),
             about: "threads",
-            start: Start::Files,
+            start: self.start,
             min_segments: self.segments.0,
             max_segments: self.segments.1,
             gather_bytes: self.gather_bytes,
@@ -103,6 +120,8 @@ const A: &str = NAMES[0];
 const B: &str = NAMES[1];
 const C: &str = NAMES[2];
 const D: &str = NAMES[3];
+/// The file of programs in which names change.
+const A_FOO: &str = "A/foo";
 
 fn write(file: &'static str, offset: u64, length: usize) -> Op {
     Op::Write { file, offset, length }
@@ -139,6 +158,7 @@ fn look(offset: u64, length: usize) -> Act {
 fn program(name: &'static str, threads: Vec<Vec<Act>>) -> Program {
     Program {
         name,
+        start: Start::Files,
         policy: Policy::PerOp,
         background: false,
         segments: (6, 6),
@@ -148,6 +168,23 @@ fn program(name: &'static str, threads: Vec<Vec<Act>>) -> Program {
         writers: false,
         close: false,
     }
+}
+
+/// A program in which names change, `before` and while threads run.
+fn names(name: &'static str, start: Start, before: Vec<Act>, threads: Vec<Vec<Act>>) -> Program {
+    Program { start, before, ..program(name, threads) }
+}
+
+fn rename(from: &'static str, to: &'static str) -> Op {
+    Op::Rename { from, to, how: Rename::Replace }
+}
+
+fn link(from: &'static str, to: &'static str) -> Op {
+    Op::Link { from, to }
+}
+
+fn chmod(path: &'static str, mode: u32) -> Op {
+    Op::SetMode { path, mode }
 }
 
 /// All programs.
@@ -356,6 +393,67 @@ pub fn all() -> Vec<Program> {
                 ],
             )
         },
+        // Names beside a pass, and beside each other: a group builds on what another lane has just committed.
+        names(
+            "unlinked-beside-a-pass",
+            Start::Bare,
+            vec![call(Op::Create("A/bar"))],
+            vec![vec![call(Op::Unlink("A/bar"))], vec![Checkpoint]],
+        ),
+        names(
+            "moved-beside-a-pass",
+            Start::Bare,
+            vec![call(Op::Create("A/bar")), call(Op::Mkdir("B"))],
+            vec![
+                vec![call(rename("A/bar", "B/bar")), call(rename("B", "C"))],
+                vec![Checkpoint, call(Op::Create("A/bar"))],
+            ],
+        ),
+        names(
+            "modes-beside-names",
+            Start::Bare,
+            Vec::new(),
+            vec![
+                vec![call(chmod("A", 0o705)), call(chmod("A", 0o750))],
+                vec![call(Op::Create("A/bar")), call(Op::Unlink("A/foo"))],
+            ],
+        ),
+        names(
+            "moves-beside-names-below",
+            Start::Dirs,
+            Vec::new(),
+            vec![vec![call(rename("B", "C")), call(rename("A", "B"))], vec![call(Op::Create("A/C/foo"))]],
+        ),
+        names(
+            "names-in-what-others-made",
+            Start::Bare,
+            Vec::new(),
+            vec![
+                vec![call(Op::Mkdir("B")), call(Op::Mkdir("B/C"))],
+                vec![call(Op::Create("B/bar")), call(Op::Create("B/C/bar"))],
+                vec![Checkpoint],
+            ],
+        ),
+        names(
+            "names-beside-a-pass",
+            Start::Dirs,
+            vec![call(Op::Create("A/bar")), call(Op::Mkdir("A/C/foo"))],
+            vec![
+                vec![call(rename("A/bar", "A/foo")), call(Op::Unlink("A/foo"))],
+                vec![call(chmod("A", 0o705)), group(&[Op::Create("B/foo"), append("B/foo", 20), rename("A/C", "B/C")])],
+                vec![Checkpoint, call(Op::Create("A/bar"))],
+            ],
+        ),
+        names(
+            "links-beside-a-pass",
+            Start::Bare,
+            vec![group(&[Op::Create("bar"), append("bar", 20)])],
+            vec![
+                vec![call(link("bar", "A/bar")), call(Op::Unlink("bar"))],
+                vec![call(write("@bar", 4, 8)), call(chmod("A/foo", 0o705))],
+                vec![Checkpoint],
+            ],
+        ),
         program(
             "four-threads",
             vec![

@@ -3,16 +3,17 @@
 //! `WHOLLY_LONG=1` goes through more. `WHOLLY_SCHEDULE='own-files:pmem:pct2-0:1:p52:none'` replays one execution and one crash of it,
 //! without the last part all of its crashes. No verdict depends on time.
 
+use wholly_crash::Start;
 use wholly_threads::explore::{Chooser, Limits, Outcome, explore, replay};
-use wholly_threads::program;
+use wholly_threads::program::{self, Program};
 
 const CHOOSERS: [Chooser; 3] = [Chooser::Random, Chooser::Pct(2), Chooser::Pct(4)];
 
-fn explored(world: &str) {
+fn explored(world: &str, programs: impl Fn(&Program) -> bool) {
     let rows = if std::env::var_os("WHOLLY_LONG").is_some() { 16 } else { 2 };
     let limits = Limits { rows, mistake: None, samples: 2 };
     let mut all = Outcome::default();
-    for program in program::all() {
+    for program in program::all().into_iter().filter(programs) {
         let outcome = explore(&program, world, &CHOOSERS, &limits);
         println!("{} on {world}: {outcome}", program.name);
         all.merge(outcome);
@@ -21,14 +22,28 @@ fn explored(world: &str) {
     assert!(all.violations.is_empty(), "{all}");
 }
 
+fn is_of_names(program: &Program) -> bool {
+    program.start != Start::Files
+}
+
 #[test]
 fn on_persistent_memory() {
-    explored("pmem");
+    explored("pmem", |program| !is_of_names(program));
 }
 
 #[test]
 fn on_a_disk() {
-    explored("disk");
+    explored("disk", |program| !is_of_names(program));
+}
+
+#[test]
+fn names_on_persistent_memory() {
+    explored("pmem", is_of_names);
+}
+
+#[test]
+fn names_on_a_disk() {
+    explored("disk", is_of_names);
 }
 
 #[test]
