@@ -48,6 +48,28 @@ fn a_group_goes_home_when_the_store_is_closed() {
     });
 }
 
+/// The group began before the directory that it makes one in was made. Replay must not put it first: the link count and time of the
+/// directory are those of what was made in it.
+#[test]
+fn a_group_makes_a_directory_in_one_that_is_younger_than_the_group() {
+    on_media("younger", |dir, medium| {
+        init(dir, medium).unwrap();
+        let store = open(dir, medium).unwrap();
+        let mut group = store.begin();
+        store.mkdir("A", 0o755).unwrap();
+        group.mkdir("A/C", 0o755).unwrap();
+        group.commit().unwrap();
+        let looks = |store: &Store| {
+            let stat = store.metadata("A").unwrap();
+            (stat.nlink, stat.mtime_ns)
+        };
+        let before = looks(&store);
+        assert_eq!(before.0, 3);
+        drop(store);
+        assert_eq!(looks(&open(dir, medium).unwrap()), before);
+    });
+}
+
 #[test]
 fn what_is_committed_survives_without_a_close() {
     on_media("reopen", |dir, medium| {

@@ -397,8 +397,12 @@ pub fn all() -> Vec<Program> {
         names(
             "unlinked-beside-a-pass",
             Start::Bare,
-            vec![call(Op::Create("A/bar"))],
-            vec![vec![call(Op::Unlink("A/bar"))], vec![Checkpoint]],
+            vec![group(&[Op::Create("foo"), Op::Create("bar"), Op::Create("baz"), Op::Create("A/bar")])],
+            vec![
+                vec![call(Op::Unlink("foo")), call(Op::Unlink("A/bar"))],
+                vec![call(Op::Unlink("bar")), call(Op::Unlink("baz"))],
+                vec![Checkpoint],
+            ],
         ),
         names(
             "moved-beside-a-pass",

@@ -296,6 +296,9 @@ fn encode(batch: &mut Vec<u8>, request: &Request, sequence: u64, flags: u8, seed
         kind: RecordKind::Commit,
         flags,
     };
+    // What the reader of a record would refuse is never stored (invariant 9 of the log).
+    assert!(head.is_sound(bytes / LINE), "a record of {bytes} bytes that nobody can read: {head:?}");
+    debug_assert!(entries.iter().all(|entry| entry.is_sound(&head)), "{head:?}, {entries:?}");
     let mut line = [0; LINE as usize / 8];
     first_line(&mut line, record_seed(seed, position), head, entries.first(), &batch[tail..]);
     batch[start..start + LINE as usize].copy_from_slice(line.as_bytes());

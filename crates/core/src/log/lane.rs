@@ -59,6 +59,8 @@ pub struct Lane {
     end: u64,
     /// The group that the open record belongs to.
     group: u64,
+    /// The sequence of the last group that it has committed.
+    last: u64,
     /// The open record: its first line, and where the next payload goes.
     start: u64,
     at: u64,
@@ -91,6 +93,7 @@ impl Lane {
             seed: 0,
             end: 0,
             group: 0,
+            last: 0,
             start: 0,
             at: 0,
             entries: Vec::new(),
@@ -302,12 +305,6 @@ impl Lane {
             tail.resize(tail_bytes, 0);
             &mut tail
         };
-        for (entry, place) in self.entries.iter().skip(1).zip(tail.chunks_mut(ENTRY)) {
-            place.copy_from_slice(entry.to_words().as_bytes());
-        }
-        if !tail.is_empty() && self.held.is_none() {
-            log.region().write(site::LANE_ENTRIES, self.at, tail)?;
-        }
         let end = self.at + tail.len() as u64;
         let head = Head {
             sequence,
@@ -318,6 +315,13 @@ impl Lane {
             kind,
             flags: FLAG_BATCH_START,
         };
+        self.check(&head);
+        for (entry, place) in self.entries.iter().skip(1).zip(tail.chunks_mut(ENTRY)) {
+            place.copy_from_slice(entry.to_words().as_bytes());
+        }
+        if !tail.is_empty() && self.held.is_none() {
+            log.region().write(site::LANE_ENTRIES, self.at, tail)?;
+        }
         let mut line = [0; LINE as usize / 8];
         first_line(&mut line, record_seed(self.seed, self.start), head, self.entries.first(), tail);
         match &mut self.held {
@@ -339,6 +343,21 @@ impl Lane {
         self.entries.clear();
         self.at = end;
         Ok(())
+    }
+
+    /// What the reader of a record would refuse is never stored (invariant 9 of the log).
+    #[inline(always)]
+    fn check(&mut self, head: &Head) {
+        let lines_left = (self.end - self.start) / LINE;
+        assert!(
+            head.is_sound(lines_left),
+            "a record that nobody can read, {lines_left} lines before its segment ends: {head:?}"
+        );
+        debug_assert!(self.entries.iter().all(|entry| entry.is_sound(head)), "{head:?}, {:?}", self.entries);
+        if head.kind == RecordKind::Commit {
+            assert!(head.sequence > self.last, "group {:#x} behind group {:#x} of its lane", head.sequence, self.last);
+            self.last = head.sequence;
+        }
     }
 
     #[inline]

@@ -390,23 +390,28 @@ impl Head {
             2 => RecordKind::Commit,
             _ => return None,
         };
-        let (lines, entries) = (raw.lines.get(), raw.entries.get());
-        let entry_lines = (u64::from(entries.saturating_sub(1)) * ENTRY as u64).div_ceil(LINE);
-        let sound = lines > 0
-            && u64::from(lines) <= lines_left
-            && entry_lines < u64::from(lines)
-            && raw.sequence.get() > raw.after.get()
-            && (kind == RecordKind::Commit || raw.after.get() == 0)
-            && raw.flags & !FLAG_BATCH_START == 0;
-        sound.then(|| Head {
+        let head = Head {
             sequence: raw.sequence.get(),
             after: raw.after.get(),
-            lines,
-            entries,
+            lines: raw.lines.get(),
+            entries: raw.entries.get(),
             part: raw.part.get(),
             kind,
             flags: raw.flags,
-        })
+        };
+        head.is_sound(lines_left).then_some(head)
+    }
+
+    /// Whether each field is in its range, where the segment has so many lines left. A head that is not is no head to who reads the log, so
+    /// none is written.
+    #[inline(always)]
+    pub fn is_sound(&self, lines_left: u64) -> bool {
+        self.lines > 0
+            && u64::from(self.lines) <= lines_left
+            && self.tail_lines() < u64::from(self.lines)
+            && self.sequence > self.after
+            && (self.kind == RecordKind::Commit || self.after == 0)
+            && self.flags & !FLAG_BATCH_START == 0
     }
 
     /// Where the entries after the first stand, in bytes from the record's start: they fill its last lines.
@@ -415,12 +420,14 @@ impl Head {
     }
 
     /// How many lines the entries after the first fill.
+    #[inline]
     pub fn tail_lines(&self) -> u64 {
         tail_lines(usize::from(self.entries))
     }
 }
 
 /// How many lines the entries after the first fill, of `entries` in all.
+#[inline]
 pub fn tail_lines(entries: usize) -> u64 {
     (entries.saturating_sub(1) * ENTRY).div_ceil(LINE as usize) as u64
 }
@@ -517,13 +524,27 @@ impl Entry {
             19 => EntryKind::Xattr,
             _ => return None,
         };
-        let (length, line) = (raw.length.get(), raw.line.get());
+        let entry = Entry {
+            payload_checksum: raw.payload_checksum.get(),
+            offset: raw.offset.get(),
+            file: raw.file.get(),
+            length: raw.length.get(),
+            line: raw.line.get(),
+            kind,
+        };
+        (raw.reserved == 0 && entry.is_sound(head)).then_some(entry)
+    }
+
+    /// Whether the record with this head, which is [sound](Head::is_sound), can have this entry. Who reads one that cannot be takes the log for
+    /// corrupt, so none is written.
+    #[inline(always)]
+    pub fn is_sound(&self, head: &Head) -> bool {
+        let Entry { payload_checksum: _, offset, file, length, line, kind } = *self;
         let end_line = u64::from(line) + u64::from(length).div_ceil(LINE);
         let payload_fits = match length {
             0 => line == 0,
             _ => line >= 1 && end_line <= u64::from(head.lines) - head.tail_lines(),
         };
-        let (file, offset) = (raw.file.get(), raw.offset.get());
         let operands_fit = match kind {
             EntryKind::Write | EntryKind::Truncate => {
                 offset.checked_add(u64::from(length)).is_some_and(|end| end <= LARGEST_FILE)
@@ -539,14 +560,7 @@ impl Entry {
                 offset == 0 && length > 0 && file != 0
             }
         };
-        (payload_fits && operands_fit && raw.reserved == 0).then(|| Entry {
-            payload_checksum: raw.payload_checksum.get(),
-            offset,
-            file,
-            length,
-            line,
-            kind,
-        })
+        payload_fits && operands_fit
     }
 }
 

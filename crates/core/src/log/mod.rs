@@ -27,14 +27,17 @@
 //!    (FCFS III-E, ordering properties 1 and 2).
 //! 6. A segment is free only when every group in it is below the tail, and no part in it belongs to a running group. A running
 //!    group holds no segment but those that contain its parts and the one it is writing.
-//! 7. A group takes its sequence when it begins, and another one when a checkpoint was announced since, or when a file that it joins was
-//!    changed by a higher one. With its sequence taken it appears among [`InFlight`] before it looks at the announcement for the last time,
+//! 7. A group takes its sequence when it begins, and another one when a checkpoint was announced since, when a file that it joins or a name
+//!    that it claims was changed by a higher one, and when it commits and something that it builds on ([`Head::after`](layout::Head::after))
+//!    has a higher one by then: of objects, others tell the log also who have no claim on them. With its sequence taken it appears among [`InFlight`] before it looks at the announcement for the last time,
 //!    and until it is published. Hence every group below [`Log::announce_tail`]'s result is published when that returns, and every group at
 //!    or above it has seen the announcement.
 //! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was durable, and a commit
 //!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error. A segment names
 //!    the superblock that was in force: an older one is rot too. The superblock tells what earlier lives left that is not home, and a group
 //!    that had committed when the last checkpoint began: what is not there has rotted.
+//! 9. A record is written only if its reader takes it, by the same rules: [`Head::is_sound`](layout::Head::is_sound) and
+//!    [`Entry::is_sound`](layout::Entry::is_sound), and in each lane sequences ascend.
 //!
 //! # States of a segment
 //!

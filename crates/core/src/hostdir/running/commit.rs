@@ -63,6 +63,11 @@ impl Running {
     /// (invariant 4). Returns the tail that was announced.
     #[inline]
     fn identify(&mut self) -> Result<u64> {
+        // What it builds on may have gained a higher sequence since the group claimed it, by a group that needs no such claim. It takes its own
+        // anew before the log is told times and identities for it (invariant 7 of the log).
+        if after(&self.seat().files, self.names.as_deref()) >= self.sequence {
+            self.sequence = self.store.log.take_sequence();
+        }
         let announced = self.store.log.announced_tail();
         self.tell_time(announced)?;
         for i in 0..self.seat().files.len() {

@@ -76,7 +76,10 @@ impl Running {
         let store = self.store.clone();
         let (builds_on, directories) = store.names.with(|state| {
             let objects = [before, after].into_iter().filter_map(|id| state.objects.get(&id)).map(|object| object.last);
-            let builds_on = objects.chain(state.register(last.dir, &last.name).map(|register| register.last())).max();
+            let register = state.register(last.dir, &last.name).map(|register| register.last());
+            // Of the directory, only that it was made: what else others do to it commutes with what is done in it.
+            let made = state.objects.get(&last.dir).map(|dir| dir.made);
+            let builds_on = objects.chain(register).chain(made).max();
             let is_dir = |id: u64| state.objects.get(&id).is_some_and(|object| object.kind == Kind::Directory);
             (builds_on.unwrap_or(0), i64::from(is_dir(after)) - i64::from(is_dir(before)))
         });
