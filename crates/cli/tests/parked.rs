@@ -3,6 +3,7 @@
 mod common;
 
 use common::Place;
+use common::run::{Rig, shell, succeeds};
 use wholly::{ParkedId, Rename, Store};
 
 /// Parks a group that changes a text, moves a file and makes a directory with a file in it.
@@ -151,5 +152,28 @@ fn damage_is_found_and_can_be_discarded() {
         for wrong in ["5", "x-1"] {
             common::wholly(&["diff", place.dir.to_str().expect("UTF-8"), wrong]).exits(16);
         }
+    }
+}
+
+/// What a command has done and nobody has applied survives the git commands of every day, which neither delete it nor take it for the work tree's own.
+#[test]
+fn parked_work_survives_git() {
+    let Some(rig) = Rig::new("parked-git") else { return };
+    let commands = [
+        ("add", "git add -A && git commit -qm all && test -z \"$(git ls-files .wholly)\""),
+        ("checkout", "git add -A && git commit -qm all --allow-empty && git checkout -q HEAD~1"),
+        ("clean", "git clean -fdq"),
+        ("stash", "git stash -uq"),
+    ];
+    for (name, script) in commands {
+        let dir = rig.dir(name, "git init -q . && echo first >a && git add a && git commit -qm first && echo more >b");
+        let run = common::run::run(&dir, &["--park"], "echo hours >work");
+        let told = String::from_utf8(run.stderr).unwrap();
+        assert!(run.status.success() && told.contains(&format!("kept in {}/.wholly", dir.display())), "{told}");
+        assert_eq!(succeeds(&mut shell(&dir, "git status --porcelain")), b"?? b\n", "git sees nothing of it");
+        succeeds(&mut shell(&dir, script));
+        let place = dir.to_str().unwrap();
+        common::wholly(&["apply", place, "1-1"]).exits(0);
+        assert_eq!(std::fs::read(dir.join("work")).unwrap(), b"hours\n", "{name}");
     }
 }

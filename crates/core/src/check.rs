@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, SLIP, StoreHome, Trust, UNFINISHED, UNNAMED};
+use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, IGNORED, SLIP, StoreHome, Trust, UNFINISHED, UNNAMED};
 use wholly_media::{HostFs, HostNames};
 
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use crate::hostdir::{Finding, FindingKind, Parked, Report, check_on, is_own_fold
 use crate::open::{GUEST, LOG, home_error};
 
 /// What the store's folder has, besides the [folders](is_own_folder) that it keeps something in.
-const KNOWN: [&str; 5] = [LOG, "lock", UNNAMED, SLIP, GUEST];
+const KNOWN: [&str; 6] = [LOG, "lock", IGNORED, UNNAMED, SLIP, GUEST];
 
 /// Finds what is wrong with the store in `dir`, and changes nothing.
 ///

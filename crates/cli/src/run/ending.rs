@@ -12,6 +12,7 @@ use crate::output::{Ui, count};
 use serde::Serialize;
 use std::path::PathBuf;
 use wholly::{Error, StoreVfs};
+use wholly_media::host::HOME;
 
 /// The exit code where what the command has changed could not be committed: that of [`Exit::NOT_RUN`](crate::error::Exit::NOT_RUN).
 const NOT_COMMITTED: u8 = 125;
@@ -245,6 +246,13 @@ fn parked(outcome: &Outcome) -> String {
         )
     };
     let mut text: String = parked.clone().map(one).collect();
+    let kept: Vec<_> = parked.clone().map(|(dir, _)| dir.dir.join(HOME).display().to_string()).collect();
+    if !kept.is_empty() {
+        text += &format!(
+            "wholly: run: until then it is kept in {}, which git ignores; `git clean -x` and `rm -rf` would delete it\n",
+            kept.join(" and ")
+        );
+    }
     if parked.clone().count() > 1 {
         let both: String = parked.map(|(dir, id)| format!(" {} {id}", dir.dir.display())).collect();
         text += &format!("wholly: run: `wholly apply{both}` applies all of it, or nothing\n");

@@ -24,6 +24,13 @@ pub const UNNAMED: &str = "unnamed";
 /// How the names of folders begin that are being made or unmade. They are nobody's; whoever makes the next one removes them.
 pub const UNFINISHED: &str = ".wholly.unfinished-";
 
+/// The file, below [`HOME`], by which git leaves the folder alone: what is parked in it is not deleted by `git clean -fd` or `git stash -u`, nor is its log
+/// committed by `git add -A`.
+pub const IGNORED: &str = ".gitignore";
+
+/// What it says: all of the folder, the file itself included.
+const ALL: &[u8] = b"*\n";
+
 /// How deep the folder's own directories nest at most; what is deeper was not made by a store and is not removed.
 pub(super) const DEPTH: u32 = 128;
 
@@ -56,7 +63,7 @@ pub enum Trust {
 /// The folder `.wholly` of a directory, owned by this process.
 ///
 /// It has mode 0700. A store keeps its log and its catalogue in it as [`Region`]s of the directory's own kind, and whatever else
-/// it needs through [`HostFs`] by paths that begin with `.wholly/`. It holds the file `lock` (see [`OwnerLock`]) and, where the
+/// it needs through [`HostFs`] by paths that begin with `.wholly/`. It holds the files `lock` (see [`OwnerLock`]) and [`IGNORED`] and, where the
 /// file system has no files without names, the folder `unnamed`.
 ///
 /// # What survives
@@ -152,7 +159,12 @@ impl StoreHome {
         // Before anything in it is opened. What is in it nobody who is not trusted can change afterwards.
         trust.check(folder.as_fd())?;
         let lock = OwnerLock::take(folder.as_fd(), false)?.map_err(HomeError::Busy)?;
-        StoreHome { dir: dir.clone(), folder, lock }.in_place()
+        let home = StoreHome { dir: dir.clone(), folder, lock }.in_place()?;
+        // Older stores have no such file. A store that cannot have it, because its disk is full, opens all the same.
+        if let Ok(Some(made)) = home.ignore() {
+            let _ = rustix::fs::fsync(made).and_then(|()| rustix::fs::fsync(&home.folder));
+        }
+        Ok(home)
     }
 
     /// Takes over the folder that the calling process has by `fork`; see [`Claim`](super::Claim). One thread at a time.
@@ -189,7 +201,10 @@ impl StoreHome {
         }
         let (home, name) = Self::create_unfinished(dir)?;
         // All that is in it is durable before it has its name: else a crash could leave a store that cannot be opened.
-        let named = fill(&home)
+        let named = home
+            .ignore()
+            .or_fail("create", || in_home(IGNORED))
+            .and_then(|_| fill(&home))
             .and_then(|()| rustix::fs::syncfs(dir.as_fd()).or_fail("syncfs", || HOME))
             // Not every file system hears of the other (FUSE).
             .and_then(|()| sync_each(home.folder.as_fd()).or_fail("fsync", || HOME))
@@ -361,6 +376,19 @@ impl StoreHome {
         Ok(())
     }
 
+    /// Makes the file [`IGNORED`] where it is missing, or empty after a crash, and gives it if so. It does not survive before it is synced.
+    fn ignore(&self) -> rustix::io::Result<Option<OwnedFd>> {
+        let now = rustix::fs::statat(&self.folder, IGNORED, AtFlags::SYMLINK_NOFOLLOW);
+        if now.is_ok_and(|stat| stat.st_size > 0) {
+            return Ok(None);
+        }
+        let fd = self.open_file(IGNORED, OFlags::CREATE | OFlags::WRONLY)?;
+        // The owner of the folder can read it also where the superuser makes it. Exact, whatever a default ACL made of it.
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o644))?;
+        rustix::io::pwrite(&fd, ALL, 0)?;
+        Ok(Some(fd))
+    }
+
     fn open_file(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         open_beneath(self.folder.as_fd(), name.as_bytes(), flags | OFlags::NOFOLLOW)
     }
@@ -421,7 +449,7 @@ fn empty_tree(folder: BorrowedFd<'_>, depth: u32) -> rustix::io::Result<()> {
     let depth = depth.checked_sub(1).ok_or(Errno::LOOP)?;
     let mut entries = Vec::new();
     each_entry(folder, |name, kind| entries.push((name.to_vec(), kind)))?;
-    entries.sort_by_key(|(name, _)| name == LOCK.as_bytes());
+    entries.sort_by_key(|(name, _)| (name == LOCK.as_bytes(), name == IGNORED.as_bytes()));
     for (name, kind) in entries {
         match kind {
             FileType::Directory => remove_tree(folder, &name, depth)?,

@@ -34,7 +34,7 @@ pub use crate::sys::{Extent, file_handle, shared, shared_extents};
 pub use claim::{Claim, Refused, Use};
 pub use dir::{HostDir, HostMedium, HostOptions};
 pub use file::OrdinaryFile;
-pub use home::{HOME, HomeError, StoreHome, Trust, UNFINISHED, UNNAMED};
+pub use home::{HOME, HomeError, IGNORED, StoreHome, Trust, UNFINISHED, UNNAMED};
 pub use owner::{Busy, OwnerLock};
 pub use owner_bits::{OwnerBits, SLIP};
 pub use support::{Level, Support};

@@ -306,6 +306,34 @@ fn unfinished_homes_go_unless_somebody_works_on_them() {
     assert_eq!(left, [".wholly"]);
 }
 
+/// A store's folder says to git that it is none of its business: from its first moment on, as long as anything is in it, and of older stores from the next
+/// open on.
+#[test]
+fn git_is_told_to_leave_the_folder_alone() {
+    let dir = TestDir::on_disk();
+    let host = open(&dir);
+    let file = dir.path().join(".wholly/.gitignore");
+    let home = StoreHome::create(&host, |_| {
+        let unfinished = std::fs::read(dir.path().join(".wholly.unfinished-1/.gitignore"));
+        assert_eq!(unfinished.expect("before the log"), b"*\n");
+        Ok(())
+    });
+    drop(home.expect("create"));
+    assert_eq!(std::fs::read(&file).expect("it is there"), b"*\n");
+    for older in [None, Some("")] {
+        std::fs::remove_file(&file).expect("remove");
+        // What a crash leaves of one that was just made.
+        older.map(|text| std::fs::write(&file, text).expect("write"));
+        drop(StoreHome::open(&host, Trust::Own).expect("open"));
+        assert_eq!(std::fs::read(&file).expect("it is there again"), b"*\n");
+    }
+    std::fs::write(&file, "/log\n").expect("write");
+    let home = StoreHome::open(&host, Trust::Own).expect("open");
+    assert_eq!(std::fs::read(&file).expect("it is there"), b"/log\n", "somebody wants it so");
+    home.remove().expect("remove");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 0);
+}
+
 /// A directory may hold very many names: who makes a store there does not read them. Who tidies one does.
 #[test]
 fn a_making_looks_at_the_names_only_that_makings_have() {
