@@ -17,6 +17,10 @@ sites! {
     LOG_FORMAT = "log.format";
     /// More segments.
     LOG_GROW = "log.grow";
+    /// The superblock tells of more segments, before one of them is used.
+    LOG_GROW_COUNT = "log.grow-count";
+    /// The superblock tells of fewer segments, before the log is cut.
+    LOG_SHRINK_COUNT = "log.shrink-count";
     /// Fewer segments.
     LOG_SHRINK = "log.shrink";
     /// The header of a segment that a lane opens.

@@ -111,11 +111,6 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
         report.findings.extend(slot_finding(slot, *fault, superblock.as_ref())?);
     }
     let Some(superblock) = superblock else { return Ok(report) };
-    let made = SEGMENTS_START + u64::from(superblock.min_segments) * superblock.segment_bytes;
-    if len < made {
-        let what = format!("it was cut off: it has {len} bytes and was made with {made}");
-        report.findings.push(Finding::new(FindingKind::Log, "log", what));
-    }
 
     let region: Arc<dyn Region> = Arc::new(ReadOnly::new(log, len, superblock.block));
     let origin = origin_of(&*host);

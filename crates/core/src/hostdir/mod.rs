@@ -349,7 +349,7 @@ impl Store {
         self.used(|inner| {
             inner.check_usable()?;
             let report = inner.checkpoint()?;
-            inner.log.shrink()?;
+            inner.log.shrink().map_err(|error| inner.not_resized(error))?;
             Ok(report)
         })
     }
@@ -608,7 +608,7 @@ impl StoreInner {
         self.clean_folders(true)?;
         self.leave_lanes();
         self.log.release_below(self.log.tail())?;
-        self.log.shrink()?;
+        self.log.shrink().map_err(|error| self.not_resized(error))?;
         // All is home. What cannot be removed of it the next open tries again.
         let _ = self.remove_layer();
         Ok(())

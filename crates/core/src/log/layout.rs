@@ -29,8 +29,10 @@ const SUPERBLOCK_MAGIC: [u8; 8] = *b"WHOLLYSB";
 const SEGMENT_MAGIC: [u8; 4] = *b"WSEG";
 const SUPERBLOCK_SEED: u64 = 0x5355_5045_5242_4c4b;
 
-/// Features that a reader must know to open the store at all. None yet.
-pub const KNOWN_INCOMPATIBLE: u32 = 0;
+/// The superblock tells how many segments the log has.
+pub const FEATURE_SEGMENT_COUNT: u32 = 1;
+/// Features that a reader must know to open the store at all.
+pub const KNOWN_INCOMPATIBLE: u32 = FEATURE_SEGMENT_COUNT;
 
 /// One superblock slot as it stands on media.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -49,7 +51,9 @@ pub struct RawSuperblock {
     incarnation: U64,
     tail: U64,
     checkpointing: U64,
-    segment_bytes: U64,
+    segment_bytes: U32,
+    /// 0 without [`FEATURE_SEGMENT_COUNT`].
+    segments: U32,
     min_segments: U32,
     kept_segments: U32,
     kept_checksum: U64,
@@ -58,6 +62,7 @@ pub struct RawSuperblock {
 const _: () = assert!(size_of::<RawSuperblock>() == 128);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 32);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, segment_bytes) == 96);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, segments) == 100);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, kept_checksum) == 112);
 
 /// What a superblock tells of the segments of earlier lives that hold groups which are not home: their number, and a checksum that does not
@@ -115,6 +120,8 @@ pub struct Superblock {
     pub checkpointing: u64,
     /// Bytes of a segment.
     pub segment_bytes: u64,
+    /// Segments that the log has: a medium with fewer was cut off. None where a program wrote it that did not count them.
+    pub segments: Option<u32>,
     /// Segments that the log was made with, and keeps.
     pub min_segments: u32,
     /// Segments of earlier lives whose groups are not all home.
@@ -163,13 +170,18 @@ impl Superblock {
         (self.generation % 2) * SUPERBLOCK_SLOT
     }
 
+    /// Bytes that the log has at least, where nothing is cut off.
+    pub fn log_bytes(&self) -> u64 {
+        SEGMENTS_START + u64::from(self.segments.unwrap_or(self.min_segments)) * self.segment_bytes
+    }
+
     /// The bytes to be written.
     pub fn to_raw(&self) -> RawSuperblock {
         let mut raw = RawSuperblock {
             checksum: U64::ZERO,
             magic: SUPERBLOCK_MAGIC,
             version: U32::new(FORMAT_VERSION),
-            incompatible: U32::new(KNOWN_INCOMPATIBLE),
+            incompatible: U32::new(self.segments.map_or(0, |_| FEATURE_SEGMENT_COUNT)),
             compatible: U32::ZERO,
             block: U32::new(self.block),
             volume_id: self.volume_id,
@@ -179,7 +191,8 @@ impl Superblock {
             incarnation: U64::new(self.incarnation),
             tail: U64::new(self.tail),
             checkpointing: U64::new(self.checkpointing),
-            segment_bytes: U64::new(self.segment_bytes),
+            segment_bytes: U32::new(self.segment_bytes as u32),
+            segments: U32::new(self.segments.unwrap_or(0)),
             min_segments: U32::new(self.min_segments),
             kept_segments: U32::new(self.kept.segments),
             kept_checksum: U64::new(self.kept.checksum),
@@ -205,7 +218,9 @@ impl Superblock {
             return Err(SuperblockFault::Features(unknown));
         }
         let block = u64::from(raw.block.get());
-        let segment = raw.segment_bytes.get();
+        let segment = u64::from(raw.segment_bytes.get());
+        let counted = raw.incompatible.get() & FEATURE_SEGMENT_COUNT != 0;
+        let segments = raw.segments.get();
         // A tail of a life to come would make its groups pass for ones that are home.
         let in_this_life = |sequence: &U64| sequence.get() >> INCARNATION_SHIFT <= raw.incarnation.get();
         let sound = segment.is_power_of_two()
@@ -213,6 +228,7 @@ impl Superblock {
             && block.is_power_of_two()
             && (LINE..=SUPERBLOCK_SLOT).contains(&block)
             && block * 2 <= segment
+            && if counted { segments >= raw.min_segments.get() } else { segments == 0 }
             && in_this_life(&raw.tail)
             && in_this_life(&raw.checkpointing)
             && raw.committed.get() <= raw.checkpointing.get();
@@ -227,6 +243,7 @@ impl Superblock {
             tail: raw.tail.get(),
             checkpointing: raw.checkpointing.get(),
             segment_bytes: segment,
+            segments: counted.then_some(segments),
             min_segments: raw.min_segments.get(),
             kept: Kept { segments: raw.kept_segments.get(), checksum: raw.kept_checksum.get() },
             committed: raw.committed.get(),
@@ -596,6 +613,7 @@ mod tests {
             tail: 1 << INCARNATION_SHIFT,
             checkpointing: 1 << INCARNATION_SHIFT,
             segment_bytes: MIN_SEGMENT,
+            segments: Some(4),
             min_segments: 4,
             kept: Kept::default(),
             committed: 0,

@@ -38,6 +38,9 @@
 //!    that had committed when the last checkpoint began: what is not there has rotted.
 //! 9. A record is written only if its reader takes it, by the same rules: [`Head::is_sound`](layout::Head::is_sound) and
 //!    [`Entry::is_sound`](layout::Entry::is_sound), and in each lane sequences ascend.
+//! 10. The superblock counts the log's segments. It counts a new one only when that is durable, and before it is opened; it counts one
+//!    fewer, durably, before the medium is cut. Hence a medium that has fewer was cut off, and no group that is not home is in a segment
+//!    beyond the count.
 //!
 //! # States of a segment
 //!
@@ -187,6 +190,7 @@ impl Log {
             tail: first_of(0),
             checkpointing: first_of(0),
             segment_bytes: geometry.segment_bytes,
+            segments: Some(geometry.min_segments),
             min_segments: geometry.min_segments,
             kept: Kept::default(),
             committed: 0,
@@ -416,17 +420,27 @@ impl Log {
 
     fn grow_by(&self, seen: u32, segments: u32, lengthen: impl FnOnce(u64) -> wholly_media::Result<()>) -> Result<()> {
         self.table.grow(seen, segments, |count| {
-            let len = SEGMENTS_START + u64::from(count) * self.geometry.segment_bytes;
-            lengthen(len).map_err(Error::from)
+            lengthen(self.segment_start(count))?;
+            self.count_segments(site::LOG_GROW_COUNT, count)
         })
     }
 
     /// Gives back the free segments at the end, down to the size that the log was made with.
+    ///
+    /// # Errors
+    /// Of the medium, [`Error::Poisoned`] where nobody knows whether the superblock tells the new count.
     pub fn shrink(&self) -> Result<()> {
-        self.table.shrink(self.geometry.min_segments, |count| {
-            let len = SEGMENTS_START + u64::from(count) * self.geometry.segment_bytes;
-            self.region.set_len(site::LOG_SHRINK, len).map_err(Error::from)
-        })
+        self.table.shrink(
+            self.geometry.min_segments,
+            |count| self.count_segments(site::LOG_SHRINK_COUNT, count),
+            |count| Ok(self.region.set_len(site::LOG_SHRINK, self.segment_start(count))?),
+        )
+    }
+
+    /// Makes it durable how many segments there are (invariant 9). The superblock is not written once more after a failure.
+    fn count_segments(&self, at: wholly_media::Site, count: u32) -> Result<()> {
+        self.update_superblock(at, |superblock| superblock.segments = Some(count))
+            .map_err(|error| Error::Poisoned(error.to_string()))
     }
 
     /// The segment that holds byte `position`.
@@ -543,6 +557,16 @@ impl Log {
 /// The seed of what belongs to the volume as a whole.
 pub fn volume_seed(volume_id: &[u8; 16]) -> u64 {
     checksum::checksum(0x564f_4c55_4d45_2121, volume_id)
+}
+
+/// Refuses a medium that has less than the superblock says.
+pub(crate) fn check_length(region_len: u64, superblock: &Superblock) -> Result<()> {
+    let told = superblock.log_bytes();
+    if region_len >= told {
+        return Ok(());
+    }
+    let what = format!("the log was cut off: it has {region_len} bytes and must have {told}");
+    Err(Error::corrupt(format!("log, byte {region_len}"), what))
 }
 
 /// Number of whole segments in a region.

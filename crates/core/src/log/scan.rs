@@ -18,7 +18,9 @@ use super::layout::{Kept, LINE, Origin, RawSegmentHeader, RawSuperblock, SEGMENT
 use super::read::{is_record, starts_batch};
 use super::replay::{End, replay};
 use super::verify::holds;
-use super::{Geometry, KeptSegment, Log, first_of, read_superblock, segments_in, volume_seed, write_superblock};
+use super::{
+    Geometry, KeptSegment, Log, check_length, first_of, read_superblock, segments_in, volume_seed, write_superblock,
+};
 use crate::error::{Error, Result};
 use crate::site;
 
@@ -233,6 +235,12 @@ impl Scanner<'_> {
             if end.last_sequence < self.superblock.tail {
                 continue;
             }
+            if self.superblock.segments.is_some_and(|segments| found.index >= segments) {
+                to.refuse(Error::corrupt(
+                    format!("log, byte {}", found.start),
+                    format!("groups that are not home in segment {}, which the superblock does not count", found.index),
+                ))?;
+            }
             if is_earlier {
                 earlier.add(found.seed, found.start, end.last_sequence, end.commits);
             }
@@ -332,6 +340,9 @@ pub fn open(
     if superblock.incarnation + 1 >= 1 << 22 {
         return Err(Error::unsupported("a log opened four million times; take its files home and make a new one"));
     }
+    if let Err(error) = check_length(region.len(), &superblock) {
+        to.refuse(error)?;
+    }
     let mut report = ScanReport::default();
     let scanner = Scanner { region: &*region, superblock: &superblock };
     let (lanes, headless) = scanner.lanes(to)?;
@@ -401,6 +412,8 @@ pub fn open(
         next.checkpointing = next.tail;
     }
     next.kept = KeptSegment::kept(&kept, next.tail);
+    // Also what a crash has left between the medium's growth and the count's, or between the count's shrinking and the medium's.
+    next.segments = Some(segments_in(&*region, superblock.segment_bytes));
     if !copied {
         // A copy stays one until its log has told which inodes its objects are here.
         next.origin = now;

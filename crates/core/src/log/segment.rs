@@ -245,18 +245,26 @@ impl SegmentTable {
         Ok(())
     }
 
-    pub(super) fn shrink(&self, min: u32, truncate: impl FnOnce(u32) -> Result<()>) -> Result<()> {
+    /// Gives up free segments at the end: `tell` tells how many are left, then `cut` cuts the medium.
+    pub(super) fn shrink(
+        &self,
+        min: u32,
+        tell: impl FnOnce(u32) -> Result<()>,
+        cut: impl FnOnce(u32) -> Result<()>,
+    ) -> Result<()> {
         let mut list = self.list();
         let mut count = list.count;
         while count > min && self.get(count - 1).state() == SegmentState::Free {
             count -= 1;
         }
-        if count < list.count {
-            truncate(count)?;
-            list.free.retain(|&index| index < count);
-            list.count = count;
+        if count == list.count {
+            return Ok(());
         }
-        Ok(())
+        tell(count)?;
+        // From now on they are not there, also where the medium keeps its length.
+        list.free.retain(|&index| index < count);
+        list.count = count;
+        cut(count)
     }
 }
 
@@ -292,7 +300,7 @@ mod tests {
             let taking = scope.spawn(take);
             while !taking.is_finished() {
                 table.grow(1, 1, |_| Ok(())).unwrap();
-                table.shrink(1, |_| Ok(())).unwrap();
+                table.shrink(1, |_| Ok(()), |_| Ok(())).unwrap();
             }
         });
     }

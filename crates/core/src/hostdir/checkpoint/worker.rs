@@ -166,7 +166,7 @@ impl StoreInner {
             }
             let is_held = self.checkpointer.is_held();
             if self.log.may_grow() || is_held {
-                let grow = |more| self.log.grow(segments, more).map_err(no_space);
+                let grow = |more| self.log.grow(segments, more).map_err(|error| self.not_resized(error));
                 let mut grown = grow((segments / 2).max(1));
                 if let Err(Error::NoSpace(_)) = grown {
                     grown = grow(1);
@@ -193,8 +193,19 @@ impl StoreInner {
     /// Adds at least so many segments to a log of `seen` that running groups have filled: in proportion, since each time costs a sync, and a
     /// large group comes by for every one of its segments.
     fn grow_for_groups(&self, seen: u32, least: u32) -> Result<()> {
-        let grown = self.log.extend(seen, (seen / 8).max(least));
-        grown.or_else(|_| self.log.extend(seen, least)).map_err(no_space)
+        let extend = |more| self.log.extend(seen, more).map_err(|error| self.not_resized(error));
+        match extend((seen / 8).max(least)) {
+            Err(error) if !matches!(error, Error::Poisoned(_)) => extend(least),
+            extended => extended,
+        }
+    }
+
+    /// Why the log cannot grow or shrink.
+    pub fn not_resized(&self, error: Error) -> Error {
+        match error {
+            Error::Media(error) => host_error(error, b"the log"),
+            error => self.poison(&error),
+        }
     }
 
     /// Makes sure that so many segments are free, as far as other groups leave them.
@@ -244,11 +255,4 @@ impl StoreInner {
 
 fn is_free<T>(mutex: &Mutex<T>) -> bool {
     mutex.try_lock().is_ok()
-}
-
-fn no_space(error: Error) -> Error {
-    match error {
-        Error::Media(error) => host_error(error, b"the log"),
-        error => error,
-    }
 }
