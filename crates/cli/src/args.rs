@@ -62,6 +62,9 @@ pub enum Verb {
     /// Find out what is wrong with a store; changes nothing
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+    /// Copy a damaged store's files, with all of its log that can be proven, to another directory; changes nothing
+    #[command(after_help = SALVAGE_EXAMPLES)]
+    Salvage(SalvageArgs),
     /// Take everything home and make the directory an ordinary one again
     #[command(after_help = DEINIT_EXAMPLES)]
     Deinit(DeinitArgs),
@@ -261,6 +264,30 @@ pub struct CheckArgs {
     /// Put right what is safe to put right: the folder's mode and leftovers in it
     #[arg(long)]
     pub repair: bool,
+}
+
+const SALVAGE_EXAMPLES: &str = "\
+For a store that `recover` refuses. OUT, which must be empty or not there, becomes an ordinary directory: the files as they are, and over them each group of \
+the log that can be proven, in commit order. A group is proven where its checksums hold, each group that it builds on is proven or home, and its files are as the log \
+says. What is not proven is left out as a whole, and named. Where both superblocks are gone, a group counts as not home if its files have the times that it found. DIR is only \
+read, and stays as it is: when OUT is what you want, put it in the place of DIR.
+
+Parked groups are not copied. Owners and modes are kept as far as the calling user may set them. After an interruption remove OUT and begin again.
+
+Exit code: 0: everything was proven and is in OUT; 4: something could not be proven, read or kept, and is named; 8: it could not be done: DIR is in use or no store, OUT has \
+something in it, no space; 16: usage.
+
+Examples:
+  wholly salvage /srv/data /srv/data.salvaged
+  wholly salvage --json /srv/data /srv/data.salvaged | jq '.groups[] | select(.fate == \"left-out\")'";
+
+/// `wholly salvage`.
+#[derive(Args, Debug)]
+pub struct SalvageArgs {
+    /// The damaged store
+    pub dir: PathBuf,
+    /// The copy
+    pub out: PathBuf,
 }
 
 const DEINIT_EXAMPLES: &str = "\

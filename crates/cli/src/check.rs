@@ -15,6 +15,8 @@ struct Checked {
     sound: bool,
     /// Committed groups that are not home.
     groups: u64,
+    /// Whether these are all: the log could be read to its end.
+    readable: bool,
     /// Bytes that they write, all of which were verified.
     payload_bytes: u64,
     findings: Vec<Finding>,
@@ -59,6 +61,7 @@ pub fn run(args: &CheckArgs, ui: &Ui) -> Result<Exit, Failure> {
         dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
         sound: report.is_sound(),
         groups,
+        readable: is_readable(&report),
         payload_bytes,
         findings: report.findings.iter().map(|f| finding(f, false)).collect(),
         seconds: start.elapsed().as_secs_f64(),
@@ -73,18 +76,46 @@ pub fn run(args: &CheckArgs, ui: &Ui) -> Result<Exit, Failure> {
     })
 }
 
+/// Whether the log could be read to its end.
+pub fn is_readable(report: &Report) -> bool {
+    let of = |kind| report.findings.iter().filter(move |finding| finding.kind == kind).count();
+    // One superblock is enough. Of a log that has room for none there is one finding.
+    let has_superblock = of(FindingKind::Superblock) < 2 && report.findings.iter().all(|f| f.place != "superblock");
+    of(FindingKind::Log) + of(FindingKind::Missing) == 0 && has_superblock
+}
+
+/// A word for what a finding is about.
+pub fn kind(kind: FindingKind) -> &'static str {
+    about(kind).0
+}
+
 fn finding(found: &wholly::Finding, repaired: bool) -> Finding {
-    let (kind, advice) = match found.kind {
+    let (kind, advice) = about(found.kind);
+    Finding {
+        kind,
+        place: name(found.place.as_bytes()),
+        what: name(found.what.as_bytes()),
+        advice: (!repaired).then_some(advice),
+        fault: found.is_fault(),
+        repaired,
+    }
+}
+
+/// A word for it, and what to do.
+fn about(kind: FindingKind) -> (&'static str, &'static str) {
+    match kind {
         FindingKind::Superblock => (
             "superblock",
-            "where the other copy holds, `wholly recover` writes this one anew; where none does, keep a copy of .wholly",
+            "where the other copy holds, `wholly recover` writes this one anew; where none does, `wholly salvage DIR OUT` copies what can be proven",
         ),
-        FindingKind::Log => {
-            ("log", "the store does not open: keep a copy of .wholly, `wholly dump` shows what can still be read")
-        }
-        FindingKind::Payload => {
-            ("payload", "these bytes are lost, and stay behind in the log: write them again, or keep a copy of .wholly")
-        }
+        FindingKind::Log => (
+            "log",
+            "the store does not open: `wholly salvage DIR OUT` copies the files and all that can be proven to OUT",
+        ),
+        FindingKind::Payload => (
+            "payload",
+            "these bytes are lost, and stay behind in the log: write them again, or `wholly salvage DIR OUT`",
+        ),
         FindingKind::Copy => {
             ("copy", "open the original; or `wholly recover --adopt` takes the log's groups for the files here")
         }
@@ -97,7 +128,7 @@ fn finding(found: &wholly::Finding, repaired: bool) -> Finding {
         FindingKind::Stranger => ("stranger", "move it elsewhere: `wholly deinit` removes all that is in the folder"),
         FindingKind::Missing => (
             "missing",
-            "get it from a backup of the whole directory; where only `lock` is gone, make it: an empty file",
+            "get it from a backup of the whole directory; where only `lock` is gone, make it: an empty file; or `wholly salvage DIR OUT`",
         ),
         FindingKind::Parked => {
             ("parked", "it cannot be applied as it is; `wholly discard` removes it, nothing else depends on it")
@@ -108,14 +139,6 @@ fn finding(found: &wholly::Finding, repaired: bool) -> Finding {
         ),
         FindingKind::Torn => ("torn", "nothing: a crash leaves that, and the next open removes it"),
         _ => ("other", "keep a copy of .wholly"),
-    };
-    Finding {
-        kind,
-        place: name(found.place.as_bytes()),
-        what: name(found.what.as_bytes()),
-        advice: (!repaired).then_some(advice),
-        fault: found.is_fault(),
-        repaired,
     }
 }
 
@@ -133,6 +156,7 @@ fn text(checked: &Checked) -> String {
     let faults = checked.findings.iter().filter(|finding| finding.fault && !finding.repaired).count() as u64;
     let verdict = if checked.sound { "nothing is wrong".into() } else { format!("{} wrong", count(faults, "thing")) };
     let waiting = match checked.groups {
+        _ if !checked.readable => "the log cannot be read: nobody knows what is not home".into(),
         0 => "the log is empty".into(),
         groups => format!(
             "{} of {} not home yet, each byte verified",

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::BitOr;
 use std::path::Path;
 use std::process::ExitCode;
-use wholly_media::host::{HostDir, HostOptions};
+use wholly_media::host::{HostDir, HostOptions, StoreHome};
 use wholly_media::mount::Served;
 
 /// How the command ends. The numbers are those of fsck(8), so that scripts which know that need to learn nothing; where several hold, their
@@ -53,6 +53,10 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// What helps where a store is damaged.
+const SALVAGE: &str =
+    "`wholly check` names what is wrong, `wholly salvage DIR OUT` copies the files and all that can be proven to OUT";
+
 /// Why a verb gave up. Printed as `wholly: what: why; what to do`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Failure {
@@ -99,7 +103,7 @@ impl Failure {
             Error::AlreadyAStore(_) => Failure::new(what, "there is a store here already")
                 .advice("nothing was changed; `wholly stat` tells about it"),
             Error::Corrupt { place, fault } => Failure::new(what, format!("the store is damaged at {place}: {fault}"))
-                .advice("nothing was changed; keep a copy of .wholly, `wholly dump` shows what can still be read")
+                .advice(format!("nothing was changed; {SALVAGE}"))
                 .exit(Exit::DAMAGED),
             Error::Unsupported(why) => Failure::new(what, format!("not supported: {why}")),
             Error::NoSpace(why) => Failure::new(what, format!("no space left for {why}"))
@@ -146,8 +150,14 @@ impl Failure {
 
     /// There is no store in `dir`.
     pub fn not_a_store(what: impl Into<String>, dir: &Path) -> Failure {
-        match HostDir::open(dir, HostOptions::default()).ok().and_then(|dir| dir.served()) {
+        let host = HostDir::open(dir, HostOptions::default()).ok();
+        match host.as_ref().and_then(HostDir::served) {
             Some(served) => Failure::served(what, served),
+            None if host.is_some_and(|host| StoreHome::exists(&host).unwrap_or(false)) => {
+                Failure::new(what, "the store is damaged at .wholly: something in it is gone")
+                    .advice(format!("nothing was changed; {SALVAGE}"))
+                    .exit(Exit::DAMAGED)
+            }
             None => Failure::new(what, "there is no store in this directory").advice("`wholly init DIR` makes one"),
         }
     }

@@ -44,7 +44,15 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
         ));
     }
     if !is_guest && StoreHome::exists(&host).map_err(|error| Failure::of_media(what(), error))? {
-        return Err(Failure::of_store("init", &args.dir, wholly::Error::AlreadyAStore(String::new())));
+        // One that cannot be opened is not called a store without saying that.
+        let error = match survey::volume_id_of(&args.dir, "init")? {
+            Some(_) => wholly::Error::AlreadyAStore(String::new()),
+            None => wholly::Error::Corrupt {
+                place: "superblock".into(),
+                fault: "there is a store here, and no copy holds".into(),
+            },
+        };
+        return Err(Failure::of_store("init", &args.dir, error));
     }
     let support = Support::probe(&host).map_err(|error| Failure::of_media(what(), error))?;
     if !args.dry_run {

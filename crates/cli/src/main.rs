@@ -39,6 +39,7 @@ mod papers;
 mod recover;
 mod registry;
 mod run;
+mod salvage;
 mod stat;
 mod survey;
 
@@ -90,6 +91,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Dump(args) => dump::run(&args, ui),
         Verb::Recover(args) => recover::run(&args, ui),
         Verb::Check(args) => check::run(&args, ui),
+        Verb::Salvage(args) => salvage::run(&args, ui),
         Verb::Deinit(args) => deinit::run(&args, ui),
         Verb::List(args) => list::run(&args, ui),
         Verb::Diff(args) => diff::run(&args, ui),

@@ -4,6 +4,7 @@
 //! expects of a verb that shows something.
 
 use crate::args::StatArgs;
+use crate::check::is_readable;
 use crate::error::{Exit, Failure};
 use crate::init::verdict;
 use crate::list::{Parked, parked};
@@ -12,6 +13,7 @@ use crate::survey::{PendingFile, Survey, medium_of, volume_id};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
+use wholly::FindingKind;
 use wholly_media::HostFs;
 use wholly_media::host::{HostDir, HostOptions, Support};
 
@@ -37,6 +39,8 @@ struct Stat {
     incarnation: Option<u64>,
     log: Log,
     pending: Pending,
+    /// Whether that is all: the log could be read to its end.
+    readable: bool,
     /// Groups that are parked.
     parked: Vec<Parked>,
     /// What does not fit.
@@ -78,6 +82,16 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
         host.stat(path).ok().map(|stat| of(&stat) / 1_000_000_000).filter(|&seconds| seconds > 0)
     };
     let Support { file_system, level, reasons } = Support::look(&host);
+    let mut faults = survey.faults.clone();
+    let mut readable = superblock.is_some();
+    // A log that nobody writes to can be judged as an open would.
+    if survey.owner.is_none()
+        && let Ok(report) = wholly::check(&args.dir)
+    {
+        readable &= is_readable(&report);
+        let in_log = |f: &&wholly::Finding| matches!(f.kind, FindingKind::Log | FindingKind::Missing);
+        faults.extend(report.findings.iter().filter(in_log).map(|f| format!("{}: {}", f.place, f.what)));
+    }
     let stat = Stat {
         dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
         file_system,
@@ -107,8 +121,9 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
             bytes: pending.bytes,
             paths: pending.paths,
         },
+        readable,
         parked: parked(&args.dir, "stat")?,
-        faults: survey.faults.clone(),
+        faults,
     };
     ui.emit("stat", &stat, text)?;
     Ok(if stat.faults.is_empty() { Exit::DONE } else { Exit::DAMAGED })
@@ -161,6 +176,10 @@ fn text(stat: &Stat) -> String {
     );
     let pending = &stat.pending;
     text += &match (pending.groups, stat.in_use) {
+        (groups, _) if !stat.readable => format!(
+            "  not home     {} at least: the log cannot be read; see `wholly check`\n",
+            count(groups, "committed group")
+        ),
         (0, _) => "  not home     nothing: all files are current\n".to_string(),
         (groups, in_use) => format!(
             "  not home     {}: {} in {} of {}; {}\n",

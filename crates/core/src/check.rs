@@ -85,10 +85,13 @@ pub fn tidy(dir: impl AsRef<Path>) -> Result<()> {
     Ok(home.tidy()?)
 }
 
-fn refuse_busy(host: &HostDir, dir: &Path) -> Result<()> {
-    match StoreHome::holder(host)? {
-        Some(busy) => Err(home_error(HomeError::Busy(busy), dir)),
-        None => Ok(()),
+pub(crate) fn refuse_busy(host: &HostDir, dir: &Path) -> Result<()> {
+    match StoreHome::holder(host) {
+        Ok(Some(busy)) => Err(home_error(HomeError::Busy(busy), dir)),
+        // Without a lock nobody has it open.
+        Ok(None) => Ok(()),
+        Err(error) if error.errno == Errno::NOENT => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -48,6 +48,7 @@ pub mod index;
 pub mod log;
 mod mount;
 mod open;
+mod salvage;
 pub mod site;
 #[doc(hidden)]
 pub mod sync;
@@ -58,9 +59,10 @@ pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours};
 pub use hostdir::{
-    Change, CheckpointReport, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Mismatch, Options, Parked,
-    ParkedId, Policy, RecoveryReport, Released, Report, Review, Settled, Side, Store, StoreStat, StoreVfs, What,
-    Writer, XattrChange,
+    Change, CheckpointReport, Fate, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Mismatch, Options, Parked,
+    ParkedId, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Settled, Side, Store,
+    StoreStat, StoreVfs, What, Writer, XattrChange,
 };
 pub use mount::MountGroup;
+pub use salvage::salvage;
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use wholly_media::host::{
-    Claim, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support, Trust,
+    Claim, HOME, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support, Trust,
 };
 use wholly_media::mount::Served;
 
@@ -143,6 +143,8 @@ impl Store {
         let trust = if options.trust_owner { Trust::Anybody } else { Trust::Own };
         let home = StoreHome::open(&host, trust).map_err(|error| match home_error(error, dir) {
             Error::NotAStore(_) if host.served().is_some() => mounted(&host, dir),
+            // There is a store, of which something is missing.
+            Error::NotAStore(_) if StoreHome::exists(&host).unwrap_or(false) => gone("lock"),
             error => error,
         })?;
         match Owned::open(home, dir, options.clone()) {
@@ -166,7 +168,10 @@ impl Owned {
     /// Opens the store whose folder is `home`, and gives that up where it cannot.
     fn open(home: StoreHome, dir: &Path, options: Options) -> Result<Store> {
         home.clear_unnamed()?;
-        let region = home.open_region(LOG)?;
+        let region = home.open_region(LOG).map_err(|error| match error.errno {
+            Errno::NOENT => gone(LOG),
+            _ => error.into(),
+        })?;
         let host = Arc::new(OwnerBits::open(home.dir().clone())?);
         let owned = Owned { home, dir: dir.to_path_buf(), options: options.clone() };
         let neighbours = Arc::new(ByPath::of(owned.home.dir().clone()));
@@ -189,6 +194,11 @@ impl Ownership for Owned {
         let Owned { home, dir, .. } = *self;
         home.remove().map_err(|error| home_error(error, &dir))
     }
+}
+
+/// What a store's folder lacks.
+fn gone(name: &str) -> Error {
+    Error::corrupt(format!("{HOME}/{name}"), "it is gone")
 }
 
 /// Why a directory that a mount shows cannot be opened, or made a store: that store has a process already.

@@ -59,6 +59,7 @@ mod published;
 pub mod records;
 mod recover;
 mod running;
+mod salvage;
 mod shadow;
 mod space;
 mod table;
@@ -86,6 +87,8 @@ pub use parked::{Change, LONGEST_NOTE, Mismatch, Parked, ParkedId, Review, Side,
 #[doc(hidden)]
 pub use records::{Baseline, Identity};
 pub use recover::RecoveryReport;
+pub use salvage::{Fate, Salvaged, SalvagedGroup};
+pub(crate) use salvage::{Original, SALVAGE, salvage_on};
 pub use vfs::StoreVfs;
 pub use writer::Writer;
 

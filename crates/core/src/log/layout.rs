@@ -402,6 +402,12 @@ impl Head {
     /// Reads a head whose checksum is still to be compared; `None` if a field is out of its range.
     #[inline(always)]
     pub fn parse(raw: &RawHead, lines_left: u64) -> Option<Head> {
+        Self::parse_in_any_order(raw, lines_left).filter(Head::is_in_order)
+    }
+
+    /// The same, also of a group that says that it comes after a higher sequence.
+    #[inline(always)]
+    pub fn parse_in_any_order(raw: &RawHead, lines_left: u64) -> Option<Head> {
         let kind = match raw.kind {
             1 => RecordKind::Part,
             2 => RecordKind::Commit,
@@ -416,17 +422,25 @@ impl Head {
             kind,
             flags: raw.flags,
         };
-        head.is_sound(lines_left).then_some(head)
+        head.fits(lines_left).then_some(head)
     }
 
     /// Whether each field is in its range, where the segment has so many lines left. A head that is not is no head to who reads the log, so
     /// none is written.
     #[inline(always)]
     pub fn is_sound(&self, lines_left: u64) -> bool {
+        self.fits(lines_left) && self.is_in_order()
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.sequence > self.after
+    }
+
+    #[inline(always)]
+    fn fits(&self, lines_left: u64) -> bool {
         self.lines > 0
             && u64::from(self.lines) <= lines_left
             && self.tail_lines() < u64::from(self.lines)
-            && self.sequence > self.after
             && (self.kind == RecordKind::Commit || self.after == 0)
             && self.flags & !FLAG_BATCH_START == 0
     }

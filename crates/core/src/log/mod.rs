@@ -61,6 +61,7 @@ pub mod lane;
 pub mod layout;
 mod read;
 mod replay;
+pub(crate) mod salvage;
 pub mod scan;
 mod segment;
 pub mod verify;
@@ -437,7 +438,7 @@ impl Log {
         )
     }
 
-    /// Makes it durable how many segments there are (invariant 9). The superblock is not written once more after a failure.
+    /// Makes it durable how many segments there are (invariant 10). The superblock is not written once more after a failure.
     fn count_segments(&self, at: wholly_media::Site, count: u32) -> Result<()> {
         self.update_superblock(at, |superblock| superblock.segments = Some(count))
             .map_err(|error| Error::Poisoned(error.to_string()))
@@ -620,8 +621,7 @@ pub fn in_force(slots: &[Result<Superblock, SuperblockFault>; 2]) -> Option<&Sup
 /// Reads the superblock in force: the valid slot with the higher generation.
 ///
 /// # Errors
-/// [`Error::NotAStore`] where neither slot is ours, [`Error::Unsupported`] for another format, [`Error::Corrupt`] where both are ours and
-/// rotten.
+/// [`Error::Unsupported`] for another format, [`Error::Corrupt`] where neither slot holds.
 pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     if region.len() < SEGMENTS_START {
         return Err(Error::corrupt("superblock", format!("the log is only {} bytes long", region.len())));
@@ -641,7 +641,7 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
         return Err(Error::unsupported(what));
     }
     if faults.iter().all(|fault| *fault == SuperblockFault::Foreign) {
-        return Err(Error::NotAStore("the log has no superblock".into()));
+        return Err(Error::corrupt("superblock", "both copies are gone"));
     }
     Err(Error::corrupt("superblock", "no copy has a valid checksum"))
 }

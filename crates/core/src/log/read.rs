@@ -183,6 +183,31 @@ pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Re
     Ok(head.map(|head| Record { position, head, entries, segment_seed: seed }))
 }
 
+/// The record at `position`, if one proves itself there, whatever sequence it says that it comes after. For who salvages.
+pub(super) fn proven_record(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Result<Option<Record>> {
+    let mut line = [0u8; LINE as usize];
+    reader.read(position, &mut line)?;
+    let raw = RawHead::read_from_bytes(&line[..HEAD]).expect("a head's bytes");
+    let Some(head) = Head::parse_in_any_order(&raw, (reader.segment_end() - position) / LINE) else { return Ok(None) };
+    let mut tail = vec![0u8; (head.tail_lines() * LINE) as usize];
+    if !tail.is_empty() {
+        reader.read(position + head.tail_offset(), &mut tail)?;
+    }
+    if seal(record_seed(seed, position), &line, &tail) != raw.checksum.get() {
+        return Ok(None);
+    }
+    let all = std::iter::once(&line[HEAD..]).chain(tail.chunks(ENTRY)).take(usize::from(head.entries));
+    let entries = all.map(|bytes| checked(bytes, &head, position)).collect::<Result<_>>()?;
+    Ok(Some(Record { position, head, entries, segment_seed: seed }))
+}
+
+/// The seed of the segment of which the bytes at `position` are a record, where its head and its first entry tell of the same one.
+pub(super) fn claimed_segment(reader: &mut SegmentReader<'_>, position: u64) -> Result<Option<u64>> {
+    let Some((head, line, seed)) = claimed_record(reader, position, |_| true)? else { return Ok(None) };
+    let segment_seed = record_seed(seed, position);
+    Ok(tells_of(reader, &head, &line, position, segment_seed)?.then_some(segment_seed))
+}
+
 /// The head at `position`, the line that it stands in, and the seed under which they and the entries behind them would be a record: a
 /// checksum tells it. `None` if the head is not `wanted`.
 fn claimed_record(
@@ -219,12 +244,25 @@ pub(super) fn is_record(
     let Some((head, line, seed)) = claimed_record(reader, position, wanted)? else { return Ok(false) };
     // What a position adds to a segment's seed is undone by adding it again.
     let segment_seed = record_seed(seed, position);
-    if known == Some(segment_seed) || head.entries == 0 {
-        return Ok(known == Some(segment_seed));
+    if known == Some(segment_seed) {
+        return Ok(true);
     }
+    tells_of(reader, &head, &line, position, segment_seed)
+}
 
+/// Whether the first entry of a record is of the segment with this seed.
+fn tells_of(
+    reader: &mut SegmentReader<'_>,
+    head: &Head,
+    line: &[u8; LINE as usize],
+    position: u64,
+    segment_seed: u64,
+) -> Result<bool> {
+    if head.entries == 0 {
+        return Ok(false);
+    }
     let raw = RawEntry::read_from_bytes(&line[HEAD..]).expect("an entry's bytes");
-    let Some(entry) = Entry::checked(&raw, &head) else { return Ok(false) };
+    let Some(entry) = Entry::checked(&raw, head) else { return Ok(false) };
     let begin = position + u64::from(entry.line) * LINE;
     let mut payload = vec![0; entry.length as usize];
     if entry.length > 0 {

@@ -328,7 +328,7 @@ fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End], to: &mut i
 /// another thread helps, `coming` is called in it with the number of operations that were read and not yet given.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Unsupported`], [`Error::Corrupt`] naming the place, [`Error::Copied`]; or what `to` returns.
+/// [`Error::Unsupported`], [`Error::Corrupt`] naming the place, [`Error::Copied`]; or what `to` returns.
 pub fn open(
     region: Arc<dyn Region>,
     geometry: Geometry,

@@ -222,6 +222,11 @@ impl<'a> Replay<'a> {
         self.conflicts.values()
     }
 
+    /// The same, by object.
+    pub fn conflicting(&self) -> impl Iterator<Item = (u64, &(String, String))> {
+        self.conflicts.iter().map(|(id, conflict)| (*id, conflict))
+    }
+
     /// Opens the home of a file that has something to be taken there.
     fn settle_file(&mut self, i: usize) -> Result<()> {
         let Found { file, cut, created, staged, last } = &self.found.files[i];

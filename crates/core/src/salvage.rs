@@ -1,0 +1,134 @@
+//! Salvaging stores in real directories.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use wholly_media::host::{HOME, HostDir, HostOptions, StoreHome};
+use wholly_media::{HostFs, HostNames};
+
+use crate::check::refuse_busy;
+use crate::error::{Error, Result};
+use crate::hostdir::{Options, Original, SALVAGE, Salvaged, Store, salvage_on, slots_of};
+use crate::open::{LOG, home_error};
+
+/// Copies the directory `dir`, whose store is damaged, to `out`, with each group of the store's log that can be proven. On return that survives,
+/// and `out` is an ordinary directory. `dir` stays as it is. `progress` is told how many bytes of files were copied, of how many.
+///
+/// A group is proven where its records match their checksums, and all groups that it builds on are proven or home; and where its files are at home as the
+/// log says. Others are left out as a whole, and named. Files are copied as they are at home.
+///
+/// # Errors
+/// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has the store open, or that had it open meanwhile; [`Error::Exists`] where `out` has something in
+/// it; [`Error::Invalid`] where it is in `dir`; [`Error::Unsupported`] for what another program wrote; [`Error::Media`]. What was copied by then is to be removed.
+/// Damage is no error: it is told by what is returned.
+///
+/// # Example
+/// ```
+/// # fn main() -> wholly::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("wholly-doc-salvage-{}", std::process::id()));
+/// # let out = dir.with_extension("out");
+/// # std::fs::create_dir_all(&dir).unwrap();
+/// wholly::Store::init(&dir, &wholly::Options::default())?;
+/// let salvaged = wholly::salvage(&dir, &out, &mut |_, _| ())?;
+/// assert!(salvaged.is_whole());
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # std::fs::remove_dir_all(&out).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+pub fn salvage(dir: impl AsRef<Path>, out: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvaged> {
+    let (dir, out) = (dir.as_ref(), out.as_ref());
+    let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
+    if !StoreHome::exists(&host)? {
+        return Err(Error::NotAStore(dir.display().to_string()));
+    }
+    refuse_busy(&host, dir)?;
+    let log = match host.open(format!("{HOME}/{LOG}").as_bytes(), false) {
+        Ok(log) => Some(log),
+        Err(error) if error.errno == Errno::NOENT => None,
+        Err(error) => return Err(error.into()),
+    };
+    let before = log.as_ref().map(slots_of).transpose()?;
+    let to = empty_directory(out)?;
+    refuse_inside(&host, out)?;
+
+    let original = Original { host: host.clone(), log: log.clone() };
+    let mut volume_id = [0u8; 16];
+    rustix::rand::getrandom(&mut volume_id[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| wholly_media::Error::new("getrandom", "volume id", errno))?;
+    let mut make_store = || {
+        let made = StoreHome::create(&to, |home| home.create_region(LOG).map(drop));
+        made.map(drop).map_err(|error| home_error(error, out))
+    };
+    let copy: Arc<dyn HostFs> = to.clone();
+    let made = salvage_on(&original, &copy, volume_id, &mut make_store, progress)?;
+    // Who opened the store meanwhile has raised its incarnation.
+    refuse_busy(&host, dir)?;
+    if log.as_ref().map(slots_of).transpose()? != before {
+        return Err(Error::Busy(dir.display().to_string(), "another process had it open meanwhile".into()));
+    }
+    if made.has_log {
+        take_home(out, &to)?;
+    }
+    to.sync_all(SALVAGE)?;
+    // Not every file system hears of the other (FUSE).
+    rustix::fs::fsync(to.as_fd())
+        .map_err(|errno| wholly_media::Error::new("fsync", out.display().to_string(), errno))?;
+    sync_parent(out)?;
+    Ok(made.report)
+}
+
+/// The copy is a store, with all that was proven in its log, until that is home.
+fn take_home(out: &Path, to: &HostDir) -> Result<()> {
+    let options = Options { background: false, ..Options::default() };
+    let store = Store::open_with(out, options, HostOptions::default())?;
+    store.checkpoint()?;
+    // Neither the store's folder nor its end is a change of the user's.
+    let root = to.stat(b"")?;
+    store.remove()?;
+    Ok(to.set_times(SALVAGE, b"", Some(root.atime_ns), Some(root.mtime_ns))?)
+}
+
+fn empty_directory(out: &Path) -> Result<Arc<HostDir>> {
+    match rustix::fs::mkdir(out.as_os_str().as_encoded_bytes(), Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(wholly_media::Error::new("mkdir", out.display().to_string(), errno).into()),
+    }
+    let to = Arc::new(HostDir::open(out, HostOptions::default())?);
+    if !to.read_dir(b"")?.is_empty() {
+        return Err(Error::Exists(format!("{} is not empty", out.display())));
+    }
+    Ok(to)
+}
+
+/// A copy that is in the original would be copied.
+fn refuse_inside(host: &HostDir, out: &Path) -> Result<()> {
+    let original = host.stat(b"")?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = rustix::fs::open(out.as_os_str().as_encoded_bytes(), flags, Mode::empty())
+        .map_err(|errno| wholly_media::Error::new("open", out.display().to_string(), errno))?;
+    loop {
+        let failed = |errno| wholly_media::Error::new("stat", out.display().to_string(), errno);
+        let stat = rustix::fs::fstat(&at).map_err(failed)?;
+        let root = rustix::fs::fstat(host.as_fd()).map_err(failed)?;
+        if (stat.st_dev, stat.st_ino) == (root.st_dev, original.ino) {
+            return Err(Error::invalid(format!("{} is in the directory that is salvaged", out.display())));
+        }
+        let above = rustix::fs::openat(&at, "..", flags, Mode::empty()).map_err(failed)?;
+        let up = rustix::fs::fstat(&above).map_err(failed)?;
+        if (up.st_dev, up.st_ino) == (stat.st_dev, stat.st_ino) {
+            return Ok(());
+        }
+        at = above;
+    }
+}
+
+fn sync_parent(out: &Path) -> Result<()> {
+    let failed = |errno| wholly_media::Error::new("fsync", out.display().to_string(), errno);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let made = rustix::fs::open(out.as_os_str().as_encoded_bytes(), flags, Mode::empty()).map_err(failed)?;
+    let parent = rustix::fs::openat(&made, "..", flags, Mode::empty()).map_err(failed)?;
+    Ok(rustix::fs::fsync(parent).map_err(failed)?)
+}
