@@ -11,8 +11,9 @@ use crate::hostdir::published::Published;
 use crate::hostdir::records::{Baseline, Identity, Value};
 use crate::hostdir::recover::Replay;
 use crate::hostdir::shadow::Shadows;
-use crate::log::layout::{Entry, EntryKind, Head, Kept, Origin, RecordKind, Superblock};
-use crate::log::salvage::{Collected, Fault, Group, Rebuilt, collect, payload_of};
+use crate::log::checksum::payload_checksum;
+use crate::log::layout::{Entry, EntryKind, Head, Kept, LINE, Origin, RecordKind, Superblock};
+use crate::log::salvage::{Collected, Fault, Group, Lost, Rebuilt, collect, payload_of};
 use crate::log::scan::{CommittedGroup, Record, RecordView, Replay as _};
 
 /// What groups can share, so that one builds on another.
@@ -51,6 +52,8 @@ pub(super) struct Proof<'a> {
     order: Vec<(usize, Extent, u64)>,
     /// Why others are not.
     left_out: BTreeMap<usize, Fate>,
+    /// Those of which not even what they say of inodes can be.
+    mute: HashSet<usize>,
     /// In the sequences of the new log.
     checkpointing: u64,
     paths: HashMap<u64, (u64, Vec<u8>)>,
@@ -67,6 +70,7 @@ impl<'a> Proof<'a> {
             says: Vec::new(),
             order: Vec::new(),
             left_out: BTreeMap::new(),
+            mute: HashSet::new(),
             checkpointing,
             paths: HashMap::new(),
         };
@@ -81,9 +85,9 @@ impl<'a> Proof<'a> {
         // Each round leaves a group out, or is the last.
         loop {
             proof.judge(&doubted);
-            let before = doubted.len();
+            let before = doubted.len() + proof.mute.len();
             doubted.extend(proof.replay(homes)?);
-            if doubted.len() == before {
+            if doubted.len() + proof.mute.len() == before {
                 return Ok(proof);
             }
         }
@@ -96,17 +100,15 @@ impl<'a> Proof<'a> {
     fn read(&mut self, i: usize) -> Result<Says> {
         let mut says = Says::default();
         let group = &self.collected.groups[i];
-        // What does not match its checksum says nothing.
-        let holds = group.fault.is_none();
+        let mut is_all_known = group.parts.len() == usize::from(group.commit.head.part);
         for (record, entry) in
             group.records().flat_map(|record| record.entries.iter().map(move |entry| (record, entry)))
         {
             let object = Thing::Object(entry.file);
             match entry.kind {
-                EntryKind::Identify | EntryKind::Name if !holds => {}
                 EntryKind::Identify => {
-                    let payload = payload_of(&*self.log.region, record, entry)?;
-                    let Some(identity) = Identity::checked(&payload) else { continue };
+                    let payload = self.payload(record, entry)?;
+                    let Some(identity) = payload.and_then(|payload| Identity::checked(&payload)) else { continue };
                     if identity.parent != 0 {
                         says.needs.insert(Thing::Object(identity.parent));
                         self.paths.entry(entry.file).or_insert((identity.parent, identity.name.clone()));
@@ -114,8 +116,13 @@ impl<'a> Proof<'a> {
                     says.identities.push((entry.file, identity));
                 }
                 EntryKind::Name => {
-                    let payload = payload_of(&*self.log.region, record, entry)?;
-                    let Some(value) = Value::checked(&payload) else { continue };
+                    let payload = self.payload(record, entry)?;
+                    let Some(value) = payload.and_then(|payload| Value::checked(&payload)) else {
+                        // Whichever name it is.
+                        says.changes.insert(object);
+                        is_all_known = false;
+                        continue;
+                    };
                     says.needs.insert(object);
                     let objects = [value.before, value.after].into_iter().filter(|id| *id != 0);
                     says.changes.extend(objects.map(Thing::Object));
@@ -132,7 +139,20 @@ impl<'a> Proof<'a> {
                 }
             }
         }
+        if !is_all_known {
+            // As much is missing of what it changes as of a group that is lost.
+            let sequence = group.sequence();
+            self.collected.lost.push(Lost { above: sequence - 1, below: sequence + 1 });
+        }
         Ok(says)
+    }
+
+    /// The payload of an entry, where it matches its checksum.
+    fn payload(&self, record: &Record, entry: &Entry) -> Result<Option<Vec<u8>>> {
+        let position = record.position + u64::from(entry.line) * LINE;
+        let bytes = payload_of(&*self.log.region, record, entry)?;
+        let sum = payload_checksum(record.segment_seed, position, &bytes);
+        Ok((sum == entry.payload_checksum).then_some(bytes))
     }
 
     /// Without a superblock: a group is not home where each file that it writes to lies as it was identified last. A checkpoint changes the times of
@@ -228,9 +248,7 @@ impl<'a> Proof<'a> {
                 Some(fate) => {
                     foul.extend(says.changes.iter().map(|thing| (thing.clone(), sequence)));
                     left_out.insert(i, fate);
-                    if group.fault.is_none()
-                        && says.identities.iter().any(|(id, _)| !foul.contains_key(&Thing::Object(*id)))
-                    {
+                    if !self.mute.contains(&i) && !self.identities_of(i).is_empty() {
                         kept.push((i, Extent::Identities));
                     }
                 }
@@ -263,17 +281,28 @@ impl<'a> Proof<'a> {
                 (Head { sequence, after, ..head }, commit.entries.clone())
             }
             Extent::Identities => {
-                let clean = |entry: &&Entry| {
-                    entry.kind == EntryKind::Identify && !self.says[i].changes.contains(&Thing::Object(entry.file))
-                };
-                let entries: Vec<Entry> = commit.entries.iter().filter(clean).copied().collect();
+                let entries = self.identities_of(i);
                 (Head { sequence, after: 0, part: 0, entries: entries.len() as u16, ..head }, entries)
             }
         }
     }
 
+    /// What a group that is left out says of the inodes of objects that it does not change itself.
+    fn identities_of(&self, i: usize) -> Vec<Entry> {
+        let (group, says) = (self.group(i), &self.says[i]);
+        let is_told = |entry: &&Entry| {
+            entry.kind == EntryKind::Identify
+                && says.identities.iter().any(|(id, _)| *id == entry.file)
+                && !says.changes.contains(&Thing::Object(entry.file))
+        };
+        match group.fault {
+            Some(Fault::Torn) => Vec::new(),
+            _ => group.commit.entries.iter().filter(is_told).copied().collect(),
+        }
+    }
+
     /// Replays what is kept over the homes. Gives what must be left out besides, and why.
-    fn replay(&self, homes: &dyn Homes) -> Result<BTreeMap<usize, String>> {
+    fn replay(&mut self, homes: &dyn Homes) -> Result<BTreeMap<usize, String>> {
         let superblock = self.superblock();
         let (index, shadows) = (Published::new(), Shadows::new());
         let mut replay = Replay::new(Arc::clone(&self.log.region), homes, (&index, &shadows), &superblock);
@@ -284,6 +313,10 @@ impl<'a> Proof<'a> {
             let parts: &[Record] = if what == Extent::All { &group.parts } else { &[] };
             let commit = RecordView { position, head: &head, entries: &entries, segment_seed };
             match replay.group(&CommittedGroup { sequence, parts, commit }) {
+                Err(Error::Corrupt { .. }) if what == Extent::Identities => {
+                    self.mute.insert(i);
+                    return Ok(BTreeMap::new());
+                }
                 Err(Error::Corrupt { place, fault }) => return Ok(BTreeMap::from([(i, format!("{place}: {fault}"))])),
                 replayed => replayed?,
             }
