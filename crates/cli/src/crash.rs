@@ -3,7 +3,7 @@
 use crate::args::{CrashArgs, Effort, Piece};
 use crate::error::{Exit, Failure};
 use crate::html;
-use crate::output::{Ui, print};
+use crate::output::{Ui, print, shown};
 use serde::Serialize;
 use std::time::Instant;
 use wholly_crash::{
@@ -86,6 +86,11 @@ struct Crash {
 pub fn run(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     if args.list {
         return list(ui);
+    }
+    if args.html.is_some() && args.replay.is_none() {
+        return Err(Failure::new("crash --html", "it takes a state, which --replay names")
+            .advice("`wholly crash` prints those that it finds violated")
+            .exit(Exit::USAGE));
     }
     match &args.replay {
         Some(state) => replay_state(args, state, ui),
@@ -321,7 +326,7 @@ fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure>
         violation: rebuilt.violation.clone(),
     };
     ui.emit("crash", &replayed, |_| match &args.html {
-        Some(file) => format!("{}: {}\n", file.display(), verdict(&rebuilt)),
+        Some(file) => format!("{}: {}\n", shown(file), verdict(&rebuilt)),
         None => format!("{rebuilt}\n"),
     })?;
     Ok(if rebuilt.violation.is_some() { Exit::DAMAGED } else { Exit::DONE })

@@ -39,10 +39,7 @@ pub struct BadName(pub(crate) String);
 /// Rebuilds and judges a state.
 ///
 /// # Errors
-/// Where the name has no meaning.
-///
-/// # Panics
-/// If a choice is not one of its point: the name is from another version of the program.
+/// Where the name has no meaning, or none any more: it is from another version of the program.
 pub fn replay(name: &str) -> Result<Replay, BadName> {
     let (workload, setting, path) = parse(name)?;
     let workload = match workload {
@@ -57,9 +54,7 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
     }
     for choice in path.split('/') {
         let choice: Choice = choice.parse().map_err(|error| BadName(format!("{name}: {error}")))?;
-        if choice.point > at.trace.events.len() as u64 {
-            return Err(BadName(format!("{name}: there are only {} points", at.trace.events.len() + 1)));
-        }
+        check(name, &at.trace, &choice)?;
         let allowed = at.allowed(choice.point);
         let image = at.trace.image_of(&choice);
         let timeline = timeline(&at.trace, &choice);
@@ -82,6 +77,19 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
         }
     }
     Ok(done)
+}
+
+/// That a trace has such a choice.
+pub(crate) fn check(name: &str, trace: &Trace, choice: &Choice) -> Result<(), BadName> {
+    let points = trace.events.len() as u64 + 1;
+    match choice.point {
+        point if point >= points => Err(BadName(format!("{name}: there are only {points} points"))),
+        _ if trace.has(choice) => Ok(()),
+        point => {
+            let units = trace.point(point).units();
+            Err(BadName(format!("{name}: at this point there is no such choice, of {units} that are pending")))
+        }
+    }
 }
 
 pub(crate) fn timeline(trace: &Trace, choice: &Choice) -> Timeline {

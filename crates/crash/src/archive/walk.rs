@@ -9,7 +9,7 @@ use super::Archive;
 use super::judge::{Allowed, Life, live};
 use super::unpack::{FILES, Recorded, record};
 use crate::explore::{Outcome, Violation};
-use crate::replay::{BadName, Crash, Replay, timeline};
+use crate::replay::{BadName, Crash, Replay, check, timeline};
 use crate::seen::Seen;
 use crate::setting::Setting;
 use crate::workload::mix;
@@ -308,9 +308,7 @@ pub(crate) fn replay(archive: Archive, name: &str, setting: &Setting, path: &str
     for choice in path.split('/') {
         let trace = lives.last().map_or(&recorded.trace, |(life, _)| &life.trace);
         let choice: Choice = choice.parse().map_err(|error| BadName(format!("{name}: {error}")))?;
-        if choice.point > trace.events.len() as u64 {
-            return Err(BadName(format!("{name}: there are only {} points", trace.events.len() + 1)));
-        }
+        check(name, trace, &choice)?;
         let (allowed, moment) = match lives.last() {
             Some((life, allowed)) => life.allowed(choice.point, *allowed),
             None => (allowed(&recorded, choice.point), moment(&recorded, choice.point)),

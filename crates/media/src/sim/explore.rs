@@ -245,10 +245,15 @@ impl Trace {
         explorer.point()
     }
 
+    /// Whether this trace has such a choice.
+    pub fn has(&self, choice: &Choice) -> bool {
+        choice.point <= self.events.len() as u64 && self.point(choice.point).has(&choice.pick)
+    }
+
     /// Rebuilds the image that a choice stands for.
     ///
     /// # Panics
-    /// If this trace has no such choice.
+    /// If this trace [has](Self::has) no such choice.
     pub fn image_of(&self, choice: &Choice) -> Image {
         let mut explorer = Explorer::new(self);
         explorer.seek(choice.point);

@@ -184,6 +184,20 @@ impl Point {
         self.build(&self.versions_of(&choice.pick))
     }
 
+    /// Whether a choice can be made here: it names units, versions and events that this point has.
+    pub fn has(&self, pick: &Pick) -> bool {
+        let is_unit = |unit: &u32| (*unit as usize) < self.units.len();
+        match pick {
+            Pick::None | Pick::All | Pick::Seed(..) | Pick::Kill => true,
+            Pick::Set(units) | Pick::Not(units) => units.iter().all(is_unit),
+            Pick::Mix(_, set) => {
+                set.iter().all(|(unit, version)| is_unit(unit) && *version < self.units[*unit as usize].radix)
+            }
+            Pick::Number(number) => u128::from(*number) < self.combinations(),
+            Pick::Only(event) | Pick::But(event) => self.units.iter().any(|unit| unit.position(*event).is_some()),
+        }
+    }
+
     pub(super) fn all_units(&self) -> &[Unit] {
         &self.units
     }
