@@ -2,7 +2,7 @@
 
 use crate::args::ApplyArgs;
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, name};
+use crate::output::{Name, Ui, name};
 use crate::recover;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ struct Applied {
 
 #[derive(Serialize)]
 struct Group {
-    dir: PathBuf,
+    dir: Name,
     id: String,
 }
 
 #[derive(Serialize)]
 struct Mismatch {
-    dir: PathBuf,
-    path: String,
+    dir: Name,
+    path: Name,
     what: String,
 }
 
@@ -47,7 +47,7 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
             // Groups of different stores may have the same name: whose it is that cannot be had shows when each is asked for.
             let is_it = |(store, (_, id)): &(&Store, &(PathBuf, ParkedId))| store.review(*id).is_err();
             let of = stores.iter().zip(&groups).find(is_it).map_or(&args.dir, |(_, (dir, _))| dir);
-            return Err(Failure::of_store("apply", of, error));
+            return Err(Failure::of_decision("apply", of, error));
         }
     };
     let (mut applied, mut failure) =
@@ -57,24 +57,24 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
             recover::take_home(&store, ui).and_then(|()| store.close())
         } else {
             let told =
-                |it: wholly::Mismatch| Mismatch { dir: dir.clone(), path: name(it.path.as_bytes()), what: it.what };
+                |it: wholly::Mismatch| Mismatch { dir: Name::from(&*dir), path: Name::from(&*it.path), what: it.what };
             store.overtaken(id).map(|otherwise| applied.mismatches.extend(otherwise.into_iter().map(told)))
         };
         // What is committed is, in all of them: the others are taken home all the same.
         if let Err(error) = done {
             failure.get_or_insert(Failure::of_store("apply", &dir, error));
         }
-        applied.groups.push(Group { dir, id: id.to_string() });
+        applied.groups.push(Group { dir: dir.into(), id: id.to_string() });
     }
     if let Some(failure) = failure {
         return Err(if is_applied {
-            failure.advice("all groups are committed: `wholly recover` takes them home")
+            failure.advice("all groups are committed: `wholly recover` takes them home").exit(Exit::NOT_HOME)
         } else {
             failure
         });
     }
     ui.emit("apply", &applied, text)?;
-    Ok(if applied.applied { Exit::DONE } else { Exit::DAMAGED })
+    Ok(if applied.applied { Exit::DONE } else { Exit::REFUSED })
 }
 
 /// The stores that are named, each with its group.
@@ -101,8 +101,8 @@ fn text(applied: &Applied) -> String {
     let mut text = format!("{ids}: not applied, nothing was changed. Since it was parked:\n");
     for Mismatch { dir, path, what } in &applied.mismatches {
         // One store is known by what was asked.
-        let dir = if applied.groups.len() > 1 { format!("{}/", dir.display()) } else { String::new() };
-        text += &format!("  {dir}{path}: {what}\n");
+        let path = if applied.groups.len() > 1 { &dir.join(path) } else { path };
+        text += &format!("  {path}: {}\n", name(what.as_bytes()));
     }
     text + "It stays parked: put that right and apply it again, or discard it.\n"
 }

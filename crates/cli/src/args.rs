@@ -28,6 +28,10 @@ Exit codes (as fsck(8)):
    0  done, nothing wrong           8  not done: no store, in use, no space, ...
    1  something was put right      16  the command line makes no sense
    4  damage or a conflict is left
+What has become of a group (run, apply, discard):
+ 120  unknown: recover settles it 123  refused: could not be committed
+ 121  parked                      124  committed, not all of it home
+ 122  discarded
 
 `wholly VERB --help` says more about each verb.";
 
@@ -356,7 +360,7 @@ It is applied only if what it relies on is as it was: the names that it sets, th
 Else all that is otherwise is listed, nothing is changed, and it stays parked. On return all files are current. Groups of several stores are applied \
 together: all of them, or none.
 
-Exit code 0: applied; 4: something is otherwise, or damaged; 8: in use, no store, no such group.
+Exit code 0: applied; 4: damaged; 8: in use, no store, no such group; 120: the write of the commit failed, `wholly recover` finds out what became of it; 123: something is otherwise, it stays parked; 124: committed, but not all of it could be taken home.
 
 Examples:
   wholly apply /srv/data 5-18
@@ -364,7 +368,7 @@ Examples:
   wholly apply --json /srv/data 5-18 | jq '.mismatches'";
 
 const DISCARD_EXAMPLES: &str = "\
-Exit code 0: it is gone; 8: in use, no store, no such group.
+Exit code 0: it is gone; 8: in use, no store, no such group; 120: the medium failed, `wholly list` shows whether it is gone.
 
 Examples:
   wholly discard /srv/data 5-18";
@@ -463,11 +467,12 @@ The command sees DIR as it would be, everybody else as it was. When it exits wit
 happens at once, durably. At any other end, of the command or of wholly itself, nothing has changed. What it writes outside of DIR is not covered. \
 Other file systems that are mounted in it are seen and not covered: --verbose and --review name them. A directory that is no store is one only for as long as the command runs. Who is not the superuser runs commands in directories of his own, without programs that change the user (sudo).
 
-Exit code: the command's; 128 and its number for a signal; 124: committed, but not all of it could be taken home; 125: wholly could not run it, others have changed the same meanwhile (it is parked), or a program in it has undone its group; 126: it cannot be executed; 127: there is no such command.
+Exit code: that of a command that fails, or 128 and the number of its signal; else 0: committed; 120: the write of the commit failed, `wholly recover` finds out what became of it; 121: parked; 122: discarded; 123: it could not be committed: others have changed the same meanwhile (it is parked), \
+no space, or a program in it has undone its group; 124: committed, but not all of it could be taken home; 125: wholly could not run it; 126: it cannot be executed; 127: there is no such command.
 
 Examples:
   wholly run -- make install
-  wholly run --dir /etc --review -- apt-get upgrade
+  wholly run --dir /etc --review -- ./harden.sh   look first; what it changes elsewhere is not covered
   wholly run --dir /srv/www --dir /srv/data -- ./deploy.sh   both change, or neither does
   wholly run --root -- apt-get install nginx     the whole system, as far as it lies on one file system
   wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard";

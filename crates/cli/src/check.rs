@@ -2,15 +2,14 @@
 
 use crate::args::CheckArgs;
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, count, name, size};
+use crate::output::{Name, Ui, count, size};
 use serde::Serialize;
-use std::path::PathBuf;
 use std::time::Instant;
 use wholly::{FindingKind, Report};
 
 #[derive(Serialize)]
 struct Checked {
-    dir: PathBuf,
+    dir: Name,
     /// Whether nothing is wrong now.
     sound: bool,
     /// Committed groups that are not home.
@@ -26,8 +25,8 @@ struct Checked {
 #[derive(Serialize)]
 struct Finding {
     kind: &'static str,
-    place: String,
-    what: String,
+    place: Name,
+    what: Name,
     /// What to do about it; null for what was put right.
     advice: Option<&'static str>,
     /// Whether something is wrong: traces of a crash are not.
@@ -58,7 +57,7 @@ pub fn run(args: &CheckArgs, ui: &Ui) -> Result<Exit, Failure> {
     }
     let Report { groups, payload_bytes, .. } = report;
     let mut checked = Checked {
-        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
+        dir: Name::of_dir(&args.dir),
         sound: report.is_sound(),
         groups,
         readable: is_readable(&report),
@@ -93,8 +92,8 @@ fn finding(found: &wholly::Finding, repaired: bool) -> Finding {
     let (kind, advice) = about(found.kind);
     Finding {
         kind,
-        place: name(found.place.as_bytes()),
-        what: name(found.what.as_bytes()),
+        place: Name::from(&*found.place),
+        what: Name::from(&*found.what),
         advice: (!repaired).then_some(advice),
         fault: found.is_fault(),
         repaired,
@@ -164,5 +163,5 @@ fn text(checked: &Checked) -> String {
             size(checked.payload_bytes)
         ),
     };
-    text + &format!("{}: {verdict}; {waiting}\n", checked.dir.display())
+    text + &format!("{}: {verdict}; {waiting}\n", checked.dir)
 }

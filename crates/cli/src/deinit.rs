@@ -2,16 +2,15 @@
 
 use crate::args::DeinitArgs;
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, count, size};
+use crate::output::{Name, Ui, count, shown, size};
 use crate::recover;
 use crate::registry::Registry;
 use crate::survey;
 use serde::Serialize;
-use std::path::PathBuf;
 
 #[derive(Serialize)]
 struct Removed {
-    dir: PathBuf,
+    dir: Name,
     /// Committed groups that were not home.
     groups: u64,
     /// Bytes written to the files.
@@ -42,16 +41,16 @@ pub fn run(args: &DeinitArgs, ui: &Ui) -> Result<Exit, Failure> {
     if let (Some(registry), Some(volume_id)) = (Registry::of_user(), volume_id)
         && let Err(error) = registry.remove(&volume_id, &dir)
     {
-        let registry = registry.dir().display();
-        eprintln!("wholly: deinit {}: `wholly recover --all` still asks for it: {registry}: {error}", dir.display());
+        let registry = shown(registry.dir());
+        eprintln!("wholly: deinit {}: `wholly recover --all` still asks for it: {registry}: {error}", shown(&dir));
     }
-    let removed = Removed { dir, groups, home_bytes, discarded: parked.len() as u64 };
+    let removed = Removed { dir: dir.into(), groups, home_bytes, discarded: parked.len() as u64 };
     ui.emit("deinit", &removed, |removed| {
         let home = match removed.home_bytes {
             0 => "everything was home".into(),
             bytes => format!("{} taken home", size(bytes)),
         };
-        format!("{} is an ordinary directory again: {home}\n", removed.dir.display())
+        format!("{} is an ordinary directory again: {home}\n", removed.dir)
     })?;
     Ok(Exit::DONE)
 }

@@ -2,12 +2,11 @@
 
 use crate::args::DiffArgs;
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, name, size};
+use crate::output::{Name, Ui, name, shown, size};
 use crate::recover;
 use serde::Serialize;
 use similar::TextDiff;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use wholly::{Change, Review, Side, What};
 
 /// Bytes of the largest text of which the lines are compared.
@@ -15,7 +14,7 @@ const LARGEST_TEXT: u64 = 1 << 20;
 
 #[derive(Serialize)]
 struct Diff {
-    dir: String,
+    dir: Name,
     id: String,
     changes: Vec<Told>,
 }
@@ -25,9 +24,9 @@ struct Diff {
 pub struct Told {
     /// `created`, `removed`, `replaced`, `renamed`, `linked` or `changed`.
     what: &'static str,
-    path: String,
+    path: Name,
     /// The name that it had, or another one.
-    from: Option<String>,
+    from: Option<Name>,
     before: Option<State>,
     after: Option<State>,
     /// What loses its name to it.
@@ -53,7 +52,7 @@ struct State {
 
 #[derive(Serialize)]
 struct Xattr {
-    name: String,
+    name: Name,
     /// Null where it is removed.
     bytes: Option<usize>,
 }
@@ -76,8 +75,7 @@ pub fn run(args: &DiffArgs, ui: &Ui) -> Result<Exit, Failure> {
     let failed = |error| Failure::of_store("diff", &args.dir, error);
     let store = recover::open("diff", &args.dir, ui)?;
     let changes = all(&store.review(args.id).map_err(failed)?).map_err(failed)?;
-    let dir = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
-    let diff = Diff { dir: shown(&dir), id: args.id.to_string(), changes };
+    let diff = Diff { dir: Name::of_dir(&args.dir), id: args.id.to_string(), changes };
     ui.emit("diff", &diff, |diff| text(&diff.changes, args.names_only))?;
     Ok(Exit::DONE)
 }
@@ -85,10 +83,6 @@ pub fn run(args: &DiffArgs, ui: &Ui) -> Result<Exit, Failure> {
 /// All that a group would change.
 pub fn all(review: &Review<'_>) -> wholly::Result<Vec<Told>> {
     review.changes().iter().map(|change| told(review, change)).collect()
-}
-
-fn shown(path: &Path) -> String {
-    name(path.as_os_str().as_bytes())
 }
 
 fn told(review: &Review<'_>, change: &Change) -> wholly::Result<Told> {
@@ -101,13 +95,13 @@ fn told(review: &Review<'_>, change: &Change) -> wholly::Result<Told> {
         What::Changed => "changed",
     };
     let xattr = |xattr: &wholly::XattrChange| Xattr {
-        name: name(xattr.name.as_bytes()),
+        name: Name::from(xattr.name.as_bytes()),
         bytes: xattr.value.as_ref().map(Vec::len),
     };
     Ok(Told {
         what,
-        path: shown(&change.path),
-        from: change.from.as_deref().map(shown),
+        path: Name::from(&*change.path),
+        from: change.from.as_deref().map(Name::from),
         before: change.before.as_ref().map(State::of),
         after: change.after.as_ref().map(State::of),
         replaced: change.replaced.as_ref().map(State::of),

@@ -13,9 +13,8 @@ struct Discarded {
 
 /// Discards a parked group.
 pub fn run(args: &ParkedArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let failed = |error| Failure::of_store("discard", &args.dir, error);
     let store = recover::open("discard", &args.dir, ui)?;
-    store.discard(args.id).map_err(failed)?;
+    store.discard(args.id).map_err(|error| Failure::of_decision("discard", &args.dir, error))?;
     let discarded = Discarded { id: args.id.to_string() };
     ui.emit("discard", &discarded, |discarded| format!("{}: discarded\n", discarded.id))?;
     Ok(Exit::DONE)

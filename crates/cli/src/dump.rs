@@ -4,17 +4,16 @@ mod operands;
 
 use crate::args::DumpArgs;
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, size};
+use crate::output::{Name, Ui, size};
 use crate::survey::{Fate, Seen, Segment, Survey, Told, number};
 use operands::Operands;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::PathBuf;
 use wholly::log::layout::{Entry, EntryKind, RecordKind, Superblock, SuperblockFault};
 
 #[derive(Serialize)]
 struct Dump {
-    dir: PathBuf,
+    dir: Name,
     medium: String,
     emulated: bool,
     in_use: bool,
@@ -80,7 +79,7 @@ struct DumpedRecord {
 struct DumpedEntry {
     kind: &'static str,
     file: u64,
-    path: Option<String>,
+    path: Option<Name>,
     offset: u64,
     length: u32,
     /// `good`, `bad`, `impossible`, or null where there is no payload.
@@ -130,7 +129,7 @@ fn collect(args: &DumpArgs, survey: &Survey) -> Result<Dump, Failure> {
         .collect();
     let shown = segments.iter().map(|segment| segment.records.len() as u64).sum::<u64>();
     Ok(Dump {
-        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
+        dir: Name::of_dir(&args.dir),
         medium: survey.medium.clone(),
         emulated: survey.emulated,
         in_use: survey.owner.is_some(),
@@ -233,7 +232,7 @@ fn text(dump: &Dump) -> String {
 }
 
 fn write_text(out: &mut String, dump: &Dump) -> std::fmt::Result {
-    writeln!(out, "{}: log of {} on {}", dump.dir.display(), size(dump.log_bytes), dump.medium)?;
+    writeln!(out, "{}: log of {} on {}", dump.dir, size(dump.log_bytes), dump.medium)?;
     if dump.in_use {
         let owner = dump.owner_pid.map_or("a process".into(), |pid| format!("process {pid}"));
         writeln!(out, "{owner} has the store open: this is a snapshot")?;
@@ -312,7 +311,7 @@ fn write_entry(out: &mut String, entry: &DumpedEntry) -> std::fmt::Result {
         ("parts" | "clock", _) => String::new(),
         ("name", None) => format!("a name in object {id}"),
         (_, None) => format!("object {id}"),
-        (_, Some(path)) => path.clone(),
+        (_, Some(path)) => path.to_string(),
     };
     let what = match (entry.kind, &entry.operands) {
         ("write", _) => format!("{} B at {}", entry.length, entry.offset),

@@ -1,5 +1,6 @@
 //! What went wrong, told to a person as `what: why; what to do`, and told to a script by the exit code.
 
+use crate::output::name;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::BitOr;
@@ -8,8 +9,8 @@ use std::process::ExitCode;
 use wholly_media::host::{HostDir, HostOptions, StoreHome};
 use wholly_media::mount::Served;
 
-/// How the command ends. The numbers are those of fsck(8), so that scripts which know that need to learn nothing; where several hold, their
-/// bits are joined.
+/// How the command ends. Up to 16 the numbers are those of fsck(8), so that scripts which know that need to learn nothing; where several hold, their
+/// bits are joined. Those from 120 on tell what has become of a group; they end where env(1) has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit(u8);
 
@@ -29,7 +30,15 @@ impl Exit {
 
     /// The command line makes no sense.
     pub const USAGE: Exit = Exit(16);
-    /// `wholly run`: what the command has changed is committed, and not all of it is home.
+    /// The write of a commit failed: only recovery finds out whether the group is committed.
+    pub const UNKNOWN: Exit = Exit(120);
+    /// `wholly run`: the changes are parked, as was asked for.
+    pub const PARKED: Exit = Exit(121);
+    /// `wholly run`: the changes are discarded, as was asked for.
+    pub const DISCARDED: Exit = Exit(122);
+    /// The changes could not be committed: others have changed the same, there is no space, the command has undone a group. They are parked, or gone.
+    pub const REFUSED: Exit = Exit(123);
+    /// The changes are committed, and not all of them are home.
     pub const NOT_HOME: Exit = Exit(124);
     /// env(1): it could not even try.
     pub const NOT_RUN: Exit = Exit(125);
@@ -37,6 +46,12 @@ impl Exit {
     pub const CANNOT_RUN: Exit = Exit(126);
     /// env(1): there is no such program.
     pub const NOT_THERE: Exit = Exit(127);
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 impl BitOr for Exit {
@@ -87,8 +102,22 @@ impl Failure {
 
     /// Exits so, unless it was said otherwise.
     pub fn or_exit(self, exit: Exit) -> Failure {
-        let is_said = self.exit.0 > 128 || [Exit::NOT_HOME, Exit::CANNOT_RUN, Exit::NOT_THERE].contains(&self.exit);
-        if is_said { self } else { self.exit(exit) }
+        if self.exit.0 >= Exit::UNKNOWN.0 { self } else { self.exit(exit) }
+    }
+
+    /// `verb` was to decide about a group of the store in `dir`, which could be used until then.
+    pub fn of_decision(verb: &str, dir: &Path, error: wholly::Error) -> Failure {
+        match error {
+            wholly::Error::Poisoned(why) => Failure::unknown(format!("{verb} {}", dir.display()), why),
+            error => Failure::of_store(verb, dir, error),
+        }
+    }
+
+    /// Nobody knows whether a group is committed.
+    pub fn unknown(what: impl Into<String>, why: impl fmt::Display) -> Failure {
+        Failure::new(what, format!("it is unknown whether the changes are committed: {why}"))
+            .advice("run `wholly recover`: it completes all of them or undoes them, and says whether it found a committed group")
+            .exit(Exit::UNKNOWN)
     }
 
     /// `verb` failed on the store in `dir`.
@@ -175,6 +204,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.why())
+        // There are names in it, of which not each was escaped where it came from.
+        f.write_str(&name(format!("{}: {}", self.what, self.why()).as_bytes()))
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::args::{InitArgs, Medium};
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, size};
+use crate::output::{Name, Ui, size};
 use crate::registry::Registry;
 use crate::survey;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use wholly::{Options, Store};
 use wholly_media::HostFs;
@@ -14,7 +14,7 @@ use wholly_media::host::{HostDir, HostOptions, Level, StoreHome, Support};
 
 #[derive(Serialize)]
 struct Made {
-    dir: PathBuf,
+    dir: Name,
     made: bool,
     file_system: String,
     /// `supported`, `degraded` or `refused`.
@@ -74,7 +74,7 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
         });
     let segments = options.log_min_bytes.div_ceil(options.segment_bytes).max(2);
     let made = Made {
-        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
+        dir: Name::of_dir(&args.dir),
         made: !args.dry_run,
         file_system: support.file_system,
         support: support.level.to_string(),
@@ -128,7 +128,7 @@ fn options(args: &InitArgs) -> Result<Options, String> {
 }
 
 fn text(made: &Made, level: Level, asked: Medium) -> String {
-    let dir = made.dir.display();
+    let dir = &made.dir;
     let emulated = match (made.emulated, made.medium.contains("emulated")) {
         (true, false) => " (emulated)",
         _ => "",

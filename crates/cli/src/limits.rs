@@ -3,6 +3,26 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use signal_hook::consts::SIGXFSZ;
+use std::sync::Arc;
+
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with `EFBIG` instead of killing the process by `SIGXFSZ`. Child processes get the signal's disposition as this process
+/// found it.
+pub fn survive_file_size() {
+    let is_ignored = ignored_signals().is_ok_and(|ignored| ignored & (1 << (SIGXFSZ - 1)) != 0);
+    if !is_ignored {
+        // A handler, and not "ignore": exec resets handlers to the default. `SIGXFSZ` can always be caught.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    }
+}
+
+/// The signals that this process ignores, a bit for each.
+pub fn ignored_signals() -> std::io::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    Ok(line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
+}
+
 /// How many files a process may have open, as it was.
 #[derive(Clone, Copy)]
 pub struct OpenFiles(Option<u64>);

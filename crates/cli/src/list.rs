@@ -2,15 +2,14 @@
 
 use crate::args::ListArgs;
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, count, name, size};
+use crate::output::{Name, Ui, count, name, size};
 use crate::stat::ago;
 use serde::Serialize;
-use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Serialize)]
 struct Listed {
-    dir: PathBuf,
+    dir: Name,
     groups: Vec<Parked>,
 }
 
@@ -58,21 +57,20 @@ pub fn parked(dir: &std::path::Path, verb: &str) -> Result<Vec<Parked>, Failure>
 /// Lists what is parked.
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<Exit, Failure> {
     let groups = parked(&args.dir, "list")?;
-    let dir = args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone());
-    let listed = Listed { dir, groups };
+    let listed = Listed { dir: Name::of_dir(&args.dir), groups };
     ui.emit("list", &listed, text)?;
     Ok(if listed.groups.iter().any(|group| group.damage.is_some()) { Exit::DAMAGED } else { Exit::DONE })
 }
 
 fn text(listed: &Listed) -> String {
     if listed.groups.is_empty() {
-        return format!("{}: nothing is parked\n", listed.dir.display());
+        return format!("{}: nothing is parked\n", listed.dir);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
     let mut text = String::new();
     for group in &listed.groups {
         if let Some(damage) = &group.damage {
-            text += &format!("{:8}  damaged: {damage}; `wholly discard` removes it\n", group.id);
+            text += &format!("{:8}  damaged: {}; `wholly discard` removes it\n", group.id, name(damage.as_bytes()));
             continue;
         }
         let expires = match group.expires {

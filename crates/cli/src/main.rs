@@ -52,24 +52,37 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse_from(mount_arguments(std::env::args_os().collect())) {
+    let arguments = mount_arguments(std::env::args_os().collect());
+    limits::survive_file_size();
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        Err(answer) => {
-            // What was asked for (`--help`) goes to stdout, what was mistyped to stderr. A closed pipe is no failure.
-            let _ = answer.print();
-            let runs = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
-            let usage = if runs { Exit::NOT_RUN } else { Exit::USAGE };
-            return if answer.use_stderr() { usage } else { Exit::DONE }.into();
-        }
+        Err(answer) => return unclear(&answer, &arguments).into(),
     };
     let ui = Ui::new(cli.json);
-    match run(cli.verb, &ui) {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            eprintln!("wholly: {failure}");
-            failure.exit.into()
-        }
+    let result = run(cli.verb, &ui);
+    ui.finish(verb(&arguments), result).into()
+}
+
+/// The verb, as it was typed.
+fn verb(arguments: &[OsString]) -> Option<&str> {
+    arguments.iter().skip(1).filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'))
+}
+
+/// The command line makes no sense, or asks for help.
+fn unclear(answer: &clap::Error, arguments: &[OsString]) -> Exit {
+    // What was asked for (`--help`) goes to stdout, what was mistyped to stderr. A closed pipe is no failure.
+    let _ = answer.print();
+    if !answer.use_stderr() {
+        return Exit::DONE;
     }
+    let verb = verb(arguments);
+    let exit = if verb == Some("run") { Exit::NOT_RUN } else { Exit::USAGE };
+    if arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json") {
+        let why = answer.to_string();
+        let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let _ = Ui::print_failure(verb, &Failure::new("usage", why).exit(exit));
+    }
+    exit
 }
 
 /// What mount(8) calls as `mount.wholly DIR POINT [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]` is the verb `mount`.

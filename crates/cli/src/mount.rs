@@ -5,7 +5,7 @@ use crate::error::{Exit, Failure};
 use crate::limits;
 use crate::named::Named;
 use crate::opening;
-use crate::output::Ui;
+use crate::output::{Name, Ui, print, shown};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -22,8 +22,8 @@ const READY: &str = "ready";
 
 #[derive(Serialize)]
 struct Mounted {
-    dir: PathBuf,
-    point: PathBuf,
+    dir: Name,
+    point: Name,
     policy: String,
 }
 
@@ -39,19 +39,15 @@ struct Plan {
 pub fn run(args: &MountArgs, ui: &Ui) -> Result<Exit, Failure> {
     let plan = plan(args)?;
     let mounted = Mounted {
-        dir: plan.dir.clone(),
-        point: plan.point.clone(),
+        dir: Name::from(&*plan.dir),
+        point: Name::from(&*plan.point),
         policy: match plan.policy {
             Policy::PerOp => "per-op".into(),
             Policy::PerSync => "per-sync".into(),
             Policy::Shared { interval } => format!("shared={}", interval.as_secs_f64()),
         },
     };
-    let told = || {
-        ui.emit("mount", &mounted, |mounted| {
-            format!("{} is mounted on {}\n", mounted.dir.display(), mounted.point.display())
-        })
-    };
+    let told = || ui.emit("mount", &mounted, |mounted| format!("{} is mounted on {}\n", mounted.dir, mounted.point));
     match (args.background, args.foreground) {
         _ if args.fake => Ok(Exit::DONE),
         (true, _) => serve(&plan, || {
@@ -63,9 +59,9 @@ pub fn run(args: &MountArgs, ui: &Ui) -> Result<Exit, Failure> {
             let all = rustix::stdio::dup2_stdout(&null).and_then(|()| rustix::stdio::dup2_stderr(&null));
             all.map_err(|errno| failed(errno.into()))
         }),
-        (false, true) => serve(&plan, told),
+        (false, true) => serve(&plan, || told().and_then(|()| ui.flush())),
         (false, false) => {
-            let exit = start(args, &plan)?;
+            let exit = start(args, &plan, ui)?;
             if exit == Exit::DONE && (!args.helper || args.verbose) {
                 told()?;
             }
@@ -130,11 +126,12 @@ fn parse_policy(name: &str) -> Result<Policy, String> {
 }
 
 /// Starts a process that serves the mount, and waits until programs can use it.
-fn start(args: &MountArgs, plan: &Plan) -> Result<Exit, Failure> {
+fn start(args: &MountArgs, plan: &Plan, ui: &Ui) -> Result<Exit, Failure> {
     let me = std::env::current_exe().map_err(|error| failed(plan, error))?;
     let options = args.options.iter().flat_map(|options| ["-o", options]);
     let mut child = Command::new(me)
         .args(["mount", "--background"])
+        .args(ui.json.then_some("--json"))
         .args(options)
         .arg("--")
         .args([&plan.dir, &plan.point])
@@ -149,6 +146,10 @@ fn start(args: &MountArgs, plan: &Plan) -> Result<Exit, Failure> {
         return Ok(Exit::DONE);
     }
     // It has said itself why.
+    if ui.json && !said.is_empty() {
+        print(said.as_bytes())?;
+        ui.has_printed();
+    }
     let code = child.wait().map_err(|error| failed(plan, error))?.code();
     Ok(code.and_then(|code| u8::try_from(code).ok()).map_or(Exit::FAILED, Exit::of_child))
 }
@@ -206,7 +207,7 @@ fn end(plan: &Plan, unmounter: &Unmounter, n: usize, signal: i32) {
         return;
     }
     if let Err(error) = unmounter.unmount() {
-        eprintln!("wholly: mount {}: {error}; it ends once nobody uses it", plan.point.display());
+        eprintln!("wholly: mount {}: {error}; it ends once nobody uses it", shown(&plan.point));
         let _ = unmounter.detach();
     }
 }

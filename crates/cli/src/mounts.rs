@@ -1,9 +1,10 @@
 //! The mounts that this process sees, as the kernel lists them.
 
+use crate::output::Name;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Other {
     /// Where.
+    #[serde(serialize_with = "as_name")]
     pub path: PathBuf,
     /// What the kernel calls such a file system.
     #[serde(rename = "type")]
@@ -22,6 +24,10 @@ pub struct Other {
     /// It lies over a directory, and not over a file.
     #[serde(skip)]
     pub is_directory: bool,
+}
+
+fn as_name<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    Name::from(path).serialize(serializer)
 }
 
 /// What is mounted in a directory, in the order of the paths; not what is mounted in that in turn, nor what something else hides.

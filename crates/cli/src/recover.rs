@@ -6,17 +6,17 @@ use crate::args::RecoverArgs;
 use crate::error::{Exit, Failure};
 use crate::init::register;
 use crate::opening;
-use crate::output::{Ui, count, name, size};
+use crate::output::{Name, Ui, count, name, size};
 use crate::survey;
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wholly::{Options, RecoveryReport, Store};
-use wholly_media::host::HostMedium;
+use wholly_media::host::{HOME, HostMedium};
 
 #[derive(Serialize)]
 struct Recovered {
-    dir: String,
+    dir: Name,
     medium: String,
     emulated: bool,
     /// Committed groups that were not home.
@@ -33,6 +33,8 @@ struct Recovered {
     home_bytes: u64,
     /// Whether it was a store only for a command that was killed, and is none any more.
     removed: bool,
+    /// Folders that were removed of stores which were half made, or half removed.
+    leftovers: u64,
     conflicts: Vec<Conflict>,
     joint: Joint,
     seconds: f64,
@@ -53,7 +55,7 @@ struct Joint {
 struct Released {
     id: String,
     /// Where the store was that knows what was decided.
-    coordinator: String,
+    coordinator: Name,
     /// Why it could not be committed though that was decided; empty where nobody could be asked.
     mismatches: Vec<String>,
 }
@@ -63,7 +65,7 @@ impl Joint {
         let ids = |ids: Vec<wholly::ParkedId>| ids.into_iter().map(|id| id.to_string()).collect();
         let released = |it: wholly::Released| Released {
             id: it.id.to_string(),
-            coordinator: name(it.coordinator.as_bytes()),
+            coordinator: Name::from(&*it.coordinator),
             mismatches: it.mismatches.iter().map(ToString::to_string).collect(),
         };
         Joint {
@@ -80,7 +82,7 @@ impl Joint {
 
 #[derive(Serialize)]
 struct Conflict {
-    path: String,
+    path: Name,
     change: String,
 }
 
@@ -91,7 +93,11 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
         return all::run(how, ui);
     }
     let start = Instant::now();
-    let recovered = recover(open_as("recover", &args.dir, how, ui)?, &args.dir, start, ui)?;
+    let store = match open_as("recover", &args.dir, how, ui) {
+        Err(failure) => return clear(&args.dir, failure, ui),
+        Ok(store) => store,
+    };
+    let recovered = recover(store, &args.dir, start, ui)?;
     ui.emit("recover", &recovered, text)?;
     if args.register && !recovered.removed && !register("recover", &args.dir)? {
         return Err(all::no_registry(format!("recover {}", args.dir.display())));
@@ -99,12 +105,38 @@ pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
     Ok(recovered.exit())
 }
 
+#[derive(Serialize)]
+struct Cleared {
+    dir: Name,
+    leftovers: u64,
+}
+
+/// There is no store that opens. Where there is none at all, a crash may still have left one that was half made or half removed.
+fn clear(dir: &Path, failure: Failure, ui: &Ui) -> Result<Exit, Failure> {
+    let is_store = dir.join(HOME).symlink_metadata().is_ok();
+    let leftovers = if is_store { 0 } else { wholly::clear_unfinished(dir).unwrap_or(0) };
+    if leftovers == 0 {
+        return Err(failure);
+    }
+    ui.emit("recover", &Cleared { dir: Name::of_dir(dir), leftovers }, |Cleared { dir, leftovers }| {
+        format!("{dir}: there is no store\n{}", told_leftovers(*leftovers))
+    })?;
+    Ok(Exit::REPAIRED)
+}
+
+fn told_leftovers(leftovers: u64) -> String {
+    match leftovers {
+        0 => String::new(),
+        n => format!("  removed      {} of stores that were half made, or half removed\n", count(n, "folder")),
+    }
+}
+
 /// Takes everything home of a store in `dir` that was just opened, and closes it.
 fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovered, Failure> {
     let failed = |error| Failure::of_store("recover", dir, error);
     let RecoveryReport { scan, files, names, adopted, conflicts } = store.recovery().clone();
     let mut recovered = Recovered {
-        dir: dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf()).to_string_lossy().into_owned(),
+        dir: Name::of_dir(dir),
         medium: store.stat().medium,
         emulated: store.stat().emulated,
         groups: scan.groups,
@@ -114,10 +146,8 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
         adopted,
         home_bytes: 0,
         removed: false,
-        conflicts: conflicts
-            .into_iter()
-            .map(|(path, change)| Conflict { path: name(path.as_bytes()), change })
-            .collect(),
+        leftovers: wholly::clear_unfinished(dir).map_err(failed)?,
+        conflicts: conflicts.into_iter().map(|(path, change)| Conflict { path: Name::from(&*path), change }).collect(),
         joint: Joint::of(store.settled()),
         seconds: 0.0,
     };
@@ -134,7 +164,7 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
 
 impl Recovered {
     fn exit(&self) -> Exit {
-        let found = self.groups + u64::from(self.rejected_records);
+        let found = self.groups + u64::from(self.rejected_records) + self.leftovers;
         match (self.conflicts.is_empty(), found == 0 && self.joint.is_empty()) {
             (false, _) => Exit::DAMAGED,
             (true, true) => Exit::DONE,
@@ -188,7 +218,7 @@ pub fn take_home(store: &Store, ui: &Ui) -> wholly::Result<()> {
 }
 
 fn text(recovered: &Recovered) -> String {
-    let dir = name(recovered.dir.as_bytes());
+    let dir = &recovered.dir;
     let mut text = match (recovered.groups, recovered.rejected_records) {
         (0, 0) if recovered.joint.is_empty() => format!("{dir}: nothing to recover, everything was home\n"),
         (groups, torn) => format!(
@@ -217,7 +247,7 @@ fn text(recovered: &Recovered) -> String {
     for Released { id, coordinator, mismatches } in &recovered.joint.released {
         let why = match mismatches.as_slice() {
             [] => format!("only the store in {coordinator} knows whether it is committed"),
-            why => format!("it was decided, and cannot be committed: {}", why.join("; ")),
+            why => format!("it was decided, and cannot be committed: {}", name(why.join("; ").as_bytes())),
         };
         text += &format!("  parked       {id}: {why}; see `wholly diff`, then `wholly apply` or `wholly discard`\n");
     }
@@ -227,6 +257,7 @@ fn text(recovered: &Recovered) -> String {
     if recovered.removed {
         text += "  removed      the folder .wholly: it was there for a command that was killed\n";
     }
+    text += &told_leftovers(recovered.leftovers);
     for conflict in &recovered.conflicts {
         text += &format!("  conflict     {}: {}\n", conflict.path, conflict.change);
     }

@@ -135,12 +135,11 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
     if !ui.json {
         // Nobody may read it.
         let _ = std::io::stderr().write_all(ending::text(&outcome, args).as_bytes());
-    } else if let Err(failure) = ui.emit("run", &outcome, |_| String::new()) {
-        // The exit code says what has become of the directories.
-        eprintln!("wholly: run: {failure}");
+    } else {
+        ui.emit("run", &outcome, |_| String::new())?;
     }
     closed.map_err(|failure| if committed { failure.exit(Exit::NOT_HOME) } else { failure })?;
-    Ok(Exit::of_child(outcome.status))
+    Ok(outcome.exit)
 }
 
 /// The views of a command, which are mounted, and their holder.
@@ -223,7 +222,8 @@ fn in_groups(
         By::Fuse(devices) => in_served_views(&running, holder, devices)?,
         By::Overlay(layers) => in_overlays(&mut running, holder, &mounted, layers, !ending::is_looked_at(args, ui))?,
     };
-    ending::end(args, ui, &mut running, interrupts, ended)
+    // The command has run. What fails from here on is no failure to run it.
+    ending::end(args, ui, &mut running, interrupts, ended).map_err(|failure| failure.or_exit(Exit::REFUSED))
 }
 
 fn another_directory(place: &Place) -> Failure {
@@ -278,7 +278,9 @@ fn in_served_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<Own
         served.map_err(|error| Failure::new(format!("serve the command's view of {}", dir.display()), error))?;
         if let (0, Some(error)) = (status, lost.why()) {
             let why = format!("what the command has written to mapped memory is lost: {error}");
-            return Err(Failure::new(format!("run in {}", dir.display()), why).advice("nothing has changed"));
+            return Err(Failure::new(format!("run in {}", dir.display()), why)
+                .advice("nothing has changed")
+                .exit(Exit::REFUSED));
         }
         doomed = doomed.or_else(|| doom.why().map(str::to_owned));
     }

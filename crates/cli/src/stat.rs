@@ -8,10 +8,9 @@ use crate::check::is_readable;
 use crate::error::{Exit, Failure};
 use crate::init::verdict;
 use crate::list::{Parked, parked};
-use crate::output::{Ui, count, size};
+use crate::output::{Name, Ui, count, size};
 use crate::survey::{PendingFile, Survey, medium_of, volume_id};
 use serde::Serialize;
-use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wholly::FindingKind;
 use wholly_media::HostFs;
@@ -19,7 +18,7 @@ use wholly_media::host::{HostDir, HostOptions, Support};
 
 #[derive(Serialize)]
 struct Stat {
-    dir: PathBuf,
+    dir: Name,
     file_system: String,
     /// `supported`, `degraded` or `refused`, as far as that can be told without a change.
     support: String,
@@ -93,7 +92,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
         faults.extend(report.findings.iter().filter(in_log).map(|f| format!("{}: {}", f.place, f.what)));
     }
     let stat = Stat {
-        dir: args.dir.canonicalize().unwrap_or_else(|_| args.dir.clone()),
+        dir: Name::of_dir(&args.dir),
         file_system,
         support: level.to_string(),
         reasons,
@@ -148,7 +147,7 @@ fn text(stat: &Stat) -> String {
     let emulated = if stat.emulated && !stat.medium.contains("emulated") { " (emulated)" } else { "" };
     let mut text = format!(
         "{}\n{}  medium       {}{emulated}\n",
-        stat.dir.display(),
+        stat.dir,
         verdict(&stat.file_system, &stat.support, &stat.reasons),
         stat.medium
     );

@@ -8,7 +8,7 @@ mod region;
 mod told;
 
 use crate::error::Failure;
-use crate::output::name;
+use crate::output::Name;
 pub use medium::{medium_of, volume_id, volume_id_of};
 use region::ReadOnly;
 use serde::Serialize;
@@ -114,7 +114,7 @@ pub struct Pending {
     pub blocks: u64,
     /// Bytes that they write.
     pub bytes: u64,
-    /// The files by their paths, safe to print.
+    /// The files by their paths.
     pub paths: Vec<PendingFile>,
 }
 
@@ -122,7 +122,7 @@ pub struct Pending {
 #[derive(Serialize)]
 pub struct PendingFile {
     /// Its path below the store's directory.
-    pub path: String,
+    pub path: Name,
     /// Blocks of 4 KiB that groups touch.
     pub blocks: u64,
     /// Bytes that they write.
@@ -281,7 +281,7 @@ impl Survey {
             }
         }
         let file = |(path, (blocks, bytes)): (Cow<'_, [u8]>, (BTreeSet<u64>, u64))| PendingFile {
-            path: name(&path),
+            path: Name::from(&*path),
             blocks: blocks.len() as u64,
             bytes,
         };
@@ -322,12 +322,12 @@ impl Survey {
         faults
     }
 
-    /// The path of what an entry speaks of, safe to print: of an object, or of a name.
-    pub fn path(&self, entry: &Entry, told: Option<&Told>) -> Option<String> {
+    /// The path of what an entry speaks of: of an object, or of a name.
+    pub fn path(&self, entry: &Entry, told: Option<&Told>) -> Option<Name> {
         let path = self.paths.get(&entry.file)?;
         Some(match told {
-            Some(Told::Value(value)) => name(&below(path, &value.name)),
-            _ => name(path),
+            Some(Told::Value(value)) => Name::from(&*below(path, &value.name)),
+            _ => Name::from(&**path),
         })
     }
 

@@ -105,7 +105,7 @@ fn each_is_parked_in_its_own_place() {
     }
     let dirs = Dirs::new(2);
     let run = dirs.run(&["run", "--park"], CHANGE);
-    run.exits(0);
+    run.exits(121);
     assert_eq!(run.err.matches("parked as").count(), 2, "{}", run.err);
     for dir in &dirs.0 {
         let place = dir.to_str().unwrap();
@@ -131,11 +131,11 @@ fn what_is_parked_in_several_is_applied_together() {
     // What is in the way in one of them is in the way of both.
     std::fs::write(dirs.0[1].join("a"), "mine\n").unwrap();
     let refused = apply(&groups);
-    refused.exits(4);
+    refused.exits(123);
     assert!(refused.out.contains(&format!("\n  {}/a: its content has been changed", groups[2])), "{}", refused.out);
     assert_eq!(std::fs::read_to_string(dirs.0[0].join("a")).unwrap(), "old\n");
     let json = wholly(&[&["--json", "apply"], &groups[..]].concat());
-    json.exits(4);
+    json.exits(123);
     let told = format!(r#""applied":false,"groups":[{{"dir":"{}","id":"{}"}}"#, groups[0], groups[1]);
     assert!(
         json.out.contains(&told) && json.out.contains(&format!(r#"[{{"dir":"{}","path":"a""#, groups[2])),
@@ -162,7 +162,7 @@ fn a_person_decides_for_all_of_them() {
         return;
     }
     let dirs = Dirs::new(2);
-    for (answer, are_new) in [("d\n", false), ("v\na\n", true)] {
+    for (answer, are_new, code) in [("d\n", false, 122), ("v\na\n", true, 0)] {
         let mut child = common::views::command(env!("CARGO_BIN_EXE_wholly"))
             .args(["run", "--review"])
             .args(dirs.arguments())
@@ -176,7 +176,7 @@ fn a_person_decides_for_all_of_them() {
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), answer.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{err}");
+        assert_eq!(output.status.code(), Some(code), "{err}");
         assert!(err.contains(&format!("{} changes in ", 2 * CHANGES)), "{err}");
         assert!(dirs.0.iter().all(|dir| err.contains(&format!("{}:\n", dir.display()))), "{err}");
         assert_eq!(dirs.are_new(), [are_new; 2], "{answer}: {err}");

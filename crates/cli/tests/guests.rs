@@ -97,3 +97,40 @@ fn a_mount_makes_it_one_for_good() {
         assert!(has_store(&place) && !Store::is_guest_in(&place.dir).unwrap() && place.dir.join("made").exists());
     }
 }
+
+/// A crash in the middle of making or removing a store leaves a folder of another name. `recover` removes it, whether there is a store or not; one that
+/// somebody works on stays.
+#[test]
+fn what_was_half_made_or_half_removed_is_removed() {
+    for place in places() {
+        let half = |name: &str| {
+            let folder = place.dir.join(format!(".wholly.unfinished-{name}"));
+            std::fs::create_dir(&folder).unwrap();
+            for file in ["lock", "log"] {
+                std::fs::write(folder.join(file), "half").unwrap();
+            }
+            folder
+        };
+        place.run(&["recover"]).exits(8);
+        let (one, drawn) = (half("1"), half("5eed"));
+        let recovered = place.run(&["recover"]);
+        recovered.exits(1);
+        assert!(recovered.out.contains("there is no store\n  removed      2 folders"), "{}", recovered.out);
+        assert!(!one.exists() && !drawn.exists());
+        place.run(&["recover"]).exits(8);
+
+        place.run(&["init"]).exits(0);
+        let (one, mine) = (half("1"), half("2"));
+        let locked = std::fs::File::open(mine.join("lock")).unwrap();
+        rustix::fs::fcntl_lock(&locked, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
+        let recovered = place.run(&["--json", "recover"]);
+        recovered.exits(1);
+        let told: serde_json::Value = serde_json::from_str(&recovered.out).unwrap();
+        assert_eq!((&told["leftovers"], &told["groups"]), (&1.into(), &0.into()), "{told}");
+        assert!(!one.exists() && mine.exists());
+        drop(locked);
+        place.run(&["recover"]).exits(1);
+        place.run(&["recover"]).exits(0);
+        place.run(&["deinit"]).exits(0);
+    }
+}

@@ -108,11 +108,11 @@ fn what_is_otherwise_is_listed_and_exit_codes_say_so() {
         place.run(&["recover"]).exits(1);
         std::fs::write(place.dir.join("text"), "one\n").expect("write");
         let refused = on(&place, &["apply"], id);
-        refused.exits(4);
+        refused.exits(123);
         assert!(refused.out.contains("\n  new: something has been made there\n"), "{}", refused.out);
         assert!(refused.out.contains("\n  text: its content has been changed"), "{}", refused.out);
         let json = on(&place, &["apply", "--json"], id);
-        json.exits(4);
+        json.exits(123);
         assert!(json.out.contains(r#""applied":false"#) && json.out.contains(r#""path":"text""#), "{}", json.out);
 
         let refused = place.run(&["deinit"]);

@@ -102,7 +102,7 @@ fn mount_points_stay_where_they_are() {
         assert_eq!(text(&output.stdout), "");
         for lost in ["echo lost > /moved/inner/lost", "rmdir /moved/inner"] {
             let output = root.run(&[], &format!("umount /moved/inner && echo lost > /moved/y && {lost}"));
-            ends_with(&output, 125);
+            ends_with(&output, 123);
             assert!(text(&output.stderr).contains("moved/inner"), "{output:?}");
         }
         assert_eq!(root.does("cat /moved/y; ls /moved/inner"), "z\nx\n");
@@ -161,7 +161,7 @@ fn it_is_parked_and_applied_later() {
     let Some(rig) = rig("root-parked") else { return };
     let root = Root::new(&rig, "system");
     let old = Tree::of(root.dir()).but_for_its_time();
-    ends_with(&root.run(&["--park"], CHANGE), 0);
+    ends_with(&root.run(&["--park"], CHANGE), 121);
     assert!(has_store(root.dir()));
     let wholly = |words: &[&str]| {
         let output = root.command(&[&["wholly"], words].concat()).output().unwrap();
@@ -185,13 +185,13 @@ fn it_is_parked_and_applied_later() {
 #[test]
 fn a_person_decides() {
     let Some(rig) = rig("root-review") else { return };
-    for (answer, left) in [("d\n", "old\n"), ("a\n", "new\n")] {
+    for (answer, left, code) in [("d\n", "old\n", 122), ("a\n", "new\n", 0)] {
         let root = Root::new(&rig, answer.trim());
         let mut command = root.group(&["--review"], "echo new > /etc/file; echo new > /tmp/new");
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
-        ends_with(&output, 0);
+        ends_with(&output, code);
         let said = text(&output.stderr);
         assert!(
             said.contains("changed   etc/file") && said.contains("not covered, ") && said.contains("1 change in /:"),
@@ -232,7 +232,7 @@ fn what_others_write_meanwhile_stays() {
     root.does("echo theirs >> /etc/file");
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     let output = child.wait_with_output().unwrap();
-    ends_with(&output, 125);
+    ends_with(&output, 123);
     let said = text(&output.stderr);
     assert!(said.contains("nothing is committed: /etc/file") && said.contains("parked as "), "{said}");
     assert_eq!(root.does("cat /etc/file /var/new"), "new\ntheirs\nnew\n");

@@ -134,7 +134,7 @@ fn a_program_that_runs_outside_is_not_written_to() {
     let output = run(&dir, &[], "echo new > new; echo > sleep");
     running.kill().unwrap();
     running.wait().unwrap();
-    assert_eq!(output.status.code(), Some(if Difference::FilesAreCopied.is() { 125 } else { 2 }), "{output:?}");
+    assert_eq!(output.status.code(), Some(if Difference::FilesAreCopied.is() { 123 } else { 2 }), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("Text file busy"), "{output:?}");
     succeeds(&mut common::run::shell(&dir, "cmp sleep same"));
     assert!(!dir.join("new").exists() && !has_store(&dir));
@@ -228,7 +228,7 @@ fn it_is_parked_and_applied_later() {
     let dir = rig.dir("dir", "echo old > file; echo gone > other");
     let place = dir.to_str().unwrap();
     let output = run(&dir, &["--park"], "echo new > file; rm other; mkdir made");
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.status.code(), Some(121), "{output:?}");
     assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"old\n");
     assert!(has_store(&dir));
     let parked = wholly(&["--json", "list", place]).json();
@@ -242,7 +242,8 @@ fn it_is_parked_and_applied_later() {
 #[test]
 fn a_person_decides() {
     let Some(rig) = Rig::new("review") else { return };
-    for (answers, outcome) in [("v\na\n", "new\n"), ("x\nd\n", "old\n"), ("p\n", "old\n"), ("", "old\n")] {
+    let old = "old\n";
+    for (answers, outcome, code) in [("v\na\n", "new\n", 0), ("x\nd\n", old, 122), ("p\n", old, 121), ("", old, 121)] {
         let dir = rig.dir(&format!("dir-{}", answers.trim().replace('\n', "-")), "echo old > file");
         let mut child = as_group(&dir, &["--review"], "echo new > file </dev/null")
             .stdin(Stdio::piped())
@@ -252,7 +253,7 @@ fn a_person_decides() {
         std::io::Write::write_all(child.stdin.as_mut().unwrap(), answers.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success() && said.contains("changed   file"), "{said}");
+        assert_eq!((output.status.code(), said.contains("changed   file")), (Some(code), true), "{said}");
         assert_eq!(said.contains("-old\n+new\n"), answers.starts_with('v'), "{said}");
         assert_eq!(std::fs::read_to_string(dir.join("file")).unwrap(), outcome, "{answers:?}: {said}");
         assert_eq!(has_store(&dir), answers == "p\n" || answers.is_empty(), "where nobody answers it is parked");
@@ -329,7 +330,7 @@ fn what_is_lost_of_a_mapping_is_not_committed() {
         assert_eq!(out, "1\nfile\n0\n", "{err}");
         return;
     }
-    assert_eq!(out, "told\n125\nfile\n0\n", "{err}");
+    assert_eq!(out, "told\n123\nfile\n0\n", "{err}");
     assert!(err.contains("mapped memory is lost"), "{err}");
 }
 
@@ -357,4 +358,47 @@ fn a_killed_holder_leaves_nothing() {
         assert_eq!(std::fs::read_to_string(dir.join("file")).unwrap(), "old\n");
         assert_eq!(common::run::traces(&dir), [] as [&Path; 0], "{output:?}");
     }
+}
+
+/// A view over `/proc` would hide what our own processes need, and `wholly run` would hang.
+#[test]
+fn file_systems_of_the_kernel_are_refused() {
+    if !common::may_mount() {
+        return;
+    }
+    let refused = |dir: &str, why: &str| {
+        // A namespace, so that what is left of a failure is nobody else's.
+        let mut command = common::views::command("unshare");
+        command.args(["-m", "timeout", "--signal=KILL", "60", env!("CARGO_BIN_EXE_wholly"), "run", "--", "true"]);
+        let output = command.current_dir(dir).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(said.contains(&format!("run in {dir}: ")) && said.contains(why), "{said}");
+    };
+    refused("/proc", "the kernel generates its files");
+    refused("/sys", "the kernel generates its files");
+}
+
+/// An automount is refused without triggering it: its daemon may not answer, and `wholly run` would hang.
+#[test]
+fn an_automount_is_refused() {
+    let Some(rig) = Rig::new("automount") else { return };
+    if !std::fs::read_to_string("/proc/filesystems").unwrap().contains("autofs") {
+        return common::skipped("the kernel has no autofs");
+    }
+    let dir = rig.dir("dir", "");
+    // Its daemon has the pipe and never answers. Processes of the daemon's own process group do not trigger the mount, so the command runs in another.
+    let script = "import os, subprocess, sys
+point, wholly = sys.argv[1:]
+read, write = os.pipe()
+options = f'fd={write},pgrp={os.getpgrp()},minproto=5,maxproto=5,direct'
+subprocess.run(['mount', '-t', 'autofs', '-o', options, 'none', point], pass_fds=[write], check=True)
+run = subprocess.Popen(['timeout', '--signal=KILL', '60', wholly, 'run', '--dir', point, '--', 'true'], start_new_session=True)
+sys.exit(run.wait())
+";
+    let mut command = common::views::command("unshare");
+    let output =
+        command.args(["-m", "python3", "-c", script]).arg(&dir).arg(env!("CARGO_BIN_EXE_wholly")).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("it is an automount"), "{output:?}");
 }

@@ -314,11 +314,11 @@ fn it_is_reviewed_parked_and_applied_by_the_same_user() {
         .unwrap();
     child.stdin.take().unwrap().write_all(b"v\nd\n").unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success() && text(&output).contains("-old\n+new\n"), "{output:?}");
+    assert_eq!((output.status.code(), text(&output).contains("-old\n+new\n")), (Some(122), true), "{output:?}");
     assert_eq!(read(dir.join("file")), "old\n");
 
     let output = rig.run(&dir, &["--park"], "echo new > file; mkdir made");
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.status.code(), Some(121), "{output:?}");
     assert_eq!(read(dir.join("file")), "old\n");
     let listed = rig.wholly(&dir, &["--json", "list", "."]);
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();

@@ -85,6 +85,17 @@ pub fn tidy(dir: impl AsRef<Path>) -> Result<()> {
     Ok(home.tidy()?)
 }
 
+/// Removes the folders of stores in `dir` that a crash has left half made or half removed, whether there is a store now
+/// or not. Returns their number; the removal is durable on return. Folders that another process works on, or that
+/// belong to another user, stay.
+///
+/// # Errors
+/// [`Error::Media`].
+pub fn clear_unfinished(dir: impl AsRef<Path>) -> Result<u64> {
+    let host = HostDir::open(dir.as_ref(), HostOptions::default())?;
+    Ok(StoreHome::clear_unfinished(&host)?)
+}
+
 pub(crate) fn refuse_busy(host: &HostDir, dir: &Path) -> Result<()> {
     match StoreHome::holder(host) {
         Ok(Some(busy)) => Err(home_error(HomeError::Busy(busy), dir)),

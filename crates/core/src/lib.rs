@@ -54,7 +54,7 @@ pub mod site;
 pub mod sync;
 pub mod vfs;
 
-pub use check::{check, parked, tidy};
+pub use check::{check, clear_unfinished, parked, tidy};
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours};

@@ -239,7 +239,7 @@ fn a_group_that_is_told_to_be_overtaken_is_never_applied() {
         let store = open_on(&dir, medium);
         assert_eq!(store.review(id).unwrap().changes().len(), 1);
         let Err(Error::Overtaken(_, what)) = store.apply(id) else { panic!("it is applied") };
-        assert_eq!(what.iter().map(|what| what.path.as_str()).collect::<Vec<_>>(), [".", "d"]);
+        assert_eq!(what.iter().map(|what| what.path.to_str().unwrap()).collect::<Vec<_>>(), [".", "d"]);
         store.discard(id).unwrap();
         store.close().unwrap();
         assert!(!dir.join("made").exists());

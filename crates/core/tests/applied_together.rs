@@ -55,7 +55,9 @@ fn both_stay_parked_where_one_does_not_fit_any_more() {
         other.append(&made, b"mine").unwrap();
         other.commit().unwrap();
         match apply_both(&stores, ids) {
-            Err(Error::Overtaken(id, why)) => assert_eq!((id, why.len(), why[0].path.as_str()), (ids[wrong], 1, "b")),
+            Err(Error::Overtaken(id, why)) => {
+                assert_eq!((id, why.len(), why[0].path.to_str().unwrap()), (ids[wrong], 1, "b"))
+            }
             other => panic!("{other:?}"),
         }
         let fine = 1 - wrong;

@@ -257,7 +257,7 @@ fn what_a_bystander_has_overtaken_is_parked() {
     let store = memory.open(1, options(), [true; 2]).unwrap();
     let released = store.settled().released;
     assert_eq!(released.len(), 1);
-    assert_eq!(released[0].mismatches.iter().map(|wrong| wrong.path.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(released[0].mismatches.iter().map(|wrong| wrong.path.to_str().unwrap()).collect::<Vec<_>>(), ["b"]);
     assert!(matches!(store.apply(released[0].id), Err(Error::Overtaken(..))));
     let mut mine = [0; 4];
     store.open_file("b").unwrap().read_at(0, &mut mine).unwrap();

@@ -458,7 +458,10 @@ fn a_pass_does_not_forget_how_a_claimed_file_lay() {
         store.checkpoint().unwrap();
         fs::write(dir.join("moved"), "by an editor").unwrap();
         let Err(Error::Overtaken(id, what)) = group.commit_or_park("", None) else { panic!("it has been overtaken") };
-        assert!(what.len() == 1 && what[0].path == "moved" && what[0].what.contains("5 bytes and has 12"), "{what:?}");
+        assert!(
+            what.len() == 1 && what[0].path.as_os_str() == "moved" && what[0].what.contains("5 bytes and has 12"),
+            "{what:?}"
+        );
         store.discard(id).unwrap();
         // Without a bystander the rename is no change by others.
         let mut group = store.begin();

@@ -190,7 +190,7 @@ fn nothing_waits_for_it() {
         store.apply(ids[1]).unwrap();
         let overtaken = store.apply(ids[0]);
         let Err(Error::Overtaken(id, what)) = &overtaken else { panic!("{overtaken:?}") };
-        assert_eq!((*id, what.len(), &*what[0].path), (ids[0], 1, "d/b"));
+        assert_eq!((*id, what.len(), what[0].path.to_str().unwrap()), (ids[0], 1, "d/b"));
         assert_eq!(overtaken.unwrap_err().errno(), rustix::io::Errno::STALE.raw_os_error());
         assert_eq!(store.parked().unwrap().len(), 1, "it is still there");
         assert!(matches!(store.remove(), Err(Error::Refused(_, rustix::io::Errno::NOTEMPTY))));

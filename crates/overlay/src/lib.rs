@@ -192,7 +192,7 @@ fn note(group: &mut Group<'_>, wrong: &BTreeSet<(Path, String)>) -> Result<Vec<M
         }
         let (ino, mismatch) = (concerned.unwrap_or(wholly::vfs::Ino::ROOT), Plan::mismatch(wrong));
         let noted = group.vfs.note_overtaken(group.id, ino, mismatch.clone());
-        noted.map_err(|error| Error::Store { path: mismatch.path.clone(), error })?;
+        noted.map_err(|error| Error::Store { path: mismatch.path.display().to_string(), error })?;
         overtaken.push(mismatch);
     }
     Ok(overtaken)

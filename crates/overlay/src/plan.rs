@@ -1,10 +1,11 @@
 //! What is to be done: what the upper layer says, told of the directory below it, before anything is done.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 use wholly::Mismatch;
 
-use crate::error::show;
 use crate::host::{Path, Stat};
 use crate::marks::{Marks, Origin};
 
@@ -113,7 +114,8 @@ impl Plan {
     }
 
     pub fn mismatch((path, what): &(Path, String)) -> Mismatch {
-        Mismatch { path: show(path), what: what.clone() }
+        let path: &[u8] = if path.is_empty() { b"." } else { path };
+        Mismatch { path: OsStr::from_bytes(path).into(), what: what.clone() }
     }
 
     /// What is no directory and gets another place.

@@ -122,7 +122,8 @@ fn what_others_change_is_noted() {
             let vfs = world.vfs();
             let group = vfs.begin().expect("begin");
             let taken = world.take_up(&vfs, group, how).unwrap_or_else(|error| panic!("{told}\n{error}"));
-            let noted: Vec<_> = taken.overtaken.iter().map(|it| (it.path.as_str(), it.what.as_str())).collect();
+            let noted: Vec<_> =
+                taken.overtaken.iter().map(|it| (it.path.to_str().unwrap(), it.what.as_str())).collect();
             assert_eq!(noted, case.noted, "{told}");
             assert_eq!(taken.adopted, 0, "{told}");
             let differs = tree_of(&upper).difference(&layer);

@@ -22,6 +22,9 @@ const KILLS: (u32, u32) = (2, 20);
 const PLAIN_KILLS: u32 = 3;
 /// One file in so many is gone in the next version.
 const GONE_EVERY: usize = 10;
+/// The exit code of `wholly run` where what it has shown was answered with no.
+const DISCARDED: i32 = 122;
+
 /// Lines of the review that are shown.
 const SHOWN: usize = 4;
 
@@ -137,7 +140,10 @@ impl<'a> Stage<'a> {
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         child.stdin.take().expect("it was piped").write_all(b"discard\n")?;
         let output = child.wait_with_output()?;
-        succeeded("wholly run --review", &output)?;
+        if output.status.code() != Some(DISCARDED) {
+            succeeded("wholly run --review", &output)?;
+            return Err("wholly run --review: nothing was discarded".into());
+        }
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 

@@ -1,6 +1,6 @@
 //! What an entry asks for beyond offset and length, for programs and in words.
 
-use crate::output::{name, size};
+use crate::output::{Name, size};
 use crate::survey::{Told, number};
 use rustix::fs::FileType;
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub enum Operands {
         baseline: Option<DumpedBaseline>,
         /// The object that is its directory.
         directory: Option<u64>,
-        name: Option<String>,
+        name: Option<Name>,
         #[serde(rename = "type")]
         kind: &'static str,
         mode: u32,
@@ -40,11 +40,11 @@ pub enum Operands {
         birth_ns: i64,
         access_ns: i64,
         modification_ns: i64,
-        target: Option<String>,
+        target: Option<Name>,
     },
     /// Of `name`.
     Value {
-        name: String,
+        name: Name,
         before: Option<u64>,
         after: Option<u64>,
     },
@@ -58,7 +58,7 @@ pub enum Operands {
     },
     /// Of `xattr`.
     Xattr {
-        name: String,
+        name: Name,
         removed: bool,
         bytes: u64,
         checksum_before: Option<String>,
@@ -103,7 +103,7 @@ impl Operands {
             Told::Identity(identity) => of_identity(identity),
             Told::Birth(birth) => of_birth(birth),
             Told::Value(Value { before, after, name: of }) => {
-                Operands::Value { name: name(of), before: given(*before), after: given(*after) }
+                Operands::Value { name: Name::from(&**of), before: given(*before), after: given(*after) }
             }
             Told::Attributes(Attributes { mode, uid, gid, atime_ns, mtime_ns, before }) => Operands::Attributes {
                 mode: change(before.mode, *mode),
@@ -113,7 +113,7 @@ impl Operands {
                 modification_ns: change(before.mtime_ns, *mtime_ns),
             },
             Told::Xattr(Xattr { name: of, value, before }) => Operands::Xattr {
-                name: name(of),
+                name: Name::from(&**of),
                 removed: value.is_none(),
                 bytes: value.as_ref().map_or(0, Vec::len) as u64,
                 checksum_before: before.map(hex),
@@ -146,7 +146,7 @@ fn of_identity(identity: &Identity) -> Operands {
         handle: given(identity.handle).map(hex),
         baseline: identity.baseline.map(baseline),
         directory: given(identity.parent),
-        name: given(identity.parent).map(|_| name(&identity.name)),
+        name: given(identity.parent).map(|_| Name::from(&*identity.name)),
         kind: kind(identity.mode),
         mode: identity.mode & 0o7777,
         owner: identity.uid,
@@ -166,7 +166,7 @@ fn of_birth(birth: &Birth) -> Operands {
         birth_ns: birth.btime_ns,
         access_ns: birth.atime_ns,
         modification_ns: birth.mtime_ns,
-        target: (!birth.target.is_empty()).then(|| name(&birth.target)),
+        target: (!birth.target.is_empty()).then(|| Name::from(&*birth.target)),
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
             name: b"n\x1b".to_vec(),
         };
         let json = serde_json::to_value(Operands::of(&Told::Identity(identity.clone()))).unwrap();
-        assert_eq!((&json["type"], &json["name"]), (&"file".into(), &"n\\u{1b}".into()));
+        assert_eq!((&json["type"], &json["name"]), (&"file".into(), &"n\u{1b}".into()));
         assert_eq!(
             shown(Told::Identity(identity.clone())),
             "inode 7 born @1700000000.000000001, file 0640 of 1000:100, names 2, 3 B at home"
@@ -300,7 +300,7 @@ mod tests {
         };
         assert_eq!(shown(Told::Birth(file.clone())), "file 4755 of 1:2");
         let link = Birth { mode: 0o120777, target: b"../b\xff".to_vec(), ..file.clone() };
-        assert_eq!(shown(Told::Birth(link)), "symlink 0777 of 1:2 -> ../b\u{fffd}");
+        assert_eq!(shown(Told::Birth(link)), "symlink 0777 of 1:2 -> ../b\\xff");
         let null = Birth { mode: 0o020666, rdev: 0x103, ..file };
         assert_eq!(shown(Told::Birth(null)), "character device 0666 of 1:2, 1:3");
 

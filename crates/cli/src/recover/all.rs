@@ -2,7 +2,7 @@
 
 use super::{How, Recovered, open_on, recover};
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, count, name};
+use crate::output::{Name, Ui, count, name};
 use crate::registry::{Entry, Registry, VARIABLE};
 use crate::survey::{medium_of, volume_id_of};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 #[derive(Serialize)]
 struct All {
-    registry: String,
+    registry: Name,
     stores: Vec<Told>,
 }
 
@@ -19,7 +19,7 @@ struct All {
 #[derive(Serialize)]
 struct Told {
     volume_id: String,
-    dir: String,
+    dir: Name,
     outcome: Outcome,
     /// Why it was not recovered, and what to do.
     why: Option<String>,
@@ -66,7 +66,7 @@ pub fn run(how: How, ui: &Ui) -> Result<Exit, Failure> {
         registry.entries().map_err(|error| Failure::new(what, format!("{}: {error}", registry.dir().display())))?;
     let stores: Vec<Told> = entries.into_iter().map(|entry| recover_one(entry, how, ui)).collect();
     let exit = stores.iter().fold(Exit::DONE, |exit, told| exit | told.exit);
-    ui.emit("recover", &All { registry: registry.dir().to_string_lossy().into_owned(), stores }, text)?;
+    ui.emit("recover", &All { registry: registry.dir().into(), stores }, text)?;
     Ok(exit)
 }
 
@@ -78,7 +78,7 @@ pub fn no_registry(what: impl Into<String>) -> Failure {
 fn recover_one(entry: Entry, how: How, ui: &Ui) -> Told {
     let told = |outcome, exit, why, recovered| Told {
         volume_id: entry.volume_id.clone(),
-        dir: entry.dir.to_string_lossy().into_owned(),
+        dir: Name::from(&*entry.dir),
         outcome,
         why,
         recovered,
@@ -140,8 +140,8 @@ fn text(all: &All) -> String {
         text += &match (&told.recovered, &told.why) {
             (Some(recovered), _) => super::text(recovered),
             (None, why) => {
-                let why = why.as_deref().unwrap_or_default();
-                format!("{}: {}: {why}\n", name(told.dir.as_bytes()), told.outcome.word())
+                let why = name(why.as_deref().unwrap_or_default().as_bytes());
+                format!("{}: {}: {why}\n", told.dir, told.outcome.word())
             }
         };
     }

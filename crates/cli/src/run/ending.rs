@@ -6,16 +6,12 @@ use super::layer::How;
 use super::review::{self, Verdict};
 use crate::args::RunArgs;
 use crate::diff;
-use crate::error::Failure;
+use crate::error::{Exit, Failure};
 use crate::mounts::Other;
-use crate::output::{Ui, count};
+use crate::output::{Name, Ui, count, name, shown};
 use serde::Serialize;
-use std::path::PathBuf;
 use wholly::{Error, StoreVfs};
 use wholly_media::host::HOME;
-
-/// The exit code where what the command has changed could not be committed: that of [`Exit::NOT_RUN`](crate::error::Exit::NOT_RUN).
-const NOT_COMMITTED: u8 = 125;
 
 /// How the command ended.
 pub struct Ended {
@@ -30,8 +26,10 @@ pub struct Ended {
 pub struct Outcome {
     /// `committed`, `parked`, `discarded` or `aborted`.
     pub outcome: &'static str,
-    /// How the command ended, or 125 where what it has changed could not be committed.
+    /// How the command ended: its exit code, or 128 and the number of the signal.
     pub status: u8,
+    /// How `wholly run` ends.
+    pub exit: Exit,
     /// Why it was aborted whatever its exit code, where a program in it has undone a group of its own.
     pub doomed: Option<String>,
     /// The directories, in the order in which they were named.
@@ -41,14 +39,15 @@ pub struct Outcome {
 impl Outcome {
     /// What programs outside have changed meanwhile, each with its path.
     fn overtaken(&self) -> impl Iterator<Item = String> {
-        self.dirs.iter().flat_map(|dir| dir.overtaken.iter().map(|what| dir.dir.join(what).display().to_string()))
+        let all = self.dirs.iter().flat_map(|dir| dir.overtaken.iter().map(move |it| (dir, it)));
+        all.map(|(dir, it)| format!("{}: {}", dir.dir.join(&it.path), name(it.what.as_bytes())))
     }
 }
 
 /// One directory.
 #[derive(Serialize)]
 pub struct Changed {
-    pub dir: PathBuf,
+    pub dir: Name,
     /// What is mounted in it, with all that is mounted in that: there the command has written as any other does.
     pub not_covered: Vec<Other>,
     /// The parked group, where something is parked in it.
@@ -56,10 +55,23 @@ pub struct Changed {
     /// What the group would have changed, or has: told with `--json` and `--review`, unless it was aborted.
     pub changes: Vec<diff::Told>,
     /// What programs outside have changed meanwhile, so that nothing was committed.
-    pub overtaken: Vec<String>,
+    pub overtaken: Vec<Overtaken>,
     /// How many these are, where somebody wants to know.
     #[serde(skip)]
     pub count: usize,
+}
+
+/// What others have changed.
+#[derive(Serialize)]
+pub struct Overtaken {
+    path: Name,
+    what: String,
+}
+
+impl Overtaken {
+    fn all<'m>(mismatches: impl IntoIterator<Item = &'m wholly::Mismatch>) -> Vec<Overtaken> {
+        mismatches.into_iter().map(|it| Overtaken { path: Name::from(&*it.path), what: it.what.clone() }).collect()
+    }
 }
 
 /// Ends the groups as the command did.
@@ -71,16 +83,17 @@ pub fn end(
     Ended { status, doomed }: Ended,
 ) -> Result<Outcome, Failure> {
     let dirs = running.iter().map(|one| Changed {
-        dir: one.place.dir().into(),
+        dir: Name::from(one.place.dir()),
         not_covered: one.covered.others.clone(),
         id: None,
         changes: Vec::new(),
         overtaken: Vec::new(),
         count: 0,
     });
-    let status = if doomed.is_some() { NOT_COMMITTED } else { status };
-    let mut outcome = Outcome { outcome: "aborted", status, doomed, dirs: dirs.collect() };
-    let is_success = || status == 0 && interrupts.first().is_none();
+    let is_doomed = doomed.is_some();
+    let exit = if is_doomed { Exit::REFUSED } else { Exit::of_child(status) };
+    let mut outcome = Outcome { outcome: "aborted", status, exit, doomed, dirs: dirs.collect() };
+    let is_success = || status == 0 && !is_doomed && interrupts.first().is_none();
     let mut verdict = Verdict::Discard;
     if is_success() {
         take_up(running, is_looked_at(args, ui))?;
@@ -97,30 +110,28 @@ pub fn end(
     if !is_success() {
         verdict = Verdict::Discard;
     }
-    outcome.outcome = match verdict {
+    (outcome.outcome, outcome.exit) = match verdict {
         Verdict::Apply => {
             commit(args, running, &mut outcome)?;
-            if outcome.overtaken().next().is_some() {
-                outcome.status = NOT_COMMITTED;
-                "parked"
-            } else {
-                "committed"
-            }
+            if outcome.overtaken().next().is_some() { ("parked", Exit::REFUSED) } else { ("committed", Exit::DONE) }
         }
         Verdict::Park => {
             park(args, running, &mut outcome)?;
-            "parked"
+            ("parked", Exit::PARKED)
         }
         Verdict::Discard => {
             for Running { view, group, place, .. } in running {
                 view.abort(*group).map_err(|error| place.failed(error))?;
             }
-            if is_success() { "discarded" } else { "aborted" }
+            match interrupts.first() {
+                None if is_success() => ("discarded", Exit::DISCARDED),
+                Some(signal) if exit == Exit::DONE => {
+                    ("aborted", Exit::of_child(u8::try_from(128 + signal).unwrap_or(u8::MAX)))
+                }
+                _ => ("aborted", exit),
+            }
         }
     };
-    if let (0, "aborted", Some(signal)) = (outcome.status, outcome.outcome, interrupts.first()) {
-        outcome.status = u8::try_from(128 + signal).unwrap_or(u8::MAX);
-    }
     Ok(outcome)
 }
 
@@ -171,34 +182,42 @@ fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome)
 
 /// One group commits by itself; several commit together. Where programs outside have changed what any of them builds on, all are parked.
 fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
+    // A store that has failed before commits nothing: only what fails from here on may be committed.
+    for one in running {
+        one.place.store().check_usable().map_err(|error| one.place.failed(error))?;
+    }
     if let [Running { view, group, place, has_adopted, .. }] = running {
         if *has_adopted {
             // What a bystander does after the last look is a conflict, as after any commit.
-            return view.commit(*group).map_err(|error| place.failed(error));
+            return view.commit(*group).map_err(|error| place.undecided(error));
         }
         return match view.commit_or_park(*group, &note(args), None) {
             Err(Error::Overtaken(id, overtaken)) => {
                 let dir = &mut outcome.dirs[0];
-                dir.overtaken = overtaken.iter().map(ToString::to_string).collect();
+                dir.overtaken = Overtaken::all(&*overtaken);
                 dir.id = Some(id.to_string());
                 let parked = place.store().review(id).map_err(|error| place.failed(error))?;
                 dir.count = parked.changes().len();
                 Ok(())
             }
-            committed => committed.map_err(|error| place.failed(error)),
+            committed => committed.map_err(|error| place.undecided(error)),
         };
     }
     for (Running { view, group, place, .. }, dir) in running.iter().zip(&mut outcome.dirs) {
         let overtaken = view.overtaken(*group).map_err(|error| place.failed(error))?;
-        dir.overtaken = overtaken.iter().map(ToString::to_string).collect();
+        dir.overtaken = Overtaken::all(&overtaken);
     }
     if outcome.overtaken().next().is_some() {
         return park(args, running, outcome);
     }
     let groups: Vec<_> = running.iter().map(|one| (&*one.view, one.group)).collect();
     StoreVfs::commit_together(&groups).map_err(|error| {
-        let dirs: Vec<_> = running.iter().map(|one| one.place.dir().display().to_string()).collect();
-        Failure::new(format!("commit in {} together", dirs.join(", ")), error)
+        let dirs: Vec<_> = running.iter().map(|one| shown(one.place.dir())).collect();
+        let what = format!("commit in {} together", dirs.join(", "));
+        match error {
+            Error::Poisoned(why) => Failure::unknown(what, why),
+            error => Failure::new(what, error),
+        }
     })
 }
 
@@ -212,7 +231,7 @@ fn park(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Resul
                 0 => one.view.abort(one.group).map(|()| None),
                 _ => one.view.park(one.group, &note(args), None).map(Some),
             }
-            .map_err(|error| one.place.failed(error))
+            .map_err(|error| one.place.undecided(error))
         });
         match parked {
             Ok(id) => dir.id = id.map(|id| id.to_string()),
@@ -240,13 +259,13 @@ fn changes_of(one: &Running<'_>) -> Result<usize, Failure> {
 fn parked(outcome: &Outcome) -> String {
     let parked = outcome.dirs.iter().filter_map(|dir| Some((dir, dir.id.as_ref()?)));
     let one = |(changed, id): (&Changed, &String)| {
-        let (dir, changes) = (changed.dir.display(), count(changed.count as u64, "change"));
+        let (dir, changes) = (&changed.dir, count(changed.count as u64, "change"));
         format!(
             "wholly: run: parked as {id}: {changes} in {dir}; see `wholly diff {dir} {id}`, then apply it or discard it\n"
         )
     };
     let mut text: String = parked.clone().map(one).collect();
-    let kept: Vec<_> = parked.clone().map(|(dir, _)| dir.dir.join(HOME).display().to_string()).collect();
+    let kept: Vec<_> = parked.clone().map(|(dir, _)| dir.dir.join(&HOME.into()).to_string()).collect();
     if !kept.is_empty() {
         text += &format!(
             "wholly: run: until then it is kept in {}, which git ignores; `git clean -x` and `rm -rf` would delete it\n",
@@ -254,7 +273,7 @@ fn parked(outcome: &Outcome) -> String {
         );
     }
     if parked.clone().count() > 1 {
-        let both: String = parked.map(|(dir, id)| format!(" {} {id}", dir.dir.display())).collect();
+        let both: String = parked.map(|(dir, id)| format!(" {} {id}", dir.dir)).collect();
         text += &format!("wholly: run: `wholly apply{both}` applies all of it, or nothing\n");
     }
     text
@@ -263,15 +282,15 @@ fn parked(outcome: &Outcome) -> String {
 /// What a person is told, on stderr: nothing, where all is as it was asked for.
 pub fn text(outcome: &Outcome, args: &RunArgs) -> String {
     let names = || {
-        let names: Vec<_> = outcome.dirs.iter().map(|dir| dir.dir.display().to_string()).collect();
+        let names: Vec<_> = outcome.dirs.iter().map(|dir| dir.dir.to_string()).collect();
         names.join(", ")
     };
     let text = match outcome.outcome {
         "aborted" if outcome.doomed.is_some() => {
-            let why = outcome.doomed.as_deref().unwrap_or_default();
+            let why = name(outcome.doomed.as_deref().unwrap_or_default().as_bytes());
             format!("wholly: run: {why}: nothing has changed in {}\n", names())
         }
-        "aborted" => format!("wholly: run: it ended with {}: nothing has changed in {}\n", outcome.status, names()),
+        "aborted" => format!("wholly: run: it ended with {}: nothing has changed in {}\n", outcome.exit, names()),
         "discarded" => format!("wholly: run: discarded: nothing has changed in {}\n", names()),
         "parked" => {
             let why = outcome.overtaken().map(|what| format!("wholly: run: nothing is committed: {what}\n"));
@@ -293,7 +312,8 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> String {
 /// What the directories hold that no group does.
 pub fn not_covered(dirs: &[Changed]) -> String {
     let others = dirs.iter().flat_map(|dir| &dir.not_covered);
-    let others: Vec<_> = others.map(|other| format!("{} ({})", other.path.display(), other.kind)).collect();
+    let others: Vec<_> =
+        others.map(|other| format!("{} ({})", shown(&other.path), name(other.kind.as_bytes()))).collect();
     match others.as_slice() {
         [] => String::new(),
         others => format!("wholly: run: not covered, with what is mounted in it: {}\n", others.join(", ")),

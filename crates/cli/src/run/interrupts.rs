@@ -1,5 +1,6 @@
 //! Signals that want all of it to end: from their first on nothing is committed.
 
+use crate::limits::ignored_signals;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
@@ -32,7 +33,7 @@ impl Interrupts {
     }
 
     fn of(relay: Option<i32>) -> std::io::Result<Interrupts> {
-        let ignored = ignored()?;
+        let ignored = ignored_signals()?;
         let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0);
         let mut signals = SignalsInfo::<WithOrigin>::new(wanted)?;
         let this = Interrupts { first: Arc::default(), child: Arc::default(), relay, counts: Arc::default() };
@@ -78,11 +79,4 @@ impl Interrupts {
             let _ = kill_process(child, signal);
         }
     }
-}
-
-/// The signals that this process ignores, a bit for each.
-fn ignored() -> std::io::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    Ok(line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0))
 }

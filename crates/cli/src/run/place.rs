@@ -4,9 +4,12 @@ use super::namespace::Covered;
 use crate::error::Failure;
 use crate::named::{Identity, Named};
 use crate::opening;
+use crate::output::{name, shown};
+use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use wholly::{Error, Options, Settled, Store};
-use wholly_media::host::{HostDir, HostOptions, StoreHome};
+use wholly_media::host::{HostDir, HostOptions, Level, StoreHome, Support};
 
 /// See the head of this module.
 pub struct Place {
@@ -28,9 +31,30 @@ pub fn find(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
             let why = format!("it and {} are one, or one lies in the other", other.display());
             return Err(failed(why).advice("name the outer one only"));
         }
+        refuse_unfit(&dir)?;
         dirs.push(dir);
     }
     Ok(dirs)
+}
+
+/// Refuses a directory that cannot carry a store, before anything is mounted over it: a view over `/proc` would hide what our own processes need.
+fn refuse_unfit(dir: &Path) -> Result<(), Failure> {
+    /// That of autofs, with which the kernel stands in for what is mounted once somebody goes there.
+    const AUTOFS: i64 = 0x187;
+    let what = || format!("run in {}", dir.display());
+    let failed = |errno: Errno| Failure::new(what(), errno);
+    // Opening it by `O_PATH` alone does not trigger the mount: its daemon may not answer.
+    let there = openat(CWD, dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    if fstatfs(&there).map_err(failed)?.f_type == AUTOFS {
+        return Err(Failure::new(what(), "it is an automount, and not mounted yet")
+            .advice(format!("`ls {}/.` mounts it", dir.display())));
+    }
+    let host = HostDir::open(dir, HostOptions::default()).map_err(|error| Failure::of_media(what(), error))?;
+    let support = Support::look(&host);
+    if support.level == Level::Refused {
+        return Err(Failure::new(what(), format!("{} is {support}", support.file_system)).advice(Support::advice()));
+    }
+    Ok(())
 }
 
 /// Opens the stores in all of these directories. Where one cannot be opened, those before it are given, to be closed.
@@ -54,7 +78,7 @@ pub fn close_all(places: Vec<Place>) -> Result<(), Failure> {
 /// What has become of changes to several directories that an earlier run could not finish: nobody is to find that out by chance.
 fn tell_settled(dir: &Path, store: &Store) {
     let Settled { committed, undone, released } = store.settled();
-    let say = |what: String| eprintln!("wholly: run: {}: {what}", dir.display());
+    let say = |what: String| eprintln!("wholly: run: {}: {}", shown(dir), name(what.as_bytes()));
     if !committed.is_empty() {
         say("an earlier run over several directories was killed when it was decided: its changes are committed now"
             .into());
@@ -123,6 +147,11 @@ impl Place {
     /// Something failed in it.
     pub fn failed(&self, error: Error) -> Failure {
         Failure::of_store("run in", &self.dir, error)
+    }
+
+    /// A group in it was to be committed or parked, and that failed.
+    pub fn undecided(&self, error: Error) -> Failure {
+        Failure::of_decision("run in", &self.dir, error)
     }
 
     /// Takes everything home. What was no store is none any more, unless something is parked in it, or another one may ask it what was decided.

@@ -23,14 +23,14 @@ pub enum Verdict {
 
 /// Shows the changes and asks. Where nobody answers, nothing is lost: they are parked.
 pub fn ask(dirs: &[Changed], interrupts: &Interrupts) -> Result<Verdict, Failure> {
-    let names: Vec<_> = dirs.iter().map(|dir| dir.dir.display().to_string()).collect();
+    let names: Vec<_> = dirs.iter().map(|dir| dir.dir.to_string()).collect();
     let names = names.join(", ");
     let failed = |error: std::io::Error| Failure::new(format!("run in {names}"), error);
     // Which directory is meant is said where there are several.
     let text = |names_only| {
         let one = |dir: &Changed| match dirs {
             [_] => diff::text(&dir.changes, names_only),
-            _ => format!("{}:\n{}", dir.dir.display(), diff::text(&dir.changes, names_only)),
+            _ => format!("{}:\n{}", dir.dir, diff::text(&dir.changes, names_only)),
         };
         dirs.iter().filter(|dir| dir.count > 0).map(one).collect::<String>()
     };

@@ -429,6 +429,14 @@ impl Store {
         Ok(self.heir.get_or_init(|| heir))
     }
 
+    /// Whether the store can still be used: a write to its log that fails ends that.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] from then on.
+    pub fn check_usable(&self) -> Result<()> {
+        self.used(|inner| inner.check_usable())
+    }
+
     /// What the last open found.
     pub fn recovery(&self) -> &RecoveryReport {
         self.heir.get().map_or(&self.inner.recovery, |heir| heir.recovery())

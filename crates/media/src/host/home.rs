@@ -342,6 +342,19 @@ impl StoreHome {
         empty_tree(folder.as_fd(), DEPTH).or_fail("empty", || in_home(UNNAMED))
     }
 
+    /// Removes what makings and unmakings of stores in `dir` that were interrupted have left, whether there is a store or not. Returns how many folders these
+    /// were; on return that survives a crash.
+    ///
+    /// # Errors
+    /// Those of `getdents`, `unlinkat` and `fsync`.
+    pub fn clear_unfinished(dir: &HostDir) -> Result<u64> {
+        let cleared = unfinished::clear_all(dir)?;
+        if cleared > 0 {
+            rustix::fs::fsync(dir.as_fd()).or_fail("fsync the directory of", || HOME)?;
+        }
+        Ok(cleared)
+    }
+
     /// Gives the folder its mode, and removes what earlier owners, and makings and unmakings that were interrupted, have left. On return
     /// that survives a crash.
     ///

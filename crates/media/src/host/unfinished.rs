@@ -11,6 +11,7 @@ use crate::Result;
 use crate::sys::{self, OrFail, show};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 /// As many makers and unmakers have a known name; who comes when all are taken, by whomever, gets a drawn one, which is found by who tidies the store.
@@ -30,8 +31,8 @@ pub(super) fn clear(dir: &HostDir) -> Result<()> {
     known().try_for_each(|name| clear_one(dir, name.as_bytes()))
 }
 
-/// The same, whatever such a folder is called: also one of a version that chose its names otherwise.
-pub(super) fn clear_all(dir: &HostDir) -> Result<()> {
+/// The same, whatever such a folder is called: also one of a version that chose its names otherwise. Returns how many are gone.
+pub(super) fn clear_all(dir: &HostDir) -> Result<u64> {
     let mut names = Vec::new();
     let root = dir.open_fd(b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
     each_entry(root.as_fd(), |name, _| {
@@ -40,7 +41,13 @@ pub(super) fn clear_all(dir: &HostDir) -> Result<()> {
         }
     })
     .or_fail("read directory", || ".")?;
-    names.iter().try_for_each(|name| clear_one(dir, name))
+    let mut cleared = 0;
+    for name in names {
+        clear_one(dir, &name)?;
+        let left = rustix::fs::statat(dir.as_fd(), &*name, AtFlags::SYMLINK_NOFOLLOW);
+        cleared += u64::from(left.is_err_and(|errno| errno == Errno::NOENT));
+    }
+    Ok(cleared)
 }
 
 /// Removes the folder of this name, if there is one and it is nobody's. Those of other users stay: what is in them the superuser could remove, and they perhaps

@@ -39,6 +39,7 @@ pub(super) use format::{Head, ParkedFile, Writing, path_of};
 pub(super) use summary::{Base, Content, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
@@ -106,14 +107,14 @@ pub struct Parked {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mismatch {
     /// The path, as it was when the group was parked.
-    pub path: String,
+    pub path: PathBuf,
     /// What is otherwise, in words.
     pub what: String,
 }
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.what)
+        write!(f, "{}: {}", self.path.display(), self.what)
     }
 }
 

@@ -2,6 +2,8 @@
 //! are set as the registers that they are, in no order that matters.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use super::attributes::{Mine, Wish};
@@ -32,7 +34,7 @@ pub(super) struct Applying<'p> {
 
 impl Applying<'_> {
     pub fn wrong(&mut self, path: Vec<u8>, what: impl Into<String>) {
-        self.wrong.push(Mismatch { path: String::from_utf8_lossy(&path).into_owned(), what: what.into() });
+        self.wrong.push(Mismatch { path: OsString::from_vec(path).into(), what: what.into() });
     }
 
     pub fn path(&self, id: u64) -> Vec<u8> {

@@ -171,6 +171,9 @@ impl Facts {
                 ));
             }
             Fs::Hugetlbfs => return Some((Level::Refused, "its files cannot be written to by system calls")),
+            _ if OF_THE_KERNEL.contains(&kind) => {
+                return Some((Level::Refused, "the kernel generates its files: nothing is stored in it"));
+            }
             _ => {}
         }
         if self.journal == Some(false) || UNJOURNALED.contains(&kind) || self.file_system == Fs::Ntfs {
@@ -224,6 +227,28 @@ impl Facts {
 
 /// Served by other machines, beside those with a number of their own.
 const NETWORK: [&str; 6] = ["ceph", "afs", "fuse.sshfs", "fuse.rclone", "fuse.s3fs", "fuse.glusterfs"];
+
+/// File systems that the kernel generates.
+const OF_THE_KERNEL: [&str; 18] = [
+    "proc",
+    "sysfs",
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "efivarfs",
+    "fusectl",
+    "mqueue",
+    "nsfs",
+    "pstore",
+    "securityfs",
+    "selinuxfs",
+    "tracefs",
+];
 
 /// Without a journal, beside those with a number of their own: a rename is two changes that nothing holds together.
 const UNJOURNALED: [&str; 8] = ["ext2", "ntfs3", "hfs", "hfsplus", "udf", "minix", "ufs", "affs"];

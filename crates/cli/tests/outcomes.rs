@@ -1,0 +1,298 @@
+//! What has become of a group is told apart by the exit code, and with `--json` by one object, whatever has happened.
+
+mod common;
+
+use common::run::{Rig, as_group, has_store, recover, run};
+use common::{Place, may_run, wholly};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const DISCARDED: i32 = 122;
+const PARKED: i32 = 121;
+const REFUSED: i32 = 123;
+const UNKNOWN: i32 = 120;
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("{output:?}"))
+}
+
+/// The one object on a line.
+fn object(out: &[u8]) -> Value {
+    let out = std::str::from_utf8(out).expect("UTF-8");
+    assert_eq!(out.lines().count(), 1, "{out:?}");
+    let value: Value = serde_json::from_str(out).expect("JSON");
+    assert_eq!(value["output_version"], 3, "{out}");
+    value
+}
+
+fn reviewed(dir: &Path, options: &[&str], answer: &str) -> Output {
+    let mut command = as_group(dir, &[&["--review"], options].concat(), "echo new > new");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn each_end_of_a_run_has_its_code() {
+    let Some(rig) = Rig::new("outcomes") else { return };
+    let dir = rig.dir("dir", "echo old > file");
+    let told = |output: &Output| {
+        let told = object(&output.stdout);
+        (told["outcome"].as_str().unwrap().to_owned(), told["status"].as_i64(), told["exit"].as_i64())
+    };
+    let is = |outcome: &str, status: i64, exit: i32| (outcome.to_string(), Some(status), Some(exit.into()));
+
+    let committed = run(&dir, &["--json"], "echo committed > file");
+    assert_eq!((code(&committed), told(&committed)), (0, is("committed", 0, 0)));
+    let failed = run(&dir, &["--json"], "exit 9");
+    assert_eq!((code(&failed), told(&failed)), (9, is("aborted", 9, 9)));
+    assert_eq!(code(&reviewed(&dir, &[], "d\n")), DISCARDED);
+    assert!(!dir.join("new").exists() && !has_store(&dir));
+    let discarded = reviewed(&dir, &["--json"], "d\n");
+    assert_eq!((code(&discarded), told(&discarded)), (DISCARDED, is("discarded", 0, DISCARDED)));
+    assert_eq!(code(&reviewed(&dir, &[], "a\n")), 0);
+    std::fs::remove_file(dir.join("new")).unwrap();
+
+    for parked in [reviewed(&dir, &["--json"], "p\n"), reviewed(&dir, &["--json"], "")] {
+        assert_eq!((code(&parked), told(&parked)), (PARKED, is("parked", 0, PARKED)));
+    }
+    let parked = run(&dir, &["--park", "--json"], "echo parked > file");
+    assert_eq!((code(&parked), told(&parked)), (PARKED, is("parked", 0, PARKED)));
+    let refused =
+        while_it_runs(&dir, &["--json"], "echo mine > file", || std::fs::write(dir.join("file"), "theirs").unwrap());
+    assert_eq!((code(&refused), told(&refused)), (REFUSED, is("parked", 0, REFUSED)), "{refused:?}");
+    let told = object(&refused.stdout);
+    assert_eq!(told["dirs"][0]["overtaken"][0]["path"], "file", "{told}");
+
+    // What is in a parked group's way refuses it, and is no damage.
+    let id = told["dirs"][0]["id"].as_str().unwrap();
+    let place = dir.to_str().unwrap();
+    let apply = wholly(&["apply", place, id]);
+    apply.exits(REFUSED);
+    let apply = wholly(&["--json", "apply", place, id]);
+    apply.exits(REFUSED);
+    assert_eq!(object(apply.out.as_bytes())["mismatches"][0]["path"], "file");
+    // What is not there is none of these.
+    let apply = wholly(&["--json", "apply", place, "77-77"]);
+    apply.exits(8);
+    let told = object(apply.out.as_bytes());
+    assert_eq!((&told["verb"], &told["error"]["exit"]), (&"apply".into(), &8.into()), "{told}");
+    wholly(&["deinit", "--discard-parked", place]).exits(0);
+}
+
+/// Runs a script that then waits, and meanwhile `between`.
+fn while_it_runs(dir: &Path, options: &[&str], script: &str, between: impl FnOnce()) -> Output {
+    let mut command = as_group(dir, options, &format!("{script}; echo ready; read line"));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    between();
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// Its parent and the parent of that, of the command: by them `wholly` itself is found.
+const WHOLLY: &str = "wholly=$(awk '{ print $4 }' /proc/$PPID/stat)";
+
+/// The write of the commit fails when the command has ended: the limit of a file's size stands for a medium that has failed.
+#[test]
+fn an_unknown_outcome_is_called_so() {
+    let Some(rig) = Rig::new("unknown") else { return };
+    if !may_run(&["prlimit", "awk"]) {
+        return;
+    }
+    // Not in memory, where a log is not written by calls.
+    let place = Place::on_disk();
+    let script = format!("echo new > a; {WHOLLY}; prlimit --pid $wholly --fsize=0:");
+    for (options, is_json) in [(&[][..], false), (&["--json"], true)] {
+        let output = run(&place.dir, options, &script);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(&output), UNKNOWN, "{said}");
+        assert!(said.contains("it is unknown whether the changes are committed: "), "{said}");
+        assert!(said.contains("run `wholly recover`"), "{said}");
+        if is_json {
+            assert_eq!(object(&output.stdout)["error"]["exit"], UNKNOWN);
+        }
+        // The folder stays, and tells.
+        assert!(has_store(&place.dir));
+        recover(&place.dir);
+        let content = std::fs::read(place.dir.join("a")).unwrap();
+        assert!(content == [0; 1000] || content == b"new\n", "{content:?}");
+        std::fs::write(place.dir.join("a"), [0; 1000]).unwrap();
+    }
+
+    drop(rig);
+}
+
+/// A limit that is met before anything is to be decided leaves no doubt, and nobody dies of it.
+#[test]
+fn the_limit_of_a_files_size_is_an_error() {
+    let place = Place::on_disk();
+    let dir = place.dir.to_str().unwrap();
+    let limited = |arguments: &str| {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -f 4 && exec \"$0\" {arguments}");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_wholly"), dir]).env("WHOLLY_REGISTRY", "").output().unwrap()
+    };
+    let init = limited("init \"$1\"");
+    assert_eq!(code(&init), 8, "{init:?}");
+    assert!(String::from_utf8_lossy(&init.stderr).contains("File too large"), "{init:?}");
+    assert!(!has_store(&place.dir));
+    place.run(&["init"]).exits(0);
+    place.crash_after_groups(3);
+    let recover = limited("--json recover \"$1\"");
+    assert_eq!(code(&recover), 8, "{recover:?}");
+    assert!(object(&recover.stdout)["error"]["why"].as_str().unwrap().contains("File too large"), "{recover:?}");
+    place.run(&["recover"]).exits(1);
+}
+
+/// The command finds the signal of that limit as it would without Wholly.
+#[test]
+fn a_command_meets_its_own_limit_as_ever() {
+    let Some(rig) = Rig::new("limit") else { return };
+    let dir = rig.dir("dir", "");
+    let ended = run(&dir, &[], "ulimit -f 1; exec head -c 4096 /dev/zero > big");
+    assert_eq!(code(&ended), 128 + 25, "{ended:?}");
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; exec \"$0\" run --dir \"$1\" -- grep SigIgn /proc/self/status"])
+        .arg(env!("CARGO_BIN_EXE_wholly"))
+        .arg(&dir)
+        .output()
+        .unwrap();
+    let mask = String::from_utf8(output.stdout).unwrap();
+    let mask = u64::from_str_radix(mask.split_whitespace().nth(1).unwrap(), 16).unwrap();
+    assert_ne!(mask & (1 << 24), 0);
+}
+
+/// Whatever a verb fails of, its JSON says so.
+#[test]
+fn failures_are_json() {
+    let place = Place::on_disk();
+    let dir = place.dir.to_str().unwrap();
+    let verbs: [(&[&str], i32); 20] = [
+        (&["stat", dir], 8),
+        (&["dump", dir], 8),
+        (&["check", dir], 8),
+        (&["recover", dir], 8),
+        (&["recover", "/nowhere"], 8),
+        (&["recover", "--all"], 8),
+        (&["deinit", dir], 8),
+        (&["list", dir], 8),
+        (&["diff", dir, "1-1"], 8),
+        (&["apply", dir, "1-1"], 8),
+        (&["discard", dir, "1-1"], 8),
+        (&["init", "/nowhere"], 8),
+        (&["mount", dir], 8),
+        (&["mount", "-o", "policy=none", dir], 16),
+        (&["crash", "nonsense"], 16),
+        (&["bench", "nonsense"], 16),
+        (&["run", "--dir", "/nowhere", "--", "true"], 125),
+        (&["run"], 125),
+        (&["nonsense"], 16),
+        (&["init", "--log-size", "much"], 16),
+    ];
+    for (arguments, code) in verbs {
+        for arguments in [[&["--json"], arguments].concat(), [&arguments[..1], &["--json"], &arguments[1..]].concat()] {
+            let run = wholly(&arguments);
+            run.exits(code);
+            let told = object(run.out.as_bytes());
+            let verb = arguments.iter().find(|word| **word != "--json").unwrap();
+            assert_eq!((&told["verb"], &told["error"]["exit"]), (&(*verb).into(), &code.into()), "{told}");
+            assert!(!told["error"]["why"].as_str().unwrap().is_empty() && !run.err.is_empty(), "{told}");
+        }
+    }
+}
+
+/// Two files are two, whatever their names are, and nothing of a name is read as something else.
+#[test]
+fn names_are_exact_for_programs_and_safe_for_people() {
+    let Some(rig) = Rig::new("names") else { return };
+    let above = rig.dir("above", "mkdir \"$(printf 'di\\377r')\"");
+    let dir = above.join(OsStr::from_bytes(b"di\xffr"));
+    std::fs::write(dir.join("file"), "old").unwrap();
+    let names: [&[u8]; 7] = [
+        b"a\xfe",
+        b"a\xff",
+        b"esc\x1b[2K",
+        b"nl\ncreated   harmless",
+        "\u{202e}gpj.exe".as_bytes(),
+        "z\u{200b}w".as_bytes(),
+        b"plain",
+    ];
+    let script = "printf x > \"$(printf 'a\\376')\"; printf x > \"$(printf 'a\\377')\"; printf x > \"$(printf 'esc\\033[2K')\"; printf x > \"$(printf 'nl\\ncreated   harmless')\";
+        printf x > \"$(printf '\\342\\200\\256gpj.exe')\"; printf x > \"$(printf 'z\\342\\200\\213w')\"; printf x > plain; echo new > file";
+    let parked = run(&dir, &["--park", "--json"], script);
+    assert_eq!(code(&parked), PARKED, "{parked:?}");
+    let exact = |told: &Value, field: &str| match told.get(format!("{field}_hex")) {
+        Some(hex) => {
+            let hex = hex.as_str().unwrap();
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+        }
+        None => told[field].as_str().unwrap().as_bytes().to_vec(),
+    };
+    let changed = |told: &Value| -> Vec<Vec<u8>> {
+        let created = told.as_array().unwrap().iter().filter(|change| change["what"] == "created");
+        created.map(|change| exact(change, "path")).collect()
+    };
+    let mut wanted = names.map(<[u8]>::to_vec);
+    wanted.sort();
+    let told = object(&parked.stdout);
+    assert_eq!(exact(&told["dirs"][0], "dir"), dir.as_os_str().as_bytes());
+    let mut all = changed(&told["dirs"][0]["changes"]);
+    all.sort();
+    assert_eq!(all, wanted);
+    let id = told["dirs"][0]["id"].as_str().unwrap();
+
+    let of = |arguments: &[&str], last: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
+        command.args(arguments).arg(&dir).args(last).env("WHOLLY_REGISTRY", "").output().unwrap()
+    };
+    let diff = object(&of(&["--json", "diff"], &[id]).stdout);
+    let mut all = changed(&diff["changes"]);
+    all.sort();
+    assert_eq!((exact(&diff, "dir"), &*all), (dir.as_os_str().as_bytes().to_vec(), &wanted[..]));
+    for verb in ["list", "stat", "check", "dump"] {
+        let told = object(&of(&["--json", verb], &[]).stdout);
+        assert_eq!(exact(&told, "dir"), dir.as_os_str().as_bytes(), "{verb}");
+    }
+
+    let review = of(&["diff"], &[id]);
+    let shown = "\n".to_string() + std::str::from_utf8(&review.stdout).unwrap();
+    for name in [
+        "a\\xfe ",
+        "a\\xff ",
+        "esc\\u{1b}[2K ",
+        "nl\\ncreated   harmless ",
+        "\\u{202e}gpj.exe ",
+        "z\\u{200b}w ",
+        "plain ",
+    ] {
+        assert!(shown.contains(&format!("\ncreated   {name}")), "{name}: {shown}");
+    }
+    let safe = |bytes: &[u8]| {
+        let text = std::str::from_utf8(bytes).unwrap_or_else(|_| panic!("{bytes:?}"));
+        assert!(!text.contains(['\u{202e}', '\u{200b}', '\x1b', '\u{fffd}']), "{text:?}");
+    };
+    safe(shown.as_bytes());
+    // What is in the way, and what fails, has names in it.
+    for name in ["\u{202e}gpj.exe", "esc\x1b[2K"] {
+        std::fs::write(dir.join(name), "theirs").unwrap();
+    }
+    let apply = of(&["apply"], &[id]);
+    assert_eq!(code(&apply), REFUSED);
+    assert!(String::from_utf8_lossy(&apply.stdout).contains("\n  \\u{202e}gpj.exe: "), "{apply:?}");
+    let missing = above.join("\u{202e}\x1b");
+    for verb in ["init", "stat", "check", "list", "recover", "deinit", "mount"] {
+        let failed = Command::new(env!("CARGO_BIN_EXE_wholly")).arg(verb).arg(&missing).output().unwrap();
+        safe(&failed.stderr);
+        assert!(String::from_utf8_lossy(&failed.stderr).contains("\\u{202e}\\u{1b}"), "{failed:?}");
+    }
+    for output in [&parked, &apply, &of(&["list"], &[]), &of(&["stat"], &[]), &of(&["check"], &[])] {
+        safe(&output.stderr);
+    }
+    assert_eq!(code(&of(&["deinit", "--discard-parked"], &[])), 0);
+}
