@@ -271,15 +271,18 @@ pub struct CheckArgs {
 }
 
 const SALVAGE_EXAMPLES: &str = "\
-For a store that `recover` refuses. OUT, which must be empty or not there, becomes an ordinary directory: the files as they are, and over them each group of \
-the log that can be proven, in commit order. A group is proven where its checksums hold, each group that it builds on is proven or home, and its files are as the log \
-says. What is not proven is left out as a whole, and named. Where both superblocks are gone, a group counts as not home if its files have the times that it found. DIR is only \
-read, and stays as it is: when OUT is what you want, put it in the place of DIR.
+For a store that `recover` refuses. OUT, which must be empty or not there, becomes an ordinary directory: the files \
+as they are, and over them each group of the log that can be proven, in commit order. A group is proven where its \
+checksums hold, each group that it builds on is proven or home, and its files are as the log says. What is not \
+proven is left out as a whole, and named. Where both superblocks are gone, a group counts as not home if its files \
+have the times that it found. DIR is only read, and stays as it is: when OUT is what you want, put it in the place \
+of DIR.
 
-Parked groups are not copied. Owners and modes are kept as far as the calling user may set them. After an interruption remove OUT and begin again.
+Parked groups are not copied. Owners and modes are kept as far as the calling user may set them. After an \
+interruption remove OUT and begin again.
 
-Exit code: 0: everything was proven and is in OUT; 4: something could not be proven, read or kept, and is named; 8: it could not be done: DIR is in use or no store, OUT has \
-something in it, no space; 16: usage.
+Exit code: 0: everything was proven and is in OUT; 4: something could not be proven, read or kept, and is named; 8: \
+it could not be done: DIR is in use or no store, OUT has something in it, no space; 16: usage.
 
 Examples:
   wholly salvage /srv/data /srv/data.salvaged

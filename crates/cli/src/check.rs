@@ -105,7 +105,7 @@ fn about(kind: FindingKind) -> (&'static str, &'static str) {
     match kind {
         FindingKind::Superblock => (
             "superblock",
-            "where the other copy holds, `wholly recover` writes this one anew; where none does, `wholly salvage DIR OUT` copies what can be proven",
+            "where the other copy holds, `wholly recover` writes this one anew; where none does, use `wholly salvage DIR OUT`",
         ),
         FindingKind::Log => (
             "log",
@@ -127,7 +127,7 @@ fn about(kind: FindingKind) -> (&'static str, &'static str) {
         FindingKind::Stranger => ("stranger", "move it elsewhere: `wholly deinit` removes all that is in the folder"),
         FindingKind::Missing => (
             "missing",
-            "get it from a backup of the whole directory; where only `lock` is gone, make it: an empty file; or `wholly salvage DIR OUT`",
+            "get it from a backup of the directory; where only `lock` is gone, make an empty file; or `wholly salvage DIR OUT`",
         ),
         FindingKind::Parked => {
             ("parked", "it cannot be applied as it is; `wholly discard` removes it, nothing else depends on it")

@@ -1,5 +1,5 @@
-//! Damaged stores as a user meets them: every verb says so, none says that all is well, and `wholly salvage` is the way out. What it can prove is
-//! tested in the core.
+//! Damaged stores as a user meets them: every verb says so, none says that all is well, and `wholly salvage` is the way
+//! out. What it can prove is tested in the core.
 
 mod common;
 

@@ -1,6 +1,6 @@
-//! A log that lost its end. What stood there was durable; that it is gone is told by the number of segments in the superblock, and no call takes
-//! what is left for all there was. The first of these once opened as an empty store: one byte cut off the only segment with groups made a log
-//! without segments.
+//! A log that lost its end. What stood there was durable; that it is gone is told by the number of segments in the
+//! superblock, and no call takes what is left for all there was. The first of these once opened as an empty store: one
+//! byte cut off the only segment with groups made a log without segments.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -109,7 +109,8 @@ fn what_is_longer_than_it_says_opens() {
     }
 }
 
-/// A log of two segments that a program wrote which did not count them, with one group that is not home. The file is such a program's.
+/// A log of two segments that a program wrote which did not count them, with one group that is not home. The file is
+/// such a program's.
 #[test]
 fn a_log_without_a_count_opens_and_is_counted() {
     let log = include_bytes!("fixtures/log-4-uncounted");

@@ -1,4 +1,5 @@
-//! What `salvage` gets out of damaged stores: all groups that can be proven, none by halves, and nothing of the original changed.
+//! What `salvage` gets out of damaged stores: all groups that can be proven, none by halves, and nothing of the
+//! original changed.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -134,7 +135,8 @@ fn payload(log: &[u8], byte: u8) -> usize {
     log.windows(700).position(|bytes| bytes == [byte; 700]).expect("the payload")
 }
 
-/// Files `a`, `b`, `c` of 5000 zeros. Groups that are not home: 1 to `a`, 2 to `a` and `b`, 3 to `c`, 4 to `b`, and one that makes `new`.
+/// Files `a`, `b`, `c` of 5000 zeros. Groups that are not home: 1 to `a`, 2 to `a` and `b`, 3 to `c`, 4 to `b`, and one
+/// that makes `new`.
 fn fill(dir: &Path, medium: HostMedium) {
     for name in ["a", "b", "c"] {
         fs::write(dir.join(name), [0; 5000]).unwrap();

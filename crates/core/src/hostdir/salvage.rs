@@ -2,21 +2,25 @@
 //!
 //! # Terms
 //!
-//! - *proven*: a group whose records and payloads hold, of whose predecessors none is missing, and whose files are at home as the log says. A predecessor
-//!   is a group that changed a file, an object or a name before it that it changes too (the contract's prefix rule).
-//! - *left out*: a group that was not proven. Whatever builds on it is left out as well. What it says of inodes stays, for others rely on that.
-//! - *certain*: the superblock tells which groups are home. Without it a group counts as not home where each of its files lies as its group found it:
-//!   a checkpoint would have changed the file's times.
+//! - *proven*: a group whose records and payloads hold, of whose predecessors none is missing, and whose files are at
+//!   home as the log says. A predecessor is a group that changed a file, an object or a name before it that it changes
+//!   too (the contract's prefix rule).
+//! - *left out*: a group that was not proven. Whatever builds on it is left out as well. What it says of inodes stays,
+//!   for others rely on that.
+//! - *certain*: the superblock tells which groups are home. Without it a group counts as not home where each of its
+//!   files lies as its group found it: a checkpoint would have changed the file's times.
 //!
 //! # How
 //!
 //! 1. `log::salvage`: all records that prove themselves, whatever stands before them.
-//! 2. [`proof`]: which groups are proven, in commit order. They are replayed as at an open, over the homes of the original; what recovery would
-//!    refuse, or call a conflict, leaves its group out, and the replay begins again.
-//! 3. [`copy`]: home is copied as it is. A new log has the proven groups, with the inodes of the copies; the copy is opened as a store, taken
-//!    home, and the store removed. So the bytes come home by the code that always takes them there.
+//! 2. [`proof`]: which groups are proven, in commit order. They are replayed as at an open, over the homes of the
+//!    original; what recovery would refuse, or call a conflict, leaves its group out, and the replay begins again.
+//! 3. [`copy`]: home is copied as it is. A new log has the proven groups, with the inodes of the copies; the copy is
+//!    opened as a store, taken home, and the store removed. So the bytes come home by the code that always takes them
+//!    there.
 //!
-//! The copy is durable when all of that is done. Before, it is nothing: whoever is interrupted removes it and begins again.
+//! The copy is durable when all of that is done. Before, it is nothing: whoever is interrupted removes it and begins
+//! again.
 
 mod copy;
 mod proof;
@@ -100,8 +104,8 @@ pub(crate) struct Made {
     pub has_log: bool,
 }
 
-/// Copies `from` to the empty directory `to`, with a log of what is proven. `make_store` makes the store's folder there, and an empty log; `progress` is
-/// told bytes that were copied, and all there are.
+/// Copies `from` to the empty directory `to`, with a log of what is proven. `make_store` makes the store's folder
+/// there, and an empty log; `progress` is told bytes that were copied, and all there are.
 pub(crate) fn salvage_on(
     from: &Original,
     to: &Arc<dyn HostFs>,

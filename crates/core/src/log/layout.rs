@@ -120,7 +120,8 @@ pub struct Superblock {
     pub checkpointing: u64,
     /// Bytes of a segment.
     pub segment_bytes: u64,
-    /// Segments that the log has: a medium with fewer was cut off. None where a program wrote it that did not count them.
+    /// Segments that the log has: a medium with fewer was cut off. None where a program wrote it that did not count
+    /// them.
     pub segments: Option<u32>,
     /// Segments that the log was made with, and keeps.
     pub min_segments: u32,

@@ -183,7 +183,8 @@ pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Re
     Ok(head.map(|head| Record { position, head, entries, segment_seed: seed }))
 }
 
-/// The record at `position`, if one proves itself there, whatever sequence it says that it comes after. For who salvages.
+/// The record at `position`, if one proves itself there, whatever sequence it says that it comes after. For who
+/// salvages.
 pub(super) fn proven_record(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Result<Option<Record>> {
     let mut line = [0u8; LINE as usize];
     reader.read(position, &mut line)?;
@@ -201,7 +202,8 @@ pub(super) fn proven_record(reader: &mut SegmentReader<'_>, seed: u64, position:
     Ok(Some(Record { position, head, entries, segment_seed: seed }))
 }
 
-/// The seed of the segment of which the bytes at `position` are a record, where its head and its first entry tell of the same one.
+/// The seed of the segment of which the bytes at `position` are a record, where its head and its first entry tell of
+/// the same one.
 pub(super) fn claimed_segment(reader: &mut SegmentReader<'_>, position: u64) -> Result<Option<u64>> {
     let Some((head, line, seed)) = claimed_record(reader, position, |_| true)? else { return Ok(None) };
     let segment_seed = record_seed(seed, position);

@@ -1,9 +1,10 @@
 //! What can still be read of a log that recovery refuses, and a new log of what of it was proven.
 //!
-//! Recovery stops at the first thing that does not fit. Here every segment is read to its end: a record proves itself by its checksum, whatever
-//! stands before it. Where the superblock is gone, segments are found by their headers, whose checksums tell the seed of their volume, and
-//! the seed of a segment is what a record in it tells. Nothing is judged here but single groups: whether what a group builds on is there, and what is lost
-//! between them, is told to the caller.
+//! Recovery stops at the first thing that does not fit. Here every segment is read to its end: a record proves itself
+//! by its checksum, whatever stands before it. Where the superblock is gone, segments are found by their headers, whose
+//! checksums tell the seed of their volume, and the seed of a segment is what a record in it tells. Nothing is judged
+//! here but single groups: whether what a group builds on is there, and what is lost between them, is told to the
+//! caller.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -244,7 +245,8 @@ fn read_segment(
     Ok(segment)
 }
 
-/// Where groups may be lost: in gaps, and in segments of which those that follow them in their lanes tell more than there is.
+/// Where groups may be lost: in gaps, and in segments of which those that follow them in their lanes tell more than
+/// there is.
 fn find_lost(
     segments: &[Segment],
     superblock: Option<&Superblock>,

@@ -412,7 +412,8 @@ pub fn open(
         next.checkpointing = next.tail;
     }
     next.kept = KeptSegment::kept(&kept, next.tail);
-    // Also what a crash has left between the medium's growth and the count's, or between the count's shrinking and the medium's.
+    // Also what a crash has left between the medium's growth and the count's, or between the count's shrinking and the
+    // medium's.
     next.segments = Some(segments_in(&*region, superblock.segment_bytes));
     if !copied {
         // A copy stays one until its log has told which inodes its objects are here.

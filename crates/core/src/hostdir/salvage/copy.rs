@@ -1,6 +1,7 @@
 //! Copying the files of a store as they are: bytes, holes, names, links, owners, modes, attributes, times.
 //!
-//! The original is only read, with the caller's own rights. What cannot be read, or cannot be made so in the copy, is named, and the rest is copied.
+//! The original is only read, with the caller's own rights. What cannot be read, or cannot be made so in the copy, is
+//! named, and the rest is copied.
 
 use std::collections::HashMap;
 

@@ -155,8 +155,8 @@ impl<'a> Proof<'a> {
         Ok((sum == entry.payload_checksum).then_some(bytes))
     }
 
-    /// Without a superblock: a group is not home where each file that it writes to lies as it was identified last. A checkpoint changes the times of
-    /// what it writes to.
+    /// Without a superblock: a group is not home where each file that it writes to lies as it was identified last. A
+    /// checkpoint changes the times of what it writes to.
     fn doubt_what_may_be_home(&self, inodes: &Inodes, doubted: &mut BTreeMap<usize, String>) {
         let mut told: HashMap<u64, &Identity> = HashMap::new();
         for (i, says) in self.says.iter().enumerate() {
@@ -173,8 +173,8 @@ impl<'a> Proof<'a> {
         }
     }
 
-    /// In commit order: by sequence, but a group that says that it comes after a later one comes after that. Gives the rest, too, where
-    /// groups say of each other that they come first.
+    /// In commit order: by sequence, but a group that says that it comes after a later one comes after that. Gives the
+    /// rest, too, where groups say of each other that they come first.
     fn in_order(&self) -> (Vec<usize>, Vec<usize>) {
         let groups = &self.collected.groups;
         let place: HashMap<u64, usize> = groups.iter().enumerate().map(|(i, group)| (group.sequence(), i)).collect();
@@ -326,9 +326,12 @@ impl<'a> Proof<'a> {
         for (id, (path, change)) in replay.conflicting() {
             for &(i, what, _) in &self.order {
                 let says = &self.says[i];
-                let speaks = says.changes.contains(&Thing::Object(id))
-                    // Of a name whose object nobody knows the path is told.
-                    || id == 0 && says.changes.iter().any(|thing| matches!(thing, Thing::Name(_, name) if path.as_bytes().ends_with(name)));
+                // Of a name whose object nobody knows only the path is told.
+                let names_it = |thing: &Thing| match thing {
+                    Thing::Name(_, name) => id == 0 && path.as_bytes().ends_with(name),
+                    Thing::Object(object) => id != 0 && *object == id,
+                };
+                let speaks = says.changes.iter().any(names_it);
                 if what == Extent::All && speaks {
                     found.entry(i).or_insert_with(|| format!("{path} was changed by another program: {change}"));
                 }
