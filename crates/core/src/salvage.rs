@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use wholly_media::host::{HOME, HostDir, HostOptions, StoreHome};
+use wholly_media::host::{HOME, HostDir, HostOptions, StoreHome, Trust};
 use wholly_media::{HostFs, HostNames};
 
 use crate::check::refuse_busy;
@@ -22,10 +22,10 @@ use crate::open::{LOG, home_error};
 /// at home.
 ///
 /// # Errors
-/// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has the store open, or that had it open meanwhile;
-/// [`Error::Exists`] where `out` has something in it; [`Error::Invalid`] where it is in `dir`; [`Error::Unsupported`]
-/// for what another program wrote; [`Error::Media`]. What was copied by then is to be removed. Damage is no error: it
-/// is told by what is returned.
+/// [`Error::NotAStore`]; [`Error::Untrusted`]; [`Error::Busy`] naming the process that has the store open, or that had
+/// it open meanwhile; [`Error::Exists`] where `out` has something in it; [`Error::Invalid`] where it is in `dir`;
+/// [`Error::Unsupported`] for what another program wrote; [`Error::Media`]. What was copied by then is to be removed.
+/// Damage is no error: it is told by what is returned.
 ///
 /// # Example
 /// ```
@@ -47,6 +47,8 @@ pub fn salvage(dir: impl AsRef<Path>, out: impl AsRef<Path>, progress: &mut dyn 
     if !StoreHome::exists(&host)? {
         return Err(Error::NotAStore(dir.display().to_string()));
     }
+    // What is written there is done in the copy, with the rights of the calling process.
+    StoreHome::check_trust(&host, Trust::Own).map_err(|error| home_error(error, dir))?;
     refuse_busy(&host, dir)?;
     let log = match host.open(format!("{HOME}/{LOG}").as_bytes(), false) {
         Ok(log) => Some(log),
@@ -54,8 +56,8 @@ pub fn salvage(dir: impl AsRef<Path>, out: impl AsRef<Path>, progress: &mut dyn 
         Err(error) => return Err(error.into()),
     };
     let before = log.as_ref().map(slots_of).transpose()?;
-    let to = empty_directory(out)?;
     refuse_inside(&host, out)?;
+    let to = empty_directory(out)?;
 
     let original = Original { host: host.clone(), log: log.clone() };
     let mut volume_id = [0u8; 16];
@@ -110,8 +112,13 @@ fn empty_directory(out: &Path) -> Result<Arc<HostDir>> {
 fn refuse_inside(host: &HostDir, out: &Path) -> Result<()> {
     let original = host.stat(b"")?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at = rustix::fs::open(out.as_os_str().as_encoded_bytes(), flags, Mode::empty())
-        .map_err(|errno| wholly_media::Error::new("open", out.display().to_string(), errno))?;
+    let open = |path: &Path| rustix::fs::open(path.as_os_str().as_encoded_bytes(), flags, Mode::empty());
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut at = match open(out) {
+        Err(Errno::NOENT) => open(parent),
+        opened => opened,
+    }
+    .map_err(|errno| wholly_media::Error::new("open", out.display().to_string(), errno))?;
     loop {
         let failed = |errno| wholly_media::Error::new("stat", out.display().to_string(), errno);
         let stat = rustix::fs::fstat(&at).map_err(failed)?;

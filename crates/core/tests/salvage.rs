@@ -377,6 +377,8 @@ fn what_cannot_be_salvaged_is_an_error() {
         fs::create_dir(&out.0).unwrap();
         fs::write(out.0.join("mine"), "").unwrap();
         assert!(matches!(to(&out.0), Err(Error::Exists(_))));
-        assert!(matches!(to(&dir.join("in-it")), Err(Error::Invalid(_))));
+        assert!(matches!(to(&dir.join("in-it")), Err(Error::Invalid(_))) && !dir.join("in-it").exists());
+        fs::set_permissions(dir.join(".wholly"), fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(matches!(to(&out.0), Err(Error::Untrusted { .. })), "others may have written to it");
     }
 }

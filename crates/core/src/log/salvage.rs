@@ -19,7 +19,7 @@ use super::layout::{
 use super::read::{Record, SegmentReader, claimed_segment, proven_record, starts_batch};
 use super::verify::holds;
 use super::volume_seed;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A group whose commit record proves itself.
 pub(crate) struct Group {
@@ -232,7 +232,7 @@ fn read_segment(
                 segment.records.push(record);
             }
             Ok(None) => at += LINE,
-            Err(crate::Error::Corrupt { place, fault }) => {
+            Err(Error::Corrupt { place, fault }) => {
                 places.push((place, fault));
                 at += LINE;
             }
@@ -404,6 +404,10 @@ impl<'a> Rebuilt<'a> {
         let mut first = None;
         for entry in entries {
             let mut payload = payload_of(self.from, record, entry)?;
+            let place = record.position + u64::from(entry.line) * LINE;
+            if !payload.is_empty() && payload_checksum(record.segment_seed, place, &payload) != entry.payload_checksum {
+                return Err(Error::corrupt(format!("log, byte {place}"), "it has changed since it was verified"));
+            }
             change(entry, &mut payload)?;
             let at = usize::from(entry.line.max(1)) * LINE as usize;
             let sum = payload_checksum(seed, position + at as u64, &payload);

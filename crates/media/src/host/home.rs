@@ -141,6 +141,15 @@ impl StoreHome {
         }
     }
 
+    /// Refuses a store's folder that others than those who are trusted can have written to. For tools that only look,
+    /// and do what is written there elsewhere.
+    ///
+    /// # Errors
+    /// [`HomeError::Untrusted`]; `ENOENT` where there is no store.
+    pub fn check_trust(dir: &HostDir, trust: Trust) -> Result<(), HomeError> {
+        trust.check(dir.open_fd(HOME.as_bytes(), FOLDER)?.as_fd())
+    }
+
     /// Who owns the store in the directory at this moment, for tools that only look: it asks for no ownership, so it never keeps
     /// anybody from it. The answer may be out of date when it is given.
     ///

@@ -50,6 +50,8 @@ pub(super) struct Proof<'a> {
     says: Vec<Says>,
     /// Indices of groups in commit order, and what of them is kept, with the sequence that it gets.
     order: Vec<(usize, Extent, u64)>,
+    /// The same, by the sequences of the old one.
+    renumbered: HashMap<u64, u64>,
     /// Why others are not.
     left_out: BTreeMap<usize, Fate>,
     /// Those of which not even what they say of inodes can be.
@@ -69,6 +71,7 @@ impl<'a> Proof<'a> {
             collected,
             says: Vec::new(),
             order: Vec::new(),
+            renumbered: HashMap::new(),
             left_out: BTreeMap::new(),
             mute: HashSet::new(),
             checkpointing,
@@ -263,6 +266,7 @@ impl<'a> Proof<'a> {
                 (i, what, next)
             })
             .collect();
+        self.renumbered = self.order.iter().map(|(i, _, new)| (self.group(*i).sequence(), *new)).collect();
         let touched = self.collected.checkpointing;
         let below = self.order.iter().filter(|(i, ..)| self.group(*i).sequence() < touched).map(|(.., new)| new + 1);
         self.checkpointing = below.max().unwrap_or(0).max(touched);
@@ -272,8 +276,7 @@ impl<'a> Proof<'a> {
     /// A group's commit record as it is to be in the new log: its head, and its entries.
     fn commit_of(&self, i: usize, what: Extent, sequence: u64) -> (Head, Vec<Entry>) {
         let commit = &self.group(i).commit;
-        let new =
-            |old: u64| self.order.iter().find(|(i, ..)| self.group(*i).sequence() == old).map_or(0, |(.., new)| *new);
+        let new = |old: u64| self.renumbered.get(&old).copied().unwrap_or(0);
         let head = commit.head;
         match what {
             Extent::All => {
