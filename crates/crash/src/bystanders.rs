@@ -13,7 +13,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use wholly::{Error, Store};
+use wholly::{Error, Group, Store};
 use wholly_media::sim::{ExploreLimits, Explorer, Image, Place, Trace, World};
 
 use crate::look::{at_home, tree};
@@ -284,18 +284,24 @@ impl Scene {
 }
 
 /// Commits a group, whose writes have numbers from `number` on.
-fn group(store: &Store, state: &mut State, ops: &[Op], number: u64) -> Result<(), String> {
+pub(crate) fn group(store: &Store, state: &mut State, ops: &[Op], number: u64) -> Result<(), String> {
     let mut group = store.begin();
+    perform(&mut group, state, ops, number)?;
+    group.commit().map_err(|error| format!("commit: {error}"))
+}
+
+/// What a group does before it ends.
+pub(crate) fn perform(group: &mut Group<'_>, state: &mut State, ops: &[Op], number: u64) -> Result<(), String> {
     let mut made: Vec<(&str, wholly::File)> = Vec::new();
     for (number, op) in (number..).zip(ops) {
         let bytes = op.bytes(number).unwrap_or_default();
         state.apply(op, &bytes).map_err(|error| format!("{op:?}: {error}"))?;
         let file = made.iter().find(|(path, _)| *path == op.file()).map(|(_, file)| file.clone());
         let file = if op.is_of_bytes() { file } else { None };
-        let done = in_group(&mut group, file, op, &bytes).map_err(|error| format!("{op:?}: {error}"))?;
+        let done = in_group(group, file, op, &bytes).map_err(|error| format!("{op:?}: {error}"))?;
         made.extend(done.map(|file| (op.file(), file)));
     }
-    group.commit().map_err(|error| format!("commit: {error}"))
+    Ok(())
 }
 
 fn conflicts(error: Option<Error>, what: &str) -> Result<(), String> {

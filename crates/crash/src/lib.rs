@@ -6,6 +6,7 @@
 mod anatomy;
 mod apart;
 pub mod archive;
+pub mod between;
 mod by_hand;
 pub mod bystanders;
 pub mod catalogue;

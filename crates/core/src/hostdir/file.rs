@@ -303,13 +303,12 @@ impl File {
 
     /// Looks whether a bystander has changed the home file, which stays a conflict then. Returns how it lies.
     pub fn look_for_bystanders(&self, state: &mut HomeState) -> Result<Option<Baseline>> {
-        let Some(home) = self.home() else { return Ok(None) };
-        let now = Baseline::of(&home.stat()?);
+        let now = self.home().map(|home| home.stat()).transpose()?.map(|stat| Baseline::of(&stat));
         if state.conflict.is_none() {
-            state.conflict = state.baseline.and_then(|baseline| baseline.difference(&now));
+            state.conflict = state.baseline.zip(now).and_then(|(baseline, now)| baseline.difference(&now));
         }
         match &state.conflict {
-            None => Ok(Some(now)),
+            None => Ok(now),
             Some(change) => Err(Error::Conflict { path: self.name(), change: change.clone() }),
         }
     }

@@ -26,7 +26,7 @@ use crate::log::first_of;
 use crate::log::layout::Origin;
 use crate::log::scan::{self, ScanReport};
 use crate::sync::{AtomicU8, AtomicU64, Mutex};
-pub(super) use replay::Replay;
+pub(super) use replay::{Replay, is_in_the_way};
 
 /// What an open found and did.
 #[derive(Clone, Debug, Default)]

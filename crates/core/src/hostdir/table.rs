@@ -10,6 +10,7 @@ use super::StoreInner;
 use super::file::File;
 use super::names::permit::{self, Who};
 use super::names::{Found, Kind, OWN_FOLDER, Object, TRIES, Walk, show};
+use super::recover::is_in_the_way;
 use crate::error::{Error, Result};
 use crate::sync::{Ordering, RwLock};
 
@@ -130,6 +131,29 @@ pub(crate) fn host_error(error: wholly_media::Error, path: &[u8]) -> Error {
         }
         _ => Error::Media(error),
     }
+}
+
+/// Whether a call failed because of what a bystander has made of the path: what was there is not, or not to be had there.
+pub(crate) fn is_taken_away(error: &Error) -> bool {
+    match error {
+        Error::NotFound(_) => true,
+        Error::Refused(_, errno) | Error::Media(wholly_media::Error { errno, .. }) => is_in_the_way(*errno),
+        _ => false,
+    }
+}
+
+/// Looks until no bystander changes what is looked at meanwhile. What he has changed before, `look` copes with.
+///
+/// # Errors
+/// [`Error::Busy`] where he goes on and on; those of `look`.
+pub(crate) fn look_steadily<T>(look: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 0..TRIES {
+        match look() {
+            Err(error) if is_taken_away(&error) => {}
+            seen => return seen,
+        }
+    }
+    Err(Error::Busy("what the group builds on".into(), "another program changes it again and again".into()))
 }
 
 impl StoreInner {

@@ -5,6 +5,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use wholly_media::Stat;
+
 use super::hands::{Hands, Touched};
 use super::names::NamePlan;
 use super::{CheckpointReport, Lot, Queue, StoreInner};
@@ -12,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::File;
 use crate::hostdir::records::Baseline;
+use crate::hostdir::table::{host_error, is_taken_away};
 use crate::site;
 use crate::sync::{BLOCKS_AT_A_TIME, Mutex, Ordering, thread};
 
@@ -156,19 +159,28 @@ impl<'a> Pass<'a> {
                 store.files.all().into_iter().filter(|file| file.home().is_some() && !known.contains(&file.number));
             self.hands.touched.extend(all.map(|file| Touched { file, before: None, needs_sync: false }));
         }
-        let mut closed = false;
+        let (mut closed, mut taken) = (false, Ok(()));
         for (i, touched) in self.hands.touched.iter_mut().enumerate() {
             // Who looks beside us does not see it otherwise meanwhile.
             let mut state = touched.file.home_state.lock().unwrap();
             let stat = match touched.file.home() {
-                Some(home) => home.stat(),
+                Some(home) => home.stat().map_err(fail)?,
                 None => {
-                    let Some(path) = store.names.with(|state| state.host_path(touched.file.id)) else { continue };
                     closed |= touched.needs_sync;
-                    store.host.stat(&path)
+                    match store.left_at_home(&touched.file) {
+                        Ok(Some(stat)) => stat,
+                        Ok(None) => continue,
+                        // A bystander has come after we have closed it: what went there is in the index no more, and stays in the log.
+                        Err(Error::Conflict { path, change }) => {
+                            state.conflict = Some(change.clone());
+                            taken = Err(Error::Conflict { path, change });
+                            continue;
+                        }
+                        Err(error) => return Err(store.poison(&error)),
+                    }
                 }
             };
-            let after = Baseline::of(&stat.map_err(fail)?);
+            let after = Baseline::of(&stat);
             touched.needs_sync |= !pmem || Some(after) != touched.before;
             let left = if i < changed { after } else { touched.file.relinked(state.baseline, after) };
             state.baseline = Some(left);
@@ -178,13 +190,30 @@ impl<'a> Pass<'a> {
         if files.len() > SYNC_EACH || names.has_begun() || closed {
             store.host.sync_all(site::CHECKPOINT_SYNC).map_err(fail)?;
             store.log.count_barrier();
-            return Ok(());
+            return taken;
         }
         for home in files.iter().filter_map(|file| file.home()) {
             home.sync(site::CHECKPOINT_SYNC).map_err(fail)?;
             store.log.count_barrier();
         }
-        Ok(())
+        taken
+    }
+}
+
+impl StoreInner {
+    /// How a file lies at home that the pass has changed and nobody has open; `None` where it has no name by now.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] where a bystander has taken it away; of the host.
+    fn left_at_home(&self, file: &File) -> Result<Option<Stat>> {
+        let Some(path) = self.names.with(|state| state.host_path(file.id)) else { return Ok(None) };
+        let conflict = |change: &str| Err(Error::Conflict { path: file.name(), change: change.into() });
+        match self.host.stat(&path).map_err(|error| host_error(error, &path)) {
+            Ok(stat) if self.names.with(|state| state.is_inode(file.id, (stat.ino, stat.btime_ns))) => Ok(Some(stat)),
+            Ok(_) => conflict("something else has its name"),
+            Err(error) if is_taken_away(&error) => conflict("it is gone"),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -19,7 +19,8 @@ impl Group<'_> {
     /// What it builds on and is not home yet is taken home first.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it has changed nothing; those of [`Store::checkpoint`]; [`Error::NoSpace`]. Then the group is aborted.
+    /// [`Error::Conflict`] where what it builds on cannot go home: then nothing does before that is settled, and the group is committed behind it, so that the
+    /// log keeps both. [`Error::Invalid`] where it has changed nothing; those of [`Store::checkpoint`]; [`Error::NoSpace`]. Then the group is aborted.
     pub fn park(mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
         self.call_by_name(|running| running.park(note, keep))
     }

@@ -20,6 +20,7 @@ use crate::log::checksum::{checksum, payload_checksum, segment_seed};
 use crate::log::layout::EntryKind;
 use crate::site;
 pub(crate) use read::ParkedFile;
+use read::Reading;
 
 /// Bytes of the head, note included.
 const HEAD: usize = 4096;
@@ -240,6 +241,7 @@ impl Writing {
     /// Writes the rest. The file survives a crash when this returns, but for its name.
     pub fn finish(mut self, summary: &Summary) -> Result<()> {
         let catalogue = catalogue(summary);
+        debug_assert!(is_readable(summary), "it was looked at before");
         self.head.files = summary.contents.len() as u32;
         self.head.names = summary.names().len() as u32;
         (self.head.catalogue, self.head.catalogue_length) = (self.position, catalogue.len() as u64);
@@ -257,6 +259,11 @@ impl Writing {
         }
         Ok(())
     }
+}
+
+/// Whether what would be written of a group is what its reader takes, wherever the bytes of its pieces come to stand.
+pub(crate) fn is_readable(summary: &Summary) -> bool {
+    Reading { bytes: &catalogue(summary), end: None, summary: Summary::default(), open: None }.all().is_some()
 }
 
 /// All of a group but the bytes that it writes, in the making.

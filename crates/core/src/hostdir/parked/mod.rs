@@ -35,7 +35,7 @@ mod summary;
 
 pub use changes::{Change, Review, Side, What, XattrChange};
 pub(super) use find::Finder;
-pub(super) use format::{Head, ParkedFile, Writing, path_of};
+pub(super) use format::{Head, ParkedFile, Writing, is_readable, path_of};
 pub(super) use summary::{Base, Content, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
 
 use std::fmt;

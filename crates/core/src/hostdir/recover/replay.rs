@@ -669,7 +669,7 @@ fn is_gone(errno: Errno) -> bool {
 }
 
 /// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not the store.
-fn is_in_the_way(errno: Errno) -> bool {
+pub(in crate::hostdir) fn is_in_the_way(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::ACCESS

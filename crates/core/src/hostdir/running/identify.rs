@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{REGULAR, ROOT};
 use crate::hostdir::records::Identity;
-use crate::hostdir::table::host_error;
+use crate::hostdir::table::{host_error, is_taken_away};
 use crate::log::layout::EntryKind;
 use crate::sync::Ordering;
 
@@ -98,7 +98,12 @@ impl StoreInner {
         });
         let Some(path) = path else { return Ok(()) };
         let at = self.names.with(|state| state.object_at(id, &path));
-        let Some(stat) = self.host.settle(at).map_err(|error| host_error(error, &path))? else { return Ok(()) };
+        let stat = match self.host.settle(at).map_err(|error| host_error(error, &path)) {
+            // It is what the log says of it, and the checkpoint finds that it is not there.
+            Err(error) if is_taken_away(&error) => return Ok(()),
+            stat => stat?,
+        };
+        let Some(stat) = stat else { return Ok(()) };
         self.names.with(|state| {
             state.becomes(id, (stat.ino, stat.btime_ns));
             if let Some(file) = state.file(id) {

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::names::ROOT;
 use crate::hostdir::parked::{Known, Mismatch, Summary};
 use crate::hostdir::records::Baseline;
-use crate::hostdir::table::host_error;
+use crate::hostdir::table::{host_error, look_steadily};
 
 /// What the host has where the table says that an object, or nothing, lies.
 pub(super) enum AtHome {
@@ -35,11 +35,11 @@ impl Running {
         if mismatches.is_empty() {
             return self.commit();
         }
-        if self.summarize(false)?.is_empty() {
+        if look_steadily(|| self.summarize(false))?.is_empty() {
             // Others have done the same: there is nothing to commit, and nothing to park.
             return self.commit();
         }
-        match self.park(note, keep) {
+        match self.set_aside_as_parked(note, keep) {
             Ok(id) => Err(Error::Overtaken(id, mismatches.into())),
             // What is committed, and this group builds on, cannot go home: no pass will touch anything before that is settled, and the log
             // is where both are safe.
@@ -51,7 +51,7 @@ impl Running {
     /// All that the group builds on and that a bystander has changed, in order.
     pub(in crate::hostdir) fn overtaken(&self) -> Result<Vec<Mismatch>> {
         self.check_open()?;
-        let look = || self.look_for_changes(&self.summarize(false)?);
+        let look = || look_steadily(|| self.look_for_changes(&self.summarize(false)?));
         let wrong = look()?;
         // A pass that runs has changed files of which the table does not say so yet.
         let mut wrong = if wrong.is_empty() { wrong } else { self.store.between_passes(look)? };

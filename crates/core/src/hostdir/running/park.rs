@@ -14,11 +14,11 @@ use crate::hostdir::joint::Neighbour;
 use crate::hostdir::joint::folder::prepared_path;
 use crate::hostdir::names::{Found, Kind, ROOT, names_in};
 use crate::hostdir::parked::{
-    Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing, path_of,
-    runs,
+    Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
+    is_readable, path_of, runs,
 };
 use crate::hostdir::records::Baseline;
-use crate::hostdir::table::host_error;
+use crate::hostdir::table::{host_error, is_taken_away, look_steadily};
 use crate::log::checksum::checksum;
 use crate::log::layout::LARGEST_FILE;
 use crate::site;
@@ -30,6 +30,15 @@ const BUFFER: usize = 1 << 20;
 impl Running {
     /// See [`Group::park`](crate::Group::park).
     pub(in crate::hostdir) fn park(&mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
+        self.set_aside_as_parked(note, keep).or_else(|error| match error {
+            // Nothing goes home before that is settled, and until then the log keeps the group, too.
+            Error::Conflict { .. } => self.commit().and(Err(error)),
+            error => Err(error),
+        })
+    }
+
+    /// Parks the group; where it fails, the group is as it was.
+    pub(super) fn set_aside_as_parked(&mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
         if note.len() > LONGEST_NOTE || note.contains('\0') {
             return Err(Error::invalid(format!("a note has at most {LONGEST_NOTE} bytes, none of them zero")));
         }
@@ -70,19 +79,29 @@ impl Running {
     /// What the group would change, with all by which that is known again; none where it changes nothing.
     pub(in crate::hostdir) fn summarize_to_set_aside(&mut self) -> Result<Option<Summary>> {
         self.check_open()?;
-        let mut summary = self.summarize(true)?;
-        if summary.is_empty() {
-            return Ok(None);
-        }
-        if !self.lasts(&summary)? {
+        let summarize = || {
+            look_steadily(|| {
+                let mut summary = self.summarize(true)?;
+                let lasts = self.lasts(&summary)?;
+                if lasts && !summary.is_empty() {
+                    self.find_bases(&mut summary)?;
+                    // What was looked at one by one, others may have changed meanwhile, so that it fits together no more.
+                    if !is_readable(&summary) {
+                        return Err(Error::NotFound("what the group builds on, as it was a moment ago".into()));
+                    }
+                }
+                Ok((summary, lasts))
+            })
+        };
+        let (mut summary, mut lasts) = summarize()?;
+        if !lasts && !summary.is_empty() {
             self.store.checkpoint()?;
-            summary = self.summarize(true)?;
-            if !self.lasts(&summary)? {
+            (summary, lasts) = summarize()?;
+            if !lasts {
                 return Err(Error::Busy("what the group builds on".into(), "it is on its way home".into()));
             }
         }
-        self.find_bases(&mut summary)?;
-        Ok(Some(summary))
+        Ok(Some(summary).filter(|summary| !summary.is_empty()))
     }
 
     /// Writes the file of a group that is set aside. It survives when this returns, but for its name.
@@ -235,11 +254,18 @@ impl Running {
         }
         let place = if id == ROOT { Some((0, Vec::new())) } else { place };
         let Some(place) = place else { return Ok(None) };
+        let inode = self.inode(id)?;
         let mut stat = match self.at_home(id)? {
             AtHome::Otherwise(_) => self.remembered(id),
-            _ => everybody.stat_of(id)?,
+            _ => {
+                let stat = everybody.stat_of(id)?;
+                // Something else has come to its name since.
+                let is_other = inode.0 != 0 && stat.btime_ns != inode.1;
+                let is_it = !is_other && Kind::of(stat.mode) == Kind::of(self.remembered(id).mode);
+                if is_it { stat } else { self.remembered(id) }
+            }
         };
-        (stat.ino, stat.btime_ns) = self.inode(id)?;
+        (stat.ino, stat.btime_ns) = inode;
         Ok(Some(Known::Settled(Settled { stat, place, base: None })))
     }
 
@@ -255,7 +281,7 @@ impl Running {
     /// Whether nobody has a name of an object once the group has committed, as far as anybody knows.
     fn has_lost_all(&self, id: u64) -> Result<bool> {
         match self.stat_of(id) {
-            Err(Error::NotFound(_)) => Ok(true),
+            Err(error) if is_taken_away(&error) => Ok(true),
             stat => Ok(stat?.nlink == 0),
         }
     }
@@ -266,11 +292,7 @@ impl Running {
             let stat = self.store.host.stat(b"").map_err(|error| host_error(error, b""))?;
             return Ok((stat.ino, stat.btime_ns));
         }
-        match self.store.settle(id) {
-            // A bystander has taken it away.
-            Err(Error::NotFound(_)) => {}
-            settled => settled?,
-        }
+        self.store.settle(id)?;
         let tail = self.store.log.tail();
         Ok(self
             .store
@@ -324,7 +346,7 @@ impl Running {
             let base = match self.base(id) {
                 _ if is_told => Base::Lost,
                 // A bystander has taken it away.
-                Err(Error::NotFound(_)) => Base::Lost,
+                Err(error) if is_taken_away(&error) => Base::Lost,
                 base => base?,
             };
             if let Some(Known::Settled(settled)) = summary.objects.get_mut(&id) {

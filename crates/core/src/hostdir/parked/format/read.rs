@@ -57,7 +57,7 @@ impl ParkedFile {
             return Err(Error::corrupt(path, "its catalogue does not match its checksum"));
         }
         let impossible = || Error::corrupt(&*path, "its catalogue cannot be what was written");
-        let summary = Reading { bytes: &bytes, end: head.catalogue, summary: Summary::default(), open: None };
+        let summary = Reading { bytes: &bytes, end: Some(head.catalogue), summary: Summary::default(), open: None };
         let summary = summary.all().ok_or_else(impossible)?;
         Ok(ParkedFile { head, summary, file, path })
     }
@@ -100,8 +100,8 @@ fn read_all(file: &dyn HostFile, offset: u64, buf: &mut [u8]) -> Result<usize> {
 /// A catalogue that is being read. Its checksum holds; it may be impossible all the same.
 pub(super) struct Reading<'b> {
     pub bytes: &'b [u8],
-    /// Where the bytes end that the group writes.
-    pub end: u64,
+    /// Where the bytes end that the group writes; `None` before they have a place.
+    pub end: Option<u64>,
     pub summary: Summary,
     /// The file of which a first Truncate was read, and no last one.
     pub open: Option<u64>,
@@ -233,9 +233,12 @@ impl<'b> Reading<'b> {
     fn write(&mut self, id: u64, piece: Piece) -> Option<()> {
         let content = self.summary.contents.get_mut(&self.open.filter(|open| *open == id)?)?;
         let follows = content.pieces.last().is_none_or(|last| last.end() <= piece.offset);
+        let has_place = |last: u64| {
+            piece.position >= HEAD as u64
+                && piece.position.checked_add(u64::from(piece.length)).is_some_and(|end| end <= last)
+        };
         let fits = piece.offset.checked_add(u64::from(piece.length)).is_some_and(|end| end <= LARGEST_FILE)
-            && piece.position >= HEAD as u64
-            && piece.position.checked_add(u64::from(piece.length)).is_some_and(|end| end <= self.end);
+            && self.end.is_none_or(has_place);
         content.pieces.push(piece);
         (follows && fits && piece.length > 0 && u64::from(piece.length) <= LONGEST_PIECE).then_some(())
     }
