@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wholly::{Error, ParkedId, Side, Store, What};
 use wholly_media::sim::World;
 use wholly_media::{
-    DirEntry, FileHandle, Guarantees, HostFile, HostFs, HostNames, Rename, Result as Media, SetXattr, Site, Space, Stat,
+    At, DirEntry, FileHandle, Guarantees, HostFile, HostFs, HostNames, Rename, Result as Media, SetXattr, Site, Space,
+    Stat,
 };
 
 use crate::bystanders::perform;
@@ -321,23 +322,24 @@ impl HostFs for Meddled {
 
 impl HostNames for Meddled {
     counted! {
-        create(site: Site, path: &[u8], mode: u32) -> Arc<dyn HostFile>;
-        mkdir(site: Site, path: &[u8], mode: u32) -> ();
-        mknod(site: Site, path: &[u8], mode: u32, rdev: u64) -> ();
-        symlink(site: Site, target: &[u8], path: &[u8]) -> ();
-        hard_link(site: Site, from: &[u8], to: &[u8]) -> ();
-        rename(site: Site, from: &[u8], to: &[u8], how: Rename) -> ();
-        unlink(site: Site, path: &[u8]) -> ();
-        rmdir(site: Site, path: &[u8]) -> ();
+        create_at(site: Site, at: At<'_>, mode: u32) -> Arc<dyn HostFile>;
+        mkdir_at(site: Site, at: At<'_>, mode: u32) -> ();
+        mknod_at(site: Site, at: At<'_>, mode: u32, rdev: u64) -> ();
+        symlink_at(site: Site, target: &[u8], at: At<'_>) -> ();
+        hard_link_at(site: Site, from: At<'_>, to: At<'_>) -> ();
+        rename_at(site: Site, from: At<'_>, to: At<'_>, how: Rename) -> ();
+        unlink_at(site: Site, at: At<'_>) -> ();
+        rmdir_at(site: Site, at: At<'_>) -> ();
+        stat_at(at: At<'_>) -> Stat;
         read_link(path: &[u8]) -> Vec<u8>;
         read_dir(path: &[u8]) -> Vec<DirEntry>;
-        set_mode(site: Site, path: &[u8], mode: u32) -> ();
-        set_owner(site: Site, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> ();
-        set_times(site: Site, path: &[u8], atime_ns: Option<i64>, mtime_ns: Option<i64>) -> ();
+        set_mode_at(site: Site, at: At<'_>, mode: u32) -> ();
+        set_owner_at(site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> ();
+        set_times_at(site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> ();
         get_xattr(path: &[u8], name: &[u8]) -> Option<Vec<u8>>;
         list_xattrs(path: &[u8]) -> Vec<Vec<u8>>;
-        set_xattr(site: Site, path: &[u8], name: &[u8], value: &[u8], how: SetXattr) -> ();
-        remove_xattr(site: Site, path: &[u8], name: &[u8]) -> ();
+        set_xattr_at(site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> ();
+        remove_xattr_at(site: Site, at: At<'_>, name: &[u8]) -> ();
         handle(path: &[u8]) -> Option<FileHandle>;
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::Running;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{REGULAR, ROOT};
 use crate::hostdir::records::Identity;
@@ -100,7 +100,7 @@ impl StoreInner {
         let at = self.names.with(|state| state.object_at(id, &path));
         let stat = match self.host.settle(at).map_err(|error| host_error(error, &path)) {
             // It is what the log says of it, and the checkpoint finds that it is not there.
-            Err(error) if is_taken_away(&error) => return Ok(()),
+            Err(error) if is_taken_away(&error) || matches!(error, Error::Conflict { .. }) => return Ok(()),
             stat => stat?,
         };
         let Some(stat) = stat else { return Ok(()) };
