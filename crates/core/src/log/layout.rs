@@ -373,7 +373,8 @@ const _: () = assert!(size_of::<RawHead>() == HEAD);
 pub struct Head {
     /// Commit record: the commit sequence number. Part: the id of its group.
     pub sequence: u64,
-    /// Commit record: the highest sequence of a group that had changed one of its files before, 0 if none. Part: 0.
+    /// Commit record: the highest sequence of a group that it builds on, which had changed one of its files, its names or what they name, or
+    /// made the directory of a name; 0 if none. Lower than its own. Part: 0.
     pub after: u64,
     /// Length of the record in lines, padding included.
     pub lines: u16,

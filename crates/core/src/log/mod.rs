@@ -33,7 +33,7 @@
 //!    and until it is published. Hence every group below [`Log::announce_tail`]'s result is published when that returns, and every group at
 //!    or above it has seen the announcement.
 //! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was durable, and a commit
-//!    record names the last group before it that changed one of its files: a gap before any of them is rot, and an error. A segment names
+//!    record names the last group that it builds on: a gap before any of them is rot, and an error. A segment names
 //!    the superblock that was in force: an older one is rot too. The superblock tells what earlier lives left that is not home, and a group
 //!    that had committed when the last checkpoint began: what is not there has rotted.
 //! 9. A record is written only if its reader takes it, by the same rules: [`Head::is_sound`](layout::Head::is_sound) and
