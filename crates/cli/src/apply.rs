@@ -3,6 +3,7 @@
 use crate::args::ApplyArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, name};
+use crate::parts;
 use crate::recover;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,12 @@ struct Mismatch {
 
 /// Applies parked groups.
 pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let groups = groups(args)?;
+    let mut groups = groups(args)?;
+    if args.only {
+        groups.iter().for_each(|(dir, id)| _ = parts::warn("apply", dir, *id));
+    } else {
+        groups = parts::all("apply", groups, false)?;
+    }
     let mut stores = Vec::new();
     for (dir, _) in &groups {
         stores.push(recover::open("apply", dir, ui)?);

@@ -361,20 +361,24 @@ pub struct DiffArgs {
 const APPLY_EXAMPLES: &str = "\
 It is applied only if what it relies on is as it was: the names that it sets, the bytes of files that it changes or removes, attributes that it sets. \
 Else all that is otherwise is listed, nothing is changed, and it stays parked. On return all files are current. Groups of several stores are applied \
-together: all of them, or none.
+together: all of them, or none; what a run over several directories has parked is, whichever part is named.
 
 Exit code 0: applied; 4: damaged; 8: in use, no store, no such group; 120: the write of the commit failed, `wholly recover` finds out what became of it; 123: something is otherwise, it stays parked; 124: committed, but not all of it could be taken home.
 
 Examples:
   wholly apply /srv/data 5-18
   wholly apply /srv/data 5-18 /srv/index 2-7
+  wholly apply --only /srv/data 5-18
   wholly apply --json /srv/data 5-18 | jq '.mismatches'";
 
 const DISCARD_EXAMPLES: &str = "\
+What a run over several directories has parked is discarded in all of them, whichever part is named.
+
 Exit code 0: it is gone; 8: in use, no store, no such group; 120: the medium failed, `wholly list` shows whether it is gone.
 
 Examples:
-  wholly discard /srv/data 5-18";
+  wholly discard /srv/data 5-18
+  wholly discard --only /srv/data 5-18";
 
 /// `wholly apply`.
 #[derive(Args, Debug)]
@@ -386,6 +390,9 @@ pub struct ApplyArgs {
     /// Further stores, each with the group to be applied together with it: DIR ID DIR ID ...
     #[arg(value_name = "DIR ID")]
     pub others: Vec<OsString>,
+    /// Only what is named, also where a run has parked it together with groups of other directories
+    #[arg(long)]
+    pub only: bool,
 }
 
 /// `wholly discard`.
@@ -395,6 +402,9 @@ pub struct ParkedArgs {
     pub dir: PathBuf,
     /// The group, as `wholly list` names it
     pub id: wholly::ParkedId,
+    /// Only this one, also where a run has parked it together with groups of other directories
+    #[arg(long)]
+    pub only: bool,
 }
 
 const CRASH_EXAMPLES: &str = "\

@@ -3,6 +3,7 @@
 use crate::args::DiffArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, name, shown, size};
+use crate::parts::{self, Part};
 use crate::recover;
 use serde::Serialize;
 use similar::TextDiff;
@@ -17,6 +18,8 @@ struct Diff {
     dir: Name,
     id: String,
     changes: Vec<Told>,
+    /// What was parked together with it in other directories.
+    others: Vec<Part>,
 }
 
 /// One change.
@@ -75,8 +78,12 @@ pub fn run(args: &DiffArgs, ui: &Ui) -> Result<Exit, Failure> {
     let failed = |error| Failure::of_store("diff", &args.dir, error);
     let store = recover::open("diff", &args.dir, ui)?;
     let changes = all(&store.review(args.id).map_err(failed)?).map_err(failed)?;
-    let diff = Diff { dir: Name::of_dir(&args.dir), id: args.id.to_string(), changes };
-    ui.emit("diff", &diff, |diff| text(&diff.changes, args.names_only))?;
+    let others = parts::of(&args.dir, args.id);
+    let diff = Diff { dir: Name::of_dir(&args.dir), id: args.id.to_string(), changes, others };
+    ui.emit("diff", &diff, |diff| {
+        let one = |part: &Part| format!("together with {}\n", part.shown());
+        diff.others.iter().map(one).collect::<String>() + &text(&diff.changes, args.names_only)
+    })?;
     Ok(Exit::DONE)
 }
 

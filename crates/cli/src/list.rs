@@ -3,6 +3,7 @@
 use crate::args::ListArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count, name, size};
+use crate::parts::{self, Part};
 use crate::stat::ago;
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -34,6 +35,8 @@ pub struct Parked {
     pub space: u64,
     /// Why it cannot be read.
     pub damage: Option<String>,
+    /// What was parked together with it in other directories.
+    pub others: Vec<Part>,
 }
 
 /// What is parked in a store, whoever has it open.
@@ -41,6 +44,7 @@ pub fn parked(dir: &std::path::Path, verb: &str) -> Result<Vec<Parked>, Failure>
     const NS: i64 = 1_000_000_000;
     let all = wholly::parked(dir).map_err(|error| Failure::of_store(verb, dir, error))?;
     let one = |parked: wholly::Parked| Parked {
+        others: parts::of(dir, parked.id),
         id: parked.id.to_string(),
         note: parked.note,
         parked: parked.parked_ns / NS,
@@ -87,6 +91,9 @@ fn text(listed: &Listed) -> String {
             count(group.files.into(), "file"),
             name(group.note.as_bytes())
         );
+        for part in &group.others {
+            text += &format!("          together with {}\n", part.shown());
+        }
     }
     text
 }

@@ -36,6 +36,7 @@ mod named;
 mod opening;
 mod output;
 mod papers;
+mod parts;
 mod recover;
 mod registry;
 mod run;

@@ -40,6 +40,13 @@ impl Dirs {
     }
 }
 
+impl Dirs {
+    /// The same, where the stores are there still.
+    fn are_new_but_stores(&self) -> Vec<bool> {
+        self.0.iter().map(|dir| std::fs::read_to_string(dir.join("a")).unwrap() == "new\n").collect()
+    }
+}
+
 impl Drop for Dirs {
     fn drop(&mut self) {
         self.0.iter().for_each(|dir| _ = std::fs::remove_dir_all(dir));
@@ -110,7 +117,7 @@ fn each_is_parked_in_its_own_place() {
     for dir in &dirs.0 {
         let place = dir.to_str().unwrap();
         let id = wholly(&["--json", "list", place]).json()["groups"][0]["id"].as_str().unwrap().to_string();
-        wholly(&["apply", place, &id]).exits(0);
+        wholly(&["apply", "--only", place, &id]).exits(0);
         wholly(&["deinit", place]).exits(0);
     }
     assert_eq!(dirs.are_new(), [true; 2]);
@@ -125,8 +132,10 @@ fn what_is_parked_in_several_is_applied_together() {
     let run = dirs.run(&["run", "--park"], CHANGE);
     let told =
         run.err.lines().find_map(|line| line.split_once("`wholly apply ")?.1.split_once('`')).expect("it is told").0;
-    let groups: Vec<&str> = told.split(' ').collect();
-    assert_eq!((groups.len(), groups[0], groups[2]), (4, dirs.0[0].to_str().unwrap(), dirs.0[1].to_str().unwrap()));
+    let [one, two] = [0, 1].map(|i| dirs.0[i].to_str().unwrap());
+    let [id, other] = [one, two].map(|dir| wholly(&["--json", "list", dir]).json()["groups"][0]["id"].to_string());
+    let groups = [one, id.trim_matches('"'), two, other.trim_matches('"')];
+    assert_eq!(told, groups[..2].join(" "));
     let apply = |groups: &[&str]| wholly(&[&["apply"], groups].concat());
     // What is in the way in one of them is in the way of both.
     std::fs::write(dirs.0[1].join("a"), "mine\n").unwrap();
@@ -276,4 +285,111 @@ fn killed_at_any_moment_it_leaves_all_or_nothing() {
 
 fn has_any(folder: &Path) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Parks changes to two directories, and gives their names.
+fn parked(dirs: &Dirs) -> [(&str, String); 2] {
+    let run = dirs.run(&["run", "--park", "--json"], CHANGE);
+    run.exits(0);
+    let id = |i: usize| run.json()["dirs"][i]["id"].as_str().unwrap().to_owned();
+    [0, 1].map(|i| (dirs.0[i].to_str().unwrap(), id(i)))
+}
+
+/// The parts of what a run has parked know each other: whichever is named, all are applied or discarded.
+#[test]
+fn a_part_goes_with_the_others() {
+    if !may_mount() {
+        return;
+    }
+    for (verb, first) in [("apply", 0), ("apply", 1), ("discard", 1)] {
+        let dirs = Dirs::new(2);
+        let [one, two] = parked(&dirs);
+        for ((dir, id), (other, other_id)) in [(&one, &two), (&two, &one)] {
+            let list = wholly(&["list", dir]);
+            assert!(list.out.contains(&format!("together with {other_id} in {other}\n")), "{}", list.out);
+            let json = wholly(&["list", "--json", dir]).json();
+            let told = &json["groups"][0]["others"][0];
+            assert_eq!((told["dir"].as_str(), told["state"].as_str()), (Some(*other), Some("parked")));
+            let diff = wholly(&["diff", dir, id]);
+            assert!(diff.out.starts_with(&format!("together with {other_id} in {other}\n")), "{}", diff.out);
+            assert_eq!(wholly(&["diff", "--json", dir, id]).json()["others"][0]["id"], other_id.as_str());
+        }
+        let (dir, id) = [&one, &two][first];
+        wholly(&[verb, dir, id]).exits(0);
+        assert_eq!(dirs.are_new_but_stores(), [verb == "apply"; 2]);
+        for (dir, _) in [&one, &two] {
+            assert!(wholly(&["list", "--json", dir]).out.contains("\"groups\":[]"), "{verb}");
+        }
+    }
+}
+
+/// A part that is wanted alone is taken alone; the others then say what has become of it, and what can be done.
+#[test]
+fn a_part_is_taken_alone_only_where_that_is_asked_for() {
+    if !may_mount() {
+        return;
+    }
+    let dirs = Dirs::new(2);
+    let [one, two] = parked(&dirs);
+    let alone = wholly(&["apply", "--only", one.0, &one.1]);
+    alone.exits(0);
+    assert!(alone.err.contains(&format!("stays parked, {} in {}", two.1, two.0)), "{}", alone.err);
+    assert_eq!(dirs.are_new_but_stores(), [true, false]);
+    assert!(wholly(&["list", two.0]).out.contains("which is parked no more"));
+    let refused = wholly(&["apply", two.0, &two.1]);
+    assert_ne!(refused.code, Some(0));
+    assert!(
+        refused.err.contains("was applied, or discarded, by itself") && refused.err.contains("--only"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(dirs.are_new_but_stores(), [true, false]);
+    wholly(&["apply", "--only", two.0, &two.1]).exits(0);
+    assert_eq!(dirs.are_new_but_stores(), [true, true]);
+}
+
+/// A part whose store is elsewhere: nothing is applied by halves. It is found again where both were moved together.
+#[test]
+fn a_part_that_cannot_be_found_is_told() {
+    if !may_mount() {
+        return;
+    }
+    let dirs = Dirs::new(3);
+    // On one file system, in a directory that can be moved.
+    let above = &dirs.0[0];
+    let (a, b) = (above.join("x"), above.join("y"));
+    for dir in [&a, &b] {
+        std::fs::create_dir(dir).unwrap();
+    }
+    let (one, two) = (a.to_str().unwrap(), b.to_str().unwrap());
+    wholly(&[
+        "run",
+        "--park",
+        "--dir",
+        one,
+        "--dir",
+        two,
+        "--",
+        "sh",
+        "-c",
+        "for dir; do echo new >$dir/n; done",
+        "sh",
+        one,
+        two,
+    ])
+    .exits(0);
+    let away = above.join("z");
+    std::fs::rename(&b, &away).unwrap();
+    assert!(wholly(&["list", one]).out.contains("which cannot be found there"));
+    for verb in ["apply", "discard"] {
+        let refused = wholly(&[verb, one, "1-1"]);
+        assert_ne!(refused.code, Some(0));
+        assert!(refused.err.contains("its store is not there") && refused.err.contains("--only"), "{}", refused.err);
+    }
+    std::fs::rename(&away, &b).unwrap();
+    let moved = dirs.0[2].join("moved");
+    std::fs::rename(above, &moved).unwrap();
+    std::fs::create_dir(above).unwrap();
+    wholly(&["apply", moved.join("x").to_str().unwrap(), "1-1"]).exits(0);
+    assert!(["x/n", "y/n"].iter().all(|name| moved.join(name).exists()));
 }

@@ -8,7 +8,10 @@ use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, IGNORED, SLIP, S
 use wholly_media::{HostFs, HostNames};
 
 use crate::error::{Error, Result};
-use crate::hostdir::{Finding, FindingKind, Parked, Report, check_on, is_own_folder, parked_on, slots_of};
+use crate::hostdir::{
+    ByPath, Finding, FindingKind, Parked, ParkedId, Part, Report, check_on, is_own_folder, parked_on, parts_on,
+    slots_of,
+};
 use crate::open::{GUEST, LOG, home_error};
 
 /// What the store's folder has, besides the [folders](is_own_folder) that it keeps something in.
@@ -71,6 +74,20 @@ pub fn parked(dir: impl AsRef<Path>) -> Result<Vec<Parked>> {
         return Err(Error::NotAStore(dir.display().to_string()));
     }
     parked_on(&host)
+}
+
+/// The other parts of a parked group of the store in `dir` that was [parked together](crate::StoreVfs::park_together) with groups of other stores, and what has
+/// become of them: looked at from outside, as by [`parked`].
+///
+/// # Errors
+/// [`Error::NotAStore`]; [`Error::NotFound`] where there is no group of this name; [`Error::Corrupt`]; [`Error::Media`].
+pub fn parts(dir: impl AsRef<Path>, id: ParkedId) -> Result<Vec<Part>> {
+    let dir = dir.as_ref();
+    let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
+    if !StoreHome::exists(&host)? {
+        return Err(Error::NotAStore(dir.display().to_string()));
+    }
+    parts_on(&*host, &ByPath::of(host.clone()), id)
 }
 
 /// Gives the folder of the store in `dir` its mode, and removes what was left by stores that were half made or half removed there, and of

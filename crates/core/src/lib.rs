@@ -54,14 +54,14 @@ pub mod site;
 pub mod sync;
 pub mod vfs;
 
-pub use check::{check, clear_unfinished, parked, tidy};
+pub use check::{check, clear_unfinished, parked, parts, tidy};
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours};
 pub use hostdir::{
     Change, CheckpointReport, Fate, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Mismatch, Options, Parked,
-    ParkedId, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Settled, Side, Store,
-    StoreStat, StoreVfs, What, Writer, XattrChange,
+    ParkedId, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Settled,
+    Side, Store, StoreStat, StoreVfs, What, Writer, XattrChange,
 };
 pub use mount::MountGroup;
 pub use salvage::salvage;

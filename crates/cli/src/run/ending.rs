@@ -221,21 +221,18 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
     })
 }
 
-/// Each group is parked in its own directory, where it changes anything.
+/// Each group is parked in its own directory, where it changes anything; they name each other.
 fn park(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
     let mut failed = None;
     for (one, dir) in running.iter().zip(&mut outcome.dirs) {
-        let parked = changes_of(one).and_then(|count| {
-            dir.count = count;
-            match count {
-                0 => one.view.abort(one.group).map(|()| None),
-                _ => one.view.park(one.group, &note(args), None).map(Some),
-            }
-            .map_err(|error| one.place.undecided(error))
-        });
+        dir.count = changes_of(one)?;
+    }
+    let groups: Vec<_> = running.iter().map(|one| (&*one.view, one.group)).collect();
+    let all = StoreVfs::park_together(&groups, &note(args), None);
+    for ((one, dir), parked) in running.iter().zip(&mut outcome.dirs).zip(all) {
         match parked {
             Ok(id) => dir.id = id.map(|id| id.to_string()),
-            Err(failure) => _ = failed.get_or_insert(failure),
+            Err(error) => _ = failed.get_or_insert(one.place.undecided(error)),
         }
     }
     // What is parked all the same, somebody has to know.
@@ -272,9 +269,10 @@ fn parked(outcome: &Outcome) -> String {
             kept.join(" and ")
         );
     }
-    if parked.clone().count() > 1 {
-        let both: String = parked.map(|(dir, id)| format!(" {} {id}", dir.dir)).collect();
-        text += &format!("wholly: run: `wholly apply{both}` applies all of it, or nothing\n");
+    if let (2.., Some((first, id))) = (parked.clone().count(), parked.clone().next()) {
+        let dir = &first.dir;
+        text +=
+            &format!("wholly: run: they belong together: `wholly apply {dir} {id}` applies all of them, or nothing\n");
     }
     text
 }

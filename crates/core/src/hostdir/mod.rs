@@ -76,9 +76,10 @@ pub use group::Group;
 pub(crate) use guest::is_guest;
 pub use handle::File;
 pub use implicit::Policy;
+pub(crate) use joint::parts_on;
 #[doc(hidden)]
 pub use joint::{ByPath, Neighbours};
-pub use joint::{Released, Settled};
+pub use joint::{Part, PartState, Released, Settled};
 pub use layer::LAYER;
 pub use memory::MEMORY;
 #[doc(hidden)]

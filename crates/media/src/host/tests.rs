@@ -323,7 +323,9 @@ fn git_is_told_to_leave_the_folder_alone() {
     for older in [None, Some("")] {
         std::fs::remove_file(&file).expect("remove");
         // What a crash leaves of one that was just made.
-        older.map(|text| std::fs::write(&file, text).expect("write"));
+        if let Some(text) = older {
+            std::fs::write(&file, text).expect("write");
+        }
         drop(StoreHome::open(&host, Trust::Own).expect("open"));
         assert_eq!(std::fs::read(&file).expect("it is there again"), b"*\n");
     }

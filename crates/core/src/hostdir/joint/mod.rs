@@ -39,15 +39,19 @@
 //! | `record.rs` | records, and how stores name each other, on media |
 //! | `folder.rs` | the folder of records |
 //! | `neighbours.rs` | where other stores are |
+//! | `parts.rs` | groups that are parked together, and where the other parts of one are |
 
 mod calls;
 mod commit;
 pub(super) mod folder;
 mod neighbours;
+mod parts;
 mod record;
 mod settle;
 
 pub use neighbours::{ByPath, Neighbours};
+pub(crate) use parts::parts_on;
+pub use parts::{Part, PartState};
 pub(super) use settle::JointCommits;
 pub use settle::{Released, Settled};
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::joint::Neighbour;
 use super::super::running::{Running, Sharing};
 use super::super::{Group, Store, StoreInner, StoreVfs};
 use super::{Finder, Mismatch, Parked, ParkedId, Review};
@@ -113,6 +114,27 @@ impl StoreVfs {
     pub fn park(&self, group: GroupId, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
         let mut running = self.take_group(group)?;
         self.used_by_name(|| running.park(note, keep))
+    }
+
+    /// Takes a group out, if it has changed anything; else it is aborted.
+    pub(in crate::hostdir) fn take_changing(&self, group: GroupId) -> Result<Option<Running>> {
+        let mut running = self.take_group(group)?;
+        let is_empty = self.used_by_name(|| running.changes_nothing())?;
+        if is_empty {
+            running.abort();
+        }
+        Ok(Some(running).filter(|_| !is_empty))
+    }
+
+    /// Parks a group that was taken out, as one part of several.
+    pub(in crate::hostdir) fn park_taken(
+        &self,
+        mut running: Running,
+        note: &str,
+        keep: Option<Duration>,
+        others: &[Neighbour],
+    ) -> Result<ParkedId> {
+        self.used_by_name(|| running.park_with(note, keep, others))
     }
 
     /// Commits a group, or parks it: see [`Group::commit_or_park`](crate::Group::commit_or_park).

@@ -26,7 +26,9 @@ use read::Reading;
 const HEAD: usize = 4096;
 const NOTE: usize = 128;
 const MAGIC: [u8; 8] = *b"WHOLLYPG";
-const VERSION: u32 = 2;
+/// A reader of version 2 does not know [`PART`].
+const VERSION: u32 = 3;
+const OLDEST: u32 = 2;
 const _: () = assert!(NOTE + LONGEST_NOTE <= HEAD);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -81,6 +83,7 @@ const _: () = assert!(size_of::<RawBase>() == 32);
 const BASE: u8 = 32;
 const COORDINATOR: u8 = 33;
 const APPLIES: u8 = 34;
+const PART: u8 = 35;
 
 const IDENTIFY: u8 = EntryKind::Identify as u8;
 const CREATE: u8 = EntryKind::Create as u8;
@@ -94,6 +97,8 @@ const XATTR: u8 = EntryKind::Xattr as u8;
 /// The first bytes of a parked group, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
+    /// Whether it is one part of several.
+    pub has_parts: bool,
     pub volume_id: [u8; 16],
     pub id: u64,
     pub note: String,
@@ -114,7 +119,7 @@ impl Head {
         let raw = RawHead {
             checksum: U64::new(0),
             magic: MAGIC,
-            version: U32::new(VERSION),
+            version: U32::new(if self.has_parts { VERSION } else { OLDEST }),
             note_length: U32::new(self.note.len() as u32),
             volume_id: self.volume_id,
             id: U64::new(self.id),
@@ -145,7 +150,7 @@ impl Head {
         if raw.checksum.get() != checksum(0, &bytes[8..]) {
             return Err("its head does not match its checksum");
         }
-        if raw.version.get() != VERSION {
+        if !(OLDEST..=VERSION).contains(&raw.version.get()) {
             return Err("another version of wholly wrote it");
         }
         let note_length = raw.note_length.get() as usize;
@@ -159,6 +164,7 @@ impl Head {
             && raw.expires_ns.get() >= 0;
         match note {
             Some(note) if sound => Ok(Head {
+                has_parts: raw.version.get() == VERSION,
                 volume_id: raw.volume_id,
                 id: raw.id.get(),
                 note,
@@ -211,6 +217,7 @@ impl Writing {
         }
         let file = host.create(site::PARK_MAKE, path, 0o600).map_err(failed)?;
         let head = Head {
+            has_parts: false,
             volume_id: *volume_id,
             id,
             note: note.into(),
@@ -242,6 +249,7 @@ impl Writing {
     pub fn finish(mut self, summary: &Summary) -> Result<()> {
         let catalogue = catalogue(summary);
         debug_assert!(is_readable(summary), "it was looked at before");
+        self.head.has_parts = !summary.parts.is_empty();
         self.head.files = summary.contents.len() as u32;
         self.head.names = summary.names().len() as u32;
         (self.head.catalogue, self.head.catalogue_length) = (self.position, catalogue.len() as u64);
@@ -308,6 +316,7 @@ fn catalogue(summary: &Summary) -> Vec<u8> {
     if let Some(id) = summary.applies {
         all.add(APPLIES, id, &[]);
     }
+    summary.parts.iter().for_each(|part| all.add(PART, 0, &part.to_bytes()));
     for (id, settled) in above_first(summary) {
         all.add(IDENTIFY, id, &identity(settled).to_bytes());
         if let Some(base) = settled.base {
@@ -403,8 +412,8 @@ fn base_of(bytes: &[u8]) -> Option<Base> {
 mod tests {
     use wholly_media::{Fallocate, Stat};
 
-    use super::read::Reading;
     use super::*;
+    use crate::hostdir::joint::Neighbour;
     use crate::hostdir::names::ROOT;
     use crate::hostdir::parked::Content;
     use crate::hostdir::records::{AttributesBefore, Birth};
@@ -412,6 +421,7 @@ mod tests {
 
     fn head() -> Head {
         Head {
+            has_parts: true,
             volume_id: [9; 16],
             id: 7,
             note: "note".into(),
@@ -444,6 +454,11 @@ mod tests {
             let (uid, gid, rdev, btime_ns, atime_ns, mtime_ns) = (1, 2, 0, 3, 4, 5);
             Known::Born(Arc::new(Birth { mode, uid, gid, rdev, btime_ns, atime_ns, mtime_ns, target: Vec::new() }))
         };
+        for number in [1, 2] {
+            let place = |path: &str| path.as_bytes().to_vec();
+            let (inode, absolute, relative) = ((3, 4), place("/other"), place("../other"));
+            summary.parts.push(Neighbour { volume_id: [number as u8; 16], number, inode, absolute, relative });
+        }
         summary.objects.insert(30, settled(11, 0o040755, (ROOT, b"d".to_vec()), None));
         // What is in it has a lower number.
         summary.objects.insert(20, settled(12, 0o100644, (30, b"a".to_vec()), Some(Base::Sum(77))));
@@ -469,13 +484,30 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Option<Summary> {
-        Reading { bytes, end: 4126, summary: Summary::default(), open: None }.all()
+        Reading { bytes, end: Some(4126), summary: Summary::default(), open: None }.all()
+    }
+
+    /// A file that the version before wrote, which knew of no other parts: `a` of four bytes, to which four more were appended, is made 0600; `sub/b` and
+    /// the symbolic link `l` are new.
+    #[test]
+    fn what_version_2_has_written_reads_the_same() {
+        let bytes = include_bytes!("../../../tests/fixtures/parked-version-2");
+        let head = Head::checked(&bytes[..HEAD], bytes.len() as u64).expect("its head");
+        assert_eq!((head.id, head.files, head.names, head.has_parts), (1 << 40 | 1, 2, 2, false));
+        assert_eq!(head.to_bytes(), bytes[..HEAD], "what has no other parts is written as it was");
+        let all = &bytes[head.catalogue as usize..];
+        assert_eq!(checksum(head.seed(), all), head.catalogue_checksum);
+        let reading = Reading { bytes: all, end: Some(head.catalogue), summary: Summary::default(), open: None };
+        let summary = reading.all().expect("its catalogue");
+        assert_eq!(catalogue(&summary), all);
+        let names: Vec<_> = summary.names().keys().map(|(_, name)| name.as_slice()).collect();
+        assert_eq!((names, summary.sets.len()), (vec![&b"l"[..], b"b"], 3));
     }
 
     #[test]
     fn a_head_stands_where_the_format_has_it() {
         let bytes = head().to_bytes();
-        assert_eq!((bytes.len(), &bytes[8..16], bytes[16], bytes[20]), (4096, &b"WHOLLYPG"[..], 2, 4));
+        assert_eq!((bytes.len(), &bytes[8..16], bytes[16], bytes[20]), (4096, &b"WHOLLYPG"[..], 3, 4));
         assert_eq!((&bytes[24..40], bytes[40], bytes[48], bytes[56]), (&[9; 16][..], 7, 1, 2));
         assert_eq!((bytes[65], bytes[72], bytes[80], bytes[88], bytes[96], bytes[100]), (16, 6, 8, 3, 4, 5));
         assert_eq!(&bytes[128..133], b"note\0");
@@ -496,7 +528,7 @@ mod tests {
             (&again.objects, again.names(), &again.contents),
             (&summary.objects, summary.names(), &summary.contents)
         );
-        assert_eq!(again.sets, summary.sets);
+        assert_eq!((&again.sets, &again.parts), (&summary.sets, &summary.parts));
         assert_eq!(catalogue(&again), bytes);
         assert_eq!(again.path_after(41).unwrap(), b"n/b");
         assert_eq!((again.path_before(20).unwrap(), again.path_after(20).unwrap()), (b"d/a".to_vec(), b"n/a".to_vec()));

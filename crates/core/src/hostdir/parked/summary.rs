@@ -30,6 +30,8 @@ pub(crate) struct Summary {
     pub coordinator: Option<Neighbour>,
     /// The parked group that it applies, where a joint commit has prepared it.
     pub applies: Option<u64>,
+    /// The other parts of what was parked together, in other stores.
+    pub parts: Vec<Neighbour>,
 }
 
 /// The names that an object loses, and those that it gets, in order.

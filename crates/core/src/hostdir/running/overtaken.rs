@@ -39,7 +39,7 @@ impl Running {
             // Others have done the same: there is nothing to commit, and nothing to park.
             return self.commit();
         }
-        match self.set_aside_as_parked(note, keep) {
+        match self.set_aside_as_parked(note, keep, &[]) {
             Ok(id) => Err(Error::Overtaken(id, mismatches.into())),
             // What is committed, and this group builds on, cannot go home: no pass will touch anything before that is settled, and the log
             // is where both are safe.

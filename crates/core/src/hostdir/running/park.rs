@@ -30,7 +30,17 @@ const BUFFER: usize = 1 << 20;
 impl Running {
     /// See [`Group::park`](crate::Group::park).
     pub(in crate::hostdir) fn park(&mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
-        self.set_aside_as_parked(note, keep).or_else(|error| match error {
+        self.park_with(note, keep, &[])
+    }
+
+    /// The same, as one part of several.
+    pub(in crate::hostdir) fn park_with(
+        &mut self,
+        note: &str,
+        keep: Option<Duration>,
+        others: &[Neighbour],
+    ) -> Result<ParkedId> {
+        self.set_aside_as_parked(note, keep, others).or_else(|error| match error {
             // Nothing goes home before that is settled, and until then the log keeps the group, too.
             Error::Conflict { .. } => self.commit().and(Err(error)),
             error => Err(error),
@@ -38,13 +48,19 @@ impl Running {
     }
 
     /// Parks the group; where it fails, the group is as it was.
-    pub(super) fn set_aside_as_parked(&mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
+    pub(super) fn set_aside_as_parked(
+        &mut self,
+        note: &str,
+        keep: Option<Duration>,
+        others: &[Neighbour],
+    ) -> Result<ParkedId> {
         if note.len() > LONGEST_NOTE || note.contains('\0') {
             return Err(Error::invalid(format!("a note has at most {LONGEST_NOTE} bytes, none of them zero")));
         }
         let Some(mut summary) = self.summarize_to_set_aside()? else {
             return Err(Error::invalid("a group that has changed nothing cannot be parked"));
         };
+        summary.parts = others.to_vec();
         let (store, id) = (self.store.clone(), ParkedId(self.id));
         store.make_parked_folder()?;
         let now = store.host.now_ns();
@@ -138,6 +154,12 @@ impl Running {
             }
         }
         writing.finish(summary)
+    }
+
+    /// Whether nothing would be parked.
+    pub(in crate::hostdir) fn changes_nothing(&self) -> Result<bool> {
+        self.check_open()?;
+        look_steadily(|| self.summarize(false)).map(|summary| summary.is_empty())
     }
 
     /// What the group would change, to be looked at.

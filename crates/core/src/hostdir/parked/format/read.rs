@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use super::super::summary::LONGEST_PIECE;
 use super::super::{Content, Known, Piece, Settled, Summary};
 use super::{
-    APPLIES, ATTRIBUTES, BASE, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, NAME, RawEntry, SPACE, TRUNCATE, WRITE,
+    APPLIES, ATTRIBUTES, BASE, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, NAME, PART, RawEntry, SPACE, TRUNCATE, WRITE,
     XATTR, base_of,
 };
 use crate::error::{Error, Result};
@@ -58,7 +58,8 @@ impl ParkedFile {
         }
         let impossible = || Error::corrupt(&*path, "its catalogue cannot be what was written");
         let summary = Reading { bytes: &bytes, end: Some(head.catalogue), summary: Summary::default(), open: None };
-        let summary = summary.all().ok_or_else(impossible)?;
+        let summary =
+            summary.all().filter(|summary| head.has_parts != summary.parts.is_empty()).ok_or_else(impossible)?;
         Ok(ParkedFile { head, summary, file, path })
     }
 
@@ -174,6 +175,10 @@ impl<'b> Reading<'b> {
             APPLIES if id != 0 && payload.is_empty() && summary.applies.is_none() && summary.objects.is_empty() => {
                 summary.applies = Some(id);
                 Some(summary.coordinator.is_some())
+            }
+            PART if id == 0 && summary.objects.is_empty() => {
+                summary.parts.push(Neighbour::checked(payload)?);
+                Some(true)
             }
             CREATE if is_new => {
                 let birth = Known::Born(Arc::new(Birth::checked(payload)?));
