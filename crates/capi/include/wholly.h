@@ -944,6 +944,16 @@ int wholly_group_create(struct wholly_group *group,
                         struct wholly_file **file);
 
 /**
+ * Opens a regular file as wholly_group_open_file does, or creates it as wholly_group_create does where there is none.
+ *
+ * Errors: those of both, but for -EEXIST.
+ */
+int wholly_group_open_or_create(struct wholly_group *group,
+                                const char *path,
+                                uint32_t mode,
+                                struct wholly_file **file);
+
+/**
  * Has the group's calls wait so many milliseconds for other groups to end, where they would get -EBUSY at once. 0, as each group begins with,
  * is not at all. Two groups that wait for each other both do so for as long as they may, and then one of them gets -EBUSY.
  *
@@ -1366,6 +1376,16 @@ int wholly_store_init(const char *dir,
 int wholly_store_open(const char *dir,
                       const struct wholly_options *options,
                       struct wholly_store **store);
+
+/**
+ * Opens the store in a directory as wholly_store_open does. Where there is none it is made first, and the directory too if only
+ * that is missing: both survive a crash when this returns.
+ *
+ * Errors: those of wholly_store_open and wholly_store_init, but for -ENODEV and -EEXIST.
+ */
+int wholly_store_open_or_create(const char *dir,
+                                const struct wholly_options *options,
+                                struct wholly_store **store);
 
 /**
  * Takes everything home and gives the store up: on return the log is empty, and other programs see all that was committed. The handle is

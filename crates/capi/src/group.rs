@@ -109,6 +109,25 @@ pub unsafe extern "C" fn wholly_group_create(
     })
 }
 
+/// Opens a regular file as wholly_group_open_file does, or creates it as wholly_group_create does where there is none.
+///
+/// Errors: those of both, but for -EEXIST.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_group_open_or_create(
+    group: *mut wholly_group,
+    path: *const c_char,
+    mode: u32,
+    file: *mut *mut wholly_file,
+) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the handle, a text.
+        let (place, handle, path) =
+            unsafe { (place(file)?, exclusive(group, "group")?, crate::arguments::path(path)?) };
+        *place = wholly_file::new(handle.call(|group| group.open_or_create(path, mode))?, &handle.health);
+        Ok(())
+    })
+}
+
 /// Has the group's calls wait so many milliseconds for other groups to end, where they would get -EBUSY at once. 0, as each group begins with,
 /// is not at all. Two groups that wait for each other both do so for as long as they may, and then one of them gets -EBUSY.
 ///

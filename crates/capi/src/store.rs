@@ -51,6 +51,25 @@ pub unsafe extern "C" fn wholly_store_open(
     })
 }
 
+/// Opens the store in a directory as wholly_store_open does. Where there is none it is made first, and the directory too if only
+/// that is missing: both survive a crash when this returns.
+///
+/// Errors: those of wholly_store_open and wholly_store_init, but for -ENODEV and -EEXIST.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_store_open_or_create(
+    dir: *const c_char,
+    options: *const wholly_options,
+    store: *mut *mut wholly_store,
+) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: a place for a handle, a text, and options of their size or NULL.
+        let (place, dir, (options, host)) = unsafe { (place(store)?, path(dir)?, options::of(options)?) };
+        let store = Store::open_or_create_with(dir, options, host)?;
+        *place = Box::into_raw(Box::new(wholly_store { store, health: Health::default() }));
+        Ok(())
+    })
+}
+
 /// Takes everything home and gives the store up: on return the log is empty, and other programs see all that was committed. The handle is
 /// freed, also on failure. Handles of files, groups and writers keep the store to this process until they are closed.
 ///

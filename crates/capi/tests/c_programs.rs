@@ -101,14 +101,23 @@ fn the_example_moves_money() {
     }
 }
 
+/// In a fresh directory, and once more in the same one.
 #[test]
-fn the_readmes_example_compiles() {
+fn the_readmes_example_runs_twice() {
     let Some(installed) = Installed::get() else { return };
     let readme = include_str!("../../../README.md");
     let example = readme.split("```c\n").nth(1).expect("README has C").split("```").next().expect("it ends");
     let source = installed.scratch("readme.c");
     std::fs::write(&source, example).unwrap();
-    installed.compile(source.to_str().unwrap(), Language::C, &[]);
+    let program = installed.compile(source.to_str().unwrap(), Language::C, &[]);
+    for place in Place::on_media("readme") {
+        for _ in 0..2 {
+            installed.run_with(&program, &place, |command| _ = command.current_dir(&*place));
+            let content = |name| std::fs::read_to_string(place.join("accounts").join(name)).unwrap();
+            assert_eq!([content("alice"), content("bob")], ["balance  70\n", "balance 130\n"]);
+            assert_eq!(content("receipt"), "alice gave bob 30\n");
+        }
+    }
 }
 
 #[test]

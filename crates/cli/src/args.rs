@@ -419,7 +419,7 @@ Examples:
   wholly crash two-files --world pmem --effort thorough
   wholly crash random-1..200 --world disk-ext4     two hundred drawn workloads
   wholly crash --effort thorough --piece 3/8        one of eight pieces of a long run
-  wholly crash --replay two-files:pmem:p17:set:0,3 --html crash.html";
+  wholly crash --replay two-files:pmem:p26:set:0,3 --html crash.html";
 
 /// `wholly crash`.
 #[derive(Args, Debug)]

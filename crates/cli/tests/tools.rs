@@ -66,6 +66,40 @@ fn crash_names_what_it_does_not_know() {
     }
 }
 
+/// States of another version: the point is not there, or does not have what the choice names.
+#[test]
+fn crash_refuses_states_that_do_not_exist() {
+    let replay = |choice: &str| wholly(&["--json", "crash", "--replay", &format!("two-files:pmem:{choice}")]);
+    replay("p26:set:0,3").exits(0);
+    for choice in [
+        "p99999:none",
+        "p26:set:0,3000",
+        "p26:not:3000",
+        "p26:mix:-:0=3000",
+        "p26:num:18446744073709551615",
+        "p26:only:99999",
+        "p26:but:99999",
+        "p26:none/p99999:none",
+        "p26:none/p0:set:3000",
+    ] {
+        let run = replay(choice);
+        run.exits(16);
+        assert!(run.err.contains("crash --replay: ") && !run.err.contains("panicked"), "{choice}: {}", run.err);
+    }
+}
+
+#[test]
+fn crash_writes_no_page_without_a_state() {
+    let place = Place::on_disk();
+    let page = place.dir.join("crash.html");
+    for arguments in [&["crash"][..], &["crash", "two-files"]] {
+        let run = wholly(&[arguments, &["--html", page.to_str().unwrap()]].concat());
+        run.exits(16);
+        assert!(run.err.contains("--replay"), "{}", run.err);
+    }
+    assert!(!page.exists());
+}
+
 #[test]
 fn bench_runs_a_suite_without_root() {
     let place = Place::on_memory();

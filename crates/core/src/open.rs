@@ -1,8 +1,10 @@
 //! Stores over real directories: making one, opening one.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use wholly_media::host::{
     Claim, HOME, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support, Trust,
@@ -131,6 +133,50 @@ impl Store {
         Self::open_with(dir, Options::default(), HostOptions::default())
     }
 
+    /// Opens the store in `dir` as [`open`](Self::open) does. Where there is none it is made first, and the directory too if only
+    /// that is missing: both survive a crash when this returns. After a crash before, there may be the directory without a store.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), [`init`](Self::init) and `mkdir`.
+    ///
+    /// # Example
+    /// ```
+    /// # fn main() -> wholly::Result<()> {
+    /// # let above = std::env::temp_dir().join(format!("wholly-doc-open-or-create-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&above).unwrap();
+    /// # let dir = above.join("accounts");
+    /// let store = wholly::Store::open_or_create(&dir)?;
+    /// let mut group = store.begin();
+    /// let alice = group.open_or_create("alice", 0o640)?;
+    /// group.append(&alice, b"+ 30\n")?;
+    /// group.commit()?;
+    /// store.close()?;
+    /// # std::fs::remove_dir_all(&above).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_or_create(dir: impl AsRef<Path>) -> Result<Store> {
+        Self::open_or_create_with(dir, Options::default(), HostOptions::default())
+    }
+
+    /// Like [`open_or_create`](Self::open_or_create), with options, on a medium of the caller's choice.
+    ///
+    /// # Errors
+    /// Those of [`open_or_create`](Self::open_or_create).
+    pub fn open_or_create_with(dir: impl AsRef<Path>, options: Options, host: HostOptions) -> Result<Store> {
+        let dir = dir.as_ref();
+        let failed = |errno| wholly_media::Error::new("mkdir", dir.to_string_lossy(), errno);
+        match rustix::fs::mkdir(dir.as_os_str().as_bytes(), Mode::from_raw_mode(0o777)) {
+            Ok(()) => sync_parent(dir).map_err(failed)?,
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(errno).into()),
+        }
+        match Self::init_with(dir, &options, host.clone()) {
+            Ok(()) | Err(Error::AlreadyAStore(_)) => Self::open_with(dir, options, host),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Like [`open`](Self::open), with options, on a medium of the caller's choice. The segment size is the one that the store was made
     /// with.
     ///
@@ -155,6 +201,13 @@ impl Store {
             store => store,
         }
     }
+}
+
+/// The name of a directory that was just made survives when this returns.
+fn sync_parent(dir: &Path) -> rustix::io::Result<()> {
+    let above = dir.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::fsync(rustix::fs::open(above.as_os_str().as_bytes(), flags, Mode::empty())?)
 }
 
 /// The folder of a store that is open, and what it takes to open it once more.

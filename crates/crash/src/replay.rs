@@ -33,7 +33,7 @@ pub struct Crash {
 
 /// The name is no state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}: expected a state such as two-files:pmem:p17:set:0,3")]
+#[error("{0}: expected a state such as two-files:pmem:p26:set:0,3")]
 pub struct BadName(pub(crate) String);
 
 /// Rebuilds and judges a state.

@@ -223,6 +223,21 @@ impl<'w> Group<'w> {
         })
     }
 
+    /// Opens a regular file as [`open_file`](Self::open_file) does, or [creates](Self::create) it where there is none.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn open_or_create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<File> {
+        let path = store_path(path.as_ref())?;
+        self.call_by_name(|running| {
+            let inner = match running.open_file(&path) {
+                Err(Error::NotFound(_)) => running.create(&path, mode)?,
+                opened => opened?,
+            };
+            Ok(File::of(running.store.clone(), inner, &path))
+        })
+    }
+
     /// Writes `data` at `offset`. The file grows where that lies beyond its end; a gap reads as zeros.
     ///
     /// # Errors
