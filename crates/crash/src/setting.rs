@@ -15,6 +15,9 @@ pub struct Setting {
     pub sim: Arc<SimConfig>,
 }
 
+/// Broken on purpose: the host does not tell when an object was born.
+pub(crate) const NO_BIRTHS: &str = "births=none";
+
 /// Every world without a mutation, and what it is.
 pub const ALL: &[(&str, &str)] = &[
     ("pmem", "persistent memory, every word by itself; weak host file system"),
@@ -62,8 +65,10 @@ impl Setting {
             _ => return None,
         };
         sim.log_len = 0;
-        if let Some(mutation) = mutation {
-            sim.mutations.push(parse_mutation(mutation)?);
+        match mutation {
+            Some(NO_BIRTHS) => sim.births = false,
+            Some(mutation) => sim.mutations.push(parse_mutation(mutation)?),
+            None => {}
         }
         Some(Setting { name: name.into(), sim: Arc::new(sim) })
     }
@@ -97,6 +102,8 @@ pub fn word(kind: MutationKind) -> &'static str {
         MutationKind::DropOrder => "drop-order",
         MutationKind::DropWrite => "drop-write",
         MutationKind::DelayWrite => "delay-write",
+        MutationKind::Late => "late",
+        MutationKind::Split => "split",
         MutationKind::Fail(_) => "fail",
     }
 }
@@ -104,7 +111,8 @@ pub fn word(kind: MutationKind) -> &'static str {
 fn parse_mutation(text: &str) -> Option<Mutation> {
     let (site, kind) = text.split_once('=')?;
     let site = *site::ALL.iter().find(|known| known.0 == site)?;
-    let kinds = [MutationKind::DropOrder, MutationKind::DropWrite, MutationKind::DelayWrite];
+    use MutationKind::{DelayWrite, DropOrder, DropWrite, Late, Split};
+    let kinds = [DropOrder, DropWrite, DelayWrite, Late, Split];
     let kind = kinds.into_iter().find(|known| word(*known) == kind)?;
     Some(Mutation::new(site, kind))
 }

@@ -73,6 +73,11 @@ pub enum MutationKind {
     DropWrite,
     /// What the call wrote is not covered by the next fence or sync that should cover it, only by the one after.
     DelayWrite,
+    /// The call returns without an effect, and has it only before the next fence or sync of anything: after all that
+    /// comes before that.
+    Late,
+    /// A rename that replaces a file is two calls: the name ends, and begins again.
+    Split,
     /// The call fails with this error and has no effect.
     Fail(Errno),
 }
@@ -116,6 +121,9 @@ pub struct SimConfig {
     pub tearing: bool,
     /// Added to the numbers of all inodes: in a copy of a directory they are others.
     pub inodes_from: u64,
+    /// Whether the host tells when an object was born. Where it does not, an inode number that is used again means
+    /// another object.
+    pub births: bool,
     /// What is broken on purpose.
     pub mutations: Vec<Mutation>,
     /// The identity of the calling thread. Must not be [`KERNEL`] or [`DEAD`]. Called without any lock held.
@@ -134,6 +142,7 @@ impl Default for SimConfig {
             times: true,
             tearing: false,
             inodes_from: 0,
+            births: true,
             mutations: Vec::new(),
             thread: os_thread,
         }

@@ -52,7 +52,7 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What happened in an [`Event`]. Objects are numbered: 0 is the log, others are inode numbers.
+/// What happened in an [`Event`]. Objects are numbered: 0 is the log.
 #[derive(Clone, Debug)]
 pub enum EventKind {
     /// Bytes were written to the log or through a mapping.
@@ -93,6 +93,8 @@ pub enum EventKind {
         rdev: u64,
         /// What a symbolic link holds.
         target: Arc<[u8]>,
+        /// The inode number that it has from an object that is gone.
+        inode: Option<ObjId>,
         /// The clock.
         time_ns: i64,
     },

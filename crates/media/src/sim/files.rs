@@ -7,7 +7,7 @@ use super::pending::Effect;
 use super::reads::question;
 use super::region::SimRegion;
 use super::state::{Birth, ObjId, ObjKind, PAGE};
-use super::world::{Call, Live, World};
+use super::world::{Call, Change, Live, World};
 use super::{hash, names};
 use crate::{Error, Fallocate, Guarantees, HostFile, HostFs, Region, Result, Site, Space, Stat};
 use rustix::io::Errno;
@@ -25,6 +25,19 @@ struct SimFile {
     writable: bool,
 }
 
+impl SimFile {
+    fn open(world: Arc<World>, obj: ObjId, writable: bool) -> Self {
+        world.live().opened(obj);
+        SimFile { world, obj, writable }
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.world.live().closed(&self.world.config, self.obj);
+    }
+}
+
 pub(super) fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
@@ -34,7 +47,7 @@ pub(super) fn stat(live: &mut Live, id: ObjId) -> Stat {
     let stat = Stat {
         ino: live.inode(id),
         // 0 is no time of birth.
-        btime_ns: obj.btime_ns.max(1),
+        btime_ns: if live.tells_births { obj.btime_ns.max(1) } else { 0 },
         size: obj.len,
         allocated: obj.allocated(),
         atime_ns: obj.atime_ns,
@@ -70,7 +83,7 @@ impl SimHost {
     }
 
     pub(super) fn file(&self, obj: ObjId, writable: bool) -> Arc<dyn HostFile> {
-        Arc::new(SimFile { world: self.world.clone(), obj, writable })
+        Arc::new(SimFile::open(self.world.clone(), obj, writable))
     }
 
     /// What `path` leads to, through directories alone; a symbolic link at its end is meant itself.
@@ -114,7 +127,7 @@ impl HostFs for SimHost {
     fn stat(&self, path: &[u8]) -> Result<Stat> {
         let mut live = self.world.live();
         if path == b".wholly/log" {
-            return Ok(Stat { ino: live.inode(ObjId::MAX), btime_ns: 1, ..stat(&mut live, LOG) });
+            return Ok(Stat { ino: live.inode_of_log(), btime_ns: 1, ..stat(&mut live, LOG) });
         }
         let id = self.resolve(&mut live, "stat", path)?;
         Ok(stat(&mut live, id))
@@ -166,6 +179,7 @@ impl HostFs for SimHost {
             return Err(Error::new("fsync", shown(path), Errno::NOTDIR));
         }
         let call = live.call(&self.world.config, thread, site, "fsync", || shown(path))?;
+        names::catch_up(&self.world, &mut live);
         live.record(&call, EventKind::SyncDir { dir });
         Ok(())
     }
@@ -174,6 +188,7 @@ impl HostFs for SimHost {
         let thread = self.world.thread();
         let mut live = self.world.live();
         let call = live.call(&self.world.config, thread, site, "syncfs", String::new)?;
+        names::catch_up(&self.world, &mut live);
         live.record(&call, EventKind::SyncAll);
         Ok(())
     }
@@ -202,24 +217,31 @@ impl SimFile {
     }
 }
 
+/// Writes bytes, recorded.
+pub(super) fn put(world: &World, live: &mut Live, call: &Call, obj: ObjId, offset: u64, data: &[u8]) {
+    let end = offset + data.len() as u64;
+    let file = live.latest.obj(obj);
+    let grown = (end > file.len).then_some(end);
+    let first_beyond = file.len.div_ceil(PAGE as u64).max(offset / PAGE as u64);
+    let fresh = (first_beyond..end.div_ceil(PAGE as u64)).filter(|n| !file.has_page(*n)).collect();
+    let time_ns = live.time_ns();
+    if !call.is_dropped() {
+        if let Some(len) = grown {
+            live.latest.set_len(obj, len);
+        }
+        live.latest.set_times(obj, time_ns, time_ns);
+        live.write(obj, offset, data);
+    }
+    finish(live, world, call, EventKind::Write { obj, offset, data: data.into(), grown, fresh, time_ns });
+}
+
 /// The parts of calls that change content, recorded.
 impl SimFile {
     fn put(&self, live: &mut Live, call: &Call, offset: u64, data: &[u8]) {
-        let end = offset + data.len() as u64;
-        let file = live.latest.obj(self.obj);
-        let grown = (end > file.len).then_some(end);
-        let first_beyond = file.len.div_ceil(PAGE as u64).max(offset / PAGE as u64);
-        let fresh = (first_beyond..end.div_ceil(PAGE as u64)).filter(|n| !file.has_page(*n)).collect();
-        let time_ns = live.time_ns();
-        if !call.is_dropped() {
-            if let Some(len) = grown {
-                live.latest.set_len(self.obj, len);
-            }
-            live.latest.set_times(self.obj, time_ns, time_ns);
-            live.write(self.obj, offset, data);
+        match call.is_late() {
+            true => live.late.push((*call, Change::Bytes(self.obj, offset, data.into()))),
+            false => put(&self.world, live, call, self.obj, offset, data),
         }
-        let kind = EventKind::Write { obj: self.obj, offset, data: data.into(), grown, fresh, time_ns };
-        finish(live, &self.world, call, kind);
     }
 
     fn cut(&self, live: &mut Live, call: &Call, len: u64) {
@@ -367,6 +389,7 @@ impl HostFile for SimFile {
         let thread = self.world.thread();
         let mut live = self.world.live();
         let call = live.call(&self.world.config, thread, site, "fsync", || self.place())?;
+        names::catch_up(&self.world, &mut live);
         live.record(&call, EventKind::Sync { obj: self.obj });
         Ok(())
     }

@@ -41,6 +41,9 @@
 //! 13. A call that changes two names (`rename`) survives on both or on neither; what makes one side durable makes the other. Times and link
 //!     counts of what a change of a name touches go with the name.
 //! 14. Blocks that are given back survive as that only with their bytes as zeros.
+//! 15. A new object gets the lowest inode number whose object is gone, never the time of its birth. No state has two
+//!     objects of one number: where names
+//!     survive in any order (weak), a number is free only for the process after the one that removed the object.
 //!
 //! # Assumptions
 //!
@@ -69,6 +72,7 @@ mod state;
 mod timeline;
 mod tracker;
 mod tree;
+mod watch;
 mod world;
 
 pub use choice::{Choice, ParseChoiceError, Pick};

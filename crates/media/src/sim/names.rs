@@ -1,12 +1,13 @@
 //! Names and attributes of the host directory.
 
+use super::config::MutationKind;
 use super::event::{Attribute, EventKind, NameChange};
-use super::files::{SimHost, finish, shown, stat};
+use super::files::{self, SimHost, finish, shown, stat};
 use super::hash;
 use super::pending::Effect;
 use super::reads::question;
 use super::state::{Birth, ObjId, ObjKind};
-use super::world::{Call, Live, World};
+use super::world::{Call, Change, Live, World};
 use crate::{At, DirEntry, Error, FileHandle, HostFile, HostNames, Inode, Rename, Result, SetXattr, Site, Stat};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -62,11 +63,11 @@ impl SimHost {
         what: &'static str,
         changes: [NameChange; N],
     ) {
-        let (changes, time_ns) = (Arc::<[NameChange]>::from(changes), live.time_ns());
-        if !call.is_dropped() {
-            Effect::Names { changes: changes.clone(), only: None, time_ns: Some(time_ns) }.apply(&mut live.latest);
+        let changes = Arc::<[NameChange]>::from(changes);
+        match call.is_late() {
+            true => live.late.push((*call, Change::Names(what, changes))),
+            false => change_names(&self.world, live, call, what, changes),
         }
-        finish(live, &self.world, call, EventKind::Names { call: what, changes, time_ns });
     }
 
     /// Makes an object with a name. What it has beyond the bits that its owner needs comes by a second change.
@@ -88,7 +89,7 @@ impl SimHost {
             ObjKind::Symlink => mode,
             _ => mode & !0o7777 | 0o600,
         };
-        let birth = Birth { mode: first, rdev, target: Arc::from(target), time_ns: live.time_ns() };
+        let birth = Birth { mode: first, rdev, target: Arc::from(target), time_ns: live.time_ns(), inode: None };
         let obj = live.create(&call, birth);
         self.change_names(&mut live, &call, operation, [name.becomes(Some(obj))]);
         if mode != first {
@@ -146,8 +147,36 @@ fn compare(live: &mut Live, obj: ObjId, inode: Option<Inode>, path: &[u8]) -> Re
     }
 }
 
+/// Changes names, recorded.
+fn change_names(world: &World, live: &mut Live, call: &Call, what: &'static str, changes: Arc<[NameChange]>) {
+    let time_ns = live.time_ns();
+    if !call.is_dropped() {
+        Effect::Names { changes: changes.clone(), only: None, time_ns: Some(time_ns) }.apply(&mut live.latest);
+        changes.iter().filter_map(|change| change.was).for_each(|was| live.may_be_gone(&world.config, was));
+    }
+    finish(live, world, call, EventKind::Names { call: what, changes, time_ns });
+}
+
+/// Makes the changes that were put off.
+pub(super) fn catch_up(world: &World, live: &mut Live) {
+    for (call, change) in std::mem::take(&mut live.late) {
+        match change {
+            Change::Names(what, changes) => change_names(world, live, &call, what, changes),
+            Change::Attribute(obj, attribute) => set_now(world, live, &call, obj, attribute),
+            Change::Bytes(obj, offset, data) => files::put(world, live, &call, obj, offset, &data),
+        }
+    }
+}
+
 /// Sets an attribute, recorded.
 pub(super) fn set(world: &World, live: &mut Live, call: &Call, obj: ObjId, attribute: Attribute) {
+    match call.is_late() {
+        true => live.late.push((*call, Change::Attribute(obj, attribute))),
+        false => set_now(world, live, call, obj, attribute),
+    }
+}
+
+fn set_now(world: &World, live: &mut Live, call: &Call, obj: ObjId, attribute: Attribute) {
     let time_ns = live.time_ns();
     if !call.is_dropped() {
         Effect::Attribute { obj, attribute: attribute.clone(), time_ns: Some(time_ns) }.apply(&mut live.latest);
@@ -259,6 +288,9 @@ impl HostNames for SimHost {
         }
         let call = live.call(&self.world.config, thread, site, "rename", || shown(from.path))?;
         let left = if how == Rename::Exchange { new.obj } else { None };
+        if call.mutation == Some(MutationKind::Split) && how == Rename::Replace && new.obj.is_some() {
+            self.change_names(&mut live, &call, "unlink", [new.becomes(None)]);
+        }
         self.change_names(&mut live, &call, "rename", [old.becomes(left), new.becomes(Some(moved))]);
         Ok(())
     }

@@ -10,7 +10,7 @@ pub(super) const PAGE: usize = 4096;
 /// Pages in one node of an object's page table.
 const CHUNK: usize = 64;
 
-/// Index of an object: the log, a directory or a file. On the host it is the inode number.
+/// Index of an object: the log, a directory or a file. No two objects of a world ever have the same.
 pub(super) type ObjId = u32;
 
 /// The log region.
@@ -58,6 +58,7 @@ const ATIME: u64 = 4;
 const OWNER: u64 = 5;
 const RDEV: u64 = 6;
 const TARGET: u64 = 7;
+const INODE: u64 = 8;
 
 /// What an object is from its birth on.
 #[derive(Clone)]
@@ -68,12 +69,14 @@ pub(super) struct Birth {
     /// What a symbolic link holds.
     pub target: Arc<[u8]>,
     pub time_ns: i64,
+    /// The inode number of an object that is gone, where it gets that; else its own index.
+    pub inode: Option<ObjId>,
 }
 
 impl Birth {
     /// Of what is neither a link nor a device.
     pub fn plain(mode: u32, time_ns: i64) -> Birth {
-        Birth { mode, rdev: 0, target: Arc::from([]), time_ns }
+        Birth { mode, rdev: 0, target: Arc::from([]), time_ns, inode: None }
     }
 }
 
@@ -97,12 +100,13 @@ pub(super) struct Obj {
     pub beyond: bool,
     chunks: Vec<Arc<Vec<Option<Arc<Page>>>>>,
     id: ObjId,
+    inode: ObjId,
     hash: u64,
 }
 
 impl Obj {
     pub fn new(id: ObjId, kind: ObjKind, birth: &Birth) -> Obj {
-        let Birth { mode, rdev, ref target, time_ns } = *birth;
+        let Birth { mode, rdev, ref target, time_ns, inode } = *birth;
         let mut obj = Obj {
             kind,
             len: 0,
@@ -122,9 +126,11 @@ impl Obj {
             beyond: false,
             chunks: Vec::new(),
             id,
+            inode: inode.unwrap_or(id),
             hash: term(Place::attr(id, MODE), u64::from(mode)),
         };
         obj.attr(RDEV, 0, rdev);
+        obj.attr(INODE, 0, inode.map_or(0, u64::from));
         obj.attr(TARGET, 0, if target.is_empty() { 0 } else { bytes(target) });
         obj.set_len(target.len() as u64);
         obj.set_times(time_ns, time_ns);
@@ -293,6 +299,11 @@ impl Obj {
         self.id
     }
 
+    /// Its inode number, which another object has had before it where that is gone.
+    pub fn inode(&self) -> ObjId {
+        self.inode
+    }
+
     pub fn add_hash(&mut self, more: u64) {
         self.hash = self.hash.wrapping_add(more);
     }
@@ -391,6 +402,7 @@ impl Obj {
         add(Place::attr(id, ATIME), self.atime_ns as u64);
         add(Place::attr(id, OWNER), self.owner());
         add(Place::attr(id, RDEV), self.rdev);
+        add(Place::attr(id, INODE), if self.inode == id { 0 } else { self.inode.into() });
         add(Place::attr(id, TARGET), if self.target.is_empty() { 0 } else { bytes(&self.target) });
         self.xattrs.iter().for_each(|(name, value)| add(Place::xattr(id, name), bytes(value) | 1));
         self.entries.iter().for_each(|(name, of)| add(Place::name(id, name), u64::from(*of)));

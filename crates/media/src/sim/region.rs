@@ -16,12 +16,21 @@ pub(super) struct SimRegion {
     writable: bool,
 }
 
+impl Drop for SimRegion {
+    fn drop(&mut self) {
+        if self.mapped.is_some() {
+            self.world.live().closed(&self.world.config, self.obj);
+        }
+    }
+}
+
 impl SimRegion {
     pub fn log(world: Arc<World>) -> Self {
         SimRegion { world, obj: LOG, mapped: None, writable: true }
     }
 
     pub fn mapping(world: Arc<World>, obj: ObjId, len: u64, writable: bool) -> Self {
+        world.live().opened(obj);
         SimRegion { world, obj, mapped: Some(len), writable }
     }
 
@@ -118,6 +127,7 @@ impl Region for SimRegion {
         let thread = self.world.thread();
         let mut live = self.world.live();
         let call = self.call(&mut live, thread, site, "fence", 0, 0)?;
+        super::names::catch_up(&self.world, &mut live);
         live.record(&call, EventKind::Fence { obj: self.obj });
         Ok(())
     }

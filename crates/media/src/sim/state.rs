@@ -1,5 +1,6 @@
 //! Everything in a world at one moment: shared until written, hashed as it changes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub(super) use super::obj::{Birth, LOG, Obj, ObjId, ObjKind, PAGE, ROOT};
@@ -31,6 +32,15 @@ impl State {
 
     pub fn objs(&self) -> impl Iterator<Item = (ObjId, &Obj)> {
         self.objs.iter().enumerate().map(|(id, obj)| (id as ObjId, &**obj))
+    }
+
+    /// The inode numbers that no object has any more.
+    pub fn free_inodes(&self) -> BTreeSet<ObjId> {
+        let mut free: BTreeSet<ObjId> = (0..self.objs.len() as ObjId).collect();
+        for (_, obj) in self.objs().filter(|(_, obj)| obj.kind != ObjKind::Gone) {
+            free.remove(&obj.inode());
+        }
+        free
     }
 
     pub fn change<R>(&mut self, id: ObjId, f: impl FnOnce(&mut Obj) -> R) -> R {

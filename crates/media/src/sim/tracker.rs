@@ -154,9 +154,7 @@ impl Tracker {
 
     /// An object is there as soon as something names it.
     fn create(&mut self, event: &EventKind) {
-        let EventKind::Create { obj, mode, rdev, target, time_ns } = event else { unreachable!("a create") };
-        let made = self.base.create(&Birth { mode: *mode, rdev: *rdev, target: target.clone(), time_ns: *time_ns });
-        debug_assert_eq!(made, *obj, "objects are numbered in the order of their births");
+        create(&mut self.base, event);
     }
 
     fn names(&mut self, new: New, changes: &Arc<[NameChange]>, time_ns: i64) {
@@ -411,6 +409,14 @@ impl Tracker {
         }
         Image { state, pending: Some(Arc::new(pending)), faults: Vec::new() }
     }
+}
+
+/// Makes the object that an event tells of.
+fn create(state: &mut State, event: &EventKind) {
+    let EventKind::Create { obj, mode, rdev, target, inode, time_ns } = event else { unreachable!("a create") };
+    let birth = Birth { mode: *mode, rdev: *rdev, target: target.clone(), time_ns: *time_ns, inode: *inode };
+    let made = state.create(&birth);
+    debug_assert_eq!(made, *obj, "objects are numbered in the order of their births");
 }
 
 /// Who makes a step, and when.

@@ -94,6 +94,11 @@ impl State {
         found
     }
 
+    /// Whether a directory has a name, or is the root.
+    pub fn is_named(&self, id: ObjId) -> bool {
+        id == ROOT || self.objs().any(|(_, obj)| obj.entries.values().any(|of| *of == id))
+    }
+
     /// Whether `below` is `above` or lies in it.
     pub fn is_in(&self, above: ObjId, below: ObjId) -> bool {
         let mut todo = vec![above];

@@ -1,16 +1,16 @@
 //! The world that programs run in: it keeps what they see and records what they do.
 
-use super::config::{Mutation, MutationKind, SimConfig};
-use super::event::{Event, EventKind, Fate, Mark, Trace};
+use super::config::{HostModel, Mutation, MutationKind, SimConfig};
+use super::event::{Attribute, Event, EventKind, Fate, Mark, NameChange, Trace};
 use super::files::SimHost;
 use super::image::Image;
 use super::reads::{ReadSet, question};
 use super::region::SimRegion;
-use super::state::{Birth, LOG, ObjId, State};
+use super::state::{Birth, LOG, ObjId, ObjKind, State};
 use super::tracker::Tracker;
 use crate::{Error, Guarantees, HostFs, Region, Result, Site};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,14 @@ pub(super) struct Live {
     calls: HashMap<Site, u64>,
     clock_ns: i64,
     inodes_from: u64,
+    /// Whether it is told when objects were born.
+    pub tells_births: bool,
+    /// How many have an object open.
+    open: HashMap<ObjId, usize>,
+    /// Inode numbers of objects that are gone.
+    free_inodes: BTreeSet<ObjId>,
+    /// Changes that a mutation has put off.
+    pub late: Vec<(Call, Change)>,
     /// What is durable so far; made when somebody asks, and brought up to date then.
     tracker: Option<Tracker>,
 }
@@ -44,7 +52,39 @@ pub(super) struct Live {
 impl Live {
     /// The number by which programs know an object's inode.
     pub fn inode(&self, id: ObjId) -> u64 {
-        self.inodes_from + u64::from(id)
+        self.inodes_from + u64::from(self.latest.obj(id).inode())
+    }
+
+    /// The inode number of the log's file.
+    pub fn inode_of_log(&self) -> u64 {
+        self.inodes_from + u64::from(ObjId::MAX)
+    }
+
+    /// Somebody has an object open.
+    pub fn opened(&mut self, id: ObjId) {
+        *self.open.entry(id).or_default() += 1;
+    }
+
+    /// Somebody has it open no more.
+    pub fn closed(&mut self, config: &SimConfig, id: ObjId) {
+        if let Some(count) = self.open.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&id);
+                self.may_be_gone(config, id);
+            }
+        }
+    }
+
+    /// An object may have lost its last name, or who had it open last: its inode number is free from then on. Where
+    /// names survive a crash in any order, only the next process may use it: no file system has two inodes of one
+    /// number.
+    pub fn may_be_gone(&mut self, config: &SimConfig, id: ObjId) {
+        let obj = self.latest.obj(id);
+        let named = if obj.kind == ObjKind::Dir { self.latest.is_named(id) } else { obj.nlink > 0 };
+        if config.host != HostModel::Weak && !named && !self.open.contains_key(&id) {
+            self.free_inodes.insert(obj.inode());
+        }
     }
 }
 
@@ -63,11 +103,13 @@ impl World {
     pub fn from_image(image: &Image, config: impl Into<Arc<SimConfig>>) -> Arc<World> {
         let config = config.into();
         config.check();
+        let latest = image.seen();
         Arc::new(World {
             log_guarantees: config.log_guarantees(),
             host_guarantees: config.host_guarantees(),
             live: Mutex::new(Live {
-                latest: image.seen(),
+                free_inodes: latest.free_inodes(),
+                latest,
                 reads: None,
                 faults: image.faults.clone(),
                 initial: image.clone(),
@@ -77,6 +119,9 @@ impl World {
                 calls: HashMap::new(),
                 clock_ns: 0,
                 inodes_from: config.inodes_from,
+                tells_births: config.births,
+                open: HashMap::new(),
+                late: Vec::new(),
                 tracker: None,
             }),
             config,
@@ -222,7 +267,15 @@ impl World {
     }
 }
 
+/// A change of the host directory that can be made later than it was asked for.
+pub(super) enum Change {
+    Names(&'static str, Arc<[NameChange]>),
+    Attribute(ObjId, Attribute),
+    Bytes(ObjId, u64, Arc<[u8]>),
+}
+
 /// The parts of a call that all calls share: who calls, from where, and what is broken on purpose.
+#[derive(Clone, Copy)]
 pub(super) struct Call {
     thread: u64,
     site: Site,
@@ -233,6 +286,11 @@ impl Call {
     /// Whether the call is to do nothing at all.
     pub fn is_dropped(&self) -> bool {
         self.mutation == Some(MutationKind::DropWrite)
+    }
+
+    /// Whether the call is to do what it does later.
+    pub fn is_late(&self) -> bool {
+        self.mutation == Some(MutationKind::Late)
     }
 }
 
@@ -294,11 +352,13 @@ impl Live {
         if self.clock_ns == 0 { self.time_ns() } else { self.clock_ns }
     }
 
-    /// A new object without a name. It is there whatever is broken about the call: objects keep their numbers.
+    /// A new object without a name, which has the lowest inode number that is free. It is there whatever is broken
+    /// about the call: objects keep their numbers.
     pub fn create(&mut self, call: &Call, birth: Birth) -> ObjId {
+        let birth = Birth { inode: self.free_inodes.pop_first(), ..birth };
         let obj = self.latest.create(&birth);
-        let Birth { mode, rdev, target, time_ns } = birth;
-        self.record(call, EventKind::Create { obj, mode, rdev, target, time_ns });
+        let Birth { mode, rdev, target, time_ns, inode } = birth;
+        self.record(call, EventKind::Create { obj, mode, rdev, target, inode, time_ns });
         obj
     }
 

@@ -274,3 +274,77 @@ fn broken_calls_on_names_do_what_they_are_told() {
     world.host().sync_dir(F, b"").unwrap();
     assert_eq!(trees(&world), these(["", "C/"]));
 }
+
+/// As ext4 does: the lowest number that is free comes next, and only the time of birth tells the two objects apart.
+#[test]
+fn an_inode_number_is_used_again() {
+    for (model, again) in [(HostModel::Weak, false), (HostModel::Ext4Ordered, true), (HostModel::Synchronous, true)] {
+        let world = world(SimConfig { host: model, ..disk() });
+        let host = world.host();
+        let number = |path: &[u8]| host.stat(path).map(|stat| (stat.ino, stat.btime_ns)).unwrap();
+        host.create(W, b"a", 0o600).unwrap();
+        host.mkdir(W, b"d", 0o700).unwrap();
+        let (file, dir) = (number(b"a"), number(b"d"));
+        // Not as long as somebody has it open.
+        let open = host.open(b"a", false).unwrap();
+        host.unlink(W, b"a").unwrap();
+        host.create(W, b"b", 0o600).unwrap();
+        assert_ne!(number(b"b").0, file.0, "{model:?}");
+        drop(open);
+        host.rmdir(W, b"d").unwrap();
+        for (path, old) in [(b"c", file), (b"e", dir)] {
+            host.create(W, path, 0o600).unwrap();
+            assert_eq!(number(path).0 == old.0, again, "{model:?}");
+            assert_ne!(number(path), old, "{model:?}");
+        }
+        // In no state have two names that are not of one object the same number.
+        let inodes = |image: &Image| {
+            let host = World::from_image(image, disk()).host();
+            let mut all: Vec<u64> = host.read_dir(b"").unwrap().into_iter().map(|entry| entry.ino).collect();
+            all.sort_unstable();
+            all.windows(2).all(|pair| pair[0] != pair[1])
+        };
+        assert_eq!(seen(&world, inodes), set([true]), "{model:?}");
+        // The next process may use all that are free.
+        host.sync_all(F).unwrap();
+        host.unlink(W, b"b").unwrap();
+        let lost = number(b"c").0;
+        host.unlink(W, b"c").unwrap();
+        host.sync_all(F).unwrap();
+        let next = World::from_image(&world.kill(), disk()).host();
+        (0..8).for_each(|n| _ = next.create(W, &[b'x', b'0' + n], 0o600).unwrap());
+        let numbers: Vec<u64> = next.read_dir(b"").unwrap().into_iter().map(|entry| entry.ino).collect();
+        assert!(numbers.contains(&lost), "{model:?}: {numbers:?} without {lost}");
+    }
+}
+
+/// What is put off comes before the next sync, in the order of the calls; what is two calls is seen in between.
+#[test]
+fn calls_that_come_late_and_calls_that_are_two() {
+    let broken = |kind| SimConfig { mutations: vec![Mutation::new(LATE, kind)], ..disk() };
+    const LATE: Site = Site("late");
+    let world = world(broken(MutationKind::Late));
+    let host = world.host();
+    host.create(W, b"a", 0o600).unwrap();
+    host.set_mode(LATE, b"a", 0o640).unwrap();
+    host.rename(W, b"a", b"b", Rename::Replace).unwrap();
+    assert_eq!(host.stat(b"b").unwrap().mode & 0o777, 0o600);
+    host.sync_all(F).unwrap();
+    assert_eq!(host.stat(b"b").unwrap().mode & 0o777, 0o640);
+    assert_eq!(seen(&world, |image| image.names()[0].mode & 0o777), set([0o640]));
+
+    let world = World::new(broken(MutationKind::Split));
+    let host = world.host();
+    host.create(W, b"a", 0o600).unwrap();
+    host.create(W, b"b", 0o600).unwrap();
+    let from = world.now();
+    host.rename(LATE, b"a", b"b", Rename::Replace).unwrap();
+    let mut looks = Vec::new();
+    world.trace().watch(|point, image| {
+        if point > from {
+            looks.push(image.paths().into_iter().map(|(path, _)| path).collect::<Vec<_>>());
+        }
+        std::ops::ControlFlow::Continue(())
+    });
+    assert_eq!(looks, [vec![b"a".to_vec()], vec![b"b".to_vec()]]);
+}
