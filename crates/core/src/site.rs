@@ -187,6 +187,8 @@ sites! {
     ATTRIBUTES_TIMES = "attributes.times";
     /// A checkpoint is about to touch home files.
     CHECKPOINT_BEGIN = "checkpoint.begin";
+    /// A home file is cut to the shortest that it has been since it was last home.
+    CHECKPOINT_CUT = "checkpoint.cut";
     /// A home file gets a new size.
     CHECKPOINT_SIZE = "checkpoint.size";
     /// Blocks of a home file are allocated before stores into them.

@@ -130,6 +130,11 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
          unlink-foo+fill-B/bar+fill-B/foo+fill-bar+rename-bar-foo,kill,rename-B-A/C,home",
     ),
     (
+        "cut-and-regrown",
+        "a file of several blocks is cut, and grows again beyond what it was, before that is home",
+        "bare,fill-A/foo+more-A/foo,home,cut-A/foo+grow-A/foo,home,more-A/foo,home,cut-A/foo,grow-A/foo+append-A/foo,kill,home",
+    ),
+    (
         "names-in-lots",
         "passes take home the names of before, while later groups set the same ones, and more",
         "bare,create-foo+append-foo+mkdir-B,lot,rename-foo-B/foo+append-B/foo,pass,create-foo+fill-foo,lot,rename-A/foo-bar+unlink-foo,\

@@ -71,7 +71,21 @@ pub fn payload_seed(segment_seed: u64, position: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{checksum, claimed_position, claimed_seed, record_seed};
+    use super::{checksum, claimed_position, claimed_seed, payload_seed, record_seed, segment_seed};
+
+    /// Without the segment's sequence a record of an earlier lap proves itself where the next lap has not been yet, and
+    /// the log is taken for a corrupt one.
+    #[test]
+    fn a_seed_tells_volume_life_and_lap_apart() {
+        let (line, mine) = ([7; 64], segment_seed(&[1; 16], 5, 9));
+        let others = [segment_seed(&[2; 16], 5, 9), segment_seed(&[1; 16], 6, 9), segment_seed(&[1; 16], 5, 10)];
+        for other in others {
+            let (mine, other) = (record_seed(mine, 4096), record_seed(other, 4096));
+            assert_ne!(checksum(mine, &line), checksum(other, &line));
+        }
+        assert_ne!(record_seed(mine, 4096), record_seed(mine, 4160));
+        assert_ne!(record_seed(mine, 4096), payload_seed(mine, 4096));
+    }
 
     #[test]
     fn a_checksum_tells_its_seed() {

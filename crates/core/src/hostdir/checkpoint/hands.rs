@@ -453,7 +453,7 @@ impl Home<'_> {
         let limit = file.home_limit.fetch_min(size, Ordering::AcqRel).min(size);
         if limit < state.size {
             self.needs_sync = true;
-            file.without_mapped_reads(|| self.host.set_len(site::CHECKPOINT_SIZE, limit)).map_err(failed)?;
+            file.without_mapped_reads(|| self.host.set_len(site::CHECKPOINT_CUT, limit)).map_err(failed)?;
             state.size = limit;
         }
         let size = size.max(end);
