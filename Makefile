@@ -37,6 +37,7 @@ test-long: ## all tests with their long bounds, an hour and a half on 2 cores; A
 
 # Far more states than `make test`, a line at a time. What x86 allows persistent memory, `pmem` allows too.
 crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="--piece 3/16" for one of sixteen pieces
+	$(CARGO) test --workspace --test semantic
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --world disk --world disk-ext4 --world pmem $(ARGS)
 
 suites: ## run public suites for file systems on mounts and in views, and in an ordinary directory beside them

@@ -214,9 +214,9 @@ pub fn explore_into(seen: &Seen, jobs: &[Job], limits: &Limits) -> Outcome {
         let run = run(&job.workload, &job.setting);
         total.runs += 1;
         total.busy += run.busy;
-        if let Some(failure) = &run.failure {
+        if let Some(what) = run.wrong() {
             let replay = format!("{}:{}:run", job.workload.name, job.setting.name);
-            total.violations.push(Violation { replay, what: format!("without a crash: {failure}") });
+            total.violations.push(Violation { replay, what });
         }
         prepared.push(Prepared::new(job, run, limits));
     }

@@ -13,7 +13,7 @@ use crate::tree::{Kind, Number, OWNER, Object, State, Time};
 use crate::workload::{FRESH, Start, Workload};
 
 /// The folder that belongs to the store itself.
-const OWN: &str = ".wholly";
+pub(crate) const OWN: &str = ".wholly";
 /// In it, what is parked.
 const PARKED: &str = ".wholly/parked/";
 /// The file that says that the store is a guest.

@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use wholly::site;
 use wholly_media::Site;
+use wholly_media::sim::MutationKind::{DropWrite, Late, Split};
 use wholly_media::sim::{EventKind, Mutation, MutationKind};
 
+use crate::catalogue;
 use crate::explore::{Limits, Outcome, RARE, Violation, explore};
 use crate::run;
 use crate::setting::{Setting, word};
@@ -15,7 +18,7 @@ use crate::workload::Workload;
 
 /// What can be broken about a call that made an event of this kind.
 pub(crate) fn applicable(kind: &EventKind) -> &'static [MutationKind] {
-    use MutationKind::{DelayWrite, DropOrder, DropWrite};
+    use MutationKind::{DelayWrite, DropOrder};
     match kind {
         EventKind::Store { .. } | EventKind::Write { .. } => &[DropWrite, DelayWrite],
         EventKind::LogLen { old, new } if old == new => &[DropOrder],
@@ -44,6 +47,12 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "delay-write",
         "pmem",
         "the next that orders anything is the fence of the stores into mappings; a file whose length was told to change is synced behind that.",
+    ),
+    (
+        "checkpoint.cut",
+        "delay-write",
+        "pmem",
+        "the same: the next that orders anything is the fence of the stores into mappings.",
     ),
     ("checkpoint.reserve", "drop-write", "", RESERVED),
     ("checkpoint.reserve", "delay-write", "", RESERVED),
@@ -88,6 +97,33 @@ const UNSPOKEN: &str = "no group of the log speaks of a shadow that is removed, 
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";
+
+/// Mutants that leave out no write and no order: a step comes later than it should, one becomes two, what a comparison
+/// needs is kept back. Site, what is broken, in which world, and the workload that notices.
+pub const SEMANTIC: &[(Site, MutationKind, &str, &str)] = &[
+    (site::NAMES_PLACE, Split, "disk", "replace-ten-times"),
+    (site::NAMES_PLACE, Split, "pmem", "circle-of-files"),
+    (site::NAMES_PLACE, Split, "disk-ext4", "staged-on-the-move"),
+    (site::NAMES_PLACE, Late, "disk", "circle-of-files"),
+    (site::NAMES_UNLINK, Late, "disk", "emptied"),
+    (site::NAMES_ANCHOR, Late, "disk", "exchanges"),
+    (site::NAMES_MAKE, Late, "disk", "replace-ten-times"),
+    (site::ATTRIBUTES_MODE, Late, "disk", "staged-on-the-move"),
+    (site::ATTRIBUTES_XATTR, Late, "disk", "replaced-with-attributes"),
+    (site::ATTRIBUTES_OWNER, Late, "disk", "bare,create-foo+append-foo+chown-foo+rename-foo-A/foo,home"),
+    (site::CHECKPOINT_DATA, Late, "disk", "replace-ten-times"),
+    (site::CHECKPOINT_CUT, DropWrite, "disk", "cut-and-regrown"),
+    (site::CHECKPOINT_CUT, DropWrite, "pmem", "cut-and-regrown"),
+];
+
+/// Whether something notices a [semantic](SEMANTIC) mutant, in words: what it is, and what that is.
+pub fn semantic((site, kind, world, workload): (Site, MutationKind, &str, &str)) -> (String, Option<Violation>) {
+    let broken = Setting::named(world).broken(Mutation::new(site, kind));
+    let workload = catalogue::find(workload).unwrap_or_else(|| panic!("no workload is called {workload:?}"));
+    let limits = Limits { violations: 1, ..Limits::glance() };
+    let found = explore(&workload, &broken, &limits).violations.into_iter().next();
+    (format!("{} on {}", broken.name, workload.name), found)
+}
 
 /// What became of one mutant.
 #[derive(Clone, Debug)]

@@ -49,7 +49,7 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
     let mut at = run(&workload, &setting);
     let mut done = Replay { name: name.into(), crashes: Vec::new(), violation: None };
     if path == "run" {
-        done.violation = at.failure.map(|failure| format!("without a crash: {failure}"));
+        done.violation = at.wrong();
         return Ok(done);
     }
     for choice in path.split('/') {

@@ -13,6 +13,7 @@ use wholly_media::sim::{EventKind, Mark, Trace, World};
 
 use crate::apart::go_together;
 use crate::look::{FIFO, served, tree};
+use crate::reader::read_along;
 use crate::setting::Setting;
 use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, OWNER, State, in_layer, make_in_layer, times};
 use crate::workload::{Op, Promise, Start, Step, Workload, mix};
@@ -66,6 +67,15 @@ impl Allowed {
 }
 
 impl Run {
+    /// What is wrong although nothing crashed: the run itself, or what a program has seen that [reads](crate::reader)
+    /// the directory beside it.
+    pub(crate) fn wrong(&self) -> Option<String> {
+        if let Some(failure) = &self.failure {
+            return Some(format!("without a crash: {failure}"));
+        }
+        read_along(self).map(|(point, what)| format!("{what} (after event {point})"))
+    }
+
     /// What a crash at `point` may leave.
     pub fn allowed(&self, point: u64) -> Allowed {
         let returned = self.operations.iter().take_while(|operation| operation.end <= point).count();
@@ -241,7 +251,7 @@ impl Runner<'_> {
     ) -> Result<T, Failed> {
         let (op, label): (u64, String) = (self.operations.len() as u64, label.into());
         let state = match self.operations.last() {
-            Some(last) if *last.state == after => last.state.clone(),
+            Some(last) if last.state.is_same(&after) => last.state.clone(),
             _ => Promise::new(after.clone()),
         };
         let named = Cow::from(label.clone());

@@ -197,6 +197,11 @@ impl State {
         self.forget();
     }
 
+    /// Whether it is equal for who has files open, too.
+    pub(crate) fn is_same(&self, other: &State) -> bool {
+        self == other && self.objects == other.objects
+    }
+
     /// The paths by which files were opened.
     pub fn opened(&self) -> impl Iterator<Item = &str> {
         self.opened.keys().map(String::as_str)
