@@ -17,15 +17,20 @@ use crate::open::{GUEST, LOG, home_error};
 /// What the store's folder has, besides the [folders](is_own_folder) that it keeps something in.
 const KNOWN: [&str; 6] = [LOG, "lock", IGNORED, UNNAMED, SLIP, GUEST];
 
-/// Finds what is wrong with the store in `dir`, and changes nothing.
+/// Reports what is wrong with the store in `dir`. Changes nothing.
 ///
-/// It reads the whole log as recovery would, verifies every payload of groups that are not home, and looks at the files that these changed;
-/// and it looks at the folder itself. Where the log cannot be read on, what stands behind that place of its lane is not judged.
+/// It reads the whole log as recovery does, verifies all payload of groups that are not written back yet, and looks at
+/// the files that these groups changed and at the store's folder. If a part of the log cannot be read, what comes after
+/// it in the same lane is not judged.
 ///
 /// # Errors
-/// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has the store open, or that had it open meanwhile: its log can only be
-/// judged while nobody writes to it. [`Error::Unsupported`] for what another program wrote; [`Error::Media`]. Damage is no error, but a
-/// finding.
+/// - [`Error::NotAStore`].
+/// - [`Error::Busy`]: a process has the store open, or had it open during the check; the log can be judged only while
+///   no process writes to it. The text names the process that has it open now.
+/// - [`Error::Unsupported`]: another version of Wholly wrote the store.
+/// - [`Error::Media`].
+///
+/// Damage is not an error but a finding.
 ///
 /// # Example
 /// ```
@@ -56,14 +61,14 @@ pub fn check(dir: impl AsRef<Path>) -> Result<Report> {
     // Who opened the store meanwhile has raised its incarnation.
     refuse_busy(&host, dir)?;
     if slots_of(&log)? != before {
-        return Err(Error::Busy(dir.display().to_string(), "another process had it open meanwhile".into()));
+        return Err(Error::Busy(dir.display().to_string(), "another process had it open during the check".into()));
     }
     report.findings.append(&mut findings);
     Ok(report)
 }
 
-/// What is parked in the store in `dir`, in the order in which the groups began: looked at from outside, while a program may have the store
-/// open. Nothing is changed, also not what has expired.
+/// Lists the parked groups of the store in `dir`, in the order in which they began, without opening the store: another
+/// process may have it open. Changes nothing; groups that have expired are still listed.
 ///
 /// # Errors
 /// [`Error::NotAStore`]; [`Error::Media`].
@@ -94,7 +99,10 @@ pub fn parts(dir: impl AsRef<Path>, id: ParkedId) -> Result<Vec<Part>> {
 /// files that never got a name. On return that survives. The log and all files stay as they are.
 ///
 /// # Errors
-/// [`Error::NotAStore`], [`Error::Busy`] naming the process that has the store open; [`Error::Untrusted`] where it is somebody else's; [`Error::Media`].
+/// - [`Error::NotAStore`].
+/// - [`Error::Busy`]: a process has the store open; the text names it.
+/// - [`Error::Untrusted`]: the store belongs to another user.
+/// - [`Error::Media`].
 pub fn tidy(dir: impl AsRef<Path>) -> Result<()> {
     let dir = dir.as_ref();
     let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
@@ -137,14 +145,14 @@ fn look_at_folder(host: &HostDir, dir: &Path) -> Result<Vec<Finding>> {
     let entries = host.read_dir(HOME.as_bytes())?;
     let has = |name: &str| entries.iter().any(|entry| entry.name == name.as_bytes());
     for name in [LOG, "lock"].into_iter().filter(|name| !has(name)) {
-        findings.push(Finding::new(FindingKind::Missing, format!("{HOME}/{name}"), "it is gone"));
+        findings.push(Finding::new(FindingKind::Missing, format!("{HOME}/{name}"), "it is missing"));
     }
     for entry in entries.iter().filter(|entry| !KNOWN.iter().any(|known| known.as_bytes() == entry.name)) {
         let place = format!("{HOME}/{}", String::from_utf8_lossy(&entry.name));
         if is_own_folder(place.as_bytes()) {
             continue;
         }
-        findings.push(Finding::new(FindingKind::Stranger, place, "no store put it there"));
+        findings.push(Finding::new(FindingKind::Stranger, place, "it does not belong to a store"));
     }
     if has(UNNAMED) {
         let unnamed = host.read_dir(format!("{HOME}/{UNNAMED}").as_bytes())?;

@@ -4,49 +4,54 @@ use wholly_media::Error as MediaError;
 
 use crate::hostdir::{Mismatch, ParkedId};
 
-/// What Wholly returns.
+/// The result of most calls of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. Each kind tells the caller what to do next; [`errno`](Error::errno) is the one table to error numbers.
+/// Why a call failed. Each kind says what the caller can do next. [`errno`](Error::errno) maps every kind to an error
+/// number.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else uses it now: wait, or end the other group. Nothing was changed.
+    /// Another group, process or store is using it: wait, or end the other group. The call has changed nothing.
     #[error("{0} is in use: {1}")]
     Busy(String, String),
-    /// There is no store here: `wholly init` makes one.
+    /// The directory is not a store: make it one with [`Store::init`](crate::Store::init) or `wholly init`.
     #[error("not a store: {0}; `wholly init` makes one")]
     NotAStore(String),
-    /// There is a store here already.
+    /// The directory is a store already: open it.
     #[error("already a store: {0}")]
     AlreadyAStore(String),
-    /// The name does not exist.
+    /// The name, or a directory on the way to it, does not exist.
     #[error("no such file: {0}")]
     NotFound(String),
-    /// The name exists.
+    /// The name exists already.
     #[error("file exists: {0}")]
     Exists(String),
-    /// What the path names, or who asks, forbids the call: the number is the one that the system call of the same name gives.
+    /// The path, or the user, does not permit the call. The number is the one that the system call of the same name
+    /// returns.
     #[error("{path}: {why}", path = .0, why = wholly_media::in_words(*.1))]
     Refused(String, rustix::io::Errno),
-    /// The call makes no sense as it was made: change it.
+    /// An argument or the order of calls is wrong; the text says what to correct.
     #[error("invalid call: {0}")]
     Invalid(String),
-    /// No space for it; the group can still be aborted, and nothing committed is lost.
+    /// There is no space left. Committed groups are not affected. The group that needed the space can still be aborted.
     #[error("no space left for {0}")]
     NoSpace(String),
-    /// The store was written by a newer program or by one that is too old, or stands on a file system that cannot carry it.
+    /// This version of Wholly cannot do it here: a newer or a much older version wrote the store, or the file system
+    /// cannot carry one, or the directory is in a mount of a store.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// Media are damaged at the place named. What is intact is still served.
+    /// The medium is damaged at the named place. What is intact can still be read.
     #[error("corrupt {place}: {fault}")]
     Corrupt {
-        /// Where: which part of the log, or which file.
+        /// The part of the log, or the file.
         place: String,
-        /// What does not fit.
+        /// What is wrong there.
         fault: String,
     },
-    /// A file was changed by a program that bypasses the store while its committed data were in the log. Its data are kept there.
+    /// Another program changed a file while the log held updates for it. Neither version is overwritten: the directory
+    /// has the other program's version, the log keeps the store's. Nothing is written back until the conflict is
+    /// resolved.
     #[error("{path} was changed by another program: {change}; the store's version is kept in its log")]
     Conflict {
         /// The file, relative to the store's directory.
@@ -54,32 +59,35 @@ pub enum Error {
         /// What differs.
         change: String,
     },
-    /// The store is a copy, or was restored from a backup, and its log holds updates of files that are other inodes here. Open what it was
-    /// copied from, or [adopt](crate::Options::adopt) it. Nothing was changed.
+    /// The store is a copy, or was restored from a backup, and its log holds updates for files that are other inodes
+    /// here. Open the original, or [accept the copy](crate::Options::adopt). The call has changed nothing.
     #[error(
-        "the store is a copy, and its log holds {groups} groups for the files that it was copied from; `wholly recover --adopt` takes \
-             them for the files here"
+        "the store is a copy, and its log holds {groups} groups for the original's files; open the original, or accept \
+             the copy: `wholly recover --adopt`"
     )]
     Copied {
-        /// Committed groups that are not home.
+        /// The number of committed groups that are not written back yet.
         groups: u64,
     },
-    /// Somebody else than the calling user and the superuser can have written what is in the store's folder, and whoever opens a store does what is written
-    /// there, with his own rights. Let the store's owner open it, or [trust](crate::Options::trust_owner) him. Nothing was changed.
-    #[error("{dir}: {why}; opening the store does what is written there: let its owner do that")]
+    /// Another user than the caller or the superuser can have written to the store's folder. Opening a store executes
+    /// what is written there, with the caller's rights. Let the owner of the store open it, or [trust the
+    /// owner](crate::Options::trust_owner). The call has changed nothing.
+    #[error("{dir}: {why}; opening the store executes what is written there: let its owner open it")]
     Untrusted {
         /// The store's directory.
         dir: String,
-        /// Who can have written what.
+        /// Which part of the folder other users can write to, or own.
         why: String,
     },
-    /// What a parked group relies on is not so any more. Nothing was changed; it stays parked.
+    /// Something that the group relies on has changed meanwhile; the list says what. The call has changed nothing. The
+    /// group stays parked, or was parked by this call ([`Group::commit_or_park`](crate::Group::commit_or_park)).
     #[error("parked group {0} cannot be applied: {list}", list = list(.1))]
     Overtaken(ParkedId, std::sync::Arc<[Mismatch]>),
-    /// An earlier write-back failed: close the store and open it again, which recovers it.
+    /// An earlier write or sync failed, and what is left of it is unknown. All calls fail until the store is opened
+    /// again, which recovers it.
     #[error("the store has failed and must be reopened: {0}")]
     Poisoned(String),
-    /// The medium or the host file system refused.
+    /// The medium or the host file system returned an error; the text names the call and the file.
     #[error(transparent)]
     Media(#[from] MediaError),
 }
@@ -102,7 +110,7 @@ impl Error {
         Error::Invalid(what.into())
     }
 
-    /// The error number that a C program gets for it, positive.
+    /// Returns the error number of this error, positive. The C library returns it negated.
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
         match self {

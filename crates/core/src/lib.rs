@@ -1,7 +1,7 @@
 //! # Wholly: file updates that happen wholly or not at all
 //!
-//! Open an ordinary directory as a [`Store`], update any number of its files in a [`Group`], and after any crash, of the process or of the
-//! power, the group is wholly there or wholly absent.
+//! Open an ordinary directory as a [`Store`] and update any number of its files in a [`Group`]. After a crash of the
+//! process or a power failure, the group is there with everything in it, or nothing of it is.
 //!
 //! ```
 //! # fn main() -> wholly::Result<()> {
@@ -24,17 +24,20 @@
 //! # }
 //! ```
 //!
+//! What is promised, and what is not, is described in `docs/store.md`.
+//!
 //! # Layers
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | [`hostdir`] | the store: files, groups, checkpoint, recovery |
 //! | [`index`] | where the latest committed bytes of a file are |
 //! | [`log`] | where groups survive |
-//! | [`vfs`] | the trait by which interfaces speak to a store or a volume, and paths above it |
-//! | `sync` | the only door to threads, locks and atomics |
+//! | [`vfs`] | the trait through which mounts and other interfaces use a store or a volume; paths above it |
+//! | `sync` | the only access to threads, locks and atomics |
 //!
-//! Below them stands the crate `wholly-media`. `docs/architecture.md` tells how they work together, `docs/format.md` what stands on media.
+//! Below these is the crate `wholly-media`. `docs/architecture.md` describes how they work together, `docs/format.md`
+//! the bytes on media.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -20,18 +20,21 @@ pub(crate) const LOG: &str = "log";
 pub(crate) const GUEST: &str = "guest";
 
 impl Store {
-    /// Makes the directory `dir` a store: creates `.wholly` in it. On return that survives a crash; after a crash before it, there is none.
-    /// Files in the directory stay as they are, and survive a crash too. A [guest](Self::init_guest) is recovered and [kept](Self::keep), with the
-    /// log that it has.
+    /// Makes the directory `dir` a store: creates the folder `.wholly` in it. When this returns, the store survives a
+    /// power failure; a crash before that leaves none. The files in the directory stay as they are, and are synced. If
+    /// the directory is a [temporary store](Self::init_guest), that store is recovered and becomes a
+    /// [permanent](Self::keep) one, with the log that it has.
     ///
     /// # Errors
-    /// [`Error::AlreadyAStore`]; [`Error::Unsupported`] where the file system cannot carry a store ([`Support`] says why, and what is less
-    /// than promised where it can), and for what a mount of a store is; of the file system, `ENOSPC` among them.
+    /// - [`Error::AlreadyAStore`].
+    /// - [`Error::Unsupported`]: the file system cannot carry a store, or the directory is in a mount of a store.
+    ///   [`Support`] has the reasons, and lists what is weaker than promised on file systems that are accepted.
+    /// - Errors of the file system, `ENOSPC` among them.
     pub fn init(dir: impl AsRef<Path>, options: &Options) -> Result<()> {
         Self::init_with(dir, options, HostOptions::default())
     }
 
-    /// Like [`init`](Self::init), on a medium of the caller's choice.
+    /// Like [`init`](Self::init), with a choice of the medium.
     ///
     /// # Errors
     /// Those of [`init`](Self::init).
@@ -44,12 +47,15 @@ impl Store {
         Self::make(dir, options, host, false)
     }
 
-    /// Makes the directory `dir` a *guest*: a store only for as long as something runs, and whose maker [removes](Self::remove) it then. Where that
-    /// could not be, whoever finds it can tell, and may recover and remove it unless something is [parked](Self::parked) in it.
-    /// On return it survives a crash; after a crash before it there is no store, or one that is a guest.
+    /// Makes the directory `dir` a *temporary store*. It is for a program that needs a store only while it runs, and
+    /// [removes](Self::remove) the store at its end. If the program dies first, [`is_guest`](Self::is_guest) tells the
+    /// next one that it may recover and remove the store, unless it has [parked groups](Self::parked).
+    ///
+    /// When this returns, the temporary store survives a power failure. A crash before that leaves no store, or a
+    /// temporary one.
     ///
     /// # Errors
-    /// Those of [`init`](Self::init); [`Error::AlreadyAStore`] also where there is a guest.
+    /// Those of [`init`](Self::init). [`Error::AlreadyAStore`] also if there is a temporary store already.
     ///
     /// # Example
     /// ```
@@ -73,10 +79,10 @@ impl Store {
         Self::make(dir.as_ref(), options, HostOptions::default(), true)
     }
 
-    /// Whether there is a [guest](Self::init_guest) in the directory `dir`. It may be in use.
+    /// Whether the directory `dir` is a [temporary store](Self::init_guest). A process may have it open.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Errors of the file system.
     pub fn is_guest_in(dir: impl AsRef<Path>) -> Result<bool> {
         let host = HostDir::open(dir.as_ref(), HostOptions::default())?;
         is_guest(&host)
@@ -123,12 +129,18 @@ impl Store {
         }
     }
 
-    /// Opens the store in `dir`, recovers it and owns it. What was committed before any crash is served when this returns.
+    /// Opens the store in `dir`, recovers it, and keeps it for this process. When this returns, everything that was
+    /// committed before a crash is there again, and survives the next one.
     ///
     /// # Errors
-    /// [`Error::NotAStore`]; [`Error::Busy`] naming the process that has it open, or the store that has to be found before this one opens
-    /// ([`Store::commit_together`]); [`Error::Untrusted`]; [`Error::Corrupt`], [`Error::Unsupported`], also for a directory that a mount shows, or `wholly run`:
-    /// groups there are [`MountGroup`](crate::MountGroup)s.
+    /// - [`Error::NotAStore`].
+    /// - [`Error::Busy`]: another process has the store open, and the text names it; or the store waits for the
+    ///   decision of another store that cannot be found ([`Store::commit_together`]).
+    /// - [`Error::Untrusted`]: another user can have written to the store's folder.
+    /// - [`Error::Copied`]: the store is a copy with updates in its log.
+    /// - [`Error::Corrupt`].
+    /// - [`Error::Unsupported`]: another version of Wholly made the store; or `dir` is in a mount of a store, or in the
+    ///   view of `wholly run`. Use [`MountGroup`](crate::MountGroup) there.
     pub fn open(dir: impl AsRef<Path>) -> Result<Store> {
         Self::open_with(dir, Options::default(), HostOptions::default())
     }
@@ -257,7 +269,7 @@ fn gone(name: &str) -> Error {
 /// Why a directory that a mount shows cannot be opened, or made a store: that store has a process already.
 fn mounted(host: &HostDir, dir: &Path) -> Error {
     let what = match host.served() {
-        Some(Served::View) => "what a command of `wholly run` sees: all that it does is one group",
+        Some(Served::View) => "in a view of `wholly run`: all changes of that command are one group",
         _ => "a mount of a store, which another process has open",
     };
     Error::Unsupported(format!(

@@ -89,7 +89,7 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
         let Some((id, _)) = named(&name) else {
             findings.push(match name.ends_with(UNFINISHED) {
                 true => Finding::new(FindingKind::Torn, place, "the record of a joint commit that had just begun"),
-                false => Finding::new(FindingKind::Stranger, place, "no store put it there"),
+                false => Finding::new(FindingKind::Stranger, place, "it does not belong to a store"),
             });
             continue;
         };

@@ -64,7 +64,7 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
         let Some(id) = named(&name).or_else(|| prepared_id(&name)) else {
             findings.push(match name.ends_with(UNFINISHED) {
                 true => Finding::new(FindingKind::Torn, place, "a group that was being parked"),
-                false => Finding::new(FindingKind::Stranger, place, "no store put it there"),
+                false => Finding::new(FindingKind::Stranger, place, "it does not belong to a store"),
             });
             continue;
         };
