@@ -9,7 +9,8 @@ use wholly_media::{DirEntry, Rename, SetXattr, Stat};
 use super::{Group, Store};
 use crate::error::Result;
 
-/// Names and attributes, each call a group of its own: see [`Group`] for what they do.
+/// Names and attributes outside of explicit groups: each call is a group of its own, under every policy. Pending calls
+/// on files that it names are committed before it.
 impl Store {
     /// Runs a call in a group of its own.
     fn alone<T>(&self, call: impl FnOnce(&mut Group<'_>) -> Result<T>) -> Result<T> {
@@ -19,7 +20,7 @@ impl Store {
         Ok(value)
     }
 
-    /// See [`Group::mkdir`]. The directory survives when this returns.
+    /// Like [`Group::mkdir`], in a group of its own. When this returns, the directory survives a power failure.
     ///
     /// # Errors
     /// Those of [`Group::mkdir`] and [`Group::commit`].
@@ -27,7 +28,7 @@ impl Store {
         self.alone(|group| group.mkdir(path, mode))
     }
 
-    /// See [`Group::mknod`]. The new name survives when this returns.
+    /// Like [`Group::mknod`], in a group of its own. When this returns, the new name survives a power failure.
     ///
     /// # Errors
     /// Those of [`Group::mknod`] and [`Group::commit`].
@@ -35,7 +36,7 @@ impl Store {
         self.alone(|group| group.mknod(path, mode, rdev))
     }
 
-    /// See [`Group::symlink`]. The link survives when this returns.
+    /// Like [`Group::symlink`], in a group of its own. When this returns, the link survives a power failure.
     ///
     /// # Errors
     /// Those of [`Group::symlink`] and [`Group::commit`].
@@ -43,7 +44,7 @@ impl Store {
         self.alone(|group| group.symlink(target, path))
     }
 
-    /// See [`Group::link`]. The new name survives when this returns.
+    /// Like [`Group::link`], in a group of its own. When this returns, the new name survives a power failure.
     ///
     /// # Errors
     /// Those of [`Group::link`] and [`Group::commit`].
@@ -51,7 +52,8 @@ impl Store {
         self.alone(|group| group.link(from, to))
     }
 
-    /// See [`Group::unlink`]. The name does not come back after a crash when this has returned.
+    /// Like [`Group::unlink`], in a group of its own. When this returns, the name does not come back after a power
+    /// failure.
     ///
     /// # Errors
     /// Those of [`Group::unlink`] and [`Group::commit`].
@@ -59,7 +61,8 @@ impl Store {
         self.alone(|group| group.unlink(path))
     }
 
-    /// See [`Group::rmdir`]. The name does not come back after a crash when this has returned.
+    /// Like [`Group::rmdir`], in a group of its own. When this returns, the name does not come back after a power
+    /// failure.
     ///
     /// # Errors
     /// Those of [`Group::rmdir`] and [`Group::commit`].
@@ -67,7 +70,7 @@ impl Store {
         self.alone(|group| group.rmdir(path))
     }
 
-    /// See [`Group::rename`]. All of it survives when this returns.
+    /// Like [`Group::rename`], in a group of its own. When this returns, all of it survives a power failure.
     ///
     /// # Errors
     /// Those of [`Group::rename`] and [`Group::commit`].
@@ -75,7 +78,7 @@ impl Store {
         self.alone(|group| group.rename(from, to, how))
     }
 
-    /// See [`Group::set_mode`]. The mode survives when this returns.
+    /// Like [`Group::set_mode`], in a group of its own. When this returns, the mode survives a power failure.
     ///
     /// # Errors
     /// Those of [`Group::set_mode`] and [`Group::commit`].
@@ -83,7 +86,7 @@ impl Store {
         self.alone(|group| group.set_mode(path, mode))
     }
 
-    /// See [`Group::set_owner`]. Owner and group survive when this returns.
+    /// Like [`Group::set_owner`], in a group of its own. When this returns, owner and group survive a power failure.
     ///
     /// # Errors
     /// Those of [`Group::set_owner`] and [`Group::commit`].
@@ -91,7 +94,7 @@ impl Store {
         self.alone(|group| group.set_owner(path, uid, gid))
     }
 
-    /// See [`Group::set_times`]. The times survive when this returns.
+    /// Like [`Group::set_times`], in a group of its own. When this returns, the times survive a power failure.
     ///
     /// # Errors
     /// Those of [`Group::set_times`] and [`Group::commit`].
@@ -99,7 +102,7 @@ impl Store {
         self.alone(|group| group.set_times(path, atime_ns, mtime_ns))
     }
 
-    /// See [`Group::set_xattr`]. The attribute survives when this returns.
+    /// Like [`Group::set_xattr`], in a group of its own. When this returns, the attribute survives a power failure.
     ///
     /// # Errors
     /// Those of [`Group::set_xattr`] and [`Group::commit`].
@@ -113,7 +116,8 @@ impl Store {
         self.alone(|group| group.set_xattr(path, name, value, how))
     }
 
-    /// See [`Group::remove_xattr`]. The attribute does not come back after a crash when this has returned.
+    /// Like [`Group::remove_xattr`], in a group of its own. When this returns, the attribute does not come back after a
+    /// power failure.
     ///
     /// # Errors
     /// Those of [`Group::remove_xattr`] and [`Group::commit`].
@@ -121,7 +125,7 @@ impl Store {
         self.alone(|group| group.remove_xattr(path, name))
     }
 
-    /// See [`Group::xattr`].
+    /// Like [`Group::xattr`], of the committed state.
     ///
     /// # Errors
     /// Those of [`Group::xattr`].
@@ -129,7 +133,7 @@ impl Store {
         self.begin().xattr(path, name)
     }
 
-    /// See [`Group::xattrs`].
+    /// Like [`Group::xattrs`], of the committed state.
     ///
     /// # Errors
     /// Those of [`Group::xattrs`].
@@ -137,7 +141,7 @@ impl Store {
         self.begin().xattrs(path)
     }
 
-    /// See [`Group::metadata`].
+    /// Like [`Group::metadata`], of the committed state.
     ///
     /// # Errors
     /// Those of [`Group::metadata`].
@@ -145,7 +149,7 @@ impl Store {
         self.begin().metadata(path)
     }
 
-    /// See [`Group::read_link`].
+    /// Like [`Group::read_link`], of the committed state.
     ///
     /// # Errors
     /// Those of [`Group::read_link`].
@@ -153,7 +157,7 @@ impl Store {
         self.begin().read_link(path)
     }
 
-    /// See [`Group::read_dir`].
+    /// Like [`Group::read_dir`], of the committed state.
     ///
     /// # Errors
     /// Those of [`Group::read_dir`].

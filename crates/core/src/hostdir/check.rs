@@ -20,44 +20,47 @@ use crate::log::scan::{self, CommittedGroup, RecordView, SegmentReader};
 use crate::log::verify::holds;
 use crate::log::{Geometry, in_force, read_slots};
 
-/// What a finding is about; it tells what can be done.
+/// What a finding is about, and what can be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// A copy of the superblock does not hold. While the other one does, the store opens, and writes this one anew.
+    /// One of the two copies of the superblock is damaged. If the other one is intact, the store opens and writes this
+    /// one again.
     Superblock,
-    /// Segments, records or groups do not fit together: the store does not open.
+    /// Segments, records or groups of the log contradict each other. The store does not open.
     Log,
-    /// The payload of a committed group does not match its checksum: the store opens, and refuses to read those bytes.
+    /// The payload of a committed group does not match its checksum. The store opens; reads of those bytes fail.
     Payload,
-    /// The store is a copy, and its log is not empty: it does not open until it is adopted.
+    /// The store is a copy, and its log is not empty. It does not open until the copy is accepted
+    /// ([`Options::adopt`](crate::Options::adopt)).
     Copy,
-    /// A file changed, or vanished, while the log held updates of it: the store opens, and takes nothing home.
+    /// A file was changed or removed while the log held updates for it. The store opens, and writes nothing back.
     Home,
-    /// The store's folder can be read by more people than its owner, or not by the owner. `tidy` corrects it.
+    /// Other users can read the store's folder, or its owner cannot. [`tidy`](crate::tidy) corrects it.
     Mode,
-    /// A store that was half made or half removed here has left it. `tidy` removes it.
+    /// A store that was half made or half removed here left this. [`tidy`](crate::tidy) removes it.
     Leftover,
-    /// Something in the store's folder that no store puts there.
+    /// The store's folder contains something that no store puts there.
     Stranger,
-    /// The store's folder lacks something without which nobody can open it.
+    /// The store's folder lacks a file without which the store cannot be opened.
     Missing,
-    /// A parked group does not hold: it cannot be applied, and nothing else depends on it.
+    /// A parked group is damaged. It cannot be applied; nothing else depends on it.
     Parked,
-    /// What a joint commit needs does not hold: the store does not open before it is released, or others that ask this one cannot be told.
+    /// What a joint commit needs is damaged. Either the store does not open unless
+    /// [`Options::release`](crate::Options::release) is set, or it cannot tell other stores its decision.
     Joint,
-    /// What a crash leaves of groups whose commit had not returned. It is no fault: the next open removes it.
+    /// A crash left this of groups whose commit had not returned. It is not a fault; the next open removes it.
     Torn,
 }
 
-/// Something that was found.
+/// One thing that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What it is about.
     pub kind: FindingKind,
-    /// Where: a place in the log, or a path below the store's directory.
+    /// A place in the log, or a path relative to the store's directory.
     pub place: String,
-    /// What does not fit.
+    /// What is wrong there.
     pub what: String,
 }
 
@@ -66,22 +69,22 @@ impl Finding {
         Finding { kind, place: place.into(), what: what.into() }
     }
 
-    /// Whether something is wrong. Traces of a crash are not.
+    /// Whether something is wrong. What a crash leaves is not.
     pub fn is_fault(&self) -> bool {
         self.kind != FindingKind::Torn
     }
 }
 
-/// What a check found.
+/// The result of a [`check`](crate::check).
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// In the order in which an open would come to it.
+    /// The findings, in the order in which an open would meet them.
     pub findings: Vec<Finding>,
-    /// Segments that were used.
+    /// The number of segments that are in use.
     pub segments: u32,
-    /// Committed groups that are not home.
+    /// The number of committed groups that are not written back yet.
     pub groups: u64,
-    /// Bytes of payload of them, all of which were verified.
+    /// Bytes of payload of these groups. All of it was verified.
     pub payload_bytes: u64,
 }
 
@@ -92,11 +95,12 @@ impl Report {
     }
 }
 
-/// Checks the log in the file `log`, and the home files that it names in `host`, as part of a check of the store. Nobody may write to the
-/// log meanwhile.
+/// Checks the log in the file `log`, and the ordinary files in `host` that it has updates for: a part of
+/// [`check`](crate::check). No process may write to the log during the call.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for what another program wrote; of the medium. Damage is no error, but a finding.
+/// [`Error::Unsupported`] if another version of Wholly wrote the log; errors of the medium. Damage is not an error but
+/// a finding.
 pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report> {
     let mut report = Report::default();
     let len = log.stat()?.size;
@@ -148,16 +152,16 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
     Ok(report)
 }
 
-/// Whether the store keeps something in the folder at this path of its directory.
+/// Whether `path`, relative to the store's directory, is one of the folders that the store keeps its own files in.
 pub fn is_own_folder(path: &[u8]) -> bool {
     [ANCHOR_FOLDER, BLANK_FOLDER, SHADOW_FOLDER, super::layer::FOLDER, super::parked::FOLDER, super::joint::FOLDER]
         .contains(&path)
 }
 
-/// What stands in the two superblock slots of the file `log`.
+/// Returns the contents of the two superblock slots of the file `log`, each checked.
 ///
 /// # Errors
-/// Of the medium.
+/// Errors of the medium.
 pub fn slots_of(log: &Arc<dyn HostFile>) -> Result<[Result<Superblock, SuperblockFault>; 2]> {
     read_slots(&ReadOnly::new(log.clone(), SEGMENTS_START, LINE as u32))
 }

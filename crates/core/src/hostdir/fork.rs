@@ -19,21 +19,22 @@ use super::{Store, StoreInner};
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU32, Backoff, Mutex, Ordering};
 
-/// What keeps other processes out of a store, until it is dropped.
+/// Keeps other processes out of a store until it is dropped.
 pub trait Ownership: Send + Sync {
-    /// Which of the processes that have it by `fork` goes on.
+    /// Decides, after `fork`, which of the processes keeps the store.
     fn claim(&self) -> &Arc<Claim>;
 
-    /// In a child: opens the store again, for the child. One thread at a time.
+    /// Opens the store again in a child of `fork`. Called by one thread at a time.
     ///
     /// # Errors
-    /// [`Error::Busy`] naming who came first; those of opening a store.
+    /// [`Error::Busy`] if another process keeps the store; the text names it. Those of opening a store.
     fn take_over(&self) -> Result<Store>;
 
-    /// Removes what makes the directory a store. On return its absence survives a crash, and nobody owns it.
+    /// Removes what makes the directory a store. When this returns, no process owns it, and it does not come back after
+    /// a power failure.
     ///
     /// # Errors
-    /// Of the medium: then it is there, or not.
+    /// Errors of the medium: the store is then still there, or not.
     fn remove(self: Box<Self>) -> Result<()>;
 }
 

@@ -18,8 +18,15 @@ use crate::error::{Error, Result};
 
 /// An explicit group: updates of any number of files that survive a crash wholly or not at all.
 ///
-/// Nobody else sees them before [`commit`](Self::commit) returns; calls on the group itself do. The files that it changes are its own
-/// until it ends. Dropping the group aborts it.
+/// No other group, thread or program sees the updates before [`commit`](Self::commit) returns; calls on the group
+/// itself see them. The group claims what it changes until it ends. Dropping the group aborts it.
+///
+/// Paths are relative to the store's directory. Symbolic links in a path are followed while they stay inside, except at
+/// the end, where a call names the link itself unless its description says otherwise. These are refused: an empty or
+/// absolute path, `..`, `.wholly`, and a path that leads out of the directory.
+///
+/// A call that returns an error has changed nothing, and the group continues. If a call fails half-way, for want of
+/// space or by an error of the medium, the group can only be aborted, and `commit` says so.
 ///
 /// # Example
 /// ```
@@ -150,13 +157,15 @@ impl<'w> Group<'w> {
         })
     }
 
-    /// The group's id, which no other group of the store ever has; 0 where the store could not be had.
+    /// Returns the group's id. No other group of the store ever has the same one. 0 if the store could not be used when
+    /// the group began.
     pub fn id(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.id)
     }
 
-    /// Has the group's calls wait so long for other groups to end, where they would get [`Error::Busy`] at once. Zero, as each group begins with, is
-    /// not at all. Two groups that wait for each other both do so for as long as they may, and then one of them gets `Busy`.
+    /// Sets how long the group's calls wait for other groups to end before they return [`Error::Busy`]. A group begins
+    /// with zero: its calls return `Busy` at once. If two groups wait for each other, both wait until the time of one
+    /// is over; that one gets `Busy`.
     ///
     /// # Example
     /// ```
@@ -190,7 +199,8 @@ impl<'w> Group<'w> {
         }
     }
 
-    /// Opens an existing regular file, as this group sees the directory.
+    /// Opens an existing regular file, as the group sees the directory. A symbolic link at the end of the path is
+    /// followed.
     ///
     /// # Errors
     /// Those of [`Store::open_file`].
@@ -202,19 +212,21 @@ impl<'w> Group<'w> {
         })
     }
 
-    /// Makes `file` the group's own now rather than at its first change (the papers' `tx_add`). Groups of several files commit faster if
-    /// all are added before the first write.
+    /// Claims `file` for the group now, instead of at its first change (the papers' `tx_add`). A group of several files
+    /// commits faster if all are added before the first write.
     ///
     /// # Errors
-    /// [`Error::Busy`] where another group changes the file.
+    /// [`Error::Busy`] if another group has the file.
     pub fn add(&mut self, file: &File) -> Result<()> {
         self.call(|running| running.join(file.inner(&running.store)?).map(|_| ()))
     }
 
-    /// Creates a regular file with the permission bits `mode`, whatever the umask. It appears with the group, and vanishes with it.
+    /// Creates a regular file with exactly the permission bits `mode`, whatever the umask. Returns it open. The file
+    /// exists for others once the group is committed.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Error::Busy`] where another group has taken the name; [`Error::NotFound`] where its directory does not exist.
+    /// [`Error::Exists`]; [`Error::Busy`] if another group has claimed the name; [`Error::NotFound`] if its directory
+    /// does not exist; [`Error::Invalid`] if `mode` has other bits.
     pub fn create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<File> {
         let path = store_path(path.as_ref())?;
         self.call_by_name(|running| {
@@ -241,15 +253,16 @@ impl<'w> Group<'w> {
     /// Writes `data` at `offset`. The file grows where that lies beyond its end; a gap reads as zeros.
     ///
     /// # Errors
-    /// [`Error::Busy`] where another group changes the file.
+    /// [`Error::Busy`] if another group has the file; [`Error::NoSpace`]; [`Error::Invalid`] for a file of another
+    /// store.
     pub fn write_at(&mut self, file: &File, offset: u64, data: &[u8]) -> Result<()> {
         self.call(|running| running.write(file.inner(&running.store)?, offset, data))
     }
 
-    /// Writes `data` at the end of the file, as the group sees it. Returns the offset at which it stands.
+    /// Writes `data` at the end of the file, as the group sees it. Returns the offset at which the data begins.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// Those of [`write_at`](Self::write_at).
     pub fn append(&mut self, file: &File, data: &[u8]) -> Result<u64> {
         self.call(|running| {
             let inner = file.inner(&running.store)?;
@@ -259,21 +272,26 @@ impl<'w> Group<'w> {
         })
     }
 
-    /// Makes the file `length` bytes long. What lay beyond is gone; new bytes are zero.
+    /// Sets the length of the file to `length` bytes. Bytes beyond are dropped; new bytes are zero.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// Those of [`write_at`](Self::write_at).
     pub fn set_len(&mut self, file: &File, length: u64) -> Result<()> {
         self.call(|running| running.set_len(file.inner(&running.store)?, length))
     }
 
-    /// Changes what space the `length` bytes from `offset` on have, as `fallocate(2)` does: reserves it, or makes a hole or zeros of them.
-    /// What reads as zeros is in the group wholly or not at all, as bytes are, and costs one small record, however long it is. Blocks are
-    /// given back, or reserved, when the group is taken home; if there is no space then, the checkpoint fails until there is.
+    /// Changes the space of the `length` bytes from `offset` on, as `fallocate(2)` does: reserves space, or makes a
+    /// hole or zeros.
+    ///
+    /// Zeros are atomic and durable as bytes are, and cost one small record, whatever their length. The checkpoint that
+    /// writes the group back frees or reserves the file's blocks. If there is no space then, the checkpoint fails until
+    /// there is.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range of no bytes, `EFBIG` for one that ends beyond 4 PiB; [`Error::NoSpace`] where what is to be reserved is
-    /// more than all that is free; [`Error::Busy`] where another group changes the file.
+    /// - [`Error::Invalid`] for an empty range.
+    /// - [`Error::Refused`] with `EFBIG` for a range that ends beyond 4 PiB.
+    /// - [`Error::NoSpace`] if more is to be reserved than all that is free.
+    /// - [`Error::Busy`] if another group has the file.
     ///
     /// # Example
     /// ```
@@ -302,10 +320,11 @@ impl<'w> Group<'w> {
         self.call(|running| running.fallocate(file.inner(&running.store)?, how, offset, length))
     }
 
-    /// Reads up to `buf.len()` bytes at `offset`, as the group sees the file; fewer only at its end.
+    /// Reads up to `buf.len()` bytes at `offset`, as the group sees the file. Returns how many; fewer only at the end
+    /// of the file.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the bytes have rotted in the log; of the host file system.
+    /// [`Error::Corrupt`] if the log is damaged where it holds these bytes; errors of the host file system.
     pub fn read_at(&self, file: &File, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let running = self.running.as_ref()?;
         let used = running.store.enter().map_err(|why| running.store.refused(why))?;
@@ -314,7 +333,7 @@ impl<'w> Group<'w> {
         result
     }
 
-    /// The size of the file in bytes, as the group sees it.
+    /// Returns the size of the file in bytes, as the group sees it.
     pub fn len(&self, file: &File) -> u64 {
         let joined = self.running.as_ref().ok().and_then(|running| {
             let i = running.find(file.inner(&running.store).ok()?)?;
@@ -323,17 +342,18 @@ impl<'w> Group<'w> {
         joined.unwrap_or_else(|| file.len())
     }
 
-    /// Makes the group survive power loss: it does when this returns. From then on everybody sees it.
+    /// Commits the group. When this returns, it survives a power failure, and all groups and threads of the process see
+    /// it. Other programs see it after the next checkpoint.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where the medium failed: then nobody knows whether the group survives until the store is opened again.
+    /// [`Error::Poisoned`] if the medium failed: whether the group survives is unknown until the store is opened again.
     /// After any other error the group is aborted.
     pub fn commit(mut self) -> Result<()> {
         self.call(Running::commit)
     }
 
-    /// Makes the group atomic and ordered before later groups on the same files; a later [`commit`](Self::commit) or sync makes it durable.
-    /// On every medium that Wholly has today this is `commit`.
+    /// Makes the group atomic, and ordered before later groups on the same files. A later [`commit`](Self::commit) or
+    /// sync makes it durable. On every medium of today this is the same as `commit`.
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
@@ -341,7 +361,7 @@ impl<'w> Group<'w> {
         self.commit()
     }
 
-    /// Undoes the group, in memory and on the medium.
+    /// Aborts the group: nothing of it is left, in memory or on the medium.
     pub fn abort(self) {
         drop(self);
     }

@@ -23,10 +23,11 @@ pub(crate) fn is_guest(host: &dyn HostFs) -> Result<bool> {
 }
 
 impl Store {
-    /// Whether it is a [guest](Self::init_guest). That it is none survives a crash when this has said so.
+    /// Whether the store is a [temporary store](Self::init_guest). If this returns false, that survives a power
+    /// failure.
     ///
     /// # Errors
-    /// Of the host file system; [`Error::Poisoned`] as of [`keep`](Self::keep).
+    /// [`Error::Poisoned`] if the medium failed; errors of the host file system.
     pub fn is_guest(&self) -> Result<bool> {
         self.used(|inner| {
             let is_guest = is_guest(&*inner.host)?;
@@ -38,10 +39,11 @@ impl Store {
         })
     }
 
-    /// Makes a [guest](Self::init_guest) a store for good: on return it is one, and stays one after a crash. Any other stays what it is.
+    /// Makes a [temporary store](Self::init_guest) a permanent one; has no effect on a permanent one. When this
+    /// returns, the store stays permanent after a power failure.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where the medium failed: then nobody knows which it is after a crash.
+    /// [`Error::Poisoned`] if the medium failed: it is then unknown which of both it is after a crash.
     pub fn keep(&self) -> Result<()> {
         self.used(|inner| {
             inner.check_usable()?;

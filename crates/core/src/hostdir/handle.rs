@@ -13,10 +13,10 @@ use super::names::{Found, Kind};
 use crate::error::{Error, Result};
 use crate::sync::Ordering;
 
-/// An open regular file of a store. Clones are the same open file.
+/// An open regular file of a store. A clone is the same open file. It keeps the store open.
 ///
-/// Its own calls belong to implicit groups, by the store's [`Policy`](super::Policy). Inside an explicit group, use the calls of
-/// [`Group`](super::Group) with it.
+/// Its own calls are outside of explicit groups: the store's [`Policy`](super::Policy) says which of them survive
+/// together. In an explicit group, pass the file to the calls of [`Group`](super::Group).
 pub struct File {
     store: Arc<StoreInner>,
     inner: Arc<Inner>,
@@ -85,12 +85,12 @@ impl File {
         }
     }
 
-    /// Its path below the store's directory, as it was opened.
+    /// Returns the path, relative to the store's directory, by which the file was opened.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// The size in bytes, as everybody sees it.
+    /// Returns the size in bytes: committed bytes and those of calls outside of explicit groups.
     pub fn len(&self) -> u64 {
         if self.store.forked.is_inherited() {
             // Without a lock, which a thread of the parent may hold.
@@ -99,15 +99,17 @@ impl File {
         self.store.visible_len(&self.inner)
     }
 
-    /// Whether the file has no bytes.
+    /// Whether the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reads up to `buf.len()` bytes at `offset`, as everybody sees them; fewer only at the end of the file.
+    /// Reads up to `buf.len()` bytes at `offset`. Returns how many; fewer only at the end of the file. Nothing of
+    /// explicit groups that still run is seen.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) where the bytes have rotted in the log; of the host file system.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the log is damaged where it holds these bytes; errors of the host
+    /// file system.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.used(|file| {
             file.store.check_usable()?;
@@ -115,10 +117,13 @@ impl File {
         })
     }
 
-    /// Writes `data` at `offset`, wholly or not at all. Under the policy `per-op` it survives when this returns.
+    /// Writes `data` at the byte `offset`, all or nothing. The file grows if the range ends beyond its end; a gap reads
+    /// as zeros. Under the policy `per-op` the write survives a power failure when this returns; else at the next
+    /// commit by the policy.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) where an explicit group has the file.
+    /// [`Error::Busy`](crate::Error::Busy) if an explicit group has the file;
+    /// [`Error::NoSpace`](crate::Error::NoSpace); [`Error::Poisoned`](crate::Error::Poisoned).
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.saturating_add(data.len() as u64);
         self.used(|file| {
@@ -127,10 +132,11 @@ impl File {
         })
     }
 
-    /// Writes `data` at the end of the file, wholly or not at all. Returns the offset at which it stands.
+    /// Writes `data` at the end of the file, all or nothing. Returns the offset at which the data begins. Durable as
+    /// [`write_at`](Self::write_at).
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// Those of [`write_at`](Self::write_at).
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         self.used(|file| {
             file.store.implicit(
@@ -145,18 +151,19 @@ impl File {
         })
     }
 
-    /// Makes the file `length` bytes long.
+    /// Sets the length of the file to `length` bytes. Bytes beyond are dropped; new bytes are zero. Durable as
+    /// [`write_at`](Self::write_at).
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// Those of [`write_at`](Self::write_at).
     pub fn set_len(&self, length: u64) -> Result<()> {
         self.used(|file| {
             file.store.implicit(&file.inner, true, |_| true, |running, _| running.set_len(&file.inner, length))
         })
     }
 
-    /// Changes what space the `length` bytes from `offset` on have: reserves it, or makes a hole or zeros of them. See
-    /// [`Group::fallocate`](super::Group::fallocate). Under the policy `per-op` it survives when this returns.
+    /// Changes the space of the `length` bytes from `offset` on: reserves space, or makes a hole or zeros; see
+    /// [`Group::fallocate`](super::Group::fallocate). Durable as [`write_at`](Self::write_at).
     ///
     /// # Errors
     /// Those of [`Group::fallocate`](super::Group::fallocate).
@@ -167,10 +174,11 @@ impl File {
         })
     }
 
-    /// Makes the calls on this file so far survive: they do when this returns. Under the policy `per-op` they did before.
+    /// Commits the calls on this file so far. When this returns, they survive a power failure. Under the policy
+    /// `per-op` they did before.
     ///
     /// # Errors
-    /// [`Error::Poisoned`](crate::Error::Poisoned) where the medium failed.
+    /// [`Error::Poisoned`](crate::Error::Poisoned) if the medium failed.
     pub fn sync(&self) -> Result<()> {
         self.used(|file| file.store.sync_file(&file.inner))
     }

@@ -16,19 +16,20 @@ use super::running::{Running, Sharing};
 use crate::error::Result;
 use crate::sync::{Ordering, RwLock};
 
-/// Which calls outside of explicit groups survive together.
+/// Which calls outside of explicit groups are committed together, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// Each call is its own group, and survives when it returns.
+    /// Each call is a group of its own, and survives a power failure when it returns.
     #[default]
     PerOp,
-    /// The calls on a file between two syncs are one group, committed by [`File::sync`](super::File::sync), by the last close of the file,
-    /// or when an explicit group joins it. After a crash the file is as at its last sync.
+    /// The calls on a file between two syncs are one group. It is committed by [`File::sync`](super::File::sync),
+    /// [`Store::sync`](super::Store::sync), the last close of the file, the end of the store, or when an explicit group
+    /// takes the file. After a crash the file is as at its last commit.
     PerSync,
-    /// All calls are one group, committed by any sync, by closing the store, when an explicit group joins one of its files, and when so
-    /// much time has passed.
+    /// All calls are one group. It is committed by any sync, by the end of the store, when an explicit group takes one
+    /// of its files, and in the background after `interval`.
     Shared {
-        /// At most so long after its first call the group commits, where the store works in the background.
+        /// The longest time from the group's first call to its commit, if the store has a background thread.
         interval: Duration,
     },
 }

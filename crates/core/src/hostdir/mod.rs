@@ -2,26 +2,29 @@
 //!
 //! # Terms
 //!
-//! - *home*: the ordinary file, where its bytes are when the log is empty.
-//! - *explicit group*: what a program does between [`Store::begin`] and its end. *Implicit group*: one call outside of any (policy
-//!   `per-op`).
+//! - *home*: the ordinary file; where its bytes are when the log is empty.
+//! - *explicit group*: what a program does between [`Store::begin`] and its end. *Implicit group*: one call outside of
+//!   explicit groups (policy `per-op`), or several calls.
 //! - *owner* of a file: the one explicit group that may change it. Implicit calls *share* a file.
-//! - *position*: where a version's bytes are: below `SHADOWS` a byte of the log, from there on of a [shadow](shadow), from `ZEROS` on nowhere,
-//!   from [`MEMORY`] on a byte of a buffer in memory (on disks a group's bytes stay there until they are home, so that nobody reads them back
-//!   from the log).
+//! - *position*: where a version's bytes are. Below `SHADOWS` it is a byte of the log; from there on a byte of a
+//!   [shadow file](shadow); from `ZEROS` on nowhere; from [`MEMORY`] on a byte of a buffer in memory. (On disks a
+//!   group's bytes stay in memory until they are written back, so the log is not read for them.)
 //!
 //! # Invariants
 //!
 //! 1. Nothing of a group is published before its commit record is durable.
-//! 2. A block's versions of groups are in commit order: by their sequence, whoever publishes first.
-//! 3. A checkpoint takes home only versions of groups below its target, all of which are published.
-//! 4. The log tells which host file a number stands for in a group at or above the tail: a group that commits after a checkpoint was
-//!    announced identifies the files that were identified below the announced tail again.
-//! 5. Home bytes at or beyond a file's *home limit* do not count. The limit is never beyond the end of the home file, and is raised only
-//!    right after the home file was cut to it.
-//! 6. A home file is not touched before the superblock tells that a checkpoint has begun; the tail moves only after all home files and
-//!    directories that the checkpoint touched are durable.
-//! 7. What a bystander changed while the log held updates of the file is never overwritten.
+//! 2. The versions of a block that groups made are in commit order: by sequence, whichever group publishes first.
+//! 3. A checkpoint writes back only versions of groups below its target, all of which are published.
+//! 4. For each file that the log has updates for, a group at or above the tail records which host file it is. So a
+//!    group
+//!    that commits after a checkpoint was announced records again the files that were recorded below the announced tail.
+//! 5. Home bytes at or beyond a file's *home limit* do not count. The limit is never beyond the end of the home file,
+//!    and
+//!    is raised only right after the home file was cut to it.
+//! 6. A home file is not changed before the superblock records that a checkpoint has begun. The tail moves only after
+//!    all
+//!    home files and directories that the checkpoint changed are durable.
+//! 7. A change that another program made to a file while the log held updates of it is never overwritten.
 //!
 //! # States of a group
 //!
@@ -31,7 +34,8 @@
 //!                       `--> aborted (asked for, dropped, process death)
 //! ```
 //!
-//! `running` and `aborted` are [`Group`]'s, `committed` is the log's, `checkpointed` the checkpoint's.
+//! [`Group`] performs the transitions to `running` and `aborted`, the log the one to `committed`, the checkpoint the
+//! one to `checkpointed`.
 
 mod allocate;
 mod calls;
@@ -114,37 +118,53 @@ use published::Published;
 use shadow::Shadows;
 use table::FileTable;
 
-/// How a store is opened.
+/// How a store is made and opened.
+///
+/// # Example
+/// ```
+/// let options = wholly::Options { policy: wholly::Policy::PerSync, log_max_bytes: 256 << 20, ..Default::default() };
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which calls outside of explicit groups survive together.
+    /// Which calls outside of explicit groups are committed together, and when. [`Policy::PerOp`] by default.
     pub policy: Policy,
-    /// Bytes of a log segment when the store is made: a power of two from 4 KiB to 2 MiB.
+    /// Bytes of a segment of the log: a power of two from 4 KiB to 2 MiB; 1 MiB by default. It is set when the store is
+    /// made, and limits the size of a group to 65,535 segments.
     pub segment_bytes: u64,
-    /// Bytes of log that the store is made with and keeps.
+    /// Bytes of log that the store is made with, and always keeps; 2 MiB by default.
     pub log_min_bytes: u64,
-    /// Bytes up to which the log grows before groups wait for a checkpoint. A single group may need more, and gets it.
+    /// Bytes up to which the log grows before groups wait for a checkpoint; 64 MiB by default. A single group that
+    /// needs more gets it.
     pub log_max_bytes: u64,
-    /// Whether a thread takes committed data home in the background. Without it, that happens when the log is full, on
-    /// [`Store::checkpoint`] and on [`Store::close`].
+    /// Whether a thread writes back committed data in the background; true by default. Without it, committed data is
+    /// written back only when the log is full, by [`Store::checkpoint`] and by [`Store::close`].
     pub background: bool,
-    /// Threads that take a large amount home together: on persistent memory one alone copies more slowly than a program writes.
+    /// The number of threads that write back a large amount together; 2 by default. On persistent memory one thread
+    /// copies more slowly than a program writes.
     pub checkpoint_threads: usize,
-    /// Bytes of a group that are gathered in memory before it goes to the log early (on persistent memory most groups go there at once).
+    /// Bytes of a group that are gathered in memory before the group goes to the log early; 512 KiB by default. On
+    /// persistent memory most groups go to the log at once.
     pub gather_bytes: u64,
-    /// Bytes that a group writes to a file that it makes, or one after the other to another where the host's files can share blocks, before
-    /// they go to the host at once, and are written once, rather than to the log.
+    /// Bytes from which a group's writes to one file bypass the log; 512 KiB by default. Such bytes go to the host file
+    /// system at once and are written once. It applies to a file that the group has created, and to writes in a row to
+    /// an existing file if the host's files can share blocks.
     pub stage_bytes: u64,
-    /// Whether a copy of a store is taken for what it was copied from: its files are found by their places, whatever inodes they are
-    /// ([`Error::Copied`]). Of no effect on what is no copy.
+    /// Whether to accept a copy of a store whose log holds updates ([`Error::Copied`]); false by default. The store
+    /// then uses the files at the paths of the copied ones, whatever inodes they are. Has no effect on a store that is
+    /// not a copy.
     pub adopt: bool,
-    /// Whether groups that wait in vain for what the coordinator of a joint commit has decided become parked groups, so that the store opens
-    /// ([`Store::commit_together`]), and so do those that were decided and cannot be committed. Records of this store are forgotten that only stores
-    /// could ask for which cannot be found. Not for every open: where a coordinator is only late, what is released is committed in one store and
-    /// not in another.
+    /// Whether to open a store that waits for the decision of a joint commit ([`Store::commit_together`]) although that
+    /// cannot be found; false by default. The waiting group becomes a parked group, and so does a group that was
+    /// decided and cannot be committed. Decisions of this store are forgotten if only stores that cannot be found could
+    /// ask for them.
+    ///
+    /// Do not set this for every open. If the coordinator is only late, the group is committed in one store and parked
+    /// in another.
     pub release: bool,
-    /// Whether a store opens that somebody else than the calling user and the superuser can have written to ([`Error::Untrusted`]). Whatever is written there is
-    /// done with the rights of the calling process: files of any owner and mode are made and changed in the directory.
+    /// Whether to open a store that another user than the caller or the superuser can have written to
+    /// ([`Error::Untrusted`]); false by default. What is written in the store's folder is then executed with the rights
+    /// of the calling process: files of any owner and mode are made and changed in the directory.
     pub trust_owner: bool,
 }
 
@@ -181,14 +201,32 @@ impl Options {
     }
 }
 
-/// An open store: see [`Options`] for how, and the crate's documentation for what it guarantees.
+/// An open store. `docs/store.md` describes what it promises; [`Options`] how it can be opened.
 ///
-/// A store is shared by threads; clones are the same store. One process owns it. It is closed by [`close`](Self::close), which takes
-/// everything home, or when its last clone is dropped, which leaves the rest to the next open.
+/// Threads share a store; a clone is the same store. One process has it open at a time. [`close`](Self::close) writes
+/// everything back. If the last clone is dropped instead, what is not written back yet stays in the log for the next
+/// open; pending calls outside of groups are committed, but a failure is not reported.
 ///
-/// After `fork`, parent or child keeps it, whichever makes a call on it or on its files first; the calls of the other fail with
-/// [`Error::Busy`]. A child that does recovers the store from its media: it finds what was committed, and groups that were running stay the
-/// parent's. A child that never calls leaves the parent undisturbed, whatever it drops.
+/// After `fork`, parent or child keeps the store, whichever first makes a call on it or on its files; calls of the
+/// other fail with [`Error::Busy`]. If the child keeps it, it recovers the store from its medium and finds what was
+/// committed; groups that were running stay with the parent. A child that makes no call does not disturb the parent,
+/// whatever it drops.
+///
+/// # Example
+/// ```
+/// # fn main() -> wholly::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("wholly-doc-store-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir).unwrap();
+/// # wholly::Store::init(&dir, &wholly::Options::default())?;
+/// let store = wholly::Store::open(&dir)?;
+/// let file = store.create_file("settings", 0o644)?;
+/// file.write_at(0, b"colour = blue\n")?; // outside of groups: by the default policy it survives when this returns
+/// store.close()?; // other programs see the file now
+/// # assert_eq!(std::fs::read(dir.join("settings")).unwrap(), b"colour = blue\n");
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok(())
+/// # }
+/// ```
 pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
     /// In a child after `fork`: the store that it took over.
@@ -229,12 +267,16 @@ pub(crate) struct StoreInner {
 }
 
 impl Store {
-    /// Makes the log of a store in an empty region; it survives when this returns.
+    /// Makes the log of a store in an empty region. When this returns, the log survives a power failure.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `segment_bytes` is not a power of two from 4096 to 2,097,152; errors of the medium.
     pub fn format_on(region: &dyn Region, options: &Options, volume_id: [u8; 16]) -> Result<()> {
         Log::format(region, options.geometry()?, volume_id)
     }
 
-    /// Opens a store over given media: recovers it, and owns it until it is closed. `ownership` is dropped last.
+    /// Opens a store on the given media: recovers it, and keeps it until it is closed. `ownership` is dropped last. For
+    /// tests and tools that bring their own media; others use [`Store::open`](crate::Store::open).
     ///
     /// # Errors
     /// Those of [`Store::open`](crate::Store::open).
@@ -247,7 +289,7 @@ impl Store {
         Self::open_among(region, host, options, ownership, None)
     }
 
-    /// The same, of a store that can find others.
+    /// Like [`open_on`](Self::open_on), for a store that can find other stores, as joint commits require.
     ///
     /// # Errors
     /// Those of [`Store::open`](crate::Store::open).
@@ -270,7 +312,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Begins an explicit group.
+    /// Begins an explicit group. It never fails: if the store cannot be used, as in a child after `fork`, the first
+    /// call on the group returns the error.
     pub fn begin(&self) -> Group<'static> {
         if self.inner.forked.is_mine() {
             return Group::explicit(&self.inner);
@@ -287,16 +330,18 @@ impl Store {
         self.used(|inner| Ok(Group::single(inner))).unwrap_or_else(Group::refused)
     }
 
-    /// A place to begin one group after the other from.
+    /// Makes a [`Writer`], which begins one group after the other faster than [`begin`](Self::begin).
     pub fn writer(&self) -> Writer {
         Writer::new(self)
     }
 
-    /// Opens an existing regular file for calls outside of groups, and for groups to use.
+    /// Opens an existing regular file, for calls outside of groups and for use in groups. The path is relative to the
+    /// store's directory. A symbolic link at its end is followed.
     ///
     /// # Errors
-    /// [`Error::NotFound`], `EISDIR` for a directory, [`Error::Invalid`] for what else is no regular file; a path that leaves the store's
-    /// directory is refused with `EXDEV`.
+    /// - [`Error::NotFound`].
+    /// - [`Error::Refused`] with `EISDIR` for a directory, and with `EXDEV` if the path leaves the store's directory.
+    /// - [`Error::Invalid`] for any other object that is not a regular file.
     pub fn open_file(&self, path: impl AsRef<std::path::Path>) -> Result<File> {
         let path = table::store_path(path.as_ref())?;
         self.used(|inner| {
@@ -306,10 +351,11 @@ impl Store {
         })
     }
 
-    /// Creates a regular file with the permission bits `mode`, in a group of its own: it survives when this returns.
+    /// Creates a regular file with the permission bits `mode`, whatever the umask, in a group of its own. When this
+    /// returns, the file survives a power failure.
     ///
     /// # Errors
-    /// Those of [`Group::create`].
+    /// Those of [`Group::create`] and [`Group::commit`].
     pub fn create_file(&self, path: impl AsRef<std::path::Path>, mode: u32) -> Result<File> {
         let mut group = self.begin_single();
         let file = group.create(path, mode)?;
@@ -317,25 +363,27 @@ impl Store {
         Ok(file)
     }
 
-    /// Makes all calls outside of explicit groups so far survive: they do when this returns.
+    /// Commits all calls that were made outside of explicit groups. When this returns, they survive a power failure.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where the medium failed.
+    /// [`Error::Poisoned`] if the medium failed.
     pub fn sync(&self) -> Result<()> {
         self.used(|inner| inner.sync_all())
     }
 
-    /// What the background thread does whenever the log has grown by a quarter: what is committed now becomes a lot, which waits for its
-    /// pass. For a store without that thread, as the crash explorer has it.
+    /// Announces a checkpoint of what is committed now; it waits in a queue until
+    /// [`take_lot_home`](Self::take_lot_home) runs it. The background thread does the same whenever a quarter of the
+    /// log has been written. For tests of a store without that thread.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] where the medium failed.
+    /// [`Error::Poisoned`] if the medium failed.
     #[doc(hidden)]
     pub fn announce_lot(&self) -> Result<()> {
         self.used(|inner| inner.announce_lot())
     }
 
-    /// What the background thread does when the log fills up: the oldest lot goes home, and what was committed after it stays.
+    /// Runs the oldest checkpoint of the queue: writes back what was committed when it was announced. The background
+    /// thread does the same when the log fills up.
     ///
     /// # Errors
     /// Those of [`checkpoint`](Self::checkpoint).
@@ -344,11 +392,12 @@ impl Store {
         self.used(|inner| inner.take_lot_home())
     }
 
-    /// Takes everything that is committed home. On return it survives without the log, and other programs see it; where the log had grown,
-    /// its free end is given back.
+    /// Writes back everything that is committed. When this returns, it survives without the log, and other programs see
+    /// it. If the log has grown, its free end is returned to the file system.
     ///
     /// # Errors
-    /// [`Error::Conflict`] where a bystander changed a file; of the host file system. The log then keeps what is not home.
+    /// [`Error::Conflict`] if another program changed a file that the log has updates for; errors of the host file
+    /// system. The log then keeps what is not written back.
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.used(|inner| {
             inner.check_usable()?;
@@ -358,10 +407,11 @@ impl Store {
         })
     }
 
-    /// Takes everything home and gives the store up. On return the log is empty.
+    /// Writes everything back and closes the store. When this returns, the log is empty.
     ///
     /// # Errors
-    /// Those of [`checkpoint`](Self::checkpoint): then the log keeps what is not home, and the next open goes on.
+    /// Those of [`checkpoint`](Self::checkpoint). The log then keeps what is not written back, and the next open
+    /// continues.
     pub fn close(self) -> Result<()> {
         if self.inner.forked.is_inherited() {
             let heir = self.inner.heir()?;
@@ -371,13 +421,15 @@ impl Store {
         self.used(|inner| inner.empty_log())
     }
 
-    /// Takes everything home and removes the folder `.wholly`: the directory is an ordinary one again. On return that survives a crash; a
-    /// crash before leaves a store that opens, or none, and in either case all files are current.
+    /// Writes everything back and removes the folder `.wholly`. When this returns, the directory is an ordinary one,
+    /// and stays one after a power failure. A crash before that leaves a store that opens, or none; all files are
+    /// current in both cases.
     ///
     /// # Errors
-    /// [`Error::Busy`] while other handles of the store, or of its files, are there, or another store may ask what was decided here
-    /// ([`commit_together`](Self::commit_together)); `ENOTEMPTY` where groups are parked in it; those of
-    /// [`checkpoint`](Self::checkpoint): then the store stays, with all that is not home.
+    /// - [`Error::Busy`]: the program holds other handles of the store or its files, or another store may still ask
+    ///   this one for a decision ([`commit_together`](Self::commit_together)).
+    /// - [`Error::Refused`] with `ENOTEMPTY`: the store has parked groups.
+    /// - Those of [`checkpoint`](Self::checkpoint). The store then stays, with everything that is not written back.
     pub fn remove(self) -> Result<()> {
         if self.inner.forked.is_inherited() {
             let heir = self.inner.heir()?;
@@ -443,11 +495,12 @@ impl Store {
         self.heir.get().map_or(&self.inner.recovery, |heir| heir.recovery())
     }
 
-    /// Whether another store may ask this one what was decided ([`commit_together`](Self::commit_together)): then it cannot be
-    /// [removed](Self::remove) before that is opened.
+    /// Whether another store may still ask this one for the decision of a joint commit
+    /// ([`commit_together`](Self::commit_together)). This store cannot be [removed](Self::remove) until the other one
+    /// has been opened.
     ///
     /// # Errors
-    /// [`Error::Poisoned`]; of the host file system.
+    /// [`Error::Poisoned`]; errors of the host file system.
     pub fn may_be_asked(&self) -> Result<bool> {
         self.used(|inner| {
             inner.check_usable()?;
@@ -456,7 +509,7 @@ impl Store {
         })
     }
 
-    /// What the last open did about joint commits that a crash had cut short.
+    /// Returns what the last open did about joint commits that a crash had interrupted.
     pub fn settled(&self) -> Settled {
         match self.heir.get() {
             Some(heir) => heir.settled(),
@@ -465,7 +518,7 @@ impl Store {
         }
     }
 
-    /// The numbers that `wholly stat` prints.
+    /// Returns the figures that `wholly stat` prints.
     pub fn stat(&self) -> StoreStat {
         if self.inner.forked.is_inherited() {
             // Those of the parent cannot be looked at: their locks may be held.
@@ -495,7 +548,7 @@ impl Store {
         }
     }
 
-    /// The log, for tools.
+    /// The log, for tools that read it.
     pub fn log(&self) -> &Log {
         &self.inner.log
     }
@@ -537,40 +590,40 @@ impl Drop for Store {
     }
 }
 
-/// What a store is doing. All is zero in a child that has it by `fork` and cannot have it.
+/// Figures about an open store. All are zero in a child of `fork` that cannot use the store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStat {
-    /// What the log is on, in words.
+    /// What the log is stored on, in words.
     pub medium: String,
-    /// Whether that only stands in for persistent memory.
+    /// Whether the medium only emulates persistent memory: then nothing survives a power failure.
     pub emulated: bool,
-    /// How often the store was opened.
+    /// How many times the store has been opened.
     pub incarnation: u64,
-    /// Bytes of a log segment.
+    /// Bytes of a segment of the log.
     pub segment_bytes: u64,
-    /// Segments of the log.
+    /// The number of segments of the log.
     pub segments: u32,
-    /// How many of them are free.
+    /// The number of segments that are free.
     pub free_segments: u32,
-    /// Blocks whose latest bytes are not home.
+    /// The number of 4 KiB blocks whose latest bytes are not written back yet.
     pub pending_blocks: u64,
-    /// Files that are open or have pending blocks.
+    /// The number of files that are open or have pending blocks.
     pub open_files: u64,
-    /// Bytes of memory of the index.
+    /// Bytes of memory that the index takes.
     pub index_bytes: u64,
-    /// Versions in the index, spare ones included.
+    /// The number of versions in the index, spare ones included.
     pub versions: u64,
-    /// Bytes written to the log since the open.
+    /// Bytes written to the log since the store was opened.
     pub log_bytes_written: u64,
-    /// Bytes written to home files since the open.
+    /// Bytes written back to ordinary files since the store was opened.
     pub home_bytes_written: u64,
-    /// Fences since the open.
+    /// The number of fences since the store was opened.
     pub fences: u64,
-    /// Synchronous writes and syncs since the open.
+    /// The number of synchronous writes and syncs since the store was opened.
     pub syncs: u64,
-    /// Groups that are parked.
+    /// The number of parked groups.
     pub parked_groups: u64,
-    /// Bytes that they take.
+    /// Bytes of disk space that the parked groups take.
     pub parked_bytes: u64,
 }
 

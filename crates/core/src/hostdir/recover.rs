@@ -28,18 +28,20 @@ use crate::log::scan::{self, ScanReport};
 use crate::sync::{AtomicU8, AtomicU64, Mutex};
 pub(super) use replay::{Replay, is_in_the_way};
 
-/// What an open found and did.
+/// What opening a store found and did.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
-    /// What the log held.
+    /// What the log contained.
     pub scan: ScanReport,
-    /// Files that have updates in the log.
+    /// The number of files that the log has updates for.
     pub files: u64,
-    /// Names that the log sets.
+    /// The number of names that the log sets.
     pub names: u64,
-    /// Whether the store was a copy and was adopted. If there are conflicts it is to be adopted again.
+    /// Whether the store was a copy and was accepted ([`Options::adopt`](crate::Options::adopt)). If there are
+    /// conflicts, it must be accepted again at the next open.
     pub adopted: bool,
-    /// Files that a bystander changed, and how. Their updates stay in the log, and nothing goes home.
+    /// Files that another program changed while the log held updates for them, and how. The updates stay in the log,
+    /// and nothing is written back.
     pub conflicts: Vec<(String, String)>,
 }
 

@@ -9,11 +9,13 @@ use super::{Store, StoreInner};
 use crate::error::Result;
 use crate::sync::Ordering;
 
-/// Begins one group after the other, faster than [`Store::begin`]: what a group works with stays with the writer, so that to begin and to
-/// end one takes nothing from, and gives nothing back to, what threads share. For a thread that commits many small groups.
+/// Begins one group after the other, faster than [`Store::begin`]. It keeps what a group needs from one group to the
+/// next, so beginning and ending a group touches nothing that threads share. For a thread that commits many small
+/// groups.
 ///
-/// A writer keeps the store open, as a file does, and remembers the files of its last groups: they are closed when the writer begins a
-/// group after their last handle was dropped, or is dropped itself. On persistent memory the first eight writers have the advantage.
+/// A writer keeps the store open, as a file does. It also keeps the files of its last groups open: until it begins a
+/// group after their last handle was dropped, or is dropped itself. On persistent memory only the first eight writers
+/// are faster.
 ///
 /// # Example
 /// ```
@@ -48,7 +50,7 @@ impl Writer {
         Writer { running: Running::of_writer(store.inner.clone()), store: store.clone() }
     }
 
-    /// Begins an explicit group, as [`Store::begin`] does.
+    /// Begins an explicit group, as [`Store::begin`] does. The writer has one group at a time.
     #[inline]
     pub fn begin(&mut self) -> Group<'_> {
         if !self.running.store.forked.is_mine()

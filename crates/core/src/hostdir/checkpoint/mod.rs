@@ -41,13 +41,13 @@ pub(super) use worker::start_worker;
 /// What a checkpoint did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointReport {
-    /// Files that were touched.
+    /// The number of files that it wrote to.
     pub files: u64,
-    /// Blocks that were taken home.
+    /// The number of 4 KiB blocks that it wrote back.
     pub blocks: u64,
-    /// Bytes written home.
+    /// Bytes that it wrote back.
     pub bytes: u64,
-    /// Log segments that became free.
+    /// The number of log segments that it freed.
     pub segments_freed: u64,
 }
 

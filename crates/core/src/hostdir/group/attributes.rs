@@ -16,7 +16,7 @@ use crate::hostdir::table::store_path_or_root;
 ///
 /// The time of the last change of content of what a group changes is that of its last change, to 10 ms: of a directory, of its names.
 impl Group<'_> {
-    /// Sets the permission bits, set-id bits included.
+    /// Sets the permission bits, including set-user-id, set-group-id and sticky.
     ///
     /// # Errors
     /// Those of `chmod`; `EOPNOTSUPP` for a symbolic link.
@@ -25,7 +25,8 @@ impl Group<'_> {
         self.call_by_name(|running| running.set_mode(&path, mode))
     }
 
-    /// Sets owner and group, as far as they are given. A file loses its set-id bits by that, and its capabilities.
+    /// Sets the owner and the group of users, each if it is given. A regular file loses its set-user-id and
+    /// set-group-id bits and its capabilities.
     ///
     /// # Errors
     /// Those of `lchown`.
@@ -34,7 +35,8 @@ impl Group<'_> {
         self.call_by_name(|running| running.set_owner(&path, uid, gid))
     }
 
-    /// Sets the times of the last access and of the last change of content, in ns since the epoch, as far as they are given.
+    /// Sets the times of the last access and of the last change of content, each if it is given, in nanoseconds since
+    /// 1970.
     ///
     /// # Errors
     /// Those of `utimensat`.
@@ -43,10 +45,13 @@ impl Group<'_> {
         self.call_by_name(|running| running.set_times(&path, atime_ns, mtime_ns))
     }
 
-    /// Sets an extended attribute of the kinds `user`, `trusted` or `security`.
+    /// Sets an extended attribute of the kinds `user`, `trusted` or `security`, or an ACL (`system.posix_acl_access`
+    /// and `system.posix_acl_default`). `how` says whether the attribute may exist already. A value has at most 65,536
+    /// bytes.
     ///
     /// # Errors
-    /// Those of `lsetxattr`: `EEXIST` and `ENODATA` as `how` asks; `EOPNOTSUPP` for other kinds, and where the file system has none.
+    /// Those of `lsetxattr`: `EEXIST` and `ENODATA`, depending on `how`; `EOPNOTSUPP` for other kinds, and if the file
+    /// system has no such attributes.
     pub fn set_xattr(
         &mut self,
         path: impl AsRef<Path>,
@@ -61,13 +66,13 @@ impl Group<'_> {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// Those of `lremovexattr`: `ENODATA` where there is none.
+    /// Those of `lremovexattr`: `ENODATA` if there is none of this name.
     pub fn remove_xattr(&mut self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
         let path = store_path_or_root(path.as_ref())?;
         self.call_by_name(|running| running.remove_xattr(path.as_slice().into(), name.as_ref().as_bytes()))
     }
 
-    /// The value of an extended attribute; `None` where there is none.
+    /// Returns the value of an extended attribute, as the group sees it; `None` if there is none of this name.
     ///
     /// # Errors
     /// Those of `lgetxattr`.
@@ -76,7 +81,7 @@ impl Group<'_> {
         self.call_by_name(|running| running.xattr(path.as_slice().into(), name.as_ref().as_bytes()))
     }
 
-    /// The names of all extended attributes that the process may see, in order.
+    /// Returns the names of all extended attributes that the process may see, sorted, as the group sees them.
     ///
     /// # Errors
     /// Those of `llistxattr`.

@@ -14,7 +14,7 @@ use crate::hostdir::table::{store_path, store_path_or_root};
 /// those of the system call of the same name come as [`Error::Refused`](crate::Error::Refused), but for those that have a kind of their
 /// own.
 impl Group<'_> {
-    /// Makes a directory with the permission bits `mode`, whatever the umask.
+    /// Makes a directory with exactly the permission bits `mode`, whatever the umask.
     ///
     /// # Errors
     /// Those of `mkdir`.
@@ -23,7 +23,8 @@ impl Group<'_> {
         self.call_by_name(|running| running.mkdir(&path, mode))
     }
 
-    /// Makes a FIFO, a socket or a device, as the type bits of `mode` say, with its permission bits, whatever the umask.
+    /// Makes a FIFO, a socket, a device or an empty regular file, by the type bits of `mode` (none: a regular file),
+    /// with exactly its permission bits, whatever the umask. `rdev` is the number of a device, as in `st_rdev`.
     ///
     /// # Errors
     /// Those of `mknod`.
@@ -32,7 +33,7 @@ impl Group<'_> {
         self.call_by_name(|running| running.mknod(&path, mode, rdev))
     }
 
-    /// Makes a symbolic link to `target`, which need not be there.
+    /// Makes a symbolic link at `path` that holds `target`, which need not exist.
     ///
     /// # Errors
     /// Those of `symlink`.
@@ -43,7 +44,7 @@ impl Group<'_> {
         self.call_by_name(|running| running.symlink(target, &path))
     }
 
-    /// Gives what `from` names one more name.
+    /// Gives the object at `from` the name `to` as well. If `from` is a symbolic link, the link itself gets the name.
     ///
     /// # Errors
     /// Those of `link`.
@@ -52,7 +53,8 @@ impl Group<'_> {
         self.call_by_name(|running| running.link(&from, &to))
     }
 
-    /// Takes a name away from what is no directory. With its last name a file is gone once nobody has it open.
+    /// Removes a name of an object that is not a directory. A file is removed with its last name; it stays usable for
+    /// programs and groups that have it open.
     ///
     /// # Errors
     /// Those of `unlink`.
@@ -70,7 +72,8 @@ impl Group<'_> {
         self.call_by_name(|running| running.rmdir(path.as_slice()))
     }
 
-    /// Gives what `from` names the name `to` instead, as `how` says.
+    /// Renames the object at `from` to `to`. `how` says what happens to an object that has the name `to`: it is
+    /// replaced, makes the call fail, or gets the name `from`.
     ///
     /// # Errors
     /// Those of `renameat2`.
@@ -79,7 +82,8 @@ impl Group<'_> {
         self.call_by_name(|running| running.rename(from.as_slice(), to.as_slice(), how))
     }
 
-    /// What is known of what `path` names; a symbolic link at its end is not followed. The store's directory itself is `.`.
+    /// Returns the attributes of the object at `path`, as the group sees it. A symbolic link at the end is not
+    /// followed. `.` is the store's directory.
     ///
     /// # Errors
     /// Those of `lstat`.
@@ -88,7 +92,7 @@ impl Group<'_> {
         self.call_by_name(|running| running.metadata(&path))
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
     /// Those of `readlink`.
@@ -97,7 +101,8 @@ impl Group<'_> {
         self.call_by_name(|running| running.read_link(&path))
     }
 
-    /// The names in a directory, without `.` and `..`, in no order. The store's directory itself is `.`.
+    /// Returns the entries of a directory, as the group sees it, in no particular order, without `.` and `..`. A
+    /// symbolic link at the end of the path is followed. The path `.` is the store's directory.
     ///
     /// # Errors
     /// Those of `open` and `getdents`.

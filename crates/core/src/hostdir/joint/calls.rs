@@ -10,15 +10,18 @@ use crate::hostdir::{Group, Store, StoreInner, StoreVfs};
 use crate::vfs::GroupId;
 
 impl Store {
-    /// Commits groups of several stores of this process together: after a crash all of them are there, or none. On return all of them survive power
-    /// loss. The first one that changes anything is the coordinator: where the process dies half-way, the others ask its store when
-    /// they are next opened, and are [`Error::Busy`] where it cannot be found (see [`Options::release`](crate::Options::release)).
+    /// Commits groups of several stores of this process together. After a crash all of them are there, or none. When
+    /// this returns, all of them survive a power failure.
     ///
-    /// What the groups write is written once more for this, so that it survives before the decision.
+    /// The store of the first group that changes anything is the coordinator. If the process dies half-way, each other
+    /// store asks it for the decision when it is next opened; that open fails with [`Error::Busy`] if the coordinator
+    /// cannot be found (see [`Options::release`](crate::Options::release)). What the groups write is written once more
+    /// than by separate commits, so that it survives before the decision.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where two are groups of one store; those of [`Group::park`] and [`Group::commit`]. Then all of them are aborted. After
-    /// [`Error::Poisoned`] nobody knows until the stores are opened again; where only some of the stores say so, the others have the groups.
+    /// [`Error::Invalid`] if two groups are of one store; those of [`Group::park`] and [`Group::commit`]. All groups
+    /// are then aborted. After [`Error::Poisoned`] it is unknown whether they survive until the stores are opened
+    /// again; if only some of the stores are poisoned, the groups of the others are committed.
     ///
     /// # Example
     /// ```
@@ -45,12 +48,15 @@ impl Store {
         commit_all(groups.into_iter().map(Group::into_running).collect::<Result<_>>()?)
     }
 
-    /// Commits parked groups of several stores together: what [`apply`](Store::apply) is to one is this to all of them. After a crash all of them are
-    /// committed, or all are parked still. A command that was run over several directories and parked is applied so.
+    /// Applies parked groups of several stores together, as [`apply`](Store::apply) does with one: one group of each
+    /// store. After a crash all of them are committed, or all are still parked. For a command that was run over several
+    /// directories and parked.
     ///
     /// # Errors
-    /// [`Error::Overtaken`] of the first of them for which anything is otherwise: then nothing has changed, and all of them stay parked
-    /// ([`overtaken`](Store::overtaken) tells of the others). Else those of [`Store::apply`] and [`commit_together`](Self::commit_together).
+    /// - [`Error::Overtaken`] of the first group whose base has changed: nothing has changed, and all groups stay
+    ///   parked. [`overtaken`](Store::overtaken) lists the differences of the others.
+    /// - [`Error::Invalid`] for no groups, and if two are of one store.
+    /// - Those of [`Store::apply`] and [`commit_together`](Self::commit_together).
     pub fn apply_together<'s>(parked: impl IntoIterator<Item = (&'s Store, ParkedId)>) -> Result<()> {
         let (mut stores, mut ids) = (Vec::new(), Vec::new());
         for (store, id) in parked {
@@ -78,10 +84,10 @@ impl Store {
 }
 
 impl StoreVfs {
-    /// The same for groups whose calls go through views of stores.
+    /// Like [`Store::commit_together`], for groups whose calls go through a [`StoreVfs`].
     ///
     /// # Errors
-    /// Those of [`Store::commit_together`]; [`Error::Invalid`] where no such group runs.
+    /// Those of [`Store::commit_together`]; [`Error::Invalid`] if there is no such running group.
     pub fn commit_together(groups: &[(&StoreVfs, GroupId)]) -> Result<()> {
         // All are taken, so that none goes on where another one cannot be had.
         let taken: Vec<Result<Running>> = groups.iter().map(|(view, group)| view.take_group(*group)).collect();

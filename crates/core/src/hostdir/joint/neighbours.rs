@@ -9,26 +9,26 @@ use rustix::io::Errno;
 use wholly_media::HostFs;
 use wholly_media::host::{HostDir, HostMedium, HostOptions};
 
-/// How a store comes by the directories of others.
+/// Finds the directories of other stores, for joint commits.
 pub trait Neighbours: Send + Sync {
-    /// Where this store's own directory is: absolute, without `.` and `..`.
+    /// Returns the address of this store's own directory: absolute, without `.` and `..`.
     ///
     /// # Errors
-    /// Of the host.
+    /// Errors of the host.
     fn address(&self) -> wholly_media::Result<Vec<u8>>;
 
-    /// The directory with this address.
+    /// Opens the directory at this address.
     ///
     /// # Errors
-    /// `ENOENT` where nothing is there; of the host.
+    /// `ENOENT` if nothing is there; errors of the host.
     fn at(&self, address: &[u8]) -> wholly_media::Result<Arc<dyn HostFs>>;
 }
 
-/// Stores in directories of the host.
+/// Finds stores by the paths of their directories on the host.
 pub struct ByPath(Arc<HostDir>);
 
 impl ByPath {
-    /// Of the store in this directory.
+    /// Makes one for the store in this directory.
     pub fn of(dir: Arc<HostDir>) -> ByPath {
         ByPath(dir)
     }

@@ -42,26 +42,26 @@ impl JointCommits {
     }
 }
 
-/// What an open has done about joint commits that a crash had cut short.
+/// What opening a store did about joint commits that a crash had interrupted.
 #[derive(Clone, Debug, Default)]
 pub struct Settled {
     /// Groups that were decided, and are committed now.
     pub committed: Vec<ParkedId>,
-    /// Groups that were not decided, and are gone.
+    /// Groups that were not decided, and are removed.
     pub undone: Vec<ParkedId>,
     /// Groups that are parked now.
     pub released: Vec<Released>,
 }
 
-/// A group of a joint commit that is parked now.
+/// A group of a joint commit that an open has parked.
 #[derive(Clone, Debug)]
 pub struct Released {
-    /// Its name.
+    /// The id of the parked group.
     pub id: ParkedId,
-    /// Where the coordinator was; empty where nobody knows that any more.
+    /// Where the coordinator was; empty if that is unknown.
     pub coordinator: String,
-    /// What is otherwise than the group needs it, so that it could not be committed, though it was decided. Empty where the coordinator could not be
-    /// asked, and [`Options::release`](crate::Options::release) was set.
+    /// What had changed meanwhile, so that the group could not be committed although it was decided. Empty if the
+    /// decision was not found, and [`Options::release`](crate::Options::release) was set.
     pub mismatches: Vec<Mismatch>,
 }
 

@@ -11,12 +11,13 @@ use crate::error::{Error, Result};
 use crate::vfs::{GroupId, Ino};
 
 impl Store {
-    /// Makes the *layer*: an empty directory at [`LAYER`](crate::LAYER) below the store's directory, of mode 0700, in place of any that is there. What is made
-    /// in it, by whatever program and calls, groups can [adopt](Group::adopt). Nothing in it is durable, and all that is not adopted goes when the store is
-    /// closed or removed, or opened again.
+    /// Makes the *layer*: an empty directory of mode 0700 at [`LAYER`](crate::LAYER), in place of an earlier one. Any
+    /// program can make files there by ordinary calls, and groups can [import](Group::adopt) them. Nothing in the layer
+    /// is durable. What is not imported is removed when the store is closed or removed, and when it is opened again.
     ///
     /// # Errors
-    /// Of the host file system: where something of an earlier layer cannot be removed (a mount lies in it), or there is no space.
+    /// Errors of the host file system: something of an earlier layer cannot be removed (a mount lies in it), or there
+    /// is no space.
     ///
     /// # Example
     /// ```no_run
@@ -38,27 +39,30 @@ impl Store {
         self.used(|inner| inner.make_layer())
     }
 
-    /// Removes the layer with all that is in it, where there is one.
+    /// Removes the layer with everything in it, if there is one.
     ///
     /// # Errors
-    /// Of the host file system: then a part of it may be left.
+    /// Errors of the host file system. A part of the layer may then be left.
     pub fn remove_layer(&self) -> Result<()> {
         self.used(|inner| inner.remove_layer())
     }
 }
 
 impl Group<'_> {
-    /// Gives what lies at `from` the name `to`, which nothing may have: a directory with all that is in it, or anything else. `from` is a path relative to
-    /// the store's directory, in its [layer](Store::make_layer), and nobody may write to what is there from now on. It has the owner, mode, times and
-    /// attributes that it was made with.
+    /// Imports the object at `from`, a directory with everything in it or any other object: gives it the name `to`,
+    /// which must be free. `from` is a path relative to the store's directory, in its [layer](Store::make_layer). No
+    /// program may write to the object from now on. It keeps its owner, mode, times and attributes.
     ///
-    /// The group's commit makes it durable with all that is in it, and costs a sync of the file system where it is more than a few files; no byte of it
-    /// goes through the log, and a checkpoint takes it home by one rename. Where the group does not commit, it lies at `from` again. Such a group can be neither
-    /// looked at ([`review`](Group::review)) nor parked.
+    /// The group's commit makes the object durable with everything in it. That costs a sync of the file system if it is
+    /// more than a few files. None of its bytes go through the log, and a checkpoint writes it back by one rename. If
+    /// the group does not commit, the object lies at `from` again. A group that has imported something can be neither
+    /// [reviewed](Group::review) nor parked.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where `from` is not in the layer; [`Error::NotFound`], [`Error::Exists`]; [`Error::Busy`] where it is a hard link of a file that the
-    /// store knows; those of [`rename`](Group::rename).
+    /// - [`Error::Invalid`]: `from` is not in the layer.
+    /// - [`Error::NotFound`], [`Error::Exists`].
+    /// - [`Error::Busy`]: it is a hard link of a file that the store knows.
+    /// - Those of [`rename`](Group::rename).
     pub fn adopt(&mut self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
         let to = store_path(to.as_ref())?;
@@ -69,31 +73,34 @@ impl Group<'_> {
 
 /// The same for groups whose calls go through a view of the store.
 impl StoreVfs {
-    /// Gives what lies at the path `from`, in the store's layer, the name `name` in a directory: see [`Group::adopt`].
+    /// Imports the object at the path `from`, in the store's layer, as `name` in the directory `dir`: see
+    /// [`Group::adopt`].
     ///
     /// # Errors
-    /// Those of [`Group::adopt`]; [`Error::Invalid`] where no such group runs.
+    /// Those of [`Group::adopt`]; [`Error::Invalid`] if there is no such running group.
     pub fn adopt(&self, group: GroupId, dir: Ino, name: &[u8], from: &[u8]) -> Result<()> {
         let dir = self.object_of(dir)?;
         single(dir, name).map_err(|errno| Error::Refused(String::from_utf8_lossy(name).into(), errno))?;
         self.change_group(group, |running| running.adopt(from, At::In(dir, name)))
     }
 
-    /// Tells when the last of the group's changes of names in a directory was made, in ns since 1970, where that was before the group's calls: the
-    /// directory's time of change, as if the calls had been made then. Nothing where the group has changed no names in it.
+    /// Sets the time of change of the directory `dir` to `ns`, in nanoseconds since 1970, if the group has changed
+    /// names in it; else does nothing. For calls that repeat earlier changes of another program: the directory gets the
+    /// time of the last of these.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where no such group runs.
+    /// [`Error::Invalid`] if there is no such running group.
     pub fn names_changed_at(&self, group: GroupId, dir: Ino, ns: i64) -> Result<()> {
         let id = self.object_of(dir)?;
         self.change_group(group, |running| running.names_changed_at(id, ns))
     }
 
-    /// Notes that a program which bypasses the store has changed something since whoever made the group's changes has seen it, as only he can know: `ino`, or
-    /// something in it. From then on the group is [overtaken](Self::overtaken), and where it is parked, it is never applied.
+    /// Records for a group that another program has changed `ino`, or something in it. For changes that the store
+    /// cannot see, because the caller saw the object earlier than the group did. [`overtaken`](Self::overtaken) lists
+    /// `mismatch` from now on; if the group is parked, it can never be applied.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where no such group runs.
+    /// [`Error::Invalid`] if there is no such running group.
     pub fn note_overtaken(&self, group: GroupId, ino: Ino, mismatch: Mismatch) -> Result<()> {
         let id = self.object_of(ino)?;
         self.change_group(group, |running| running.note_overtaken(id, mismatch))

@@ -15,7 +15,7 @@ use super::table::host_error;
 use crate::error::Result;
 use crate::site;
 
-/// The path of the [layer](crate::Store::make_layer), below the store's directory.
+/// The path of the [layer](crate::Store::make_layer), relative to the store's directory.
 pub const LAYER: &str = ".wholly/layer";
 
 /// The same, as the host has it.

@@ -13,11 +13,13 @@ use crate::vfs::GroupId;
 /// Groups that are set aside. A parked group survives by itself, until somebody applies or discards it, or it expires. Nothing waits for it:
 /// what it would change anybody may change meanwhile, and then it is not applied.
 impl Group<'_> {
-    /// Parks the group instead of committing it, with a note of up to 1024 bytes for people. With `keep` it is discarded when so much time has
-    /// passed: at the next open after that, in the background, or when somebody next looks at what is parked.
+    /// Parks the group instead of committing it, with a note of up to [`LONGEST_NOTE`](crate::LONGEST_NOTE) bytes. When
+    /// this returns, the parked group survives a power failure, and all that the group had claimed is free. What it
+    /// builds on is written back first, if it is not yet. For programs that have a file of the group open, the file is
+    /// gone.
     ///
-    /// On return it survives a crash, and the group has given up all that it had claimed; files that it made are gone for who has them open.
-    /// What it builds on and is not home yet is taken home first.
+    /// With `keep` the parked group expires after that time. It is then discarded at the next open, by the background
+    /// thread, or by the next call that lists, reviews or applies a parked group.
     ///
     /// # Errors
     /// [`Error::Conflict`] where what it builds on cannot go home: then nothing does before that is settled, and the group is committed behind it, so that the
@@ -26,24 +28,26 @@ impl Group<'_> {
         self.call_by_name(|running| running.park(note, keep))
     }
 
-    /// Commits the group, unless something that it builds on has been changed, since the group first touched it, by a program that bypasses the
-    /// store: a name that it sets, the bytes of a file that it writes to or removes, an attribute that it sets, what is in a directory that it
-    /// removes, or where a directory lies. Then the group is [parked](Self::park), with `note` and `keep`, and nothing is overwritten.
+    /// Commits the group, unless another program has changed something that the group builds on since the group first
+    /// touched it. In that case the group is [parked](Self::park), with `note` and `keep`, and nothing is overwritten.
+    /// The group builds on: a name that it sets, the bytes of a file that it writes to or removes, an attribute that it
+    /// sets, the content of a directory that it removes, and the place of a directory.
     ///
-    /// What a bystander does after the look is a conflict, found by the checkpoint, as after any commit; so is what the log holds already and this
-    /// group builds on: where that keeps the group from being parked, it is committed behind it.
+    /// What another program changes after this comparison is a conflict at the checkpoint, as after any commit. So is a
+    /// change to what earlier groups have in the log, if this group builds on it; if such a conflict keeps the group
+    /// from being parked, it is committed after them.
     ///
     /// # Errors
-    /// [`Error::Overtaken`] with the id of the parked group, and each path with what is otherwise; those of [`commit`](Self::commit) and
-    /// [`park`](Self::park): then the group is aborted.
+    /// - [`Error::Overtaken`]: the group is parked; the error has its id, and each path with what differs.
+    /// - Those of [`commit`](Self::commit) and [`park`](Self::park): the group is aborted.
     pub fn commit_or_park(mut self, note: &str, keep: Option<Duration>) -> Result<()> {
         self.call_by_name(|running| running.commit_or_park(note, keep))
     }
 
-    /// What the group would change, as of now.
+    /// Returns what the group would change, as of now.
     ///
     /// # Errors
-    /// [`Error::Poisoned`]; of the host file system.
+    /// [`Error::Poisoned`]; errors of the host file system.
     pub fn review(&mut self) -> Result<Review<'_>> {
         let running = self.running_mut()?;
         let used = running.store.enter().map_err(|why| running.store.refused(why))?;
@@ -56,37 +60,40 @@ impl Group<'_> {
 }
 
 impl Store {
-    /// What is parked, in the order in which the groups began. What has expired is discarded first.
+    /// Lists the parked groups, in the order in which they began. Groups that have expired are discarded first.
     ///
     /// # Errors
-    /// [`Error::Poisoned`]; of the host file system. One that cannot be read is no error: see [`Parked::damage`].
+    /// [`Error::Poisoned`]; errors of the host file system. A damaged parked group is no error: see [`Parked::damage`].
     pub fn parked(&self) -> Result<Vec<Parked>> {
         self.used(|inner| inner.parked_groups())
     }
 
-    /// What a parked group would change.
+    /// Returns what a parked group would change.
     ///
     /// # Errors
-    /// [`Error::NotFound`] where there is none of this name; [`Error::Corrupt`].
+    /// [`Error::NotFound`] if there is no parked group of this id; [`Error::Corrupt`].
     pub fn review(&self, id: ParkedId) -> Result<Review<'static>> {
         self.used(|inner| Ok(Review::of_parked(inner, inner.read_parked(id)?)))
     }
 
-    /// Commits a parked group, if all that it relies on is as it was: names, the bytes of files that it changes or removes, attributes that it
-    /// sets. Objects go by their inodes, wherever they are by now. On return it survives as any group that has committed, everybody
-    /// sees it, and it is parked no more. After a crash before that it is either committed or parked still.
+    /// Commits a parked group, if everything that it relies on is as it was: names, the bytes of files that it changes
+    /// or removes, attributes that it sets. Objects are found by their inodes, even if they were moved. When this
+    /// returns, the group survives a power failure, all threads and groups see it, and it is no longer parked. After a
+    /// crash before that it is committed or still parked.
     ///
     /// # Errors
-    /// [`Error::Overtaken`] with all that is otherwise: then nothing has changed, and the group stays parked. [`Error::Busy`] where a running group has
-    /// something that it changes; [`Error::NotFound`]; [`Error::Corrupt`]; those of [`Group::commit`].
+    /// - [`Error::Overtaken`] with everything that differs: nothing has changed, and the group stays parked.
+    /// - [`Error::Busy`]: a running group has claimed something that it changes.
+    /// - [`Error::NotFound`]; [`Error::Corrupt`]; those of [`Group::commit`].
     pub fn apply(&self, id: ParkedId) -> Result<()> {
         self.used(|inner| inner.apply_parked(id))
     }
 
-    /// What a parked group relies on and is not so any more, as of now: nothing, where it could be applied.
+    /// Lists what has changed meanwhile of what a parked group relies on, as of now. The list is empty if the group
+    /// could be applied.
     ///
     /// # Errors
-    /// Those of [`apply`](Self::apply), but for [`Error::Overtaken`].
+    /// Those of [`apply`](Self::apply), except [`Error::Overtaken`].
     pub fn overtaken(&self, id: ParkedId) -> Result<Vec<Mismatch>> {
         self.used(|inner| {
             inner.discard_expired()?;
@@ -96,10 +103,10 @@ impl Store {
         })
     }
 
-    /// Removes a parked group. It does not come back after a crash when this has returned.
+    /// Removes a parked group. When this returns, it does not come back after a power failure.
     ///
     /// # Errors
-    /// [`Error::NotFound`] where there is none of this name.
+    /// [`Error::NotFound`] if there is no parked group of this id.
     pub fn discard(&self, id: ParkedId) -> Result<()> {
         self.used(|inner| inner.discard_parked(id))
     }
@@ -110,7 +117,7 @@ impl StoreVfs {
     /// Parks a group: see [`Group::park`](crate::Group::park).
     ///
     /// # Errors
-    /// Those of [`Group::park`](crate::Group::park); [`Error::Invalid`] where no such group runs.
+    /// Those of [`Group::park`](crate::Group::park); [`Error::Invalid`] if there is no such running group.
     pub fn park(&self, group: GroupId, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
         let mut running = self.take_group(group)?;
         self.used_by_name(|| running.park(note, keep))
@@ -140,24 +147,26 @@ impl StoreVfs {
     /// Commits a group, or parks it: see [`Group::commit_or_park`](crate::Group::commit_or_park).
     ///
     /// # Errors
-    /// Those of [`Group::commit_or_park`](crate::Group::commit_or_park); [`Error::Invalid`] where no such group runs.
+    /// Those of [`Group::commit_or_park`](crate::Group::commit_or_park); [`Error::Invalid`] if there is no such running
+    /// group.
     pub fn commit_or_park(&self, group: GroupId, note: &str, keep: Option<Duration>) -> Result<()> {
         let mut running = self.take_group(group)?;
         self.used_by_name(|| running.commit_or_park(note, keep))
     }
 
-    /// What a group builds on and programs that bypass the store have changed since it first touched it, by path; its calls wait meanwhile.
+    /// Lists what other programs have changed of what a group builds on, since the group first touched it, by path.
+    /// Calls of the group wait meanwhile.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where no such group runs; of the host file system.
+    /// [`Error::Invalid`] if there is no such running group; errors of the host file system.
     pub fn overtaken(&self, group: GroupId) -> Result<Vec<Mismatch>> {
         self.with_group(group, |running| self.used_by_name(|| running.overtaken()))
     }
 
-    /// Looks at what a group would change, as of now; its calls wait meanwhile.
+    /// Calls `look` with what a group would change, as of now. Calls of the group wait meanwhile.
     ///
     /// # Errors
-    /// Those of [`Group::review`](crate::Group::review); [`Error::Invalid`] where no such group runs.
+    /// Those of [`Group::review`](crate::Group::review); [`Error::Invalid`] if there is no such running group.
     pub fn review<T>(&self, group: GroupId, look: impl FnOnce(&Review<'_>) -> T) -> Result<T> {
         self.with_group(group, |running| {
             let summary = self.used_by_name(|| running.review())?;

@@ -14,39 +14,41 @@ use super::{Finder, Known, ParkedFile, Piece, Summary};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 
-/// What becomes of a name.
+/// What happens to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// Something new gets it.
+    /// A new object gets the name.
     Created,
-    /// It goes, and so does what had it, unless that has other names.
+    /// The name is removed, and so is the object, unless it has other names.
     Removed,
-    /// Something new gets it, in the place of what had it.
+    /// A new object gets the name from the object that has it.
     Replaced,
-    /// What had another name gets it instead.
+    /// An object loses another name and gets this one.
     Renamed,
-    /// What has another name gets it, too.
+    /// An object gets this name in addition to another one.
     Linked,
-    /// It stays, and what has it is otherwise: its bytes, or its attributes.
+    /// The object keeps the name, and its bytes or attributes change.
     Changed,
 }
 
 /// One change of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// What becomes of the name.
+    /// What happens to the name.
     pub what: What,
-    /// The name below the store's directory, as it is to be; of what is removed, as it was.
+    /// The new name, relative to the store's directory; for [`What::Removed`] the removed one.
     pub path: PathBuf,
-    /// The name that what is renamed had, or another one of what is linked.
+    /// The name that a renamed object had, or another name of a linked one; else `None`.
     pub from: Option<PathBuf>,
-    /// How the object was: what is removed or replaced, or what is renamed or changed. None where there was nothing.
+    /// The attributes of the object that is removed, replaced, renamed or changed, as they are. `None` if there is no
+    /// object.
     pub before: Option<Stat>,
-    /// How the object is to be. Times that the group has not set are those of before. None where there is to be nothing.
+    /// The attributes of the object as they will be. Times that the group has not set are those of `before`. `None` if
+    /// there will be no object.
     pub after: Option<Stat>,
-    /// What loses its name to what is renamed or linked.
+    /// The object that loses its name to the renamed or linked one.
     pub replaced: Option<Stat>,
-    /// Whether the bytes of a file are otherwise, or may be.
+    /// Whether the bytes of a file change, or may change.
     pub content: bool,
     /// Extended attributes that the group sets or removes.
     pub xattrs: Vec<XattrChange>,
@@ -54,21 +56,21 @@ pub struct Change {
     after_id: u64,
 }
 
-/// An extended attribute that a group sets, or removes.
+/// An extended attribute that a group sets or removes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XattrChange {
-    /// Its name.
+    /// The name of the attribute.
     pub name: OsString,
-    /// Its value; none where it is removed.
+    /// The value that it gets; `None` if it is removed.
     pub value: Option<Vec<u8>>,
 }
 
-/// Before a change or after it.
+/// The state before a change or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// As everybody sees it.
+    /// The committed state, which all groups see.
     Before,
-    /// As the group has made it.
+    /// The state in the group.
     After,
 }
 
@@ -172,7 +174,7 @@ impl Summary {
     }
 }
 
-/// What a group would change, to be looked at: of one that runs ([`Group::review`](crate::Group::review)), as of now, or of one that is parked
+/// What a group would change: a running group as of now ([`Group::review`](crate::Group::review)), or a parked group
 /// ([`Store::review`](crate::Store::review)). It keeps the store open, as a file does.
 pub struct Review<'g> {
     changes: Vec<Change>,
@@ -207,17 +209,20 @@ impl<'g> Review<'g> {
         }
     }
 
-    /// The changes, by path.
+    /// Returns the changes, sorted by path.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Reads up to `buf.len()` bytes of a file, or of the target of a symbolic link, on one side of a change; fewer only at its end. Before a
-    /// change of a parked group everybody's view of today counts: it is what it was when the group was parked unless
-    /// [`apply`](crate::Store::apply) would say so.
+    /// Reads up to `buf.len()` bytes of a file, or of the target of a symbolic link, on one side of a change. Returns
+    /// how many; fewer only at the end.
+    ///
+    /// For a parked group, [`Side::Before`] is today's committed state. It is the state from when the group was parked,
+    /// unless [`overtaken`](crate::Store::overtaken) reports a difference.
     ///
     /// # Errors
-    /// [`Error::NotFound`] where there is nothing on that side, or not any more; [`Error::Invalid`] for what holds no bytes; [`Error::Corrupt`].
+    /// [`Error::NotFound`] if there is no object on that side, or no longer; [`Error::Invalid`] for an object without
+    /// bytes; [`Error::Corrupt`].
     pub fn read(&self, change: &Change, side: Side, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let used = self.store.enter().map_err(|why| self.store.refused(why))?;
         let result = self.read_side(change, side, offset, buf);

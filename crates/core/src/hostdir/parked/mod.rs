@@ -51,10 +51,10 @@ pub(super) const FOLDER: &[u8] = b".wholly/parked";
 /// Behind the name of a file that is being written.
 pub(super) const UNFINISHED: &[u8] = b".new";
 
-/// Bytes of the longest note.
+/// The most bytes that the note of a parked group can have.
 pub const LONGEST_NOTE: usize = 1024;
 
-/// The name of a parked group, such as `5-18`. No other group of the store ever has it.
+/// The id of a parked group, printed such as `5-18`. No other group of the store ever has the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParkedId(pub u64);
 
@@ -83,27 +83,27 @@ impl FromStr for ParkedId {
 /// What is known of a parked group without reading all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parked {
-    /// Its name.
+    /// The id of the group.
     pub id: ParkedId,
-    /// What was noted when it was parked.
+    /// The note with which it was parked.
     pub note: String,
-    /// When it was parked, in ns since the epoch.
+    /// When it was parked, in nanoseconds since 1970.
     pub parked_ns: i64,
-    /// When it is discarded, in ns since the epoch, if it ever is by itself.
+    /// When it will be discarded, in nanoseconds since 1970; `None` if it does not expire.
     pub expires_ns: Option<i64>,
     /// Bytes that it writes to files.
     pub bytes: u64,
-    /// Files whose bytes it changes.
+    /// The number of files whose bytes it changes.
     pub files: u32,
-    /// Names that it sets or takes away.
+    /// The number of names that it sets or removes.
     pub names: u32,
-    /// Bytes that it takes.
+    /// Bytes of disk space that it takes.
     pub space: u64,
-    /// Why it cannot be read. Then nothing of the above but the id and the space means anything.
+    /// Why the group cannot be read, if it is damaged. Only `id` and `space` are valid then.
     pub damage: Option<String>,
 }
 
-/// Something that a parked group relies on and that is not so any more.
+/// Something that a group relies on and that has changed meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mismatch {
     /// The path, as it was when the group was parked.
