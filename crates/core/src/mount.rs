@@ -7,15 +7,17 @@ use wholly_media::mount::Open;
 
 use crate::error::{Error, Result};
 
-/// A group of plain system calls on a mount of a store: they survive a crash wholly or not at all, once it is committed.
+/// A group of plain system calls on a mount of a store. Once it is committed, its changes survive a crash wholly or not
+/// at all.
 ///
-/// From its begin to its end all that this process changes on the mount belongs to it, by whatever thread, descriptor and path; and what others write
-/// by descriptors that were [added](Self::add). It is no group of a store that is open here: the store is the mount's, and so other programs see
-/// what the group has done so far. They cannot change that before it ends (`EBUSY`). `docs/mount.md` tells all of it.
+/// From its begin to its end, everything that this process changes on the mount belongs to the group: by any thread,
+/// descriptor and path. So does what other processes write by descriptors that were [added](Self::add). The store is
+/// open in the process that serves the mount, not here. So other programs see what the group has done so far; they
+/// cannot change it before the group ends (`EBUSY`). `docs/mount.md` describes all of it.
 ///
-/// What `wholly run` runs is one group already: there a group joins that.
+/// A command of `wholly run` is one group already. There, this group joins that one.
 ///
-/// Dropped without a commit it is aborted, and so it is with the end of the process that began it.
+/// If the group is dropped without a commit, or the process that began it ends, it is aborted.
 ///
 /// # Example
 /// ```no_run
@@ -35,43 +37,50 @@ pub struct MountGroup {
 }
 
 impl MountGroup {
-    /// Begins a group on the mount that a descriptor is of: any file or directory there. The group keeps what the descriptor stands for open.
+    /// Begins a group on the mount that the descriptor belongs to: any file or directory there. The group keeps the
+    /// open file that the descriptor stands for open.
     ///
     /// # Errors
-    /// [`Error::Busy`] where another group runs on the mount; [`Error::Unsupported`] where it is no mount of a store, or one that cannot tell
-    /// processes apart.
+    /// [`Error::Busy`] if another group runs on the mount; [`Error::Unsupported`] if it is not a mount of a store, or
+    /// one that cannot tell which process makes a call.
     pub fn begin(descriptor: impl AsFd) -> Result<MountGroup> {
         let open = Open::of(descriptor.as_fd()).map_err(|errno| refused("begin a group", errno))?;
         open.begin().map_err(|errno| refused("begin a group", errno))?;
         Ok(MountGroup { open, has_ended: false })
     }
 
-    /// Makes an open file the group's own now rather than at its first change, and what is written by that descriptor a part of the group, whoever
-    /// writes it: children have descriptors of their parents. Of a file that is the group's own so is what is written to mapped memory.
+    /// Claims an open file for the group now, instead of at its first change. From now on everything that is written by
+    /// this descriptor belongs to the group, also by other processes: children inherit descriptors. For a file of the
+    /// group, so does what is written to mapped memory.
     ///
-    /// Only the process that began the group adds to it, and ends it.
+    /// Only the process that began the group can add files to it, and end it.
     ///
     /// # Errors
-    /// [`Error::Busy`] where a group has the file; [`Error::Refused`] for a descriptor that is not open for writing (`EBADF`) or of another mount
-    /// (`EXDEV`), and for another process (`EPERM`); [`Error::Invalid`] where the group has ended.
+    /// - [`Error::Busy`]: another group has the file.
+    /// - [`Error::Refused`]: with `EBADF` for a descriptor that is not open for writing, `EXDEV` for one of another
+    ///   mount, `EPERM` in another process.
+    /// - [`Error::Invalid`]: the group has ended.
     pub fn add(&self, descriptor: impl AsFd) -> Result<()> {
         self.open.add(descriptor.as_fd()).map_err(|errno| refused("add to the group", errno))
     }
 
-    /// Commits the group: it survives when this returns. In a command of `wholly run` that is left to the end of the command.
+    /// Commits the group. When this returns, it survives a power failure. In a command of `wholly run` it becomes
+    /// durable with the command instead.
     ///
     /// # Errors
-    /// [`Error::Media`] with `EIO`: nobody knows whether it survives until the store is opened again. After any other error it is aborted.
+    /// [`Error::Media`] with `EIO`: it is unknown whether the group survives until the store is opened again. After any
+    /// other error the group is aborted.
     pub fn commit(mut self) -> Result<()> {
         self.has_ended = true;
         self.open.commit().map_err(|errno| refused("commit the group", errno))
     }
 
-    /// Undoes the group. What the kernel keeps of the mount is as before when this returns. In a command of `wholly run` the whole command will have
-    /// changed nothing.
+    /// Aborts the group. When this returns, all programs see the mount as it was before. In a command of `wholly run`
+    /// the whole command changes nothing then.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it has ended already; [`Error::Refused`] for another process (`EPERM`), as a child is.
+    /// [`Error::Invalid`] if the group has ended already; [`Error::Refused`] with `EPERM` in another process, such as a
+    /// child.
     pub fn abort(mut self) -> Result<()> {
         self.has_ended = true;
         self.open.abort().map_err(|errno| refused("abort the group", errno))

@@ -1,24 +1,27 @@
-//! The one trait by which every interface speaks to a store or a volume.
+//! The trait through which every interface uses a store or a volume.
 //!
 //! # Terms
 //!
-//! - *context*: on whose behalf a call is made, and the explicit group it belongs to, if any ([`Context`]).
-//! - *name operation*: a call that changes names or attributes. *Data operation*: one that changes the bytes or the size of a regular file.
-//! - *reference*: somebody's interest in an inode; see below.
+//! - *context*: the user for whom a call is made, and the explicit group that it belongs to, if any ([`Context`]).
+//! - *name operation*: a call that changes names or attributes. *Data operation*: one that changes the bytes or the
+//!   size of a regular file.
+//! - *reference*: a count that keeps an inode usable; see [`Vfs`](Vfs#references).
 //!
-//! # What a call of an interface means
+//! # Results and errors
 //!
-//! What Linux does is right: results, error numbers, permissions, times and limits are those that its own file systems give, and the crate
-//! `wholly-posix` says which those are, case by case. Beyond them every call may fail with
+//! Calls do what Linux does: results, error numbers, permissions, times and limits are those of its own file systems.
+//! The crate `wholly-posix` lists them case by case. In addition, every call may fail with
 //!
-//! - `EBUSY` where an explicit group has what the call would change;
-//! - `EIO` where the store or volume is poisoned, `EUCLEAN` where media are corrupt, `ESTALE` at a conflict with a bystander;
-//! - `ENOSPC` and `EDQUOT` where it changes something, `ENOMEM`, and `EINVAL` for a group that does not run;
-//! - `EBADF` for a handle that is not open, `ESTALE` for an inode to which nobody refers.
+//! - `EBUSY`: an explicit group has claimed what the call would change.
+//! - `EIO`: the store or volume is poisoned. `EUCLEAN`: media are corrupt. `ESTALE`: another program changed what the
+//!   log has updates for.
+//! - `ENOSPC` and `EDQUOT` for calls that change something; `ENOMEM`; `EINVAL` for a group that does not run.
+//! - `EBADF` for a handle that is not open; `ESTALE` for an inode without references.
 //!
 //! # What is durable on return
 //!
-//! Each call is wholly done or, where it returns an error, not at all; [`Vfs::write`] and its like may do less than asked, and say so.
+//! Each call is done completely; if it returns an error, it has done nothing. [`Vfs::write`] and similar calls may do
+//! less than asked, and return how much.
 //!
 //! | | name operation | data operation |
 //! |---|---|---|
@@ -27,14 +30,14 @@
 //! | policy `per-sync` | on return, with the pending data of the files that it names | on return of `fsync`, `fdatasync`, `sync`, the last `release` |
 //! | policy `shared` | on return of the next `fsync`, `fdatasync`, `fsyncdir`, `sync`, or by the timer | likewise |
 //!
-//! The kernel's locks, `flock` and those of `fcntl`, are no part of the trait: a mount leaves them to the kernel, the other interfaces to
-//! the files that they stand for.
+//! The kernel's locks, `flock` and those of `fcntl`, are not part of the trait: a mount leaves them to the kernel,
+//! other interfaces to the ordinary files.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `types.rs` | what the calls take and give |
+//! | `types.rs` | arguments and results of the calls |
 //! | `resolve.rs` | from a path to an inode |
-//! | `paths.rs` | calls by path: what holds at their last part |
+//! | `paths.rs` | calls by path: the rules for the last part of a path |
 
 mod paths;
 mod resolve;
@@ -47,96 +50,107 @@ pub use types::{Attr, Context, DirEntry, GroupId, Handle, Ino, Seek, SetAttr, Se
 pub use rustix::fs::{Access, FallocateFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags};
 pub use rustix::io::Errno;
 
-/// What a call gives: an error is the number that a program sees.
+/// The result of a call; an error is the number that a program gets.
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// A store or a volume, by inode and handle. Calls may be made by any number of threads.
+/// A store or a volume, by inode and handle. Any number of threads may make calls at the same time.
 ///
-/// Names are single: without `/` and NUL; `.` and `..` are for [`lookup`](Self::lookup) only. Errors that hold for many calls stand in the
-/// module's head and in these words: *searches* a directory is `ENOTDIR` where it is none and `EACCES` where the context may not search it;
-/// *changes* a directory is that, and `EACCES` where the context may not write to it, `ENAMETOOLONG` for a name of more than 255 bytes,
-/// `EROFS`.
+/// A name is one part of a path, without `/` and NUL; `.` and `..` are allowed in [`lookup`](Self::lookup) only. The
+/// module's head lists errors that every call may return. Two words below stand for more of them:
+///
+/// - *searches* a directory: `ENOTDIR` if it is not a directory, `EACCES` if the context may not search it.
+/// - *changes* a directory: the same, and `EACCES` if the context may not write to it, `ENAMETOOLONG` for a name of
+///   more than 255 bytes, `EROFS`.
 ///
 /// # References
 ///
-/// Every [`Attr`] that `lookup`, `mknod`, `mkdir`, `symlink`, `link`, `create` and `tmpfile` give is one reference to its inode, which
-/// [`forget`](Self::forget) gives back. An inode without a name lives, with its content, until nobody refers to it and no handle is open on
-/// it.
+/// Every [`Attr`] that `lookup`, `mknod`, `mkdir`, `symlink`, `link`, `create` and `tmpfile` return is one reference to
+/// its inode. [`forget`](Self::forget) gives it back. An inode without a name stays usable, with its content, until it
+/// has no references and no open handles.
 pub trait Vfs: Send + Sync {
-    /// What `name` names in the directory `dir`; `.` is the directory, `..` the one it is in, and the root's `..` is the root. One
-    /// reference.
+    /// Returns the object with the name `name` in the directory `dir`. `.` is the directory itself, `..` its parent;
+    /// the parent of the root is the root. One reference.
     ///
     /// # Errors
     /// Searches `dir`; `ENOENT`; `ENAMETOOLONG`.
     fn lookup(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Attr>;
 
-    /// Gives `references` to `ino` back. It has no context, because the kernel forgets on nobody's behalf.
+    /// Gives back `references` references to `ino`. It has no context, because the kernel forgets for no user in
+    /// particular.
     fn forget(&self, ino: Ino, references: u64);
 
-    /// What is known of an inode. Needs no permission.
+    /// Returns the attributes of an inode. Needs no permission.
     ///
     /// # Errors
     /// None beyond those of all calls.
     fn getattr(&self, ctx: &Context, ino: Ino) -> Result<Attr>;
 
-    /// Changes attributes, all that are given or none, and gives the new ones: `chmod`, `chown`, `truncate`, `utimensat`. A size is a data
-    /// operation, all else a name operation. A size that a `handle` open for writing comes with needs no permission (`ftruncate`).
+    /// Changes attributes, all that are given or none, and returns the new ones: `chmod`, `chown`, `truncate`,
+    /// `utimensat`. A size is a data operation, everything else a name operation. With a `handle` that is open for
+    /// writing, a size needs no permission (`ftruncate`).
     ///
-    /// What is set changes `ctime`, a size `mtime` too, even where it is the same. Who is not the superuser loses: set-group-id on a mode
-    /// where he is not in the file's group of users; set-user-id, and set-group-id of what is executable for the group, on a change of
-    /// owner (everybody does, of regular files) or size.
+    /// A change sets `ctime`; a size sets `mtime` too, even if it is the same. A mode loses set-group-id if the user is
+    /// not in the file's group of users. A change of owner or size clears set-user-id, and set-group-id of files that
+    /// are executable for the group. The superuser's change clears only by a new owner of a regular file, and keeps
+    /// set-group-id in a mode.
     ///
     /// # Errors
-    /// `EPERM` for a mode or a given time where the context does not own the inode, and for an owner that it may not give; `EACCES` for a
-    /// size or a time of now where it neither owns (a time) nor may write to it; `EISDIR` and `EINVAL` for the size of what is no regular
-    /// file; `EFBIG`; `EINVAL` for nanoseconds of a second or more; `EBADF` and `EINVAL` for a handle that is not open for writing;
-    /// `EPERM`, `EOPNOTSUPP` for the mode of a symbolic link.
+    /// - `EPERM` for a mode or a given time if the context does not own the inode; for an owner that it may not give;
+    ///   for the mode of a symbolic link (or `EOPNOTSUPP`).
+    /// - `EACCES` for a size if the context may not write to the file; for a time of now if it neither owns it nor may
+    ///   write.
+    /// - `EISDIR` and `EINVAL` for the size of an object that is not a regular file; `EFBIG`.
+    /// - `EINVAL` for nanoseconds of a second or more.
+    /// - `EBADF` and `EINVAL` for a handle that is not open for writing.
     fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr>;
 
-    /// Whether the context may do this (`faccessat` with `AT_EACCESS`).
+    /// Checks whether the context has these permissions (`faccessat` with `AT_EACCESS`).
     ///
     /// # Errors
-    /// `EACCES` where not; `EROFS`.
+    /// `EACCES` if it does not; `EROFS`.
     fn access(&self, ctx: &Context, ino: Ino, access: Access) -> Result<()>;
 
-    /// The target of a symbolic link. Raises its `atime`.
+    /// Returns the target of a symbolic link. Updates its `atime`.
     ///
     /// # Errors
-    /// `EINVAL` where it is none.
+    /// `EINVAL` for another object.
     fn readlink(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>>;
 
-    /// Makes a regular file, FIFO, socket or device without opening it: a name operation, one reference. New inodes belong to the context's
-    /// user, and to its group of users or, in a directory with set-group-id, to the directory's; they get `mode` without what the umask
-    /// has.
+    /// Makes a regular file, FIFO, socket or device without opening it: a name operation, one reference.
+    ///
+    /// A new inode belongs to the context's user and group of users; in a directory with set-group-id, to the
+    /// directory's group of users. Its permission bits are `mode` without those of the umask.
     ///
     /// # Errors
-    /// Changes `dir`; `EEXIST`; `ENOENT` where `dir` has been removed; `EPERM` for a directory, and for a device where the context is not
-    /// the superuser.
+    /// Changes `dir`; `EEXIST`; `ENOENT` if `dir` has been removed; `EPERM` for a directory, and for a device if the
+    /// context is not the superuser.
     fn mknod(&self, ctx: &Context, dir: Ino, name: &[u8], kind: FileType, mode: Mode, rdev: u64) -> Result<Attr>;
 
-    /// Makes a directory: a name operation, one reference. It gets set-group-id from `dir`.
+    /// Makes a directory: a name operation, one reference. It inherits set-group-id from `dir`.
     ///
     /// # Errors
-    /// Those of [`mknod`](Self::mknod); `EMLINK` where `dir` has as many directories as it can.
+    /// Those of [`mknod`](Self::mknod); `EMLINK` if `dir` has as many directories as it can have.
     fn mkdir(&self, ctx: &Context, dir: Ino, name: &[u8], mode: Mode) -> Result<Attr>;
 
-    /// Makes a symbolic link to `target`, which need not be there: a name operation, one reference.
+    /// Makes a symbolic link to `target`, which need not exist: a name operation, one reference.
     ///
     /// # Errors
     /// Those of [`mknod`](Self::mknod); `ENOENT` for an empty target; `ENAMETOOLONG` for one of more than 4095 bytes.
     fn symlink(&self, ctx: &Context, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr>;
 
-    /// Gives `ino`, which may be a symbolic link, one more name: a name operation, one reference. What `tmpfile` made gets its first so.
+    /// Gives `ino`, which may be a symbolic link, one more name: a name operation, one reference. A file of `tmpfile`
+    /// gets its first name in this way.
     ///
     /// # Errors
-    /// Changes `dir`; `EEXIST`; `EPERM` for a directory; `ENOENT` where `ino` has lost its last name, or was made by `tmpfile` with
-    /// `EXCL`; `EMLINK`.
+    /// Changes `dir`; `EEXIST`; `EPERM` for a directory; `ENOENT` if `ino` has lost its last name, or was made by
+    /// `tmpfile` with `EXCL`; `EMLINK`.
     fn link(&self, ctx: &Context, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr>;
 
-    /// Takes a name away from what is no directory: a name operation.
+    /// Removes a name of an object that is not a directory: a name operation.
     ///
     /// # Errors
-    /// Changes `dir`; `ENOENT`; `EISDIR` for a directory; `EPERM` in a sticky directory where the context owns neither that nor the file.
+    /// Changes `dir`; `ENOENT`; `EISDIR` for a directory; `EPERM` in a sticky directory if the context owns neither the
+    /// directory nor the file.
     fn unlink(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()>;
 
     /// Removes an empty directory: a name operation.
@@ -145,69 +159,75 @@ pub trait Vfs: Send + Sync {
     /// Changes `dir`; `ENOENT`; `ENOTDIR`; `ENOTEMPTY`; `EPERM` as [`unlink`](Self::unlink).
     fn rmdir(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()>;
 
-    /// Gives what `name` names in `from` the name `new_name` in `to` instead, which whatever had it loses; with `EXCHANGE` that gets the
-    /// old name. A name operation: at no time is either name missing. Does nothing where both are names of one inode.
+    /// Renames `name` in `from` to `new_name` in `to`. An object that had the new name loses it; with `EXCHANGE` it
+    /// gets the old name. A name operation: at no time is either name missing. Does nothing if both are names of one
+    /// inode.
     ///
     /// # Errors
-    /// Changes both directories; `ENOENT`; `EEXIST` with `NOREPLACE` where the name is taken; `EISDIR` for what is no directory onto one,
-    /// `ENOTDIR` the other way round; `ENOTEMPTY`; `EINVAL` for a directory into itself or what is in it, and for `NOREPLACE` with
-    /// `EXCHANGE`; `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) onto what it is in; `EPERM` as [`unlink`](Self::unlink), for either name;
-    /// `EACCES` for a directory that changes its parent and that the context may not write to; `EMLINK`.
+    /// - Changes both directories; `ENOENT`; `ENOTEMPTY`; `EMLINK`.
+    /// - `EEXIST` with `NOREPLACE` if the new name exists.
+    /// - `EISDIR` if another object would replace a directory, `ENOTDIR` if a directory would replace another object.
+    /// - `EINVAL` for a directory into itself or below itself, and for `NOREPLACE` with `EXCHANGE`.
+    /// - `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) if the new name is a directory that the object lies in.
+    /// - `EPERM` as [`unlink`](Self::unlink), for either name.
+    /// - `EACCES` for a directory that gets another parent, if the context may not write to it.
     fn rename(&self, ctx: &Context, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags)
     -> Result<()>;
 
-    /// Opens a regular file. Of `flags` these have a meaning: the access mode, `APPEND`, `TRUNC` (a data operation), `DSYNC`, `SYNC`,
-    /// `NOATIME` and `DIRECTORY`. Special files are opened by the kernel, never here.
+    /// Opens a regular file. Of `flags` these have a meaning: the access mode, `APPEND`, `TRUNC` (a data operation),
+    /// `DSYNC`, `SYNC`, `NOATIME` and `DIRECTORY`. Special files are opened by the kernel, not here.
     ///
     /// # Errors
-    /// `EACCES`; `EISDIR` for a directory and writing; `ENOTDIR` with `DIRECTORY`; `ELOOP` for a symbolic link; `ENXIO` for a special file;
-    /// `EPERM` for `NOATIME` where the context does not own it.
+    /// `EACCES`; `EISDIR` for a directory and writing; `ENOTDIR` with `DIRECTORY`; `ELOOP` for a symbolic link; `ENXIO`
+    /// for a special file; `EPERM` for `NOATIME` if the context does not own the file.
     fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle>;
 
-    /// Makes a regular file and opens it, however few permissions `mode` has; opens the one that is there, without `EXCL`. A name operation
-    /// where it makes one; one reference.
+    /// Makes a regular file and opens it, even if `mode` has no permissions; without `EXCL` it opens an existing file.
+    /// A name operation if it makes one; one reference.
     ///
     /// # Errors
-    /// Those of [`mknod`](Self::mknod), `EEXIST` only with `EXCL`; where the name is taken those of [`open`](Self::open): a symbolic link
-    /// is not followed.
+    /// Those of [`mknod`](Self::mknod), `EEXIST` only with `EXCL`. If the name exists, those of [`open`](Self::open): a
+    /// symbolic link is not followed.
     fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)>;
 
-    /// Makes a regular file without a name and opens it: one reference. It gets a name by [`link`](Self::link), unless `flags` has `EXCL`,
-    /// and is a name operation then; without, it goes with its last handle and reference.
+    /// Makes a regular file without a name and opens it: one reference. [`link`](Self::link) gives it a name, unless
+    /// `flags` has `EXCL`; that is a name operation. Without a name, the file is removed with its last handle and
+    /// reference.
     ///
     /// # Errors
     /// Changes `dir`; `EINVAL` for a handle that cannot write.
     fn tmpfile(&self, ctx: &Context, dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)>;
 
-    /// Reads up to `buf.len()` bytes at `offset`: fewer only where the file ends. Holes are zeros.
+    /// Reads up to `buf.len()` bytes at `offset`. Returns how many; fewer only at the end of the file. Holes are zeros.
     ///
     /// # Errors
-    /// `EBADF` where the handle is not open for reading; `EINVAL` where the range leaves 2^63 bytes.
+    /// `EBADF` if the handle is not open for reading; `EINVAL` if the range ends beyond 2^63 bytes.
     fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Writes `data` at `offset`, or at the end of the file where the handle was opened with `APPEND`: a data operation. Gives how many
-    /// bytes were written: fewer only at the largest size of a file, or where space ends. With `DSYNC` or `SYNC`, as if followed by a sync.
+    /// Writes `data` at `offset`, or at the end of the file if the handle was opened with `APPEND`: a data operation.
+    /// Returns how many bytes were written: fewer only at the largest size of a file, or if space ends. With `DSYNC` or
+    /// `SYNC` a sync follows.
     ///
-    /// Changes `mtime` and `ctime`; set-user-id, and set-group-id of what is executable for the group, go unless the context is the
-    /// superuser. Nothing happens where `data` is empty.
+    /// Sets `mtime` and `ctime`. Clears set-user-id, and set-group-id of files that are executable for the group,
+    /// unless the context is the superuser. Does nothing if `data` is empty.
     ///
     /// # Errors
-    /// `EBADF` where the handle is not open for writing; `EFBIG`; `EINVAL` where the range leaves 2^63 bytes.
+    /// `EBADF` if the handle is not open for writing; `EFBIG`; `EINVAL` if the range ends beyond 2^63 bytes.
     fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
 
-    /// Writes `data` at the end of the file, whatever the handle was opened with: nobody else's bytes come between the end and these. Gives
-    /// the offset at which they stand, and how many were written. Else as [`write`](Self::write).
+    /// Writes `data` at the end of the file, however the handle was opened. No other bytes come between the end and
+    /// these. Returns the offset at which they begin, and how many were written. Otherwise like [`write`](Self::write).
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
     fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)>;
 
-    /// Copies up to `len` bytes from one open file to another or itself, perhaps without moving them: a data operation. Gives how many
-    /// were copied: 0 at the end of the source.
+    /// Copies up to `len` bytes from one open file to another one or within one file, possibly without moving them: a
+    /// data operation. Returns how many bytes were copied: 0 at the end of the source.
     ///
     /// # Errors
-    /// `EBADF` where the first is not open for reading, the second not for writing, or that appends; `EINVAL` where they are one file and
-    /// the ranges overlap; `EOVERFLOW`; `EFBIG`.
+    /// `EBADF` if `from` is not open for reading, or `to` not for writing or with `APPEND`; `EINVAL` if both are one
+    /// file and the ranges overlap; `EOVERFLOW`; `EFBIG`.
     fn copy_file_range(
         &self,
         ctx: &Context,
@@ -218,36 +238,37 @@ pub trait Vfs: Send + Sync {
         len: usize,
     ) -> Result<usize>;
 
-    /// Reserves space for a range, or with `PUNCH_HOLE`, `ZERO_RANGE`, `COLLAPSE_RANGE`, `INSERT_RANGE` makes it a hole, zeros, nothing, or
-    /// moves what is behind it away: a data operation. With `KEEP_SIZE` the file does not grow.
+    /// Changes the space of a range: a data operation. It reserves space; `PUNCH_HOLE` makes a hole; `ZERO_RANGE` makes
+    /// zeros; `COLLAPSE_RANGE` removes the range; `INSERT_RANGE` moves the bytes from `offset` on up by `len`. With
+    /// `KEEP_SIZE` the file does not grow.
     ///
     /// # Errors
-    /// `EBADF` where the handle is not open for writing; `EINVAL` for an empty range; `EFBIG`; `EOPNOTSUPP` for a mode that is not offered,
-    /// and `PUNCH_HOLE` without `KEEP_SIZE`.
+    /// `EBADF` if the handle is not open for writing; `EINVAL` for an empty range; `EFBIG`; `EOPNOTSUPP` for a mode
+    /// that is not supported, and for `PUNCH_HOLE` without `KEEP_SIZE`.
     fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()>;
 
-    /// Where data or a hole begins.
+    /// Returns the offset at which data or a hole begins.
     ///
     /// # Errors
-    /// `ENXIO` at or behind the end of the file, and for data where only a hole follows.
+    /// `ENXIO` at or beyond the end of the file, and for data if only a hole follows.
     fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64>;
 
-    /// Makes the file's data and attributes durable, and with them all that came before them in commit order.
+    /// Makes the data and attributes of the file durable, and with them everything before in commit order.
     ///
     /// # Errors
-    /// `EIO` where they are not: then the store or volume is poisoned.
+    /// `EIO` if they are not durable: the store or volume is then poisoned.
     fn fsync(&self, ctx: &Context, handle: Handle) -> Result<()>;
 
-    /// As [`fsync`](Self::fsync), but for times: makes durable what it takes to read the data.
+    /// Like [`fsync`](Self::fsync), but without times: makes durable what is needed to read the data.
     ///
     /// # Errors
     /// Those of [`fsync`](Self::fsync).
     fn fdatasync(&self, ctx: &Context, handle: Handle) -> Result<()>;
 
-    /// Closes a file: the handle means nothing from here on, error or not.
+    /// Closes a file. The handle is not valid afterwards, even if this returns an error.
     ///
     /// # Errors
-    /// Those of [`fsync`](Self::fsync), where the policy commits at the last close.
+    /// Those of [`fsync`](Self::fsync), if the policy commits at the last close.
     fn release(&self, ctx: &Context, handle: Handle) -> Result<()>;
 
     /// Opens a directory for reading.
@@ -256,12 +277,13 @@ pub trait Vfs: Send + Sync {
     /// `ENOTDIR`; `EACCES`.
     fn opendir(&self, ctx: &Context, dir: Ino) -> Result<Handle>;
 
-    /// Calls `each` with the names of a directory, `.` and `..` among them, from `offset` on, 0 or a `next` that the handle gave, until it
-    /// gives `false` (then that name was not taken: it comes again) or there are no more. A name that is there all the while comes once
-    /// from the first call to the last, whatever others come and go.
+    /// Calls `each` with the names of a directory, including `.` and `..`, until it returns `false` or there are no
+    /// more. It begins at `offset`: 0, or a `next` that this handle has returned. A name for which `each` returns
+    /// `false` was not accepted, and comes again. A name that exists from the first call to the last comes once,
+    /// whatever happens to others.
     ///
     /// # Errors
-    /// `ENOENT` where the directory has been removed.
+    /// `ENOENT` if the directory has been removed.
     fn readdir(
         &self,
         ctx: &Context,
@@ -276,28 +298,30 @@ pub trait Vfs: Send + Sync {
     /// Those of [`fsync`](Self::fsync).
     fn fsyncdir(&self, ctx: &Context, handle: Handle) -> Result<()>;
 
-    /// Closes a directory.
+    /// Closes a directory. The handle is not valid afterwards.
     ///
     /// # Errors
     /// None beyond those of all calls.
     fn releasedir(&self, ctx: &Context, handle: Handle) -> Result<()>;
 
-    /// Sets an extended attribute: a name operation. `user.*` take the permissions of the content, `trusted.*` the superuser, `system.*`
-    /// (ACLs) and `security.*` the owner or the superuser.
+    /// Sets an extended attribute: a name operation. `user.*` needs the permissions of the content, `trusted.*` the
+    /// superuser, `system.*` (ACLs) and `security.*` the owner or the superuser.
     ///
     /// # Errors
-    /// `EEXIST` with `CREATE`, `ENODATA` with `REPLACE`; `ERANGE` for an empty name or one of more than 255 bytes; `E2BIG` for a value of
-    /// more than 65536; `EOPNOTSUPP` for another namespace; `EPERM` for `user.*` of what is neither regular file nor directory, and of a
-    /// sticky directory that somebody else owns; `EACCES`.
+    /// - `EEXIST` with `CREATE`, `ENODATA` with `REPLACE`.
+    /// - `ERANGE` for an empty name or one of more than 255 bytes; `E2BIG` for a value of more than 65,536 bytes.
+    /// - `EOPNOTSUPP` for another namespace.
+    /// - `EPERM` for `user.*` of an object that is neither regular file nor directory, and of a sticky directory that
+    ///   another user owns; `EACCES`.
     fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()>;
 
-    /// The value of an extended attribute.
+    /// Returns the value of an extended attribute.
     ///
     /// # Errors
-    /// `ENODATA`, also for what the context must not see; else those of [`setxattr`](Self::setxattr).
+    /// `ENODATA`, also for attributes that the context may not see; else those of [`setxattr`](Self::setxattr).
     fn getxattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
 
-    /// The names of the extended attributes that the context may see, each with a NUL behind it.
+    /// Returns the names of the extended attributes that the context may see, each followed by a NUL.
     ///
     /// # Errors
     /// None beyond those of all calls.
@@ -309,45 +333,45 @@ pub trait Vfs: Send + Sync {
     /// `ENODATA`; else those of [`setxattr`](Self::setxattr).
     fn removexattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<()>;
 
-    /// Space and inodes.
+    /// Returns how much space and how many inodes there are, and how many are free.
     ///
     /// # Errors
     /// None beyond those of all calls.
     fn statfs(&self, ctx: &Context, ino: Ino) -> Result<StatFs>;
 
-    /// Makes all calls so far that are in no explicit group durable.
+    /// Makes all calls so far durable, except those in explicit groups.
     ///
     /// # Errors
     /// Those of [`fsync`](Self::fsync).
     fn sync(&self, ctx: &Context) -> Result<()>;
 
-    /// Begins an explicit group, for calls whose contexts name it.
+    /// Begins an explicit group. Calls whose contexts name it belong to it.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where there are none.
+    /// `EOPNOTSUPP` if this store or volume has no groups.
     fn begin_group(&self) -> Result<GroupId> {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Makes an open file the group's own now rather than at its first change.
+    /// Claims an open file for the group now, instead of at its first change.
     ///
     /// # Errors
-    /// `EBADF` where the handle is not open for writing.
+    /// `EBADF` if the handle is not open for writing.
     fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
         let _ = (group, handle);
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Commits a group, which is durable on return. It has ended then, also after an error.
+    /// Commits a group. When this returns, the group is durable. It has ended, also after an error.
     ///
     /// # Errors
-    /// `EIO` where nobody knows whether it survives; after any other it is undone.
+    /// `EIO`: it is unknown whether the group survives. After any other error it is aborted.
     fn commit_group(&self, group: GroupId) -> Result<()> {
         let _ = group;
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Undoes a group.
+    /// Aborts a group: nothing of it is left.
     ///
     /// # Errors
     /// None beyond those of all calls.

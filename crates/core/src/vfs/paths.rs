@@ -3,16 +3,16 @@
 use super::resolve::{End, Found, Last, PATH_MAX, Parent, Walk};
 use super::{Attr, Context, Errno, FileType, Handle, Ino, Mode, OFlags, RenameFlags, Result, Vfs};
 
-/// A [`Vfs`] by paths.
+/// The calls of a [`Vfs`] by path instead of by inode.
 ///
-/// Paths start at the inode that each call takes, as those of the kernel's `*at` calls do, or at the root. Longest names and paths and the
-/// number of symbolic links are limited as in Linux. What a call refers to on its way it forgets. Of the kernel's rules for sticky
-/// directories (`fs.protected_*`) none are kept.
+/// A path starts at the inode that the call takes, as in the kernel's `*at` calls, or at the root. Lengths of names and
+/// paths and the number of symbolic links are limited as in Linux. References that a call takes on its way are given
+/// back. The kernel's extra rules for sticky directories (`fs.protected_*`) do not apply.
 ///
 /// # Errors
-///
-/// All calls: `ENOENT` for an empty path and a part that is missing, `ENOTDIR`, `EACCES`, `ENAMETOOLONG`, `ELOOP`, `EINVAL` for a NUL; else
-/// those of the calls of [`Vfs`] by the same names, and what is said here. What is durable on return is said there too.
+/// All calls: `ENOENT` for an empty path and a missing part, `ENOTDIR`, `EACCES`, `ENAMETOOLONG`, `ELOOP`, `EINVAL` for
+/// a NUL; and those of the calls of [`Vfs`] of the same names, which also say what is durable on return. Each call
+/// lists what differs.
 #[derive(Debug)]
 pub struct Paths<'v, V: Vfs + ?Sized>(pub &'v V);
 
@@ -25,18 +25,19 @@ impl<V: Vfs + ?Sized> Clone for Paths<'_, V> {
 impl<V: Vfs + ?Sized> Copy for Paths<'_, V> {}
 
 impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
-    /// What `path` names; with `follow` what that links to. Slashes at its end follow it too, and want a directory.
+    /// Returns the object at `path`. With `follow`, or if the path ends in a slash, a symbolic link at its end is
+    /// followed. A path that ends in a slash must lead to a directory.
     pub fn resolve(&self, ctx: &Context, at: Ino, path: &[u8], follow: bool) -> Result<Found<'v, V>> {
         Walk::new(self.0, ctx).find(at, path, if follow { End::Followed } else { End::Itself })
     }
 
-    /// The directory that the last part of `path` is in, and that part.
+    /// Returns the directory that the last part of `path` is in, and that part.
     pub fn parent(&self, ctx: &Context, at: Ino, path: &[u8]) -> Result<Parent<'v, V>> {
         Walk::new(self.0, ctx).parent(at, path)
     }
 
-    /// Opens a regular file; with `CREATE` makes one where there is none. With `NOFOLLOW` and with `EXCL` a symbolic link at the end is not
-    /// followed.
+    /// Opens a regular file. With `CREATE` it makes the file if there is none. With `NOFOLLOW` or `EXCL` a symbolic
+    /// link at the end is not followed.
     ///
     /// # Errors
     /// With `CREATE`: `EISDIR` for a directory and for a path that ends in a slash, `EINVAL` with `DIRECTORY`.
@@ -82,7 +83,7 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
         }
     }
 
-    /// Makes a directory. Its path may end in slashes.
+    /// Makes a directory. The path may end in slashes.
     ///
     /// # Errors
     /// `EEXIST` also for `.`, `..` and `/`.
@@ -94,7 +95,7 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
     /// Makes a regular file or special file.
     ///
     /// # Errors
-    /// As [`mkdir`](Self::mkdir); `ENOENT` for a path that ends in a slash and names nothing.
+    /// Those of [`mkdir`](Self::mkdir); `ENOENT` for a path that ends in a slash if the name does not exist.
     pub fn mknod(&self, ctx: &Context, at: Ino, path: &[u8], kind: FileType, mode: Mode, rdev: u64) -> Result<Attr> {
         let (dir, name) = self.new_name(ctx, at, path, false)?;
         self.made(self.0.mknod(ctx, dir.ino(), &name, kind, mode, rdev))
@@ -103,7 +104,7 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
     /// Makes a symbolic link.
     ///
     /// # Errors
-    /// As [`mknod`](Self::mknod).
+    /// Those of [`mknod`](Self::mknod).
     pub fn symlink(&self, ctx: &Context, at: Ino, path: &[u8], target: &[u8]) -> Result<Attr> {
         // Said before the path is looked at.
         if target.is_empty() {
@@ -116,17 +117,17 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
         self.made(self.0.symlink(ctx, dir.ino(), &name, target))
     }
 
-    /// Gives what `old` names, with `follow` what that links to, the name `new` too.
+    /// Gives the object at `old` the name `new` as well. With `follow` a symbolic link at the end of `old` is followed.
     ///
     /// # Errors
-    /// As [`mknod`](Self::mknod).
+    /// Those of [`mknod`](Self::mknod).
     pub fn link(&self, ctx: &Context, at: Ino, old: &[u8], new: &[u8], follow: bool) -> Result<Attr> {
         let old = self.resolve(ctx, at, old, follow)?;
         let (dir, name) = self.new_name(ctx, at, new, false)?;
         self.made(self.0.link(ctx, old.ino(), dir.ino(), &name))
     }
 
-    /// Takes a name away from what is no directory.
+    /// Removes a name of an object that is not a directory.
     ///
     /// # Errors
     /// `EISDIR` also for `.`, `..` and `/`; `ENOTDIR` for a path that ends in a slash.
@@ -140,7 +141,7 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
         self.0.unlink(ctx, place.dir.ino(), name)
     }
 
-    /// Removes an empty directory. Its path may end in slashes.
+    /// Removes an empty directory. The path may end in slashes.
     ///
     /// # Errors
     /// `EINVAL` for `.`, `ENOTEMPTY` for `..`, `EBUSY` for `/`.
@@ -154,10 +155,12 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
         }
     }
 
-    /// Gives what `old` names the name `new` instead. A path may end in slashes where it is a directory that is moved, or exchanged there.
+    /// Renames the object at `old` to `new`. A path may end in slashes if it is that of a directory, which is moved or
+    /// exchanged.
     ///
     /// # Errors
-    /// `EBUSY` for `.`, `..` and `/`, with `NOREPLACE` `EEXIST` where `new` ends so; `ENOTDIR` for slashes where it takes a directory.
+    /// `EBUSY` for `.`, `..` and `/`; with `NOREPLACE` `EEXIST` if `new` ends so. `ENOTDIR` for slashes after another
+    /// object.
     pub fn rename(&self, ctx: &Context, at: Ino, old: &[u8], new: &[u8], flags: RenameFlags) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         if exchange && flags.intersects(RenameFlags::NOREPLACE | RenameFlags::WHITEOUT) {

@@ -2,19 +2,20 @@
 
 use super::{Attr, Context, Errno, FileType, Ino, Result, Vfs};
 
-/// Bytes that a name may have (`ENAMETOOLONG`).
+/// The most bytes of a name (`ENAMETOOLONG`).
 pub const NAME_MAX: usize = 255;
 
-/// Bytes that a path may have, with the NUL that it ends with for the kernel (`ENAMETOOLONG`).
+/// The size of the kernel's buffer for a path, including the final NUL: a path has at most one byte less
+/// (`ENAMETOOLONG`).
 pub const PATH_MAX: usize = 4096;
 
-/// Symbolic links that one walk follows (`ELOOP`).
+/// The most symbolic links that one walk follows (`ELOOP`).
 pub const LINKS_MAX: u32 = 40;
 
-/// An inode that a path led to, and a reference to it for as long as this lives.
+/// An inode that a path leads to. Holds a reference to it until it is dropped.
 pub struct Found<'v, V: Vfs + ?Sized> {
     vfs: &'v V,
-    /// What was known of it when it was found.
+    /// The attributes, as of when the inode was found.
     pub attr: Attr,
     /// The walk's start is its caller's to refer to.
     counted: bool,
@@ -26,7 +27,7 @@ impl<'v, V: Vfs + ?Sized> Found<'v, V> {
         Found { vfs, attr, counted: true }
     }
 
-    /// Its number.
+    /// The number of the inode.
     pub fn ino(&self) -> Ino {
         self.attr.ino
     }
@@ -53,7 +54,7 @@ pub enum Last {
     Name {
         /// The name.
         name: Vec<u8>,
-        /// Whether slashes follow it: then only a directory may bear it.
+        /// Whether slashes follow the name: then it can only be a directory's.
         slash: bool,
     },
     /// `.`
@@ -64,12 +65,12 @@ pub enum Last {
     Root,
 }
 
-/// The directory that the last part of a path is in, and that part, which may name nothing and is not followed.
+/// The directory that the last part of a path is in, and that part. The part need not exist, and is not followed.
 #[derive(Debug)]
 pub struct Parent<'v, V: Vfs + ?Sized> {
-    /// The directory; that it is one shows when it is used.
+    /// The directory. Whether it is a directory is only checked when it is used.
     pub dir: Found<'v, V>,
-    /// What is to be found or made there.
+    /// The last part, to be found or made in the directory.
     pub last: Last,
 }
 

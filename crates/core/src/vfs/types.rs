@@ -2,8 +2,8 @@
 
 use rustix::fs::{FileType, Mode};
 
-/// The number of an inode: a regular file, directory, symbolic link or special file, whatever names it has. The same number means the same
-/// inode for as long as somebody refers to it (see [`Vfs`](super::Vfs#references)).
+/// The number of an inode: a regular file, directory, symbolic link or special file, with any number of names. It means
+/// the same inode as long as that has a reference (see [`Vfs`](super::Vfs#references)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ino(pub u64);
 
@@ -16,26 +16,26 @@ impl Ino {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
-/// A running explicit group, as whoever began it names it to the calls that belong to it.
+/// A running explicit group: the number that its calls have in their contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupId(pub u64);
 
-/// On whose behalf a call is made, and into which group it goes.
+/// The user for whom a call is made, and the group that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// The user. User 0 is the superuser: it has the capabilities that concern files (`CAP_CHOWN`, `CAP_DAC_OVERRIDE`, `CAP_FOWNER`,
-    /// `CAP_FSETID`, `CAP_MKNOD`, and `CAP_SYS_ADMIN` for `trusted.*`); nobody else has any.
+    /// The user. User 0 is the superuser, with the capabilities for files: `CAP_CHOWN`, `CAP_DAC_OVERRIDE`,
+    /// `CAP_FOWNER`, `CAP_FSETID`, `CAP_MKNOD`, and `CAP_SYS_ADMIN` for `trusted.*`. Other users have no capabilities.
     pub uid: u32,
     /// The group of users that new files get.
     pub gid: u32,
-    /// The other groups that the user is in.
+    /// The other groups of users that the user is in.
     pub groups: Vec<u32>,
-    /// Permission bits that new files do not get, but where a default ACL says which they get.
+    /// Permission bits that new files do not get, unless a default ACL says which they get.
     pub umask: Mode,
-    /// Whether somebody before the call has seen to it that the user may make it: the kernel does, for a mount. Then nothing is refused for
-    /// want of permissions, and nothing that the user's change takes away is taken away here.
+    /// Whether permissions were already checked, as the kernel does for a mount. Nothing is then refused for want of
+    /// permissions, and bits that a user's change clears are not cleared here.
     pub is_permitted: bool,
-    /// The explicit group that the call belongs to; without one, the policy of the store or volume says into which it goes.
+    /// The explicit group that the call belongs to. `None`: the policy of the store or volume chooses the group.
     pub group: Option<GroupId>,
 }
 
@@ -56,57 +56,58 @@ impl Context {
 pub struct Timestamp {
     /// Whole seconds; negative before 1970.
     pub sec: i64,
-    /// Nanoseconds beyond them, less than 10^9.
+    /// Nanoseconds to add, less than 10^9.
     pub nsec: u32,
 }
 
-/// What is known of an inode.
+/// The attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// Its number.
+    /// The number of the inode.
     pub ino: Ino,
-    /// Its type, which never changes.
+    /// The type, which never changes.
     pub kind: FileType,
-    /// The permission bits with set-user-id, set-group-id and sticky.
+    /// The permission bits, with set-user-id, set-group-id and sticky.
     pub mode: Mode,
-    /// How many names it has; a directory counts itself and the `..` of the directories in it, or is always 1.
+    /// The number of names. A directory counts itself and the `..` of the directories in it, or is always 1.
     pub nlink: u64,
     /// The user who owns it.
     pub uid: u32,
     /// The group of users that owns it.
     pub gid: u32,
-    /// Which device a special file is, as `makedev` makes it; 0 for all others.
+    /// The device number of a device, as `makedev` makes it; else 0.
     pub rdev: u64,
-    /// Length in bytes; of a symbolic link that of its target. A directory's says nothing.
+    /// Length in bytes; of a symbolic link, the length of its target. Without meaning for a directory.
     pub size: u64,
-    /// Space that it takes, in units of 512 bytes.
+    /// Disk space that it takes, in units of 512 bytes.
     pub blocks: u64,
     /// The best unit for reads and writes, in bytes.
     pub blksize: u32,
-    /// Last access. At least as `relatime` has it: a read raises it where it is not above `mtime` and `ctime`.
+    /// Time of the last access. Like `relatime` or better: a read updates it if it is not later than `mtime` and
+    /// `ctime`.
     pub atime: Timestamp,
-    /// Last change of the content.
+    /// Time of the last change of content.
     pub mtime: Timestamp,
-    /// Last change of anything.
+    /// Time of the last change of anything.
     pub ctime: Timestamp,
 }
 
 /// What [`Vfs::setattr`](super::Vfs::setattr) does to a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SetTime {
-    /// Leaves it (`UTIME_OMIT`).
+    /// Keep it (`UTIME_OMIT`).
     #[default]
     Omit,
-    /// Sets it to now (`UTIME_NOW`).
+    /// Set it to the current time (`UTIME_NOW`).
     Now,
-    /// Sets it to this.
+    /// Set it to this time.
     At(Timestamp),
 }
 
-/// What [`Vfs::setattr`](super::Vfs::setattr) changes. What is `None` or [`SetTime::Omit`] stays.
+/// What [`Vfs::setattr`](super::Vfs::setattr) changes. A field that is `None` or [`SetTime::Omit`] stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SetAttr {
-    /// The permission bits with set-user-id, set-group-id and sticky.
+    /// The permission bits, with set-user-id, set-group-id and sticky.
     pub mode: Option<Mode>,
     /// The owner.
     pub uid: Option<u32>,
@@ -114,48 +115,48 @@ pub struct SetAttr {
     pub gid: Option<u32>,
     /// The size of a regular file, in bytes.
     pub size: Option<u64>,
-    /// Last access.
+    /// Time of the last access.
     pub atime: SetTime,
-    /// Last change of the content.
+    /// Time of the last change of content.
     pub mtime: SetTime,
 }
 
 /// One name that [`Vfs::readdir`](super::Vfs::readdir) found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'n> {
-    /// What it names. No reference comes with it.
+    /// The inode that has the name. It comes without a reference.
     pub ino: Ino,
-    /// Where to go on behind it: for the next call. Not a number of anything.
+    /// The offset for the next call, to continue after this name. It has no other meaning.
     pub next: u64,
-    /// The type of what it names.
+    /// The type of the inode.
     pub kind: FileType,
     /// The name.
     pub name: &'n [u8],
 }
 
-/// From where [`Vfs::seek`](super::Vfs::seek) looks, and for what.
+/// From where [`Vfs::seek`](super::Vfs::seek) searches, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
-    /// The first byte at or behind this one that is not in a hole (`SEEK_DATA`).
+    /// The first byte at or after this one that is not in a hole (`SEEK_DATA`).
     Data(u64),
-    /// The first byte at or behind this one that is in a hole; the end of a file counts as one (`SEEK_HOLE`).
+    /// The first byte at or after this one that is in a hole; the end of a file counts as one (`SEEK_HOLE`).
     Hole(u64),
 }
 
-/// The state of the whole store or volume.
+/// Space and inodes of the whole store or volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
     /// Bytes of a block.
     pub block_size: u64,
-    /// How many blocks there are.
+    /// The number of blocks.
     pub blocks: u64,
-    /// How many are free.
+    /// The number of free blocks.
     pub free_blocks: u64,
-    /// How many are free for who is not the superuser.
+    /// The number of free blocks that an ordinary user can take.
     pub available_blocks: u64,
-    /// How many inodes there can be; 0 where nobody counts them.
+    /// The number of inodes that can exist; 0 if the file system does not count them.
     pub inodes: u64,
-    /// How many more there can be.
+    /// The number of inodes that can still be made.
     pub free_inodes: u64,
     /// The longest name, in bytes.
     pub name_max: u64,

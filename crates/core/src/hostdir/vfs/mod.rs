@@ -57,7 +57,7 @@ pub(super) use names::single;
 /// A running explicit group that calls are made into; gone when it has ended.
 type Explicit = RwLock<Option<Running>>;
 
-/// A [`Store`] as a [`Vfs`]. Users see neither the folder `.wholly` nor what is in it.
+/// A [`Store`] as a [`Vfs`]. The folder `.wholly` is not visible through it.
 pub struct StoreVfs {
     store: Arc<StoreInner>,
     inodes: Inodes,
@@ -77,7 +77,7 @@ enum Way {
 }
 
 impl StoreVfs {
-    /// A view of a store, which may have several, and other users beside.
+    /// Makes a `Vfs` over a store. A store may have several, and other users at the same time.
     pub fn new(store: &Store) -> Self {
         StoreVfs {
             store: store.inner.clone(),
@@ -89,10 +89,10 @@ impl StoreVfs {
         }
     }
 
-    /// Begins an explicit group, for calls whose contexts name it.
+    /// Begins an explicit group. Calls whose contexts name it belong to it.
     ///
     /// # Errors
-    /// [`Error::Busy`] where another process has the store.
+    /// [`Error::Busy`] if another process keeps the store after `fork`.
     pub fn begin(&self) -> crate::Result<GroupId> {
         let mut running = self.used(|| Ok::<_, Error>(Running::new(self.store.clone(), Sharing::Own)))?;
         running.tell_exact_times();
@@ -101,10 +101,10 @@ impl StoreVfs {
         Ok(GroupId(id))
     }
 
-    /// Commits a group: it survives when this returns, and everybody sees it.
+    /// Commits a group. When this returns, it survives a power failure, and all users of the store see it.
     ///
     /// # Errors
-    /// Those of [`Group::commit`](crate::Group::commit); [`Error::Invalid`] where no such group runs.
+    /// Those of [`Group::commit`](crate::Group::commit); [`Error::Invalid`] if there is no such running group.
     pub fn commit(&self, group: GroupId) -> crate::Result<()> {
         let mut running = self.take_group(group)?;
         let committed = self.used(|| running.commit());
@@ -113,10 +113,10 @@ impl StoreVfs {
         committed
     }
 
-    /// Undoes a group.
+    /// Aborts a group: nothing of it is left.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where no such group runs.
+    /// [`Error::Invalid`] if there is no such running group.
     pub fn abort(&self, group: GroupId) -> crate::Result<()> {
         let undone = self.take_group(group).map(drop);
         // What was found of attributes may have been the group's.
@@ -165,7 +165,8 @@ impl StoreVfs {
         self.inodes.id(ino).map_err(|errno| Error::Refused(format!("inode {}", ino.0), errno))
     }
 
-    /// How many references to inodes, and how many open files and directories there are.
+    /// Returns the number of references to inodes, and the number of open files and directories. For tests that look
+    /// for leaks.
     #[doc(hidden)]
     pub fn held(&self) -> (u64, usize) {
         (self.inodes.references(), self.handles.count())
