@@ -21,10 +21,10 @@ thread_local! {
     static TEXT: RefCell<CString> = RefCell::default();
 }
 
-/// What went wrong in the last call of this thread that failed, in words: it names files, places and the process that is in the way.
-/// Empty where none has failed. Calls that succeed leave it as it is.
+/// Returns in words why the last failed call of this thread failed: with files, places, and the process that has the
+/// store. Empty if no call has failed. Calls that succeed leave it as it is.
 ///
-/// The text is the library's, and stays until the next call of this thread fails or the thread ends.
+/// The text belongs to the library. It is valid until the next call of this thread fails or the thread ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn wholly_error_text() -> *const c_char {
     TEXT.try_with(|text| text.borrow().as_ptr()).unwrap_or(c"".as_ptr())

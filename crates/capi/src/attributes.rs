@@ -10,14 +10,14 @@ use crate::arguments::{bytes, bytes_mut, exclusive, named_path, shared};
 use crate::group::wholly_group;
 use crate::store::wholly_store;
 
-/// In the place of an owner or a group: it stays as it is.
+/// As an owner or a group of users: it stays as it is.
 pub const WHOLLY_KEEP_OWNER: u32 = u32::MAX;
-/// In the place of a time: it stays as it is.
+/// As a time: it stays as it is.
 pub const WHOLLY_KEEP_TIME: i64 = i64::MIN;
 
-/// Extended attributes: it must not be there yet. The number is the kernel's.
+/// Extended attributes: the call fails with -EEXIST if the attribute exists. The number is the kernel's.
 pub const WHOLLY_XATTR_CREATE: u32 = 1;
-/// Extended attributes: it must be there already. The number is the kernel's.
+/// Extended attributes: the call fails with -ENODATA if the attribute does not exist. The number is the kernel's.
 pub const WHOLLY_XATTR_REPLACE: u32 = 2;
 
 fn how(flags: u32) -> Result<SetXattr> {
@@ -67,10 +67,10 @@ fn listed(names: &[Vec<u8>]) -> Vec<u8> {
     names.iter().flat_map(|name| name.iter().copied().chain([0])).collect()
 }
 
-/// Sets the permission bits, set-id bits included.
+/// Sets the permission bits, including set-user-id, set-group-id and sticky.
 ///
-/// Errors: -ENOENT; -EPERM for who is not the owner; -EOPNOTSUPP for a symbolic link; -EINVAL where mode has other bits; -EBUSY where another
-/// group sets attributes of it, or changes the file; those of all paths.
+/// Errors: -ENOENT; -EPERM if the user is not the owner; -EOPNOTSUPP for a symbolic link; -EINVAL if mode has other
+/// bits; -EBUSY if another group sets attributes of the object, or changes the file; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_chmod(group: *mut wholly_group, path: *const c_char, mode: u32) -> c_int {
     done(|| {
@@ -80,9 +80,10 @@ pub unsafe extern "C" fn wholly_group_chmod(group: *mut wholly_group, path: *con
     })
 }
 
-/// Sets owner and group, each unless it is WHOLLY_KEEP_OWNER. A file loses its set-id bits by that, and its capabilities.
+/// Sets the owner and the group of users, each unless it is WHOLLY_KEEP_OWNER. A regular file loses its set-user-id and
+/// set-group-id bits and its capabilities.
 ///
-/// Errors: -ENOENT; -EPERM for who may not; -EBUSY as wholly_group_chmod; those of all paths.
+/// Errors: -ENOENT; -EPERM if the user may not do it; -EBUSY as wholly_group_chmod; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_chown(
     group: *mut wholly_group,
@@ -97,9 +98,10 @@ pub unsafe extern "C" fn wholly_group_chown(
     })
 }
 
-/// Sets the times of the last access and of the last change of content, in nanoseconds since the epoch, each unless it is WHOLLY_KEEP_TIME.
+/// Sets the times of the last access and of the last change of content, in nanoseconds since 1970, each unless it is
+/// WHOLLY_KEEP_TIME.
 ///
-/// Errors: -ENOENT; -EPERM for who is not the owner; -EBUSY as wholly_group_chmod; those of all paths.
+/// Errors: -ENOENT; -EPERM if the user is not the owner; -EBUSY as wholly_group_chmod; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_utimens(
     group: *mut wholly_group,
@@ -114,12 +116,13 @@ pub unsafe extern "C" fn wholly_group_utimens(
     })
 }
 
-/// Sets an extended attribute of the kinds user, trusted or security, to length bytes, at most 65536. With WHOLLY_XATTR_CREATE it must not be
-/// there yet, with WHOLLY_XATTR_REPLACE it must.
+/// Sets an extended attribute of the kinds user, trusted or security, or an ACL (system.posix_acl_access,
+/// system.posix_acl_default), to length bytes, at most 65536. flags are 0, WHOLLY_XATTR_CREATE or WHOLLY_XATTR_REPLACE.
 ///
-/// Errors: -ENOENT; -EEXIST, -ENODATA as the flags ask; -EOPNOTSUPP for other kinds, and where the file system has none; -EPERM, -EACCES for who
-/// may not, and for user attributes of what is no file or directory; -ERANGE for a name of more than 255 bytes, -E2BIG for a longer value;
-/// -EINVAL for other flags; -EBUSY as wholly_group_chmod; those of all paths.
+/// Errors: -ENOENT; -EEXIST, -ENODATA, depending on the flags; -EOPNOTSUPP for other kinds, and if the file system has
+/// no such attributes; -EPERM, -EACCES if the user may not do it, and for user attributes of an object that is neither
+/// a regular file nor a directory; -ERANGE for a name of more than 255 bytes; -E2BIG for a longer value; -EINVAL for
+/// other flags; -EBUSY as wholly_group_chmod; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_setxattr(
     group: *mut wholly_group,
@@ -140,7 +143,7 @@ pub unsafe extern "C" fn wholly_group_setxattr(
 
 /// Removes an extended attribute.
 ///
-/// Errors: -ENODATA where there is none; those of wholly_group_setxattr.
+/// Errors: -ENODATA if there is none of this name; those of wholly_group_setxattr.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_removexattr(
     group: *mut wholly_group,
@@ -154,10 +157,11 @@ pub unsafe extern "C" fn wholly_group_removexattr(
     })
 }
 
-/// Reads the value of an extended attribute, as the group sees it. Returns how many bytes it has; where length is 0 it only does that.
+/// Reads the value of an extended attribute, as the group sees it. Returns its size in bytes; if length is 0, it does
+/// only that.
 ///
-/// Errors: -ENOENT; -ENODATA where there is none; -ERANGE where it is longer than length; -EOPNOTSUPP, -EACCES as wholly_group_setxattr; those of
-/// all paths.
+/// Errors: -ENOENT; -ENODATA if there is none of this name; -ERANGE if the value is longer than length; -EOPNOTSUPP,
+/// -EACCES as wholly_group_setxattr; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_getxattr(
     group: *mut wholly_group,
@@ -175,10 +179,10 @@ pub unsafe extern "C" fn wholly_group_getxattr(
     })
 }
 
-/// Lists the names of all extended attributes that the process may see, as the group sees them, each with a zero behind it. Returns how many
-/// bytes they are; where length is 0 it only does that.
+/// Lists the names of all extended attributes that the process may see, as the group sees them, each followed by a
+/// zero. Returns how many bytes the list has; if length is 0, it does only that.
 ///
-/// Errors: -ENOENT; -ERANGE where they are more than length; those of all paths.
+/// Errors: -ENOENT; -ERANGE if the list is longer than length; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_listxattr(
     group: *mut wholly_group,
@@ -194,7 +198,7 @@ pub unsafe extern "C" fn wholly_group_listxattr(
     })
 }
 
-/// wholly_group_chmod in a group of its own: the mode survives when this returns.
+/// wholly_group_chmod in a group of its own. When this returns 0, the mode survives a power failure.
 ///
 /// Errors: those of wholly_group_chmod and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -206,7 +210,7 @@ pub unsafe extern "C" fn wholly_store_chmod(store: *const wholly_store, path: *c
     })
 }
 
-/// wholly_group_chown in a group of its own: owner and group survive when this returns.
+/// wholly_group_chown in a group of its own. When this returns 0, owner and group survive a power failure.
 ///
 /// Errors: those of wholly_group_chown and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -223,7 +227,7 @@ pub unsafe extern "C" fn wholly_store_chown(
     })
 }
 
-/// wholly_group_utimens in a group of its own: the times survive when this returns.
+/// wholly_group_utimens in a group of its own. When this returns 0, the times survive a power failure.
 ///
 /// Errors: those of wholly_group_utimens and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -240,7 +244,7 @@ pub unsafe extern "C" fn wholly_store_utimens(
     })
 }
 
-/// wholly_group_setxattr in a group of its own: the attribute survives when this returns.
+/// wholly_group_setxattr in a group of its own. When this returns 0, the attribute survives a power failure.
 ///
 /// Errors: those of wholly_group_setxattr and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -261,7 +265,8 @@ pub unsafe extern "C" fn wholly_store_setxattr(
     })
 }
 
-/// wholly_group_removexattr in a group of its own: the attribute does not come back after a crash when this has returned.
+/// wholly_group_removexattr in a group of its own. When this returns 0, the attribute does not come back after a power
+/// failure.
 ///
 /// Errors: those of wholly_group_removexattr and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -277,7 +282,7 @@ pub unsafe extern "C" fn wholly_store_removexattr(
     })
 }
 
-/// wholly_group_getxattr, as everybody sees it.
+/// wholly_group_getxattr, of the committed state.
 ///
 /// Errors: those of wholly_group_getxattr.
 #[unsafe(no_mangle)]
@@ -297,7 +302,7 @@ pub unsafe extern "C" fn wholly_store_getxattr(
     })
 }
 
-/// wholly_group_listxattr, as everybody sees them.
+/// wholly_group_listxattr, of the committed state.
 ///
 /// Errors: those of wholly_group_listxattr.
 #[unsafe(no_mangle)]

@@ -10,8 +10,8 @@ use crate::group::wholly_group;
 use crate::sized::{self, Sized};
 use crate::store::wholly_store;
 
-/// A listing of a directory, which holds the names that were in it when it was opened, and neither store nor group. One thread at a time
-/// calls with it; which thread that is may change.
+/// A listing of a directory: the names that were in it when the listing was opened. It keeps neither store nor group.
+/// One thread at a time uses it, not always the same.
 pub struct wholly_dir {
     entries: Vec<Entry>,
     /// How many have been read.
@@ -34,16 +34,16 @@ impl wholly_dir {
     }
 }
 
-/// One name of a directory. Set its size before it is filled in.
+/// One name of a directory. Set size before a call fills it in.
 #[repr(C)]
 pub struct wholly_dir_entry {
     /// sizeof(wholly_dir_entry).
     pub size: usize,
-    /// The name. The text is the listing's, and stays until that is closed.
+    /// The name. The text belongs to the listing, and is valid until the listing is closed.
     pub name: *const c_char,
     /// Inode number, as in wholly_metadata.
     pub ino: u64,
-    /// The type bits of its st_mode (S_IFREG, S_IFDIR, ...); 0 where the file system does not tell them here.
+    /// The type bits as in st_mode (S_IFREG, S_IFDIR, ...); 0 if the file system does not report them here.
     pub type_bits: u32,
     /// Zero.
     pub reserved: u32,
@@ -57,11 +57,11 @@ unsafe impl Sized for wholly_dir_entry {
 
 const _: () = assert!(size_of::<wholly_dir_entry>() == <wholly_dir_entry as Sized>::FIRST);
 
-/// Opens a listing of a directory, as the group sees it, without . and .. and in no order; the path . is the store's directory. A symbolic
-/// link at the end of the path is followed. What changes later is not in it. Close it by wholly_dir_close, before or after the end of the
-/// group.
+/// Opens a listing of a directory, as the group sees it, in no particular order, without . and .. entries. The path .
+/// is the store's directory. A symbolic link at the end of the path is followed. Later changes are not in the listing.
+/// Close it with wholly_dir_close, before or after the end of the group.
 ///
-/// Errors: -ENOENT; -ENOTDIR for what is no directory; those of all paths.
+/// Errors: -ENOENT; -ENOTDIR if it is not a directory; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_open_dir(
     group: *mut wholly_group,
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn wholly_group_open_dir(
     })
 }
 
-/// wholly_group_open_dir, as everybody sees the directory. Close it by wholly_dir_close, before or after the store.
+/// wholly_group_open_dir, of the committed state. Close the listing with wholly_dir_close, before or after the store.
 ///
 /// Errors: those of wholly_group_open_dir.
 #[unsafe(no_mangle)]
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn wholly_store_open_dir(
     })
 }
 
-/// Tells the next name of a listing. Returns 1, and 0 where there is none: then the entry is left as it is.
+/// Fills in the next name of a listing. Returns 1; or 0 at the end, and leaves the entry as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_dir_read(dir: *mut wholly_dir, entry: *mut wholly_dir_entry) -> c_int {
     let count = answer(|| {

@@ -8,8 +8,9 @@ use wholly::{Error, Fallocate, File, Result};
 use crate::answer::{Health, answer, done};
 use crate::arguments::{bytes, bytes_mut, owned, shared};
 
-/// An open regular file of a store. Threads may share this handle and call with it at once. The calls of wholly_file_* are outside of
-/// groups: which of them survive together the store's policy says. In a group, use wholly_group_* with it.
+/// An open regular file of a store. Any number of threads may use the handle at the same time. The calls wholly_file_*
+/// are outside of groups: the store's policy says which of them survive together. In a group, pass the file to
+/// wholly_group_*.
 pub struct wholly_file {
     pub(crate) file: File,
     health: Health,
@@ -18,9 +19,9 @@ pub struct wholly_file {
 
 /// Mode of wholly_group_fallocate and wholly_file_fallocate: the file does not grow.
 pub const WHOLLY_FALLOCATE_KEEP_SIZE: u32 = 1;
-/// Mode: the range becomes a hole; only together with WHOLLY_FALLOCATE_KEEP_SIZE.
+/// Mode: the range becomes a hole. Only together with WHOLLY_FALLOCATE_KEEP_SIZE.
 pub const WHOLLY_FALLOCATE_PUNCH_HOLE: u32 = 2;
-/// Mode: the range becomes zeros that have their space.
+/// Mode: the range becomes zeros, with space reserved for them.
 pub const WHOLLY_FALLOCATE_ZERO_RANGE: u32 = 16;
 
 const PUNCH: u32 = WHOLLY_FALLOCATE_PUNCH_HOLE | WHOLLY_FALLOCATE_KEEP_SIZE;
@@ -40,8 +41,8 @@ impl wholly_file {
     }
 }
 
-/// Closes a file. Groups that use it go on with it. The last close of a file commits its calls under WHOLLY_POLICY_PER_SYNC; to know
-/// whether that succeeded, call wholly_file_sync first.
+/// Closes a file. Groups that use the file continue to use it. The last close of a file commits its calls under
+/// WHOLLY_POLICY_PER_SYNC; to learn whether that succeeds, call wholly_file_sync before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_file_close(file: *mut wholly_file) -> c_int {
     done(|| {
@@ -54,9 +55,10 @@ pub unsafe extern "C" fn wholly_file_close(file: *mut wholly_file) -> c_int {
     })
 }
 
-/// Reads up to length bytes at offset, as everybody sees them. Returns how many: fewer only at the end of the file.
+/// Reads up to length bytes at offset. Returns how many; fewer only at the end of the file. Nothing of groups that
+/// still run is seen.
 ///
-/// Errors: -EUCLEAN where the bytes have rotted in the log; of the file system.
+/// Errors: -EUCLEAN if the log is damaged where it holds these bytes; errors of the file system.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_file_read(
     file: *const wholly_file,
@@ -71,10 +73,11 @@ pub unsafe extern "C" fn wholly_file_read(
     })
 }
 
-/// Writes length bytes at offset, wholly or not at all. The file grows where that lies beyond its end; a gap reads as zeros. Under
-/// WHOLLY_POLICY_PER_OP it survives when this returns.
+/// Writes length bytes at offset, all or nothing. The file grows if the range ends beyond its end; a gap reads as
+/// zeros. Under WHOLLY_POLICY_PER_OP the write survives a power failure when this returns 0; else at the next commit by
+/// the policy.
 ///
-/// Errors: -EBUSY where a group has the file; -ENOSPC; -EIO where the medium failed.
+/// Errors: -EBUSY if a group has the file; -ENOSPC; -EIO if the medium failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_file_write(
     file: *const wholly_file,
@@ -89,8 +92,8 @@ pub unsafe extern "C" fn wholly_file_write(
     })
 }
 
-/// Writes length bytes at the end of the file, wholly or not at all. Returns the offset at which they stand. Under
-/// WHOLLY_POLICY_PER_OP they survive when this returns.
+/// Writes length bytes at the end of the file, all or nothing. Returns the offset at which they begin. Durable as
+/// wholly_file_write.
 ///
 /// Errors: those of wholly_file_write.
 #[unsafe(no_mangle)]
@@ -102,8 +105,8 @@ pub unsafe extern "C" fn wholly_file_append(file: *const wholly_file, data: *con
     })
 }
 
-/// Makes the file length bytes long. What lay beyond is gone; new bytes are zero. Under WHOLLY_POLICY_PER_OP that survives when this
-/// returns.
+/// Sets the length of the file to length bytes. Bytes beyond are dropped; new bytes are zero. Durable as
+/// wholly_file_write.
 ///
 /// Errors: those of wholly_file_write.
 #[unsafe(no_mangle)]
@@ -115,8 +118,7 @@ pub unsafe extern "C" fn wholly_file_set_len(file: *const wholly_file, length: u
     })
 }
 
-/// Changes what space the length bytes from offset on have: see wholly_group_fallocate. Under WHOLLY_POLICY_PER_OP that survives when this
-/// returns.
+/// Changes the space of the length bytes from offset on: see wholly_group_fallocate. Durable as wholly_file_write.
 ///
 /// Errors: those of wholly_group_fallocate.
 #[unsafe(no_mangle)]
@@ -129,7 +131,7 @@ pub unsafe extern "C" fn wholly_file_fallocate(file: *const wholly_file, mode: u
     })
 }
 
-/// Returns the size of the file in bytes, as everybody sees it.
+/// Returns the size of the file in bytes: committed bytes and those of calls outside of groups.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_file_len(file: *const wholly_file) -> i64 {
     answer(|| {
@@ -139,9 +141,10 @@ pub unsafe extern "C" fn wholly_file_len(file: *const wholly_file) -> i64 {
     })
 }
 
-/// Makes the calls on this file so far survive: they do when this returns. Under WHOLLY_POLICY_PER_OP they did before.
+/// Commits the calls on this file so far. When this returns 0, they survive a power failure. Under WHOLLY_POLICY_PER_OP
+/// they did before.
 ///
-/// Errors: -EIO where the medium failed.
+/// Errors: -EIO if the medium failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_file_sync(file: *const wholly_file) -> c_int {
     done(|| {
@@ -151,8 +154,8 @@ pub unsafe extern "C" fn wholly_file_sync(file: *const wholly_file) -> c_int {
     })
 }
 
-/// Returns the file's path below the store's directory, as it was opened. The text is the handle's, and stays until it is closed. NULL
-/// where file is NULL.
+/// Returns the path, relative to the store's directory, by which the file was opened. The text belongs to the handle,
+/// and is valid until the handle is closed. NULL if file is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_file_path(file: *const wholly_file) -> *const c_char {
     // SAFETY: the caller's part of the contract: an open handle.

@@ -9,10 +9,14 @@ use crate::answer::{Health, answer, done};
 use crate::arguments::{bytes, bytes_mut, exclusive, owned, place, shared};
 use crate::file::wholly_file;
 
-/// A group: updates of any number of files that survive a crash wholly or not at all. Nobody else sees them before it is committed; calls
-/// on the group itself do. The files that it changes are its own until it ends.
+/// A group: updates of any number of files that survive a crash wholly or not at all. No other group, thread or program
+/// sees the updates before the group is committed; calls on the group itself see them. The group claims what it changes
+/// until it ends.
 ///
-/// One thread at a time calls with a group; which thread that is may change.
+/// A call that fails has changed nothing, and the group continues. If a call fails half-way, for want of space or by an
+/// error of the medium, the group can only be aborted, and wholly_group_commit says so.
+///
+/// One thread at a time uses a group, not always the same.
 pub struct wholly_group {
     /// `None` in a writer, between two groups.
     pub(crate) group: Option<Group<'static>>,
@@ -64,14 +68,16 @@ pub(crate) unsafe fn end_with<T>(group: *mut wholly_group, how: impl FnOnce(Grou
     unsafe { owned(group, "group") }?.end(how)
 }
 
-/// Returns the group's number, which no other group of the store ever has; 0 where group is NULL or the store could not be had.
+/// Returns the group's number. No other group of the store ever has the same one. 0 if group is NULL, or if the store
+/// could not be used when the group began.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_id(group: *const wholly_group) -> u64 {
     // SAFETY: the caller's part of the contract: a group that runs.
     unsafe { shared(group, "group") }.ok().and_then(|handle| handle.group.as_ref()).map_or(0, Group::id)
 }
 
-/// Opens an existing regular file, as this group sees the directory. Close it by wholly_file_close, before or after the end of the group.
+/// Opens an existing regular file, as the group sees the directory. A symbolic link at the end of the path is followed.
+/// Close the file with wholly_file_close, before or after the end of the group.
 ///
 /// Errors: those of wholly_store_open_file.
 #[unsafe(no_mangle)]
@@ -89,10 +95,10 @@ pub unsafe extern "C" fn wholly_group_open_file(
     })
 }
 
-/// Creates a regular file with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.
+/// Creates a regular file with exactly the permission bits mode, whatever the umask, and opens it. The file exists for
+/// others once the group is committed.
 ///
-/// Errors: -EEXIST where the name is taken; -ENOENT where its directory does not exist; -EINVAL where mode has other bits; those of all
-/// paths.
+/// Errors: -EEXIST; -ENOENT if its directory does not exist; -EINVAL if mode has other bits; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_create(
     group: *mut wholly_group,
@@ -131,7 +137,7 @@ pub unsafe extern "C" fn wholly_group_open_or_create(
 /// Has the group's calls wait so many milliseconds for other groups to end, where they would get -EBUSY at once. 0, as each group begins with,
 /// is not at all. Two groups that wait for each other both do so for as long as they may, and then one of them gets -EBUSY.
 ///
-/// Errors: -EINVAL without a group.
+/// Errors: -EINVAL if group is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_set_busy_timeout(group: *mut wholly_group, milliseconds: u64) -> c_int {
     done(|| {
@@ -144,10 +150,10 @@ pub unsafe extern "C" fn wholly_group_set_busy_timeout(group: *mut wholly_group,
     })
 }
 
-/// Makes the file the group's own now rather than at its first change. Groups of several files commit faster if all are added before
-/// the first write.
+/// Claims the file for the group now, instead of at its first change. A group of several files commits faster if all
+/// are added before the first write.
 ///
-/// Errors: -EBUSY where another group changes the file; -EINVAL for a file of another store.
+/// Errors: -EBUSY if another group has the file; -EINVAL for a file of another store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_add(group: *mut wholly_group, file: *const wholly_file) -> c_int {
     done(|| {
@@ -157,11 +163,11 @@ pub unsafe extern "C" fn wholly_group_add(group: *mut wholly_group, file: *const
     })
 }
 
-/// Writes length bytes at offset. The file grows where that lies beyond its end; a gap reads as zeros. Nothing of it survives before
-/// the group is committed.
+/// Writes length bytes at offset. The file grows if the range ends beyond its end; a gap reads as zeros. Nothing
+/// survives a crash before the group is committed.
 ///
-/// Errors: -EBUSY where another group changes the file; -EINVAL for a file of another store; -ENOSPC, after which the group can still be
-/// aborted.
+/// Errors: -EBUSY if another group has the file; -EINVAL for a file of another store; -ENOSPC, after which the group
+/// can still be aborted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_write(
     group: *mut wholly_group,
@@ -177,7 +183,7 @@ pub unsafe extern "C" fn wholly_group_write(
     })
 }
 
-/// Writes length bytes at the end of the file, as the group sees it. Returns the offset at which they stand.
+/// Writes length bytes at the end of the file, as the group sees it. Returns the offset at which they begin.
 ///
 /// Errors: those of wholly_group_write.
 #[unsafe(no_mangle)]
@@ -194,7 +200,7 @@ pub unsafe extern "C" fn wholly_group_append(
     })
 }
 
-/// Makes the file length bytes long. What lay beyond is gone; new bytes are zero.
+/// Sets the length of the file to length bytes. Bytes beyond are dropped; new bytes are zero.
 ///
 /// Errors: those of wholly_group_write.
 #[unsafe(no_mangle)]
@@ -210,19 +216,20 @@ pub unsafe extern "C" fn wholly_group_set_len(
     })
 }
 
-/// Changes what space the length bytes from offset on have, as fallocate(2) does, by mode:
+/// Changes the space of the length bytes from offset on, as fallocate(2) does, by mode:
 ///
 ///   0                                                        reserves space; the file grows to the end of the range
 ///   WHOLLY_FALLOCATE_KEEP_SIZE                               reserves space
-///   WHOLLY_FALLOCATE_PUNCH_HOLE | WHOLLY_FALLOCATE_KEEP_SIZE makes a hole: zeros, and whole blocks are given back
-///   WHOLLY_FALLOCATE_ZERO_RANGE                              makes zeros that have their space; the file grows as with 0
-///   WHOLLY_FALLOCATE_ZERO_RANGE | WHOLLY_FALLOCATE_KEEP_SIZE makes zeros that have their space
+///   WHOLLY_FALLOCATE_PUNCH_HOLE | WHOLLY_FALLOCATE_KEEP_SIZE makes a hole: zeros, and whole blocks are freed
+///   WHOLLY_FALLOCATE_ZERO_RANGE                              makes zeros with reserved space; the file grows as with 0
+///   WHOLLY_FALLOCATE_ZERO_RANGE | WHOLLY_FALLOCATE_KEEP_SIZE makes zeros with reserved space
 ///
-/// What reads as zeros is in the group as bytes are, and costs one small record, however long it is. Blocks are given back, or reserved,
-/// when the group is taken home; if there is no space then, the checkpoint fails until there is.
+/// Zeros are atomic and durable as bytes are, and cost one small record, whatever their length. The checkpoint that
+/// writes the group back frees or reserves the file's blocks. If there is no space then, the checkpoint fails until
+/// there is.
 ///
-/// Errors: -EOPNOTSUPP for other modes; -EINVAL for a range of no bytes, -EFBIG for one that ends beyond 4 PiB; -ENOSPC where what is to be
-/// reserved is more than all that is free; those of wholly_group_write.
+/// Errors: -EOPNOTSUPP for other modes; -EINVAL for an empty range; -EFBIG for a range that ends beyond 4 PiB; -ENOSPC
+/// if more is to be reserved than all that is free; those of wholly_group_write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_fallocate(
     group: *mut wholly_group,
@@ -239,9 +246,10 @@ pub unsafe extern "C" fn wholly_group_fallocate(
     })
 }
 
-/// Reads up to length bytes at offset, as the group sees the file. Returns how many: fewer only at its end.
+/// Reads up to length bytes at offset, as the group sees the file. Returns how many; fewer only at the end of the file.
 ///
-/// Errors: -EUCLEAN where the bytes have rotted in the log; -EINVAL for a file of another store; of the file system.
+/// Errors: -EUCLEAN if the log is damaged where it holds these bytes; -EINVAL for a file of another store; errors of
+/// the file system.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_read(
     group: *mut wholly_group,
@@ -268,19 +276,20 @@ pub unsafe extern "C" fn wholly_group_len(group: *mut wholly_group, file: *const
     })
 }
 
-/// Makes the group survive power loss: it does when this returns 0, and from then on everybody sees it. The group ends and its handle is
-/// freed, also on failure.
+/// Commits the group. When this returns 0, it survives a power failure, and all groups and threads of the process see
+/// it. Other programs see it after the next checkpoint. The group ends and its handle is freed, also on failure.
 ///
-/// Errors: -EIO where the medium failed: nobody knows whether the group survives until the store is opened again. After any other error the
-/// group is aborted.
+/// Errors: -EIO if the medium failed: it is unknown whether the group survives until the store is opened again. After
+/// any other error the group is aborted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_commit(group: *mut wholly_group) -> c_int {
     // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
     done(|| unsafe { end_with(group, Group::commit) })
 }
 
-/// Makes the group atomic, and ordered before later groups on the same files; a later wholly_group_commit or sync makes it durable. On
-/// every medium that Wholly has today this is wholly_group_commit. The group ends and its handle is freed, also on failure.
+/// Makes the group atomic, and ordered before later groups on the same files. A later wholly_group_commit or sync makes
+/// it durable. On every medium of today this is the same as wholly_group_commit. The group ends and its handle is
+/// freed, also on failure.
 ///
 /// Errors: those of wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -289,7 +298,7 @@ pub unsafe extern "C" fn wholly_group_commit_atomic(group: *mut wholly_group) ->
     done(|| unsafe { end_with(group, Group::commit_atomic) })
 }
 
-/// Undoes the group, in memory and on the medium. The group ends and its handle is freed.
+/// Aborts the group: nothing of it is left, in memory or on the medium. The group ends and its handle is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_abort(group: *mut wholly_group) -> c_int {
     let abort = |group: Group<'static>| {

@@ -10,18 +10,20 @@ use crate::group::wholly_group;
 use crate::sized::{self, Sized};
 use crate::store::wholly_store;
 
-/// What is known of what a name names. Set its size before it is filled in. Times are in nanoseconds since the epoch. All is on the file system of the store's directory, so that there is no number of a device.
+/// The attributes of an object. Set size before a call fills it in. Times are in nanoseconds since 1970. There is no
+/// device number of the file system: everything is on that of the store's directory.
 #[repr(C)]
 pub struct wholly_metadata {
     /// sizeof(wholly_metadata).
     pub size: usize,
-    /// Inode number. What is not home yet has one of the store's own, which is another when the store was opened again.
+    /// Inode number. An object that is not written back yet has a number of the store's, which changes when the store
+    /// is opened again.
     pub ino: u64,
     /// Size in bytes; of a symbolic link, bytes of its target.
     pub bytes: u64,
-    /// Bytes that the file system has allocated to it.
+    /// Bytes that the file system has allocated for it.
     pub allocated_bytes: u64,
-    /// Time of its birth; 0 where the file system has none.
+    /// Time of birth; 0 if the file system does not keep it.
     pub btime_ns: i64,
     /// Time of the last access.
     pub atime_ns: i64,
@@ -29,15 +31,15 @@ pub struct wholly_metadata {
     pub mtime_ns: i64,
     /// Time of the last change of content or attributes.
     pub ctime_ns: i64,
-    /// Of a device, its number as in st_rdev.
+    /// The number of a device, as in st_rdev.
     pub device: u64,
-    /// Type and permission bits as in st_mode.
+    /// Type and permission bits, as in st_mode.
     pub mode: u32,
-    /// Number of names.
+    /// The number of names.
     pub nlink: u32,
-    /// Owner.
+    /// The user who owns it.
     pub uid: u32,
-    /// Group.
+    /// The group of users that owns it.
     pub gid: u32,
 }
 
@@ -69,8 +71,8 @@ impl From<Stat> for wholly_metadata {
     }
 }
 
-/// Tells what is known of what the path names, as the group sees it, as lstat(2) does: a symbolic link at the end of the path is not
-/// followed.
+/// Fills in the attributes of the object at the path, as the group sees it, as lstat(2) does: a symbolic link at the
+/// end of the path is not followed.
 ///
 /// Errors: -ENOENT; those of all paths.
 #[unsafe(no_mangle)]
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn wholly_group_metadata(
     })
 }
 
-/// wholly_group_metadata, as everybody sees it.
+/// wholly_group_metadata, of the committed state.
 ///
 /// Errors: those of wholly_group_metadata.
 #[unsafe(no_mangle)]
@@ -120,10 +122,10 @@ fn fill(room: &mut [u8], target: &[u8]) -> Result<u64> {
     Ok(count as u64)
 }
 
-/// Reads the target of a symbolic link, as the group sees it, as readlink(2) does: up to length bytes of it, without a zero at their end.
-/// Returns how many; a target that is longer is cut. None has more than 4095 bytes.
+/// Reads the target of a symbolic link, as the group sees it, as readlink(2) does: up to length bytes, without a zero
+/// at the end. Returns how many; a longer target is cut. No target has more than 4095 bytes.
 ///
-/// Errors: -ENOENT; -EINVAL for what is no symbolic link, and where length is 0; those of all paths.
+/// Errors: -ENOENT; -EINVAL if it is not a symbolic link, and if length is 0; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_readlink(
     group: *mut wholly_group,
@@ -139,7 +141,7 @@ pub unsafe extern "C" fn wholly_group_readlink(
     })
 }
 
-/// wholly_group_readlink, as everybody sees it.
+/// wholly_group_readlink, of the committed state.
 ///
 /// Errors: those of wholly_group_readlink.
 #[unsafe(no_mangle)]

@@ -9,16 +9,18 @@ use wholly_media::mount::{ABORT, ADD, BEGIN, COMMIT, WHAT};
 use crate::answer::done;
 use crate::arguments::{owned, place, shared};
 
-/// The requests of ioctl(2) on any descriptor of a mount, for programs that do without this library: they take no argument. This one returns 1
-/// on a mount, and 2 in a command of wholly run whose view is FUSE; elsewhere, in its overlays too, all of them fail with ENOTTY.
+/// The requests of ioctl(2) on any descriptor of a mount, for programs that do not use this library. They take no
+/// argument. This one returns 1 on a mount, and 2 in a command of wholly run whose view is FUSE. Elsewhere, also in an
+/// overlay of wholly run, all of them fail with ENOTTY.
 pub const WHOLLY_IOC_WHAT: u32 = 0xE770;
-/// Begins a group, as wholly_mount_begin does: the open file that the descriptor stands for has it, and its last close aborts it.
+/// Begins a group, as wholly_mount_begin does. It belongs to the open file that the descriptor stands for; its last
+/// close aborts the group.
 pub const WHOLLY_IOC_BEGIN: u32 = 0xE771;
 /// Adds this open file to the process's group, as wholly_mount_add does.
 pub const WHOLLY_IOC_ADD: u32 = 0xE772;
-/// Commits the group that was begun by this open file.
+/// Commits the group that this open file began.
 pub const WHOLLY_IOC_COMMIT: u32 = 0xE773;
-/// Aborts the group that was begun by this open file.
+/// Aborts the group that this open file began.
 pub const WHOLLY_IOC_ABORT: u32 = 0xE774;
 
 const _: () = {
@@ -31,13 +33,14 @@ const _: () = {
     }
 };
 
-/// A group of plain system calls on a mount of a store (wholly mount), or in a command of wholly run. From its begin to its end all that the process
-/// changes there belongs to it: by whatever thread, descriptor and path; what its children change does not, but for what they write by descriptors
-/// that were added.
+/// A group of plain system calls on a mount of a store (wholly mount), or in a command of wholly run. From its begin to
+/// its end, everything that the process changes there belongs to the group: by any thread, descriptor and path. Changes
+/// by its children do not belong to it, except what they write by descriptors that were added.
 ///
-/// It needs no store that is open: the mount has that. So other programs see what the group has done so far; they cannot change that before it ends
-/// (EBUSY). It ends with the process, too, and is aborted then. In a command of wholly run it joins the group that the command is: it is committed with
-/// that, and where it is aborted the command changes nothing.
+/// The store is open in the process that serves the mount, not here. So other programs see what the group has done so
+/// far; they cannot change it before the group ends (EBUSY). If the process ends, the group is aborted. In a command of
+/// wholly run the group joins the group of the command: it is committed with that, and if it is aborted, the command
+/// changes nothing.
 pub struct wholly_mount_group {
     group: MountGroup,
 }
@@ -56,10 +59,10 @@ unsafe fn descriptor<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
     }
 }
 
-/// Begins a group on the mount that fd is of: any open file or directory there, which may be closed again.
+/// Begins a group on the mount that fd belongs to: any open file or directory there. fd may be closed afterwards.
 ///
-/// Errors: -EBUSY where another group runs on the mount; -EOPNOTSUPP where it is no mount of a store, or one that cannot tell which process
-/// calls (of another namespace of processes, or before Linux 5.3); -EBADF.
+/// Errors: -EBUSY if another group runs on the mount; -EOPNOTSUPP if it is not a mount of a store, or one that cannot
+/// tell which process makes a call (in another PID namespace, or before Linux 5.3); -EBADF.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_mount_begin(fd: c_int, group: *mut *mut wholly_mount_group) -> c_int {
     done(|| {
@@ -70,11 +73,12 @@ pub unsafe extern "C" fn wholly_mount_begin(fd: c_int, group: *mut *mut wholly_m
     })
 }
 
-/// Makes an open file of the mount the group's own now rather than at its first change, and what is written by its descriptors part of the
-/// group, whoever writes: children have their parent's. Of a file that is the group's own so is what is written to mapped memory.
+/// Claims an open file of the mount for the group now, instead of at its first change. From now on everything that is
+/// written by its descriptors belongs to the group, also by other processes: children inherit descriptors. For a file
+/// of the group, so does what is written to mapped memory.
 ///
-/// Errors: -EBUSY where a group has the file; -EBADF where fd is not open for writing; -EXDEV where it is of another mount; -EPERM in another
-/// process than the one that began the group; -EINVAL where the group has ended.
+/// Errors: -EBUSY if another group has the file; -EBADF if fd is not open for writing; -EXDEV if it is of another
+/// mount; -EPERM in another process than the one that began the group; -EINVAL if the group has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_mount_add(group: *const wholly_mount_group, fd: c_int) -> c_int {
     done(|| {
@@ -84,19 +88,20 @@ pub unsafe extern "C" fn wholly_mount_add(group: *const wholly_mount_group, fd: 
     })
 }
 
-/// Makes the group survive power loss: it does when this returns 0; in a command of wholly run, with the command. The group ends and its handle is
-/// freed, also on failure. What was written to mapped memory is part of it where msync(2) was called before.
+/// Commits the group. When this returns 0, it survives a power failure; in a command of wholly run, it becomes durable
+/// with the command. What was written to mapped memory is in the group if msync(2) was called before. The group ends
+/// and its handle is freed, also on failure.
 ///
-/// Errors: -EIO where the medium failed: nobody knows whether the group survives until the store is opened again. After any other error the
-/// group is aborted.
+/// Errors: -EIO if the medium failed: it is unknown whether the group survives until the store is opened again. After
+/// any other error the group is aborted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_mount_commit(group: *mut wholly_mount_group) -> c_int {
     // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
     done(|| unsafe { owned(group, "group") }?.group.commit())
 }
 
-/// Undoes the group; in a command of wholly run, all that the command does. On return all see the mount as it was before. The group ends and its
-/// handle is freed, also on failure.
+/// Aborts the group; in a command of wholly run, everything that the command does. When this returns 0, all programs
+/// see the mount as it was before. The group ends and its handle is freed, also on failure.
 ///
 /// Errors: -EPERM in another process than the one that began it.
 #[unsafe(no_mangle)]

@@ -9,9 +9,9 @@ use crate::arguments::{exclusive, named_path, shared};
 use crate::group::wholly_group;
 use crate::store::wholly_store;
 
-/// Rename: nothing may have the new name. The number is the kernel's.
+/// Rename: the call fails with -EEXIST if the new name exists. The number is the kernel's.
 pub const WHOLLY_RENAME_NOREPLACE: u32 = 1;
-/// Rename: what has the new name gets the old one. The number is the kernel's.
+/// Rename: the object with the new name gets the old one. The number is the kernel's.
 pub const WHOLLY_RENAME_EXCHANGE: u32 = 2;
 
 fn how(flags: u32) -> Result<Rename> {
@@ -23,10 +23,10 @@ fn how(flags: u32) -> Result<Rename> {
     }
 }
 
-/// Makes a directory with the permission bits mode, whatever the umask. It appears with the group, and vanishes with it.
+/// Makes a directory with exactly the permission bits mode, whatever the umask. It exists for others once the group is
+/// committed.
 ///
-/// Errors: -EEXIST where the name is taken; -ENOENT where its directory does not exist; -EINVAL where mode has other bits; those of all
-/// paths.
+/// Errors: -EEXIST; -ENOENT if its parent does not exist; -EINVAL if mode has other bits; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_mkdir(group: *mut wholly_group, path: *const c_char, mode: u32) -> c_int {
     done(|| {
@@ -36,11 +36,11 @@ pub unsafe extern "C" fn wholly_group_mkdir(group: *mut wholly_group, path: *con
     })
 }
 
-/// Makes a FIFO, a socket, a device or an empty regular file, as the type bits of mode say (S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK; S_IFREG or
-/// none), with its permission bits, whatever the umask. device is its number as in st_rdev, and counts for devices only. It appears with
-/// the group, and vanishes with it.
+/// Makes a FIFO, a socket, a device or an empty regular file, by the type bits of mode (S_IFIFO, S_IFSOCK, S_IFCHR,
+/// S_IFBLK; S_IFREG or none), with exactly its permission bits, whatever the umask. device is the number of a device,
+/// as in st_rdev; it has no effect for other types. The object exists for others once the group is committed.
 ///
-/// Errors: -EEXIST where the name is taken; -ENOENT where its directory does not exist; -EPERM for a device, without the right to make one;
+/// Errors: -EEXIST; -ENOENT if its directory does not exist; -EPERM for a device, without the right to make one;
 /// -EINVAL for other types and bits; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_mknod(
@@ -56,10 +56,11 @@ pub unsafe extern "C" fn wholly_group_mknod(
     })
 }
 
-/// Makes a symbolic link that holds target, which need not be there. It appears with the group, and vanishes with it.
+/// Makes a symbolic link at path that holds target, which need not exist. The link exists for others once the group is
+/// committed.
 ///
-/// Errors: -EEXIST where the name is taken; -ENOENT where its directory does not exist, or target is empty; -ENAMETOOLONG for a target of
-/// more than 4095 bytes; those of all paths.
+/// Errors: -EEXIST; -ENOENT if its directory does not exist, or target is empty; -ENAMETOOLONG for a target of more
+/// than 4095 bytes; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_symlink(
     group: *mut wholly_group,
@@ -74,9 +75,11 @@ pub unsafe extern "C" fn wholly_group_symlink(
     })
 }
 
-/// Gives what from names the name to as well. A symbolic link is meant itself. The new name appears with the group, and vanishes with it.
+/// Gives the object at from the name to as well. If from is a symbolic link, the link itself gets the name. The new
+/// name exists for others once the group is committed.
 ///
-/// Errors: -ENOENT; -EEXIST where to is taken; -EPERM for a directory; -EBUSY where another group has what from names; those of all paths.
+/// Errors: -ENOENT; -EEXIST; -EPERM for a directory; -EBUSY if another group has claimed the object; those of all
+/// paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_link(group: *mut wholly_group, from: *const c_char, to: *const c_char) -> c_int {
     done(|| {
@@ -87,10 +90,11 @@ pub unsafe extern "C" fn wholly_group_link(group: *mut wholly_group, from: *cons
     })
 }
 
-/// Takes a name away from what is no directory. With its last name a file is gone once nobody has it open. When the group is committed the
-/// name does not come back after a crash; when it is aborted it never went.
+/// Removes a name of an object that is not a directory. A file is removed with its last name; it stays usable for
+/// programs and groups that have it open. Once the group is committed, the name does not come back after a crash; if
+/// the group is aborted, the name stays.
 ///
-/// Errors: -ENOENT; -EISDIR for a directory; -EBUSY where another group has what the path names; those of all paths.
+/// Errors: -ENOENT; -EISDIR for a directory; -EBUSY if another group has claimed the object; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_unlink(group: *mut wholly_group, path: *const c_char) -> c_int {
     done(|| {
@@ -100,9 +104,11 @@ pub unsafe extern "C" fn wholly_group_unlink(group: *mut wholly_group, path: *co
     })
 }
 
-/// Removes an empty directory. When the group is committed it does not come back after a crash; when it is aborted it never went.
+/// Removes an empty directory. Once the group is committed, it does not come back after a crash; if the group is
+/// aborted, it stays.
 ///
-/// Errors: -ENOENT; -ENOTDIR for what is no directory; -ENOTEMPTY; -EBUSY where another group has names in it; those of all paths.
+/// Errors: -ENOENT; -ENOTDIR if it is not a directory; -ENOTEMPTY; -EBUSY if another group has claimed names in it;
+/// those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_rmdir(group: *mut wholly_group, path: *const c_char) -> c_int {
     done(|| {
@@ -112,13 +118,13 @@ pub unsafe extern "C" fn wholly_group_rmdir(group: *mut wholly_group, path: *con
     })
 }
 
-/// Gives what from names the name to instead. What had that name loses it; with WHOLLY_RENAME_NOREPLACE nothing may have it, and with
-/// WHOLLY_RENAME_EXCHANGE the two change places. An empty directory may be replaced by a directory. Where both are names of one object
-/// already, nothing happens. Both names change with the group, or neither does.
+/// Renames the object at from to to. An object that had the name to loses it; with WHOLLY_RENAME_NOREPLACE there must
+/// be none, and with WHOLLY_RENAME_EXCHANGE it gets the name from. A directory may replace an empty directory. If both
+/// are names of one object, nothing happens. Both names change with the group, or neither does.
 ///
-/// Errors: -ENOENT; -EEXIST with WHOLLY_RENAME_NOREPLACE; -EISDIR, -ENOTDIR where a directory and something else would replace each other;
-/// -ENOTEMPTY; -EINVAL for a directory that would be moved into itself, and for other flags; -EBUSY where another group has what either
-/// names; those of all paths.
+/// Errors: -ENOENT; -EEXIST with WHOLLY_RENAME_NOREPLACE; -EISDIR, -ENOTDIR if a directory and another object would
+/// replace each other; -ENOTEMPTY; -EINVAL for a directory that would be moved into itself, and for other flags; -EBUSY
+/// if another group has claimed one of the objects; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_rename(
     group: *mut wholly_group,
@@ -135,13 +141,14 @@ pub unsafe extern "C" fn wholly_group_rename(
     })
 }
 
-/// Gives what lies at from, a path relative to the store's directory, in its layer (wholly_store_make_layer), the name to, which nothing may have: a
-/// directory with all that is in it, or anything else. Nobody may write to it from now on. It has the owner, mode, times and attributes that it was made with.
-/// The group's commit makes all of it durable, and a checkpoint takes it home by one rename. Where the group does not commit, it lies at from again. Such a group
-/// is not parked.
+/// Imports the object at from, a directory with everything in it or any other object: gives it the name to, which must
+/// be free. from is a path relative to the store's directory, in its layer (wholly_store_make_layer). No program may
+/// write to the object from now on. It keeps its owner, mode, times and attributes. The group's commit makes the object
+/// durable with everything in it, and a checkpoint writes it back by one rename. If the group does not commit, the
+/// object lies at from again. A group that has imported something cannot be parked.
 ///
-/// Errors: -EINVAL where from is not in the layer; -ENOENT; -EEXIST; -EBUSY for another hard link of a file that the store knows, and where another group has
-/// the name; those of all paths.
+/// Errors: -EINVAL if from is not in the layer; -ENOENT; -EEXIST; -EBUSY for another hard link of a file that the store
+/// knows, and if another group has claimed the name; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_adopt(group: *mut wholly_group, from: *const c_char, to: *const c_char) -> c_int {
     done(|| {
@@ -152,7 +159,7 @@ pub unsafe extern "C" fn wholly_group_adopt(group: *mut wholly_group, from: *con
     })
 }
 
-/// wholly_group_mkdir in a group of its own: the directory survives when this returns.
+/// wholly_group_mkdir in a group of its own. When this returns 0, the directory survives a power failure.
 ///
 /// Errors: those of wholly_group_mkdir and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -164,7 +171,7 @@ pub unsafe extern "C" fn wholly_store_mkdir(store: *const wholly_store, path: *c
     })
 }
 
-/// wholly_group_mknod in a group of its own: what it makes survives when this returns.
+/// wholly_group_mknod in a group of its own. When this returns 0, the object survives a power failure.
 ///
 /// Errors: those of wholly_group_mknod and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -181,7 +188,7 @@ pub unsafe extern "C" fn wholly_store_mknod(
     })
 }
 
-/// wholly_group_symlink in a group of its own: the link survives when this returns.
+/// wholly_group_symlink in a group of its own. When this returns 0, the link survives a power failure.
 ///
 /// Errors: those of wholly_group_symlink and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -198,7 +205,7 @@ pub unsafe extern "C" fn wholly_store_symlink(
     })
 }
 
-/// wholly_group_link in a group of its own: the new name survives when this returns.
+/// wholly_group_link in a group of its own. When this returns 0, the new name survives a power failure.
 ///
 /// Errors: those of wholly_group_link and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -214,7 +221,7 @@ pub unsafe extern "C" fn wholly_store_link(
     })
 }
 
-/// wholly_group_unlink in a group of its own: the name does not come back after a crash when this has returned.
+/// wholly_group_unlink in a group of its own. When this returns 0, the name does not come back after a power failure.
 ///
 /// Errors: those of wholly_group_unlink and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -226,7 +233,8 @@ pub unsafe extern "C" fn wholly_store_unlink(store: *const wholly_store, path: *
     })
 }
 
-/// wholly_group_rmdir in a group of its own: the directory does not come back after a crash when this has returned.
+/// wholly_group_rmdir in a group of its own. When this returns 0, the directory does not come back after a power
+/// failure.
 ///
 /// Errors: those of wholly_group_rmdir and wholly_group_commit.
 #[unsafe(no_mangle)]
@@ -238,7 +246,7 @@ pub unsafe extern "C" fn wholly_store_rmdir(store: *const wholly_store, path: *c
     })
 }
 
-/// wholly_group_rename in a group of its own: all of it survives when this returns.
+/// wholly_group_rename in a group of its own. When this returns 0, all of it survives a power failure.
 ///
 /// Errors: those of wholly_group_rename and wholly_group_commit.
 #[unsafe(no_mangle)]

@@ -7,59 +7,64 @@ use wholly_media::host::{HostMedium, HostOptions};
 
 use crate::sized::{self, Sized};
 
-/// Policy: each call outside of groups is a group of its own, and survives when it returns.
+/// Policy: each call outside of groups is a group of its own, and survives a power failure when it returns.
 pub const WHOLLY_POLICY_PER_OP: u32 = 0;
-/// Policy: the calls on a file between two syncs are one group, committed by wholly_file_sync, by the last close of the file, or when a
-/// group takes the file. After a crash the file is as at its last sync.
+/// Policy: the calls on a file between two syncs are one group. It is committed by wholly_file_sync, wholly_store_sync,
+/// the last close of the file, the end of the store, or when a group takes the file. After a crash the file is as at
+/// its last commit.
 pub const WHOLLY_POLICY_PER_SYNC: u32 = 1;
-/// Policy: all calls outside of groups are one group, committed by any sync, by closing the store, when a group takes one of its
-/// files, and after shared_interval_ms.
+/// Policy: all calls outside of groups are one group. It is committed by any sync, by the end of the store, when a
+/// group takes one of its files, and after shared_interval_ms.
 pub const WHOLLY_POLICY_SHARED: u32 = 2;
 
-/// Medium: persistent memory where files can be mapped from it (DAX) and, emulated, on tmpfs; else a disk.
+/// Medium: persistent memory if files can be mapped from it (DAX); on tmpfs emulated persistent memory; else a disk.
 pub const WHOLLY_MEDIUM_AUTO: u32 = 0;
-/// Medium: persistent memory; emulated where it is none.
+/// Medium: persistent memory; emulated if the directory is not on such memory.
 pub const WHOLLY_MEDIUM_PMEM: u32 = 1;
 /// Medium: a disk.
 pub const WHOLLY_MEDIUM_DISK: u32 = 2;
 
-/// How a store is made and opened. Set all of it to zero, then its size, then what is to differ: zero stands for the default.
-/// Later versions add fields at the end.
+/// How a store is made and opened. Set the whole struct to zero, then set size, then the fields that are to differ:
+/// zero means the default. Later versions add fields at the end.
 #[repr(C)]
 pub struct wholly_options {
     /// sizeof(wholly_options).
     pub size: usize,
     /// Which calls outside of groups survive together: WHOLLY_POLICY_*.
     pub policy: u32,
-    /// What the directory is taken for: WHOLLY_MEDIUM_*. The same for making and for opening.
+    /// What the directory is on: WHOLLY_MEDIUM_*. Use the same value to make and to open a store.
     pub medium: u32,
     /// Milliseconds after which WHOLLY_POLICY_SHARED commits. It has no default.
     pub shared_interval_ms: u64,
-    /// Bytes of a segment of the log, when the store is made: a power of two from 4 KiB to 2 MiB. 1 MiB.
+    /// Bytes of a segment of the log, set when the store is made: a power of two from 4 KiB to 2 MiB. Default 1 MiB.
     pub segment_bytes: u64,
-    /// Bytes of log that the store is made with and keeps. 2 MiB.
+    /// Bytes of log that the store is made with, and always keeps. Default 2 MiB.
     pub log_min_bytes: u64,
-    /// Bytes up to which the log grows before groups wait for a checkpoint; one group may need more, and gets it. 64 MiB.
+    /// Bytes up to which the log grows before groups wait for a checkpoint; a single group that needs more gets it.
+    /// Default 64 MiB.
     pub log_max_bytes: u64,
-    /// Bytes of a group that are gathered in memory before it goes to the log early. 512 KiB.
+    /// Bytes of a group that are gathered in memory before the group goes to the log early. Default 512 KiB.
     pub gather_bytes: u64,
-    /// Bytes that a group writes to a file that it makes, or one after the other to another where files can share blocks (XFS, btrfs), before
-    /// they go to the file system at once, and are written once, rather than to the log; UINT64_MAX for never. 512 KiB.
+    /// Bytes from which a group's writes to one file bypass the log: they go to the file system at once, and are
+    /// written once. Applies to files that the group has created, and to writes in a row to an existing file if files
+    /// can share blocks (XFS, btrfs). UINT64_MAX: never. Default 512 KiB.
     pub stage_bytes: u64,
-    /// Bytes of address space for the log on persistent memory, beyond which it cannot grow.
+    /// Bytes of address space for the log on persistent memory. The log cannot grow beyond.
     pub reserve_bytes: u64,
-    /// Threads that take a large amount home together. 2.
+    /// The number of threads that write back a large amount together. Default 2.
     pub checkpoint_threads: u32,
-    /// Not zero: no thread takes committed data home in the background. That then happens when the log is full, by
-    /// wholly_store_checkpoint and by wholly_store_close.
+    /// Not zero: no thread writes back committed data in the background. It is then written back when the log is full,
+    /// by wholly_store_checkpoint and by wholly_store_close.
     pub no_background: u32,
-    /// Not zero: the machine keeps its caches at a power failure (eADR), so that nothing need be flushed from them to persistent memory.
+    /// Not zero: the processor's caches survive a power failure (eADR), so nothing is flushed from them to persistent
+    /// memory.
     pub caches_persist: u32,
-    /// Not zero: a copy of a store, which wholly_store_open else refuses with -ESTALE while its log holds updates, is taken for what it was
-    /// copied from: its files are found by their places.
+    /// Not zero: accept a copy of a store whose log holds updates. The store then uses the files at the paths of the
+    /// copied ones. Otherwise wholly_store_open fails with -ESTALE for such a copy.
     pub adopt: u32,
-    /// Not zero: what was part of a commit of several stores, and would wait for a store that cannot be found, is parked when the store is opened,
-    /// to be applied or discarded by somebody who knows. Else wholly_store_open fails with -EBUSY there.
+    /// Not zero: open a store that waits for the decision of wholly_groups_commit_together although the store that has
+    /// it cannot be found. The waiting group is parked, to be applied or discarded by someone who knows the outcome.
+    /// Otherwise wholly_store_open fails with -EBUSY.
     pub release: u32,
     /// Zero.
     pub reserved: u32,

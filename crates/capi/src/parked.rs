@@ -13,11 +13,14 @@ use crate::group::{end_with, wholly_group};
 use crate::sized::{self, Sized};
 use crate::store::wholly_store;
 
-/// Parks the group instead of committing it: on return it survives a crash by itself, as long as nobody applies or discards it, and has given
-/// up all that it had claimed. note is for people, of up to 1024 bytes, or NULL. With keep_seconds other than 0 it is discarded when so much
-/// time has passed. What it builds on and is not home yet is taken home first. The group ends and its handle is freed, also on failure.
+/// Parks the group instead of committing it. When this returns 0, the parked group survives a power failure until it is
+/// applied or discarded, and all that the group had claimed is free. note is a text for people of up to 1024 bytes, or
+/// NULL. If keep_seconds is not 0, the parked group is discarded after that time. What the group builds on is written
+/// back first, if it is not yet. id gets the number of the parked group. The group ends and its handle is freed, also
+/// on failure.
 ///
-/// Errors: -EINVAL where it has changed nothing; those of wholly_store_checkpoint; -ENOSPC. Then the group is aborted.
+/// Errors: -EINVAL if the group has changed nothing; those of wholly_store_checkpoint; -ENOSPC. The group is then
+/// aborted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_park(
     group: *mut wholly_group,
@@ -37,12 +40,12 @@ pub unsafe extern "C" fn wholly_group_park(
     })
 }
 
-/// Commits the group, unless a program that bypasses the store has changed something that it builds on, since the group first touched it: then
-/// the group is parked, as by wholly_group_park, nothing is overwritten, and id is the parked group's; else id is 0. The group ends and its
-/// handle is freed, also on failure.
+/// Commits the group, unless another program has changed something that the group builds on since the group first
+/// touched it. In that case the group is parked, as by wholly_group_park, nothing is overwritten, and id gets the
+/// number of the parked group; else id is 0. The group ends and its handle is freed, also on failure.
 ///
-/// Errors: -ESTALE where it is parked: the text lists what is otherwise; those of wholly_group_commit and wholly_group_park: then the group is
-/// aborted.
+/// Errors: -ESTALE if the group is parked: the text lists what differs; those of wholly_group_commit and
+/// wholly_group_park: the group is aborted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_commit_or_park(
     group: *mut wholly_group,
@@ -78,33 +81,34 @@ fn keep_of(seconds: u64) -> Option<Duration> {
     (seconds != 0).then(|| Duration::from_secs(seconds))
 }
 
-/// A listing of what was parked when it was opened. One thread at a time calls with it; which thread that is may change.
+/// A listing of the groups that were parked when it was opened. One thread at a time uses it, not always the same.
 pub struct wholly_parked_list {
     all: std::vec::IntoIter<Parked>,
 }
 
-/// A parked group. Set its size before it is filled in. Times are in nanoseconds since the epoch.
+/// A parked group. Set size before a call fills it in. Times are in nanoseconds since 1970.
 #[repr(C)]
 pub struct wholly_parked {
     /// sizeof(wholly_parked).
     pub size: usize,
-    /// Its number, which no other group of the store ever has. `wholly list` shows it as id >> 40, a dash, and the rest.
+    /// Its number. No other group of the store ever has the same one. `wholly list` prints id >> 40, a dash, and the
+    /// other bits.
     pub id: u64,
     /// When it was parked.
     pub parked_ns: i64,
-    /// When it is discarded; 0: never by itself.
+    /// When it will be discarded; 0 if it does not expire.
     pub expires_ns: i64,
     /// Bytes that it writes to files.
     pub bytes: u64,
-    /// Bytes that it takes.
+    /// Bytes of disk space that it takes.
     pub space: u64,
-    /// Files whose bytes it changes.
+    /// The number of files whose bytes it changes.
     pub files: u32,
-    /// Names that it sets or takes away.
+    /// The number of names that it sets or removes.
     pub names: u32,
-    /// 1 where it cannot be read: then only id and space mean anything. Else 0.
+    /// 1 if it cannot be read: only id and space are valid then. Else 0.
     pub is_damaged: u64,
-    /// What was noted.
+    /// The note with which it was parked.
     pub note: [c_char; 1032],
 }
 
@@ -114,10 +118,10 @@ unsafe impl Sized for wholly_parked {
     const NAME: &str = "parked group";
 }
 
-/// Opens a listing of what is parked, in the order in which the groups began. What has expired is discarded first. Close it by
-/// wholly_parked_list_close, before or after the store.
+/// Opens a listing of the parked groups, in the order in which they began. Groups that have expired are discarded
+/// first. Close the listing with wholly_parked_list_close, before or after the store.
 ///
-/// Errors: of the file system.
+/// Errors: errors of the file system.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_open_parked_list(
     store: *const wholly_store,
@@ -132,7 +136,7 @@ pub unsafe extern "C" fn wholly_store_open_parked_list(
     })
 }
 
-/// Tells the next parked group of a listing. Returns 1, and 0 where there is none: then the struct is left as it is.
+/// Fills in the next parked group of a listing. Returns 1; or 0 at the end, and leaves the struct as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_parked_list_read(list: *mut wholly_parked_list, parked: *mut wholly_parked) -> c_int {
     let count = answer(|| {
@@ -183,28 +187,30 @@ unsafe fn on_parked(
     })
 }
 
-/// Commits a parked group, if all that it relies on is as it was: the names that it sets, the bytes of files that it changes or removes, the
-/// attributes that it sets. When this returns 0 it survives, everybody sees it, and it is parked no more.
+/// Commits a parked group, if everything that it relies on is as it was: the names that it sets, the bytes of files
+/// that it changes or removes, the attributes that it sets. When this returns 0, the group survives a power failure,
+/// all threads and groups see it, and it is no longer parked.
 ///
-/// Errors: -ESTALE where something is otherwise: the text lists all of that, nothing has changed, and the group stays parked; -EBUSY where a
-/// running group has something that it changes; -ENOENT where no such group is parked; -EUCLEAN; those of wholly_group_commit.
+/// Errors: -ESTALE if something differs: the text lists it, nothing has changed, and the group stays parked; -EBUSY if
+/// a running group has claimed something that it changes; -ENOENT if there is no such parked group; -EUCLEAN; those of
+/// wholly_group_commit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_apply(store: *const wholly_store, id: u64) -> c_int {
     // SAFETY: the caller's part of the contract.
     unsafe { on_parked(store, id, Store::apply) }
 }
 
-/// Removes a parked group. It does not come back after a crash when this has returned.
+/// Removes a parked group. When this returns 0, it does not come back after a power failure.
 ///
-/// Errors: -ENOENT where no such group is parked.
+/// Errors: -ENOENT if there is no such parked group.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_discard(store: *const wholly_store, id: u64) -> c_int {
     // SAFETY: the caller's part of the contract.
     unsafe { on_parked(store, id, Store::discard) }
 }
 
-/// What a parked group would change. It keeps the store open, as a file does. One thread at a time calls with it; which thread that is may
-/// change.
+/// What a parked group would change. It keeps the store open, as a file does. One thread at a time uses it, not always
+/// the same.
 pub struct wholly_review {
     review: Review<'static>,
     changes: Vec<(CString, Option<CString>)>,
@@ -213,49 +219,50 @@ pub struct wholly_review {
     health: Health,
 }
 
-/// In wholly_change.what: something new gets the name.
+/// In wholly_change.what: a new object gets the name.
 pub const WHOLLY_CHANGE_CREATED: u32 = 1;
-/// In wholly_change.what: the name goes.
+/// In wholly_change.what: the name is removed.
 pub const WHOLLY_CHANGE_REMOVED: u32 = 2;
-/// In wholly_change.what: something new gets the name, in the place of what had it.
+/// In wholly_change.what: a new object gets the name from the object that has it.
 pub const WHOLLY_CHANGE_REPLACED: u32 = 3;
-/// In wholly_change.what: what had the name from gets this one instead.
+/// In wholly_change.what: the object with the name from loses it and gets this one.
 pub const WHOLLY_CHANGE_RENAMED: u32 = 4;
-/// In wholly_change.what: what has the name from gets this one, too.
+/// In wholly_change.what: the object with the name from gets this one as well.
 pub const WHOLLY_CHANGE_LINKED: u32 = 5;
-/// In wholly_change.what: what has the name is otherwise: its bytes, or its attributes.
+/// In wholly_change.what: the object keeps the name, and its bytes or attributes change.
 pub const WHOLLY_CHANGE_CHANGED: u32 = 6;
 
-/// One change of a group. Set its size before it is filled in.
+/// One change of a group. Set size before a call fills it in.
 #[repr(C)]
 pub struct wholly_change {
     /// sizeof(wholly_change).
     pub size: usize,
-    /// The name, as it is to be; of what is removed, as it was. The text is the review's, and stays until that is closed.
+    /// The new name, relative to the store's directory; for WHOLLY_CHANGE_REMOVED the removed one. The text belongs to
+    /// the review, and is valid until the review is closed.
     pub path: *const c_char,
-    /// The name that what is renamed had, or another one of what is linked; NULL for all else.
+    /// The name that a renamed object had, or another name of a linked one; else NULL.
     pub from: *const c_char,
-    /// Size in bytes before; 0 where there was nothing.
+    /// Size in bytes before the change; 0 if there was no object.
     pub bytes_before: u64,
-    /// Size in bytes after; 0 where there is to be nothing.
+    /// Size in bytes after the change; 0 if there is no object.
     pub bytes_after: u64,
-    /// WHOLLY_CHANGE_CREATED and so on.
+    /// WHOLLY_CHANGE_*.
     pub what: u32,
-    /// 1 where the bytes of a file are otherwise, or may be; else 0.
+    /// 1 if the bytes of a file change, or may change; else 0.
     pub content: u32,
-    /// Type and permission bits as in st_mode before; 0 where there was nothing.
+    /// Type and permission bits before the change, as in st_mode; 0 if there was no object.
     pub mode_before: u32,
-    /// The same after.
+    /// Type and permission bits after the change.
     pub mode_after: u32,
-    /// Owner and group before.
+    /// The owner before the change.
     pub uid_before: u32,
-    /// See above.
+    /// The group of users before the change.
     pub gid_before: u32,
-    /// Owner and group after.
+    /// The owner after the change.
     pub uid_after: u32,
-    /// See above.
+    /// The group of users after the change.
     pub gid_after: u32,
-    /// How many extended attributes are set or removed.
+    /// The number of extended attributes that are set or removed.
     pub xattrs: u64,
 }
 
@@ -271,9 +278,9 @@ const _: () = {
     assert!(size_of::<wholly_change>() == <wholly_change as Sized>::FIRST);
 };
 
-/// Looks at what a parked group would change. Close it by wholly_review_close.
+/// Opens a review of what a parked group would change. Close it with wholly_review_close.
 ///
-/// Errors: -ENOENT where no such group is parked; -EUCLEAN where it is damaged.
+/// Errors: -ENOENT if there is no such parked group; -EUCLEAN if it is damaged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_review(
     store: *const wholly_store,
@@ -293,7 +300,7 @@ pub unsafe extern "C" fn wholly_store_review(
     })
 }
 
-/// Tells the next change, in the order of paths. Returns 1, and 0 where there is none: then the struct is left as it is.
+/// Fills in the next change, in the order of paths. Returns 1; or 0 at the end, and leaves the struct as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_review_next(review: *mut wholly_review, change: *mut wholly_change) -> c_int {
     let count = answer(|| {
@@ -342,11 +349,12 @@ fn what(change: &Change) -> u32 {
     }
 }
 
-/// Reads up to length bytes of the file, or of the target of the symbolic link, that the change told last is about: as it was where after is
-/// 0, else as it is to be. Returns how many: fewer only at its end.
+/// Reads up to length bytes of the file, or of the target of the symbolic link, of the last change that
+/// wholly_review_next filled in: the state before the change if after is 0, else the state after it. Returns how many;
+/// fewer only at the end.
 ///
-/// Errors: -ENOENT where there is nothing on that side, or not any more; -EINVAL for what holds no bytes, and before the first change was
-/// told; -EUCLEAN.
+/// Errors: -ENOENT if there is no object on that side, or no longer; -EINVAL for an object without bytes, and before
+/// the first change; -EUCLEAN.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_review_read(
     review: *mut wholly_review,

@@ -12,16 +12,17 @@ use crate::options::{self, wholly_options};
 use crate::sized::{self, Sized};
 use crate::writer::wholly_writer;
 
-/// An open store. One process has it; its threads may share this handle and call with it at once.
+/// An open store. One process has it open; any number of its threads may use the handle at the same time.
 pub struct wholly_store {
     pub(crate) store: Store,
     pub(crate) health: Health,
 }
 
-/// Makes the directory a store: creates .wholly in it. Files in it stay as they are. On return that survives a crash; after a
-/// crash before it, there is none. options may be NULL.
+/// Makes the directory dir a store: creates the folder .wholly in it. The files in the directory stay as they are. When
+/// this returns 0, the store survives a power failure; a crash before that leaves none. options may be NULL.
 ///
-/// Errors: -EEXIST where it is one already; -ENOENT, -ENOTDIR, -ENOSPC and others of the file system.
+/// Errors: -EEXIST if the directory is a store already; -EOPNOTSUPP if the file system cannot carry a store; -ENOENT,
+/// -ENOTDIR, -ENOSPC and other errors of the file system.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_init(dir: *const c_char, options: *const wholly_options) -> c_int {
     done(|| {
@@ -31,11 +32,13 @@ pub unsafe extern "C" fn wholly_store_init(dir: *const c_char, options: *const w
     })
 }
 
-/// Opens the store in a directory, recovers it and owns it. What was committed before any crash is served when this returns.
-/// options may be NULL; segment_bytes and log_min_bytes are those that the store was made with.
+/// Opens the store in the directory dir, recovers it, and keeps it for this process. When this returns 0, everything
+/// that was committed before a crash is there again. options may be NULL; segment_bytes and log_min_bytes have no
+/// effect, since the store keeps those that it was made with.
 ///
-/// Errors: -ENODEV where there is no store; -EBUSY where a process has it open; -EUCLEAN where it is damaged; -EOPNOTSUPP where a newer
-/// version made it.
+/// Errors: -ENODEV if the directory is not a store; -EBUSY if a process has it open, or if it waits for another store
+/// (see wholly_options.release); -EPERM if another user can have written to its folder; -ESTALE for a copy (see
+/// wholly_options.adopt); -EUCLEAN if it is damaged; -EOPNOTSUPP if a newer version made it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_open(
     dir: *const c_char,
@@ -73,7 +76,7 @@ pub unsafe extern "C" fn wholly_store_open_or_create(
 /// Takes everything home and gives the store up: on return the log is empty, and other programs see all that was committed. The handle is
 /// freed, also on failure. Handles of files, groups and writers keep the store to this process until they are closed.
 ///
-/// Errors: those of wholly_store_checkpoint. The log then keeps what is not home, and the next open goes on.
+/// Errors: those of wholly_store_checkpoint. The log then keeps what is not written back, and the next open continues.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_close(store: *mut wholly_store) -> c_int {
     done(|| {
@@ -83,7 +86,8 @@ pub unsafe extern "C" fn wholly_store_close(store: *mut wholly_store) -> c_int {
     })
 }
 
-/// Gives the store up as it is. What is committed and not home stays in the log, for the next open. The handle is freed.
+/// Closes the store without writing back. Pending calls outside of groups are committed, but a failure is not reported.
+/// What is committed and not written back stays in the log, for the next open. The handle is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_drop(store: *mut wholly_store) -> c_int {
     done(|| {
@@ -96,18 +100,18 @@ pub unsafe extern "C" fn wholly_store_drop(store: *mut wholly_store) -> c_int {
     })
 }
 
-/// What a checkpoint did. Set its size before it is filled in.
+/// What a checkpoint did. Set size before a call fills it in.
 #[repr(C)]
 pub struct wholly_checkpoint_report {
     /// sizeof(wholly_checkpoint_report).
     pub size: usize,
-    /// Files that were touched.
+    /// The number of files that it wrote to.
     pub files: u64,
-    /// Blocks that were taken home.
+    /// The number of 4 KiB blocks that it wrote back.
     pub blocks: u64,
-    /// Bytes written home.
+    /// Bytes that it wrote back.
     pub bytes: u64,
-    /// Segments of the log that became free.
+    /// The number of log segments that it freed.
     pub segments_freed: u64,
 }
 
@@ -117,11 +121,11 @@ unsafe impl Sized for wholly_checkpoint_report {
     const NAME: &str = "checkpoint report";
 }
 
-/// Makes the layer: an empty directory, .wholly/layer, below the store's directory, of mode 0700, in place of any that is there. What is made in it, by
-/// whatever program and calls, groups can adopt (wholly_group_adopt). Nothing in it is durable, and all that is not adopted goes when the store is closed or
-/// removed, or opened again.
+/// Makes the layer: an empty directory .wholly/layer of mode 0700 in the store's directory, in place of an earlier one.
+/// Any program can make files there by ordinary calls, and groups can import them (wholly_group_adopt). Nothing in the
+/// layer is durable. What is not imported is removed when the store is closed or removed, and when it is opened again.
 ///
-/// Errors: of the file system, where something of an earlier layer cannot be removed, or there is no space.
+/// Errors: errors of the file system: something of an earlier layer cannot be removed, or there is no space.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_make_layer(store: *const wholly_store) -> c_int {
     done(|| {
@@ -131,9 +135,9 @@ pub unsafe extern "C" fn wholly_store_make_layer(store: *const wholly_store) -> 
     })
 }
 
-/// Removes the layer with all that is in it, where there is one.
+/// Removes the layer with everything in it, if there is one.
 ///
-/// Errors: of the file system: then a part of it may be left.
+/// Errors: errors of the file system. A part of the layer may then be left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_remove_layer(store: *const wholly_store) -> c_int {
     done(|| {
@@ -143,10 +147,11 @@ pub unsafe extern "C" fn wholly_store_remove_layer(store: *const wholly_store) -
     })
 }
 
-/// Takes everything that is committed home. On return it survives without the log, and other programs see it. report may be NULL.
+/// Writes back everything that is committed. When this returns 0, it survives without the log, and other programs see
+/// it. report may be NULL.
 ///
-/// Errors: -ESTALE where another program changed a file of which the log holds updates: nothing is overwritten, the log keeps the store's
-/// version; of the file system. The log then keeps what is not home.
+/// Errors: -ESTALE if another program changed a file that the log has updates for: nothing is overwritten, and the log
+/// keeps the store's version; errors of the file system. The log then keeps what is not written back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_checkpoint(
     store: *const wholly_store,
@@ -175,9 +180,9 @@ pub unsafe extern "C" fn wholly_store_checkpoint(
     })
 }
 
-/// Makes all calls outside of groups so far survive: they do when this returns.
+/// Commits all calls that were made outside of groups. When this returns 0, they survive a power failure.
 ///
-/// Errors: -EIO where the medium failed.
+/// Errors: -EIO if the medium failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_sync(store: *const wholly_store) -> c_int {
     done(|| {
@@ -187,42 +192,43 @@ pub unsafe extern "C" fn wholly_store_sync(store: *const wholly_store) -> c_int 
     })
 }
 
-/// What a store is doing. Set its size before it is filled in. All is zero in a child of fork that cannot have the store.
+/// Figures about an open store. Set size before a call fills it in. All are zero in a child of fork that cannot use the
+/// store.
 #[repr(C)]
 pub struct wholly_stat {
     /// sizeof(wholly_stat).
     pub size: usize,
-    /// How often the store was opened.
+    /// How many times the store has been opened.
     pub incarnation: u64,
     /// Bytes of a segment of the log.
     pub segment_bytes: u64,
-    /// Segments of the log.
+    /// The number of segments of the log.
     pub segments: u64,
-    /// How many of them are free.
+    /// The number of segments that are free.
     pub free_segments: u64,
-    /// Blocks of 4 KiB whose latest bytes are not home.
+    /// The number of 4 KiB blocks whose latest bytes are not written back yet.
     pub pending_blocks: u64,
-    /// Files that are open or have pending blocks.
+    /// The number of files that are open or have pending blocks.
     pub open_files: u64,
-    /// Bytes of memory of the index.
+    /// Bytes of memory that the index takes.
     pub index_bytes: u64,
-    /// Versions in the index, spare ones included.
+    /// The number of versions in the index, spare ones included.
     pub versions: u64,
-    /// Bytes written to the log since the open.
+    /// Bytes written to the log since the store was opened.
     pub log_bytes_written: u64,
-    /// Bytes written to the files since the open.
+    /// Bytes written back to ordinary files since the store was opened.
     pub home_bytes_written: u64,
-    /// Fences since the open.
+    /// The number of fences since the store was opened.
     pub fences: u64,
-    /// Synchronous writes and syncs since the open.
+    /// The number of synchronous writes and syncs since the store was opened.
     pub syncs: u64,
-    /// 1 where the medium only stands in for persistent memory: what survives the process does not survive a power failure. Else 0.
+    /// 1 if the medium only emulates persistent memory: it survives the process, but not a power failure. Else 0.
     pub emulated: u64,
-    /// What the log is on, in words.
+    /// What the log is stored on, in words.
     pub medium: [c_char; 128],
-    /// Groups that are parked.
+    /// The number of parked groups.
     pub parked_groups: u64,
-    /// Bytes that they take.
+    /// Bytes of disk space that the parked groups take.
     pub parked_bytes: u64,
 }
 
@@ -232,7 +238,7 @@ unsafe impl Sized for wholly_stat {
     const NAME: &str = "stat";
 }
 
-/// Tells what the store is doing.
+/// Fills in figures about the store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_stat(store: *const wholly_store, stat: *mut wholly_stat) -> c_int {
     done(|| {
@@ -265,22 +271,23 @@ pub unsafe extern "C" fn wholly_store_stat(store: *const wholly_store, stat: *mu
     })
 }
 
-/// What opening the store found and did. Set its size before it is filled in.
+/// What opening the store found and did. Set size before a call fills it in.
 #[repr(C)]
 pub struct wholly_recovery {
     /// sizeof(wholly_recovery).
     pub size: usize,
-    /// Segments of the log that were in use.
+    /// The number of log segments that were in use.
     pub segments: u64,
-    /// Committed groups that were not home.
+    /// The number of committed groups that were not written back.
     pub groups: u64,
-    /// Records that were torn by the crash: groups whose commit had not returned. They are gone.
+    /// The number of records that a crash tore: groups whose commit had not returned. They are gone.
     pub rejected: u64,
-    /// Files that have updates in the log.
+    /// The number of files that the log has updates for.
     pub files: u64,
-    /// Names that the log sets.
+    /// The number of names that the log sets.
     pub names: u64,
-    /// Files that another program changed while the log held updates of them: see wholly_store_conflict. Nothing goes home.
+    /// The number of files that another program changed while the log held updates for them: see wholly_store_conflict.
+    /// If it is not 0, nothing is written back.
     pub conflicts: u64,
 }
 
@@ -290,7 +297,7 @@ unsafe impl Sized for wholly_recovery {
     const NAME: &str = "recovery";
 }
 
-/// Tells what opening the store found and did.
+/// Fills in what opening the store found and did.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_recovery(store: *const wholly_store, recovery: *mut wholly_recovery) -> c_int {
     done(|| {
@@ -315,12 +322,12 @@ pub unsafe extern "C" fn wholly_store_recovery(store: *const wholly_store, recov
     })
 }
 
-/// A file that another program changed. Set its size before it is filled in.
+/// A file that another program changed while the log held updates for it. Set size before a call fills it in.
 #[repr(C)]
 pub struct wholly_conflict {
     /// sizeof(wholly_conflict).
     pub size: usize,
-    /// The file, below the store's directory.
+    /// The file, relative to the store's directory.
     pub path: [c_char; 4096],
     /// What differs, in words.
     pub change: [c_char; 256],
@@ -339,7 +346,7 @@ const _: () = {
     assert!(size_of::<wholly_conflict>() == <wholly_conflict as Sized>::FIRST);
 };
 
-/// Tells about one of the conflicts that opening the store found; index counts from 0.
+/// Fills in one of the conflicts that opening the store found; index counts from 0.
 ///
 /// Errors: -EINVAL beyond the last one.
 #[unsafe(no_mangle)]
@@ -363,10 +370,11 @@ pub unsafe extern "C" fn wholly_store_conflict(
     })
 }
 
-/// Opens an existing regular file, for calls outside of groups and for groups to use. A symbolic link at the end of the path is followed.
+/// Opens an existing regular file, for calls outside of groups and for use in groups. A symbolic link at the end of the
+/// path is followed.
 ///
-/// Errors: -ENOENT; -EISDIR for a directory; -EINVAL for what else is no regular file; -EACCES where it may not be read and written; those
-/// of all paths.
+/// Errors: -ENOENT; -EISDIR for a directory; -EINVAL for any other object that is not a regular file; -EACCES if the
+/// process may not both read and write it; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_open_file(
     store: *const wholly_store,
@@ -381,9 +389,10 @@ pub unsafe extern "C" fn wholly_store_open_file(
     })
 }
 
-/// Creates a regular file with the permission bits mode, whatever the umask, in a group of its own: it survives when this returns.
+/// Creates a regular file with exactly the permission bits mode, whatever the umask, in a group of its own. When this
+/// returns 0, the file survives a power failure.
 ///
-/// Errors: those of wholly_group_create.
+/// Errors: those of wholly_group_create and wholly_group_commit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_create_file(
     store: *const wholly_store,
@@ -399,10 +408,11 @@ pub unsafe extern "C" fn wholly_store_create_file(
     })
 }
 
-/// Begins a group: updates of any number of files that survive a crash wholly or not at all. Groups do not nest; any number of them may
-/// run at once, on different files. End it by wholly_group_commit, wholly_group_commit_atomic or wholly_group_abort.
+/// Begins a group: updates of any number of files that survive a crash wholly or not at all. Any number of groups may
+/// run at the same time, on different files; groups do not nest. End the group with wholly_group_commit,
+/// wholly_group_commit_atomic, wholly_group_abort, wholly_group_park or wholly_group_commit_or_park.
 ///
-/// In a child of fork that cannot have the store this succeeds, and each call on the group fails with -EBUSY.
+/// In a child of fork that cannot use the store this succeeds, and each call on the group fails with -EBUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_begin(store: *const wholly_store, group: *mut *mut wholly_group) -> c_int {
     done(|| {
@@ -413,8 +423,9 @@ pub unsafe extern "C" fn wholly_store_begin(store: *const wholly_store, group: *
     })
 }
 
-/// Makes a writer: a place for one thread to begin one group after the other from, faster than by wholly_store_begin, since what a group
-/// works with stays with the writer. For a thread that commits many small groups. A writer keeps the store open, as a file does.
+/// Makes a writer, from which one thread begins one group after the other. It is faster than wholly_store_begin,
+/// because it keeps what a group needs from one group to the next. For a thread that commits many small groups. A
+/// writer keeps the store open, as a file does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_writer(store: *const wholly_store, writer: *mut *mut wholly_writer) -> c_int {
     done(|| {

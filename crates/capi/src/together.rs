@@ -20,14 +20,17 @@ unsafe fn pointers<T: Copy>(array: *const T, count: usize, name: &str) -> Result
     Ok(unsafe { std::slice::from_raw_parts(array, count) }.to_vec())
 }
 
-/// Commits groups of several stores together: after a crash all of them are there, or none. When this returns 0 all of them survive power
-/// loss. The store of the first one that changes anything is the coordinator: where the process dies half-way, the others ask it when they are
-/// next opened, and that fails with -EBUSY where it cannot be found (see wholly_options.release). What the groups write is written once more
-/// for this. The groups end and their handles are freed, also on failure.
+/// Commits groups of several stores together. After a crash all of them are there, or none. When this returns 0, all of
+/// them survive a power failure. The groups end and their handles are freed, also on failure.
 ///
-/// Errors: -EINVAL where one is NULL, is there twice, or is a writer's, or two are of one store; those of wholly_group_park and wholly_group_commit. Then all are aborted. After
-/// -EIO nobody knows until the stores are opened again; where only some of them say so, the others have the groups. Where an argument is NULL or
-/// there twice, none has ended.
+/// The store of the first group that changes anything is the coordinator. If the process dies half-way, each other
+/// store asks it for the decision when it is next opened; that open fails with -EBUSY if the coordinator cannot be
+/// found (see wholly_options.release). What the groups write is written once more than by separate commits.
+///
+/// Errors: -EINVAL if a group is NULL, is there twice or is a writer's, or if two are of one store; those of
+/// wholly_group_park and wholly_group_commit. All groups are then aborted. After -EIO it is unknown whether they
+/// survive until the stores are opened again; if only some of the stores return -EIO, the groups of the others are
+/// committed. If a group is NULL or there twice, none has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_groups_commit_together(groups: *const *mut wholly_group, count: usize) -> c_int {
     done(|| {
@@ -55,11 +58,11 @@ pub unsafe extern "C" fn wholly_groups_commit_together(groups: *const *mut wholl
     })
 }
 
-/// Commits parked groups of several stores together, of each store one: after a crash all of them are committed, or all are parked still. stores and ids
-/// have count elements each.
+/// Applies parked groups of several stores together, one group of each store. After a crash all of them are committed,
+/// or all are still parked. stores and ids have count elements each.
 ///
-/// Errors: -ESTALE where something is otherwise for one of them: the text lists that, nothing has changed, and all stay parked; -EINVAL where
-/// two are of one store; else those of wholly_store_apply and wholly_groups_commit_together.
+/// Errors: -ESTALE if something differs for one of them: the text lists it, nothing has changed, and all stay parked;
+/// -EINVAL if two are of one store; those of wholly_store_apply and wholly_groups_commit_together.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_stores_apply_together(
     stores: *const *const wholly_store,

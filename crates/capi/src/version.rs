@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char};
 
-/// The version of this header: WHOLLY_VERSION_MAJOR.WHOLLY_VERSION_MINOR.WHOLLY_VERSION_PATCH.
+/// The version of this header: WHOLLY_VERSION_MAJOR.WHOLLY_VERSION_MINOR.WHOLLY_VERSION_PATCH. The library that the
+/// program runs with may be another one: see wholly_version.
 pub const WHOLLY_VERSION_MAJOR: u32 = 0;
 /// See WHOLLY_VERSION_MAJOR.
 pub const WHOLLY_VERSION_MINOR: u32 = 1;
@@ -14,13 +15,13 @@ const TEXT: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERS
     Err(_) => panic!(),
 };
 
-/// The version of the library that the program runs with, such as "0.1.0". The text is the library's, and stays.
+/// Returns the version of the library that the program runs with, such as "0.1.0". The text is always valid.
 #[unsafe(no_mangle)]
 pub extern "C" fn wholly_version() -> *const c_char {
     TEXT.as_ptr()
 }
 
-/// The version of the library that the program runs with, as a number: major * 1000000 + minor * 1000 + patch.
+/// Returns the version of the library that the program runs with as a number: major * 1000000 + minor * 1000 + patch.
 #[unsafe(no_mangle)]
 pub extern "C" fn wholly_version_number() -> u32 {
     WHOLLY_VERSION_MAJOR * 1_000_000 + WHOLLY_VERSION_MINOR * 1000 + WHOLLY_VERSION_PATCH

@@ -8,8 +8,8 @@ use crate::answer::{Health, done};
 use crate::arguments::{check, owned, place};
 use crate::group::wholly_group;
 
-/// A place to begin one group after the other from. One thread at a time calls with a writer and its group; which thread that is may
-/// change.
+/// Begins one group after the other, for one thread (wholly_store_writer). One thread at a time uses a writer and its
+/// group, not always the same.
 pub struct wholly_writer {
     group: wholly_group,
     /// From a box, because the running group borrows it, and a handle that holds both cannot be borrowed meanwhile.
@@ -23,9 +23,10 @@ impl wholly_writer {
     }
 }
 
-/// Begins a group of the writer, as wholly_store_begin does. Its handle is the writer's: it is not used after the group's end.
+/// Begins a group of the writer, as wholly_store_begin does. The group's handle belongs to the writer; do not use it
+/// after the end of the group.
 ///
-/// Errors: -EBUSY where the writer's last group has not ended.
+/// Errors: -EBUSY if the writer's last group has not ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_writer_begin(writer: *mut wholly_writer, group: *mut *mut wholly_group) -> c_int {
     done(|| {
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn wholly_writer_begin(writer: *mut wholly_writer, group: 
     })
 }
 
-/// Closes a writer. A group of it that has not ended is aborted.
+/// Closes a writer. If its group has not ended, it is aborted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_writer_close(writer: *mut wholly_writer) -> c_int {
     done(|| {

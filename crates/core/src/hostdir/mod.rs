@@ -340,7 +340,8 @@ impl Store {
     ///
     /// # Errors
     /// - [`Error::NotFound`].
-    /// - [`Error::Refused`] with `EISDIR` for a directory, and with `EXDEV` if the path leaves the store's directory.
+    /// - `EISDIR` for a directory; `EXDEV` if the path leaves the store's directory; `EACCES` if the process may not both
+    ///   read and write the file.
     /// - [`Error::Invalid`] for any other object that is not a regular file.
     pub fn open_file(&self, path: impl AsRef<std::path::Path>) -> Result<File> {
         let path = table::store_path(path.as_ref())?;

@@ -165,8 +165,8 @@ impl StoreVfs {
         self.inodes.id(ino).map_err(|errno| Error::Refused(format!("inode {}", ino.0), errno))
     }
 
-    /// Returns the number of references to inodes, and the number of open files and directories. For tests that look
-    /// for leaks.
+    /// Returns the number of references to inodes, and the number of open files and directories. For callers that wait
+    /// until everything is closed, and for tests that look for leaks.
     #[doc(hidden)]
     pub fn held(&self) -> (u64, usize) {
         (self.inodes.references(), self.handles.count())
