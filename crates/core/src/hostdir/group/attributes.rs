@@ -10,11 +10,12 @@ use super::Group;
 use crate::error::Result;
 use crate::hostdir::table::store_path_or_root;
 
-/// Attributes. A symbolic link at the end of a path is meant itself; the store's directory is `.`. What a group sets, only it sees before
-/// it commits. Its are, until it ends, the attributes of what it sets some of: of a regular file that is all of the file, of a directory
-/// not the names in it.
+/// Attributes. A symbolic link at the end of a path is not followed; `.` is the store's directory. Only the group sees
+/// what it sets before it commits. If it sets an attribute of an object, it claims all attributes of the object until
+/// it ends; of a regular file also the content; of a directory not the names in it.
 ///
-/// The time of the last change of content of what a group changes is that of its last change, to 10 ms: of a directory, of its names.
+/// What a group changes gets the time of its last change as the time of the last change of content, to 10 ms. For a
+/// directory that is the last change of its names.
 impl Group<'_> {
     /// Sets the permission bits, including set-user-id, set-group-id and sticky.
     ///

@@ -8,11 +8,11 @@ use super::Group;
 use crate::error::Result;
 use crate::hostdir::table::{store_path, store_path_or_root};
 
-/// Names. Paths are relative to the store's directory; all but the last part of one may be symbolic links, which are followed as long as
-/// they stay inside of it. Nobody else sees what these calls do before the group commits, and then everybody sees all of it at once. What
-/// of the directory a call touches is the group's until it ends: other groups get [`Error::Busy`](crate::Error::Busy). Errors that are
-/// those of the system call of the same name come as [`Error::Refused`](crate::Error::Refused), but for those that have a kind of their
-/// own.
+/// Names. Paths are relative to the store's directory. Symbolic links in a path are followed while they stay inside; a
+/// symbolic link at the end is not followed. Only the group sees what these calls do before it commits; others then see
+/// all of it at once. A call claims what it touches until the group ends: other groups get
+/// [`Error::Busy`](crate::Error::Busy). Errors of the system call of the same name are returned as
+/// [`Error::Refused`](crate::Error::Refused), except those that have a kind of their own.
 impl Group<'_> {
     /// Makes a directory with exactly the permission bits `mode`, whatever the umask.
     ///
@@ -101,7 +101,7 @@ impl Group<'_> {
         self.call_by_name(|running| running.read_link(&path))
     }
 
-    /// Returns the entries of a directory, as the group sees it, in no particular order, without `.` and `..`. A
+    /// Returns the entries of a directory, as the group sees it, in no particular order, without `.` and `..`. Here a
     /// symbolic link at the end of the path is followed. The path `.` is the store's directory.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ impl Group<'_> {
     }
 }
 
-/// The same for groups whose calls go through a view of the store.
+/// Import of files, for groups whose calls go through a [`StoreVfs`].
 impl StoreVfs {
     /// Imports the object at the path `from`, in the store's layer, as `name` in the directory `dir`: see
     /// [`Group::adopt`].

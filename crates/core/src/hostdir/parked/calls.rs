@@ -10,8 +10,8 @@ use super::{Finder, Mismatch, Parked, ParkedId, Review};
 use crate::error::{Error, Result};
 use crate::vfs::GroupId;
 
-/// Groups that are set aside. A parked group survives by itself, until somebody applies or discards it, or it expires. Nothing waits for it:
-/// what it would change anybody may change meanwhile, and then it is not applied.
+/// Parked groups. A parked group survives by itself until it is applied, discarded or expires. Nothing waits for it:
+/// other groups and programs may change what it would change, and then it is not applied.
 impl Group<'_> {
     /// Parks the group instead of committing it, with a note of up to [`LONGEST_NOTE`](crate::LONGEST_NOTE) bytes. When
     /// this returns, the parked group survives a power failure, and all that the group had claimed is free. What it
@@ -112,7 +112,7 @@ impl Store {
     }
 }
 
-/// The same for groups whose calls go through a view of the store.
+/// Parked groups, for groups whose calls go through a [`StoreVfs`].
 impl StoreVfs {
     /// Parks a group: see [`Group::park`](crate::Group::park).
     ///
