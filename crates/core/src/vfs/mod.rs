@@ -90,9 +90,9 @@ pub trait Vfs: Send + Sync {
     /// writing, a size needs no permission (`ftruncate`).
     ///
     /// A change sets `ctime`; a size sets `mtime` too, even if it is the same. A mode loses set-group-id if the user is
-    /// not in the file's group of users. A change of owner or size clears set-user-id, and set-group-id of files that
-    /// are executable for the group. The superuser's change clears only by a new owner of a regular file, and keeps
-    /// set-group-id in a mode.
+    /// not in the file's group of users. A new owner or size clears set-user-id, and set-group-id of files that are
+    /// executable for the group. If the superuser makes the change, a mode keeps set-group-id, and only a new owner of
+    /// a regular file clears bits.
     ///
     /// # Errors
     /// - `EPERM` for a mode or a given time if the context does not own the inode; for an owner that it may not give;
