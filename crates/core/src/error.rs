@@ -79,7 +79,7 @@ pub enum Error {
         /// Which part of the folder other users can write to, or own.
         why: String,
     },
-    /// Something that the group relies on has changed meanwhile; the list says what. The call has changed nothing. The
+    /// Something that the group relies on has changed meanwhile; the list says what. The call has changed no file. The
     /// group stays parked, or was parked by this call ([`Group::commit_or_park`](crate::Group::commit_or_park)).
     #[error("parked group {0} cannot be applied: {list}", list = list(.1))]
     Overtaken(ParkedId, std::sync::Arc<[Mismatch]>),
