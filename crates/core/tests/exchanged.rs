@@ -176,7 +176,9 @@ fn go_home(
     let outside = look_before(&dir);
     let path = dir.to_path_buf();
     let (store, watched, folder) = open_watched(&dir, |_| {}).unwrap();
-    change_all(&store).commit().unwrap();
+    let mut group = store.begin();
+    change_all(&mut group);
+    group.commit().unwrap();
     let calls = if recovers {
         drop((store, watched, folder));
         match open_watched(&dir, move |call| before(&path, call)) {

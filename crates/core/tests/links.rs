@@ -8,9 +8,9 @@ mod common;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::hostile::{SWAPS, Swap, change_all, exchange, furnish, look_before};
+use common::hostile::{SWAPS, change_all, exchange, furnish, look_before, make_new};
 use common::{Dir, small};
-use wholly::{Options, Store};
+use wholly::{Group, Options, Store};
 use wholly_media::host::{HostMedium, HostOptions};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,18 +26,19 @@ fn store(dir: &Path) -> wholly::Result<Store> {
 }
 
 /// Has a group go home, with `during` run beside that.
-fn go_home(name: &str, how: How, during: impl FnOnce(&Path, &mut dyn FnMut())) {
+fn go_home(name: &str, how: How, does: fn(&mut Group<'static>), during: impl FnOnce(&Path, &mut dyn FnMut())) {
     let dir = Dir::new(Path::new("/dev/shm"), name);
     furnish(&dir);
     let host = HostOptions { medium: HostMedium::Disk, ..HostOptions::default() };
     Store::init_with(&*dir, &small(), host).unwrap();
     let outside = look_before(&dir);
     let open = store(&dir).unwrap();
-    let mut group = Some(change_all(&open));
+    let mut group = open.begin();
+    does(&mut group);
     let mut parked = None;
     match how {
-        How::Apply => parked = Some(group.take().unwrap().park("", None).unwrap()),
-        _ => group.take().unwrap().commit().unwrap(),
+        How::Apply => parked = Some(group.park("", None).unwrap()),
+        _ => group.commit().unwrap(),
     }
     let mut open = Some(open);
     if how == How::Recover {
@@ -61,11 +62,14 @@ fn go_home(name: &str, how: How, during: impl FnOnce(&Path, &mut dyn FnMut())) {
 fn one_exchange_after_the_commit_leads_nowhere() {
     for how in [How::Checkpoint, How::Recover, How::Apply] {
         for swap in SWAPS {
-            go_home(&format!("{how:?}-{swap:?}"), how, |dir, home| {
-                exchange(dir, swap);
-                home();
-                exchange(dir, swap);
-            });
+            // New names are in nobody's way, wherever they lead.
+            for (what, does) in [("new", make_new as fn(&mut Group<'static>)), ("all", change_all)] {
+                go_home(&format!("{how:?}-{swap:?}-{what}"), how, does, |dir, home| {
+                    exchange(dir, swap);
+                    home();
+                    exchange(dir, swap);
+                });
+            }
         }
     }
 }
@@ -78,7 +82,7 @@ fn race(how: How) {
             if swaps.load(Ordering::Relaxed) >= 10_000 && round >= 20 {
                 break;
             }
-            go_home(&format!("race-{how:?}-{swap:?}"), how, |dir, home| {
+            go_home(&format!("race-{how:?}-{swap:?}"), how, change_all, |dir, home| {
                 let ends = AtomicBool::new(false);
                 std::thread::scope(|scope| {
                     scope.spawn(|| {
@@ -122,8 +126,9 @@ fn what_is_not_exchanged_goes_home() {
     Store::init_with(&*dir, &small(), HostOptions { medium: HostMedium::Disk, ..HostOptions::default() }).unwrap();
     let outside = look_before(&dir);
     let store = store(&dir).unwrap();
-    change_all(&store).commit().unwrap();
+    let mut group = store.begin();
+    change_all(&mut group);
+    group.commit().unwrap();
     store.checkpoint().unwrap();
     outside.check_home(&dir, "home");
-    exchange(&dir, Swap::Objects);
 }

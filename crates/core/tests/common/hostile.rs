@@ -16,7 +16,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use wholly::{Group, Rename, SetXattr, Store};
+use wholly::{Group, Rename, SetXattr};
 
 const EVE: Option<u32> = Some(1000);
 
@@ -82,8 +82,7 @@ pub fn furnish(dir: &Path) {
 }
 
 /// A group that changes something of each kind.
-pub fn change_all(store: &Store) -> Group<'static> {
-    let mut group = store.begin();
+pub fn change_all(group: &mut Group<'static>) {
     let f = group.open_file("A/r/f").unwrap();
     group.write_at(&f, 0, b"written").unwrap();
     group.set_mode("A/r/g", 0o666).unwrap();
@@ -97,13 +96,17 @@ pub fn change_all(store: &Store) -> Group<'static> {
     group.rmdir("A/r/z").unwrap();
     group.rename("etc/h", "A/r/h2", Rename::NoReplace).unwrap();
     group.rename("etc/h3", "A/r/f2", Rename::Replace).unwrap();
+    make_new(group);
+}
+
+/// What such a group makes.
+pub fn make_new(group: &mut Group<'static>) {
     let new = group.create("A/r/new", 0o666).unwrap();
     group.append(&new, b"new").unwrap();
     group.mkdir("A/r/newdir", 0o777).unwrap();
     group.create("A/r/newdir/inner", 0o666).unwrap();
     group.symlink("target", "A/r/newlink").unwrap();
     group.mknod("A/r/newfifo", 0o010_666, 0).unwrap();
-    group
 }
 
 /// Exchanges it; once more, and it is as before.
