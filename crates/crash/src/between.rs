@@ -248,7 +248,8 @@ fn is_whole(store: &Store, id: ParkedId, before: &State, after: &State) -> Resul
             _ => None,
         })
         .collect();
-    (written.sort(), expected.sort());
+    written.sort();
+    expected.sort();
     match review.changes().is_empty() || written != expected {
         false => Ok(()),
         true => Err(format!("parked is not what was written: {:?}", review.changes())),
