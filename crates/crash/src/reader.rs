@@ -7,9 +7,9 @@
 //! 2. What no committed group has named is not there, whatever a pass makes on its way.
 //! 3. Nobody may do to a file what he may not do before and may not do after.
 //! 4. Where another file comes to a name, it is whole by then: its bytes, its owner, its mode and its extended
-//!     attributes.
+//!    attributes.
 //! 5. Of a file that stays, and of one that comes where nothing was, each byte is one that it has before or after, or a
-//!     zero that is not written yet.
+//!    zero that is not written yet.
 //!
 //! *Before* and *after* are all states from what is home for sure to what the operation that runs is about to commit: a
 //! pass may take home any of them. Names in directories that move, come or go between them are not looked at.
