@@ -1,4 +1,4 @@
-// The example of the README, word for word from the first function on.
+//! The example of the README, word for word from the first function on.
 
 fn main() -> wholly::Result<()> {
     let store = wholly::Store::open_or_create("accounts")?; // recovers, if there was a crash

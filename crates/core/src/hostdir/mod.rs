@@ -80,9 +80,8 @@ pub use group::Group;
 pub(crate) use guest::is_guest;
 pub use handle::File;
 pub use implicit::Policy;
-pub(crate) use joint::parts_on;
 #[doc(hidden)]
-pub use joint::{ByPath, Neighbours};
+pub use joint::{ByPath, Neighbours, parts_on};
 pub use joint::{Part, PartState, Released, Settled};
 pub use layer::LAYER;
 pub use memory::MEMORY;
@@ -93,7 +92,8 @@ pub use parked::{Change, LONGEST_NOTE, Mismatch, Parked, ParkedId, Review, Side,
 pub use records::{Baseline, Identity};
 pub use recover::RecoveryReport;
 pub use salvage::{Fate, Salvaged, SalvagedGroup};
-pub(crate) use salvage::{Original, SALVAGE, salvage_on};
+#[doc(hidden)]
+pub use salvage::{Made, Original, SALVAGE, salvage_on};
 pub use vfs::StoreVfs;
 pub use writer::Writer;
 

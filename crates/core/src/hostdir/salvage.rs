@@ -40,7 +40,7 @@ use crate::log::layout::{EntryKind, LINE, Superblock, SuperblockFault};
 use crate::log::salvage::Rebuilt;
 use crate::log::{in_force, read_slots};
 use copy::Copier;
-pub(crate) use copy::SALVAGE;
+pub use copy::SALVAGE;
 use proof::Proof;
 
 /// What has become of a group.
@@ -90,7 +90,7 @@ impl Salvaged {
 }
 
 /// A store that is salvaged.
-pub(crate) struct Original {
+pub struct Original {
     /// Its directory.
     pub host: Arc<dyn HostFs>,
     /// Its log, if it has one.
@@ -98,7 +98,8 @@ pub(crate) struct Original {
 }
 
 /// A copy that was made, and is a store until its log is home.
-pub(crate) struct Made {
+pub struct Made {
+    /// What was proven, and what was left out.
     pub report: Salvaged,
     /// Whether there is a log to be taken home.
     pub has_log: bool,
@@ -106,7 +107,7 @@ pub(crate) struct Made {
 
 /// Copies `from` to the empty directory `to`, with a log of what is proven. `make_store` makes the store's folder
 /// there, and an empty log; `progress` is told bytes that were copied, and all there are.
-pub(crate) fn salvage_on(
+pub fn salvage_on(
     from: &Original,
     to: &Arc<dyn HostFs>,
     volume_id: [u8; 16],

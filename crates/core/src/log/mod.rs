@@ -39,8 +39,8 @@
 //! 9. A record is written only if its reader takes it, by the same rules: [`Head::is_sound`](layout::Head::is_sound) and
 //!    [`Entry::is_sound`](layout::Entry::is_sound), and in each lane sequences ascend.
 //! 10. The superblock counts the log's segments. It counts a new one only when that is durable, and before it is opened; it counts one
-//!    fewer, durably, before the medium is cut. Hence a medium that has fewer was cut off, and no group that is not home is in a segment
-//!    beyond the count.
+//!     fewer, durably, before the medium is cut. Hence a medium that has fewer was cut off, and no group that is not home is in a segment
+//!     beyond the count.
 //!
 //! # States of a segment
 //!

@@ -50,7 +50,7 @@ mod record;
 mod settle;
 
 pub use neighbours::{ByPath, Neighbours};
-pub(crate) use parts::parts_on;
+pub use parts::parts_on;
 pub use parts::{Part, PartState};
 pub(super) use settle::JointCommits;
 pub use settle::{Released, Settled};

@@ -104,7 +104,7 @@ fn place_of(running: &Running) -> Neighbour {
 ///
 /// # Errors
 /// [`Error::NotFound`] where there is none of this name; [`Error::Corrupt`].
-pub(crate) fn parts_on(host: &dyn HostFs, others: &dyn Neighbours, id: ParkedId) -> Result<Vec<Part>> {
+pub fn parts_on(host: &dyn HostFs, others: &dyn Neighbours, id: ParkedId) -> Result<Vec<Part>> {
     let named = |error| match error {
         Error::NotFound(_) => Error::NotFound(format!("parked group {id}")),
         error => error,

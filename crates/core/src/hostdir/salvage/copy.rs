@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::hostdir::names::{Kind, join};
 
 /// A copy that a crash cuts short is no copy: nothing in it is ordered.
-pub(crate) const SALVAGE: Site = Site("salvage");
+pub const SALVAGE: Site = Site("salvage");
 
 /// Bytes that are copied by one call.
 const CHUNK: usize = 1 << 20;

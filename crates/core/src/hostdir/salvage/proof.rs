@@ -183,8 +183,8 @@ impl<'a> Proof<'a> {
         let place: HashMap<u64, usize> = groups.iter().enumerate().map(|(i, group)| (group.sequence(), i)).collect();
         let (mut order, mut done) = (Vec::new(), HashSet::new());
         let mut waiting: HashMap<usize, Vec<usize>> = HashMap::new();
-        for i in 0..groups.len() {
-            let before = place.get(&groups[i].commit.head.after).copied();
+        for (i, group) in groups.iter().enumerate() {
+            let before = place.get(&group.commit.head.after).copied();
             if let Some(before) = before.filter(|before| !done.contains(before)) {
                 waiting.entry(before).or_default().push(i);
                 continue;
