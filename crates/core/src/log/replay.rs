@@ -117,7 +117,7 @@ pub(super) fn replay(
 }
 
 fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
-    let tail = source.superblock.tail;
+    let (tail, limit) = (source.superblock.tail, super::first_of(source.superblock.incarnation + 1));
     let mut parts = Parts::default();
     let mut ends: Vec<_> = source.chains.iter().map(|chain| vec![End::default(); chain.len()]).collect();
     let mut owners: HashMap<u64, u64> = HashMap::new();
@@ -138,6 +138,12 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
                 to.refuse(Error::corrupt(
                     format!("log, byte {}", commit.position),
                     format!("group {sequence:#x} stands behind group {last:#x} of its lane"),
+                ))?;
+            }
+            if sequence >= limit {
+                to.refuse(Error::corrupt(
+                    format!("log, byte {}", commit.position),
+                    format!("group {sequence:#x} has a higher sequence than this log can have given"),
                 ))?;
             }
             last = sequence;
