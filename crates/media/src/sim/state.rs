@@ -10,12 +10,14 @@ pub(super) use super::obj::{Birth, LOG, Obj, ObjId, ObjKind, PAGE, ROOT};
 pub(super) struct State {
     objs: Vec<Arc<Obj>>,
     hash: u64,
+    /// Processes that have worked on it. No part of the hash: only the clock goes by it.
+    pub lives: u32,
 }
 
 impl State {
     /// A log of `log_len` zero bytes and an empty directory.
     pub fn new(log_len: u64) -> State {
-        let mut state = State { objs: Vec::new(), hash: 0 };
+        let mut state = State { objs: Vec::new(), hash: 0, lives: 0 };
         state.add(ObjKind::Log, &Birth::plain(0, 0));
         state.set_len(LOG, log_len);
         state.create(&Birth::plain(0o040_755, 0));

@@ -103,6 +103,8 @@ impl World {
     pub fn from_image(image: &Image, config: impl Into<Arc<SimConfig>>) -> Arc<World> {
         let config = config.into();
         config.check();
+        let mut image = image.clone();
+        image.state.lives += 1;
         let latest = image.seen();
         Arc::new(World {
             log_guarantees: config.log_guarantees(),
@@ -112,7 +114,7 @@ impl World {
                 latest,
                 reads: None,
                 faults: image.faults.clone(),
-                initial: image.clone(),
+                initial: image,
                 events: Vec::new(),
                 shared: None,
                 ops: HashMap::new(),
@@ -339,9 +341,10 @@ impl Live {
     /// The time in ns that files are stamped with: later at every call.
     pub fn time_ns(&mut self) -> i64 {
         if self.clock_ns == 0 {
-            // A second after anything that the image tells of: stamps that the crash lost are not given again.
-            self.clock_ns =
-                self.latest.objs().map(|(_, obj)| obj.ctime_ns.max(obj.mtime_ns)).max().unwrap_or(0) + 1_000_000_000;
+            // Seconds after anything that the image tells of, and more for each process: stamps that the crash lost are not
+            // given again, even if it lost all of a process.
+            let last = self.latest.objs().map(|(_, obj)| obj.ctime_ns.max(obj.mtime_ns)).max().unwrap_or(0);
+            self.clock_ns = last + i64::from(self.latest.lives) * 1_000_000_000;
         }
         self.clock_ns += 1000;
         self.clock_ns
