@@ -152,6 +152,8 @@ fn run(line: &str, variables: &[(&str, &str)], number: usize, can_run: bool) {
             "--html" => real.extend([word, scratch.0.join(words.next().unwrap()).display().to_string()]),
             word if word.starts_with("--") || word == verb => real.push(word.into()),
             word if is_id(word) => real.push(id.take().expect("a store stands before it")),
+            // Where a store is salvaged to is not there yet.
+            _ if verb == "salvage" && is_named => real.push(scratch.0.join("salvaged").display().to_string()),
             shown => {
                 let dir = scratch.dir(shown);
                 if !["init", "run"].contains(&&*verb) {
@@ -221,8 +223,9 @@ fn commands_of_the_pages() {
 
 #[test]
 fn examples_of_the_help() {
-    let verbs =
-        "init stat dump recover check deinit list diff apply discard run mount crash bench".split(' ').map(Some);
+    let verbs = "init stat dump recover check salvage deinit list diff apply discard run mount crash bench"
+        .split(' ')
+        .map(Some);
     let (can_run, mut number) = (can_run(), 1000);
     for verb in [None].into_iter().chain(verbs) {
         let words: Vec<String> = verb.into_iter().chain(["--help"]).map(String::from).collect();

@@ -324,7 +324,7 @@ fn the_folder() {
     for name in ["log", "lock"] {
         let reports =
             found(&format!("check-no-{name}"), |dir| fs::remove_file(dir.join(".wholly").join(name)).unwrap());
-        assert_found(&reports, FindingKind::Missing, name, "gone");
+        assert_found(&reports, FindingKind::Missing, name, "missing");
     }
 }
 

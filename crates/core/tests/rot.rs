@@ -53,7 +53,8 @@ fn a_superblock_that_rots_is_not_replaced_by_the_one_before_it() {
         drop((file, store));
         flip(&*world.log(), generation % 2 * 4096 + 80);
         let Err(Error::Corrupt { place, fault }) = open(&world) else { panic!("an older superblock is in force") };
-        assert!(place.contains("superblock"), "{place}: {fault}");
+        // The older one may also count segments that the log gave back since.
+        assert!(place.contains("superblock") || fault.contains("cut off"), "{place}: {fault}");
     }
 }
 

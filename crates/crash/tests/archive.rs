@@ -30,7 +30,6 @@ fn what_is_broken_on_purpose_is_noticed() {
     for (archive, world, site) in [
         // The commit record is written before the log has the group's bytes.
         (Archive::Unpacked, "disk", wholly::site::SPILL_SYNC),
-        (Archive::Unpacked, "pmem", wholly::site::LANE_PARTS_FENCE),
         // The log is free before names and bytes are home.
         (Archive::Unpacked, "disk", wholly::site::CHECKPOINT_SYNC),
         // The commit record is written before what is adopted survives.
