@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const COMMAND: &str = "set -e; cd \"$1\"
     echo written > A/r/f; chmod 666 A/r/g; chown 1001:1001 A/r/g; ln A/r/k etc/k2; mv A/r/x etc/x2; mv A/r/d etc/d2
     rm A/r/y; rmdir A/r/z; mv etc/h A/r/h2; mv etc/h3 A/r/f2
-    echo new > A/r/new; mkdir -m 777 A/r/newdir; echo > A/r/newdir/inner; ln -s target A/r/newlink; mkfifo -m 666 A/r/newfifo
+    printf new > A/r/new; mkdir -m 777 A/r/newdir; echo > A/r/newdir/inner; ln -s target A/r/newlink; mkfifo -m 666 A/r/newfifo
     echo > ../ended";
 
 /// Has the command's changes go home, with `during` run beside that from its end on.
