@@ -54,6 +54,13 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "pmem",
         "the same: the next that orders anything is the fence of the stores into mappings.",
     ),
+    (
+        "checkpoint.cut",
+        "delay-write",
+        "disk",
+        "the checkpoint changes the file once more after the cut: it writes the tail of the last block, raises the length again, or sets the times \
+         as of its target. Changes of one inode's attributes survive in order, so the sync that makes that durable makes the cut durable.",
+    ),
     ("checkpoint.reserve", "drop-write", "", RESERVED),
     ("checkpoint.reserve", "delay-write", "", RESERVED),
     (
