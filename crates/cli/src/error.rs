@@ -113,7 +113,7 @@ impl Failure {
         }
     }
 
-    /// Nobody knows whether a group is committed.
+    /// It is unknown whether a group is committed.
     pub fn unknown(what: impl Into<String>, why: impl fmt::Display) -> Failure {
         Failure::new(what, format!("it is unknown whether the changes are committed: {why}"))
             .advice("run `wholly recover`: it completes all of them or undoes them, and says whether it found a committed group")
@@ -204,7 +204,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // There are names in it, of which not each was escaped where it came from.
+        // Its text may hold names that were not escaped before.
         f.write_str(&name(format!("{}: {}", self.what, self.why()).as_bytes()))
     }
 }

@@ -83,7 +83,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
     let Support { file_system, level, reasons } = Support::look(&host);
     let mut faults = survey.faults.clone();
     let mut readable = superblock.is_some();
-    // A log that nobody writes to can be judged as an open would.
+    // If no process writes to the log, it can be judged as an open would judge it.
     if survey.owner.is_none()
         && let Ok(report) = wholly::check(&args.dir)
     {

@@ -128,7 +128,7 @@ fn an_unknown_outcome_is_called_so() {
     drop(rig);
 }
 
-/// A limit that is met before anything is to be decided leaves no doubt, and nobody dies of it.
+/// A limit that is met before the commit leaves no doubt, and `wholly` does not die of it.
 #[test]
 fn the_limit_of_a_files_size_is_an_error() {
     let place = Place::on_disk();

@@ -367,7 +367,7 @@ fn file_systems_of_the_kernel_are_refused() {
         return;
     }
     let refused = |dir: &str, why: &str| {
-        // A namespace, so that what is left of a failure is nobody else's.
+        // A namespace: what a failure leaves mounted goes with it.
         let mut command = common::views::command("unshare");
         command.args(["-m", "timeout", "--signal=KILL", "60", env!("CARGO_BIN_EXE_wholly"), "run", "--", "true"]);
         let output = command.current_dir(dir).output().unwrap();

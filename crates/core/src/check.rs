@@ -124,7 +124,7 @@ pub fn clear_unfinished(dir: impl AsRef<Path>) -> Result<u64> {
 pub(crate) fn refuse_busy(host: &HostDir, dir: &Path) -> Result<()> {
     match StoreHome::holder(host) {
         Ok(Some(busy)) => Err(home_error(HomeError::Busy(busy), dir)),
-        // Without a lock nobody has it open.
+        // Without a lock file no process has it open.
         Ok(None) => Ok(()),
         Err(error) if error.errno == Errno::NOENT => Ok(()),
         Err(error) => Err(error.into()),
