@@ -5,12 +5,14 @@
 
 mod common;
 
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::hostile::{SWAPS, Swap, change_all, exchange, furnish, look_before};
 use common::{Dir, small};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use wholly::{Error, Options, Store};
 use wholly_media::host::{HostDir, HostMedium, HostOptions, StoreHome, Trust};
 use wholly_media::{
@@ -272,4 +274,98 @@ fn an_exchange_for_one_call_of_a_recovery_leads_nowhere() {
 #[test]
 fn an_exchange_from_a_call_of_a_recovery_on_leads_nowhere() {
     SWAPS.iter().for_each(|swap| stay(*swap, true));
+}
+
+/// What another program exchanges for an object of its own: files that a group removes, replaces and moves, and such directories.
+const TAKEN: [&str; 5] = ["f", "g", "d", "e", "k"];
+
+/// The inode of what lies at a path, if there is anything.
+fn inode(path: &Path) -> Option<u64> {
+    std::fs::symlink_metadata(path).ok().map(|stat| std::os::unix::fs::MetadataExt::ino(&stat))
+}
+
+/// Another program puts an object of its own in the place of `taken` before call `at` of a checkpoint; the process dies at the call `dies`. Whether there
+/// were so many calls.
+fn take(taken: &str, at: u64, dies: Option<u64>) -> bool {
+    let what = format!("{taken} before call {at}, death at {dies:?}");
+    let thread = std::thread::current();
+    let dir = Dir::new(Path::new("/dev/shm"), thread.name().unwrap_or("taken"));
+    for name in ["f", "g", "h", "k"] {
+        std::fs::write(dir.join(name), name).unwrap();
+    }
+    for name in ["d", "e", "theirs"] {
+        std::fs::create_dir(dir.join(name)).unwrap();
+    }
+    let is_dir = matches!(taken, "d" | "e");
+    let theirs = dir.join("theirs").join(taken);
+    if is_dir {
+        std::fs::create_dir(&theirs).unwrap();
+        std::fs::write(theirs.join("inner"), "theirs").unwrap();
+    } else {
+        std::fs::write(&theirs, "theirs").unwrap();
+    }
+    let their_inode = inode(&theirs);
+    Store::init_with(&*dir, &small(), HostOptions { medium: HostMedium::Disk, ..HostOptions::default() }).unwrap();
+    let (store, watched, folder) = open_watched(&dir, |_| {}).unwrap();
+    let mut group = store.begin();
+    group.unlink("f").unwrap();
+    group.rename("h", "g", wholly::Rename::Replace).unwrap();
+    group.rmdir("d").unwrap();
+    group.rename("e", "e2", wholly::Rename::NoReplace).unwrap();
+    group.rename("k", "k2", wholly::Rename::NoReplace).unwrap();
+    group.commit().unwrap();
+    let path = dir.to_path_buf();
+    let name = taken.to_owned();
+    watched.calls.store(0, Ordering::Relaxed);
+    *watched.before.lock().unwrap() = Box::new(move |call| {
+        if call == at {
+            let flags = if is_dir { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
+            let paths = [path.join("theirs").join(&name), path.join(&name)];
+            let [from, to] = paths.map(|path| path.into_os_string().into_vec());
+            // Where it is gone already, theirs is a new one.
+            let _ = renameat_with(CWD, &from[..], CWD, &to[..], flags);
+        }
+        if dies.is_some_and(|dies| call >= dies) {
+            std::panic::resume_unwind(Box::new("death"));
+        }
+    });
+    let checkpoint = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.checkpoint().map(drop)));
+    let calls = watched.calls.load(Ordering::Relaxed);
+    match &checkpoint {
+        Ok(done) => {
+            assert!(!matches!(done, Err(Error::Poisoned(_))), "{what}: {done:?}");
+            *watched.before.lock().unwrap() = Box::new(|_| {});
+            drop((store, folder));
+        }
+        Err(_) => {
+            std::mem::forget(store);
+            drop(folder);
+        }
+    }
+    let (store, _, _folder) = open_watched(&dir, |_| {}).unwrap_or_else(|error| panic!("{what}: {error}"));
+    match store.checkpoint() {
+        Ok(_) | Err(Error::Conflict { .. }) => {}
+        Err(error) => panic!("{what}: {error}"),
+    }
+    let places = [dir.join(taken), theirs.clone(), dir.join("e2"), dir.join("k2")];
+    let lies = places.iter().find(|place| inode(place) == their_inode);
+    let Some(lies) = lies else { panic!("{what}: theirs is gone, {checkpoint:?}") };
+    let content = std::fs::read(if is_dir { lies.join("inner") } else { lies.clone() }).unwrap();
+    assert_eq!(content, b"theirs", "{what}");
+    assert!(!lies.ends_with("e2") && !lies.ends_with("k2"), "{what}: theirs was moved");
+    calls > at
+}
+
+#[test]
+fn what_another_program_puts_there_is_not_lost() {
+    for taken in TAKEN {
+        let mut at = 0;
+        while take(taken, at, None) {
+            for after in 0..6 {
+                take(taken, at, Some(at + after));
+            }
+            at += 1;
+        }
+        assert!(at > 20, "{taken}: {at} calls");
+    }
 }

@@ -256,6 +256,11 @@ pub trait HostFs: HostNames {
         Ok(None)
     }
 
+    /// Whether to move what is there means to copy it, as on overlays what lies in a lower layer.
+    fn copies_up(&self) -> bool {
+        false
+    }
+
     /// Where a directory takes in only what belongs to its own project, for quotas: lets this one take in anything, if that can be had. What is
     /// made in it then belongs to none.
     fn admit_all_projects(&self, site: Site, path: &[u8]) {

@@ -142,6 +142,11 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
     for (path, change) in conflicts {
         judge.note(Finding::new(FindingKind::Home, path, change));
     }
+    for path in judge.replay.strange() {
+        let what =
+            "another program's object, which was exchanged for one of the store's: open the store to give it back";
+        judge.note(Finding::new(FindingKind::Home, path, what));
+    }
     (report.segments, report.groups) = (scan.segments, scan.groups);
     report.findings.append(&mut super::parked::folder::check(&*homes.0, &superblock.volume_id)?);
     report.findings.append(&mut super::joint::folder::check(&*homes.0, &superblock.volume_id)?);

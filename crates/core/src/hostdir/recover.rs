@@ -125,6 +125,7 @@ impl StoreInner {
     /// or have expired.
     pub(super) fn finish_recovery(&self) -> Result<()> {
         self.settle_parked()?;
+        self.clean_asides()?;
         // Whoever wrote there is gone. What cannot be removed keeps nobody from opening the store: who wants a layer is told.
         let _ = self.remove_layer();
         if !self.recovery.conflicts.is_empty() {

@@ -433,8 +433,12 @@ impl HostFs for HostDir {
         known == SHARES
     }
 
+    fn copies_up(&self) -> bool {
+        self.file_system == FileSystem::Overlay
+    }
+
     fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
-        if self.file_system != FileSystem::Overlay {
+        if !self.copies_up() {
             return Ok(None);
         }
         let fd = self.find(at)?;

@@ -347,6 +347,10 @@ impl HostFs for OwnerBits {
         self.look_undisturbed(path, || self.dir.stat(path))
     }
 
+    fn copies_up(&self) -> bool {
+        self.dir.copies_up()
+    }
+
     fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
         self.lend(&[Need::Way(at.path)], || self.dir.settle(at))
     }

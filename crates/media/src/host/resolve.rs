@@ -15,8 +15,8 @@
 //!    the change in the directory that it was meant for, wherever that is by now.
 //! 3. Attributes, and further names, are given through a descriptor of the object, whose identity was compared
 //!    ([`At::inode`](crate::At)).
-//! 4. What is moved by its name can be another object by then, so it is first moved to where nobody else can exchange it, and compared there. That is the
-//!    caller's (`checkpoint/names` of the store).
+//! 4. What is moved, removed or replaced by its name can be another object by then, so it is first moved to where nobody else can exchange it, and
+//!    compared there. That is the caller's (`checkpoint/names` of the store).
 
 use crate::Result;
 use crate::sys::{OrFail, show};

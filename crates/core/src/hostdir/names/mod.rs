@@ -47,6 +47,7 @@ use wholly_media::{At, Inode, Stat};
 
 use super::file::File;
 use super::records::{Birth, Identity};
+use crate::log::checksum::checksum;
 use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
 pub(super) use attributes::{PERMISSIONS, Set, XattrValue, checksum as xattr_checksum};
 use claims::Claims;
@@ -106,8 +107,25 @@ pub(crate) struct State {
     /// By inode numbers of the host: time of birth, and the number that the object showed before it was there.
     shown: HashMap<u64, (i64, u64)>,
     callers: Callers,
+    /// Objects of other programs in the store's own folders.
+    pub strange: Vec<Strange>,
+    /// Where objects lie in those folders that were on their way out when a crash came.
+    pub spent: Vec<Name>,
     /// The next id of an object.
     next: u64,
+}
+
+/// An object of another program that lies in a folder of the store: it was exchanged for ours at the moment of a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Strange {
+    /// The folder, and its name there.
+    pub place: Name,
+    /// Which object it is, if it is one of the store's after all, that has to go back; 0 for one of another program.
+    pub object: u64,
+    /// The name that it was taken from, if that is known.
+    pub from: Option<Name>,
+    /// What has that name now; 0 for nothing.
+    pub instead: u64,
 }
 
 /// The committed values of a name.
@@ -608,9 +626,21 @@ pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// The object that has this name in the store's own folders; 0 for none.
-pub(super) fn id_of(name: &[u8]) -> u64 {
-    std::str::from_utf8(name).ok().and_then(|name| u64::from_str_radix(name, 16).ok()).unwrap_or(0)
+/// The object that has this name in the store's own folders, or an [`aside_name`] there; 0 for none.
+pub(super) fn id_of(entry: &[u8]) -> u64 {
+    let id = entry.split(|&byte| byte == b'.').next().and_then(|id| std::str::from_utf8(id).ok());
+    id.and_then(|id| u64::from_str_radix(id, 16).ok()).unwrap_or(0)
+}
+
+/// Where an object lies among the anchors whose name ends, until it is removed.
+pub(super) fn aside_name(id: u64, (dir, name): &Name) -> Vec<u8> {
+    format!("{id:x}.{:x}", checksum(*dir, name)).into_bytes()
+}
+
+/// What an [`aside_name`] says of the name that ended.
+pub(super) fn mark_of(entry: &[u8]) -> Option<u64> {
+    let (_, mark) = std::str::from_utf8(entry).ok()?.split_once('.')?;
+    u64::from_str_radix(mark, 16).ok()
 }
 
 /// The name of an object in the store's own folders.

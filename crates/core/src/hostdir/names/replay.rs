@@ -11,9 +11,13 @@ use rustix::io::Errno;
 use wholly_media::{HostFs, Stat};
 
 use super::object::TYPE;
-use super::{ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, Name, Object, ROOT, Set, State, id_of, join};
+use super::{
+    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, Name, Object, ROOT, Register, Set, State, Strange, id_of, join,
+    mark_of,
+};
 use crate::error::{Error, Result};
 use crate::hostdir::records::{Birth, Identity, Value};
+use crate::log::checksum::checksum;
 
 /// See the head of this file.
 pub(crate) struct NameReplay {
@@ -32,6 +36,8 @@ pub(crate) struct NameReplay {
     moved: BTreeSet<u64>,
     /// What the host has at the names that were looked at.
     looked: HashMap<Name, Option<Stat>>,
+    /// Directories that were on their way out, by their place in a folder of the store, and are not empty.
+    held: Vec<(u64, Vec<u8>, u64)>,
     conflicts: Vec<(u64, String, String)>,
 }
 
@@ -59,6 +65,7 @@ impl NameReplay {
             candidates: HashMap::new(),
             moved: BTreeSet::new(),
             looked: HashMap::new(),
+            held: Vec::new(),
             conflicts: Vec::new(),
         }
     }
@@ -188,10 +195,13 @@ impl NameReplay {
                     Err(error) => return Err(Error::Media(error)),
                 };
                 let known = stat.as_ref().and_then(|stat| self.object_at(dir, &name, stat));
-                if let Some(id) = known.filter(|_| dir == ANCHORS || dir == BLANKS)
-                    && let Some(object) = self.state.objects.get_mut(&id)
-                {
-                    object.count_hanging(dir, true);
+                if let Some(stat) = stat.as_ref().filter(|_| dir == ANCHORS || dir == BLANKS) {
+                    if !self.is_at_its_place(host, (dir, &name), stat, known)? {
+                        continue;
+                    }
+                    if let Some(object) = known.and_then(|id| self.state.objects.get_mut(&id)) {
+                        object.count_hanging(dir, true);
+                    }
                 }
                 if let Some(stat) = &stat
                     && let Some(id) = known
@@ -210,7 +220,84 @@ impl NameReplay {
                 self.looked.insert((dir, name), stat);
             }
         }
+        self.find_held(host)?;
+        self.find_out_whence();
         self.settle_registers(host)
+    }
+
+    /// Whether what lies in a folder of the store is the object that it is named after; if not, it was on its way out, or it is strange.
+    fn is_at_its_place(
+        &mut self,
+        host: &dyn HostFs,
+        (folder, entry): (u64, &[u8]),
+        stat: &Stat,
+        known: Option<u64>,
+    ) -> Result<bool> {
+        let is_aside = mark_of(entry).is_some();
+        let id = id_of(entry);
+        let path = join(&self.state.host_path(folder).expect("a folder has a path"), entry);
+        let is_blank = || match self.state.objects.get(&id).and_then(|named| named.birth.as_ref()) {
+            Some(birth) => is_blank(host, &path, stat, birth),
+            None => Ok(false),
+        };
+        let object = known.unwrap_or(0);
+        match object {
+            _ if object == id && !is_aside => return Ok(true),
+            // In a copy nobody can tell.
+            0 if is_aside && self.by_place => return Ok(false),
+            // Nothing is exchanged for what the log does not know by its inode yet.
+            0 if !is_aside && (!self.inodes.values().any(|of| *of == id) || is_blank()?) => return Ok(true),
+            0 if !is_blank()? => {}
+            _ if Kind::of(stat.mode) != Kind::Directory || names_in(host, &path)?.is_empty() => {
+                self.state.spent.push((folder, entry.to_vec()));
+                return Ok(false);
+            }
+            0 => {}
+            // A crash may have kept what was in it.
+            _ => {
+                self.held.push((folder, entry.to_vec(), object));
+                return Ok(true);
+            }
+        }
+        self.state.strange.push(Strange { place: (folder, entry.to_vec()), object: 0, from: None, instead: 0 });
+        Ok(false)
+    }
+
+    /// Another program may have put something into directories that were about to be removed: they go back with it.
+    fn find_held(&mut self, host: &dyn HostFs) -> Result<()> {
+        for (folder, entry, object) in std::mem::take(&mut self.held) {
+            let path = join(&self.state.host_path(folder).expect("a folder has a path"), &entry);
+            let is_ours = |name: &Vec<u8>| self.candidates.get(&object).is_some_and(|names| names.contains(name));
+            if !names_in(host, &path)?.iter().all(is_ours) {
+                self.state.strange.push(Strange { place: (folder, entry), object, from: None, instead: 0 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the names that strange objects were taken from.
+    fn find_out_whence(&mut self) {
+        let mut strange = std::mem::take(&mut self.state.strange);
+        for one in &mut strange {
+            let (id, mark) = (id_of(&one.place.1), mark_of(&one.place.1));
+            let names = || self.state.registers.iter().flat_map(|(dir, names)| names.iter().map(move |of| (dir, of)));
+            let of = |(dir, (name, _)): (&u64, (&Vec<u8>, &Register))| (*dir, name.clone());
+            if let Some(mark) = mark {
+                one.from = names().map(of).find(|(dir, name)| checksum(*dir, name) == mark);
+                continue;
+            }
+            let home = self.state.objects.get(&id).and_then(|object| object.home.clone());
+            if let Some(home) = home.filter(|home| home.0 != ANCHORS && home.0 != BLANKS) {
+                (one.from, one.instead) = (Some(home), id);
+                continue;
+            }
+            let had = |(dir, (name, register)): &(&u64, (&Vec<u8>, &Register))| {
+                let is_free = self.looked.get(&(**dir, (*name).clone())).is_some_and(Option::is_none);
+                is_free && (register.home == id || register.values.iter().any(|value| value.1 == id))
+            };
+            one.from = names().find(had).map(of);
+        }
+        self.state.strange = strange;
     }
 
     /// In a copy: the objects that hang in the folder of anchors, by the inodes that they are here.
@@ -328,13 +415,13 @@ impl NameReplay {
 }
 
 /// Whether what lies at `path` is as a pass makes it for an object that was born so, and nobody has touched it.
-pub(crate) fn is_blank(host: &dyn HostFs, path: &[u8], stat: &Stat, birth: &Birth) -> Result<bool> {
+pub(crate) fn is_blank(host: &dyn HostFs, path: &[u8], stat: &Stat, birth: &Birth) -> wholly_media::Result<bool> {
     let same = stat.mode & TYPE == birth.mode & TYPE && stat.uid == rustix::process::geteuid().as_raw();
     Ok(same
         && match Kind::of(stat.mode) {
             Kind::Regular => stat.size == 0 && stat.nlink == 1,
             Kind::Directory => true,
-            Kind::Symlink => host.read_link(path).map_err(Error::Media)? == birth.target,
+            Kind::Symlink => host.read_link(path)? == birth.target,
             Kind::Special => stat.rdev == birth.rdev,
         })
 }

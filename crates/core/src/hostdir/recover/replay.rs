@@ -12,7 +12,7 @@ use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::{File, hole};
 use crate::hostdir::homes::Homes;
 use crate::hostdir::memory::ZEROS;
-use crate::hostdir::names::{FoundObject, Kind, NameReplay, Set};
+use crate::hostdir::names::{FoundObject, Kind, NameReplay, Set, Strange};
 use crate::hostdir::published::{Numbers, Published, Written};
 use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Shadow, Space, Value, Xattr};
 use crate::hostdir::shadow::{Shadows, fault_of};
@@ -220,6 +220,13 @@ impl<'a> Replay<'a> {
     /// Which files bystanders have changed, and how, once all is settled.
     pub fn conflicts(&self) -> impl Iterator<Item = &(String, String)> {
         self.conflicts.values()
+    }
+
+    /// What lies in the store's own folders and is not its own, by path.
+    pub fn strange(&self) -> Vec<String> {
+        let state = &self.names.state;
+        let path = |one: &Strange| state.host_path_of(one.place.0, &one.place.1).unwrap_or_default();
+        state.strange.iter().map(|one| String::from_utf8_lossy(&path(one)).into_owned()).collect()
     }
 
     /// The same, by object.

@@ -1,7 +1,7 @@
 //! What passes leave in the store's own folders, or where a crash ended them.
 
 use rustix::io::Errno;
-use wholly_media::Site;
+use wholly_media::{Site, Stat};
 
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
@@ -55,6 +55,9 @@ impl StoreInner {
     pub fn clean_folders(&self, empty: bool) -> Result<()> {
         for (folder, path) in [(ANCHORS, ANCHOR_FOLDER), (BLANKS, BLANK_FOLDER)] {
             for name in names_in(&*self.host, path)? {
+                if self.is_strange(folder, &name) {
+                    continue;
+                }
                 let needed = |state: &mut State| {
                     let hangs =
                         |object: &Object| object.home.as_ref().is_some_and(|home| home.0 == folder && home.1 == name);
@@ -129,8 +132,8 @@ impl StoreInner {
             for entry in host.read_dir(path).map_err(failed)? {
                 self.remove_stray(&join(path, &entry.name), id, &entry.name)?;
             }
-            return host.rmdir_at(site::NAMES_CLEAN, at).map_err(failed);
         }
-        host.unlink_at(site::NAMES_CLEAN, at).map_err(failed)
+        let is_it = |path: &[u8], now: &Stat| Ok(now.inode() == stat.inode() && is_blank(host, path, now, &birth)?);
+        self.take_away(site::NAMES_CLEAN, at, (&(dir, name.to_vec()), id), &is_it).map_err(failed)
     }
 }

@@ -5,6 +5,7 @@ use wholly_media::{At, HostFile, HostFs, Rename, Stat};
 
 use std::sync::Arc;
 
+use super::aside::stale;
 use super::attributes::is_otherwise;
 use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name};
 use crate::error::{Error, Result};
@@ -229,7 +230,10 @@ impl NamePlan<'_> {
         if !is_dir {
             let link = || match store.host.hard_link_at(site::NAMES_ANCHOR, at, to[..].into()) {
                 // A pass that failed left it.
-                Err(error) if error.errno == Errno::EXIST => Ok(()),
+                Err(error) if error.errno == Errno::EXIST => match store.host.stat(&to)?.inode() {
+                    inode if at.inode.is_none_or(|it| it == inode) => Ok(()),
+                    _ => Err(stale(&path)),
+                },
                 linked => linked,
             };
             match store.names.change_home(link, |state, ()| state.hang(id, ANCHORS)) {
@@ -240,7 +244,7 @@ impl NamePlan<'_> {
             }
         }
         let moved = store.names.change_home(
-            || move_aside(&*store.host, at, &to),
+            || store.move_to_anchor(at, (&(dir, name.clone()), id), &to),
             |state, ()| {
                 state.set_home(dir, &name, 0);
                 state.hang(id, ANCHORS);
@@ -279,17 +283,6 @@ impl NamePlan<'_> {
     }
 }
 
-/// Moves something to where nobody else comes. What another program has put in its place goes back (`ESTALE`).
-fn move_aside(host: &dyn HostFs, at: At<'_>, to: &[u8]) -> wholly_media::Result<()> {
-    host.rename_at(site::NAMES_ANCHOR, at, to.into(), Rename::NoReplace)?;
-    let stat = host.stat(to)?;
-    if at.inode.is_none_or(|inode| inode == stat.inode()) {
-        return Ok(());
-    }
-    host.rename_at(site::NAMES_ANCHOR, to.into(), at, Rename::NoReplace)?;
-    Err(stale(at.path))
-}
-
 /// Makes something, which is no regular file, where nobody else comes, and gives it its name. How it lies.
 fn make_aside(
     host: &dyn HostFs,
@@ -311,10 +304,6 @@ fn make_aside(
     let made = make_at(at)?;
     let is_it = (made.mode, made.uid, made.size, made.rdev) == (stat.mode, stat.uid, stat.size, stat.rdev);
     if is_it { Ok(made) } else { Err(stale(at.path)) }
-}
-
-fn stale(path: &[u8]) -> wholly_media::Error {
-    wholly_media::Error::new("find", String::from_utf8_lossy(path), Errno::STALE)
 }
 
 /// The host has an object now that was virtual.

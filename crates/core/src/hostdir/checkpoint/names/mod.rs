@@ -22,15 +22,14 @@
 //!
 //! 1. names change in directories, and attributes of objects, that are the inodes which the store knows (`State::name_at`, `object_at`): else it is a conflict;
 //! 2. what is given another name is linked as the inode that it is, or, where it is moved by its name, first to `.wholly`, where nobody else comes, and
-//!    compared there: what is another one goes back, and is a conflict;
+//!    compared there: what is another one goes back, and is a conflict. So does what is removed or replaced (`aside.rs`);
 //! 3. what is made, and is no regular file, is made in `.wholly` where others may write to its directory: by its name it could be found as
 //!    another one. (A file is found by the descriptor that made it.)
-//!
-//! What is removed in a directory by its name is at most what those could have removed who have put it there.
 //!
 //! What a crash leaves at any point, recovery finds: an object is at a name of the log, or in one of the two folders; what was made and is
 //! not known to the log is empty, and made again.
 
+mod aside;
 mod attributes;
 mod clean;
 mod make;
@@ -104,6 +103,7 @@ impl<'a> NamePlan<'a> {
     /// # Errors
     /// [`Error::Conflict`] where a bystander has changed a name that is to be changed.
     pub fn new(store: &'a StoreInner, target: u64) -> Result<Self> {
+        store.return_strange()?;
         let mut plan = NamePlan {
             store,
             target,

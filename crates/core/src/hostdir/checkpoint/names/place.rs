@@ -1,7 +1,7 @@
 //! Names become what they are to be.
 
 use rustix::io::Errno;
-use wholly_media::Rename;
+use wholly_media::{Rename, Stat};
 
 use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, State, id_name};
 use crate::error::{Error, Result};
@@ -112,11 +112,11 @@ impl NamePlan<'_> {
         removals.sort();
         for (_, i, path, is_dir) in removals {
             let change = &mut self.changes[i];
-            let at = store.names.with(|state| state.name_at(change.name.0, &path));
-            let remove = || match is_dir {
-                true => store.host.rmdir_at(site::NAMES_RMDIR, at),
-                false => store.host.unlink_at(site::NAMES_UNLINK, at),
-            };
+            let (at, inode) =
+                store.names.with(|state| (state.name_at(change.name.0, &path), state.inode_of(change.home)));
+            let site = if is_dir { site::NAMES_RMDIR } else { site::NAMES_UNLINK };
+            let is_it = |_: &[u8], stat: &Stat| Ok(inode.is_none_or(|inode| inode == stat.inode()));
+            let remove = || store.take_away(site, at, (&change.name, change.home), &is_it);
             let removed = store.names.change_home(remove, |state, ()| state.set_home(change.name.0, &change.name.1, 0));
             removed.map_err(|error| match error.errno {
                 Errno::NOTEMPTY => Error::Conflict {
@@ -174,8 +174,12 @@ impl NamePlan<'_> {
             from = anchor;
         }
         let folder = if home.0 == BLANKS { BLANKS } else { ANCHORS };
-        let how = if is == 0 { Rename::NoReplace } else { Rename::Replace };
-        let rename = || store.host.rename_at(site::NAMES_PLACE, from[..].into(), to, how);
+        let was = store.names.with(|state| state.inode_of(is));
+        let is_it = |_: &[u8], stat: &Stat| Ok(was.is_none_or(|was| was == stat.inode()));
+        let rename = || match is {
+            0 => store.host.rename_at(site::NAMES_PLACE, from[..].into(), to, Rename::NoReplace),
+            _ => store.replace(&from, to, &is_it),
+        };
         let renamed = store.names.change_home(rename, |state, ()| {
             state.unhang(id, folder);
             state.set_home(*dir, name, id);
