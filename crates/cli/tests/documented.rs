@@ -223,7 +223,7 @@ fn commands_of_the_pages() {
 
 #[test]
 fn examples_of_the_help() {
-    let verbs = "init stat dump recover check salvage deinit list diff apply discard run mount crash bench"
+    let verbs = "run list diff apply discard init mount stat recover check salvage deinit dump crash bench"
         .split(' ')
         .map(Some);
     let (can_run, mut number) = (can_run(), 1000);

@@ -170,7 +170,7 @@ fn parked_work_survives_git() {
         let run = common::run::run(&dir, &["--park"], "echo hours >work");
         let told = String::from_utf8(run.stderr).unwrap();
         assert_eq!(run.status.code(), Some(121), "{told}");
-        assert!(told.contains(&format!("kept in {}/.wholly", dir.display())), "{told}");
+        assert!(told.contains(&format!("it is in {}/.wholly", dir.display())), "{told}");
         assert_eq!(succeeds(&mut shell(&dir, "git status --porcelain")), b"?? b\n", "git sees nothing of it");
         succeeds(&mut shell(&dir, script));
         let place = dir.to_str().unwrap();
