@@ -1,7 +1,7 @@
 //! The command line: verbs, arguments, and what `--help` says of them.
 
 use crate::output::parse_size;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use wholly_media::host::HostMedium;
@@ -108,6 +108,9 @@ pub enum Verb {
     /// Print completions for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
+    /// Print the names that may follow in a command line, for completions
+    #[command(hide = true)]
+    Candidates(CandidatesArgs),
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Man(ManArgs),
@@ -127,7 +130,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct InitArgs {
     /// The directory; it must exist
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// Size of the log at the start, such as 64M; it grows when groups need more
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -176,7 +179,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct StatArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 }
 
@@ -193,7 +196,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct DumpArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// Also what is no longer needed: free segments, records of groups that are written back
     #[arg(long)]
@@ -237,7 +240,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
     /// The store
-    #[arg(default_value = ".", conflicts_with = "all")]
+    #[arg(default_value = ".", conflicts_with = "all", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// All registered stores
     #[arg(long)]
@@ -274,7 +277,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct CheckArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// Repair what is safe to repair: the folder's mode, and leftovers
     #[arg(long)]
@@ -303,8 +306,10 @@ Examples:
 #[derive(Args, Debug)]
 pub struct SalvageArgs {
     /// The damaged store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// The copy
+    #[arg(value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
 }
 
@@ -325,7 +330,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct DeinitArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// Discard the groups that are parked in it
     #[arg(long)]
@@ -346,7 +351,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct ListArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 }
 
@@ -365,8 +370,10 @@ Examples:
 #[derive(Args, Debug)]
 pub struct DiffArgs {
     /// The store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// The id of the group, from `wholly list`
+    #[arg(value_hint = ValueHint::Other)]
     pub id: wholly::ParkedId,
     /// Show names only, no lines of files
     #[arg(long)]
@@ -402,8 +409,10 @@ Examples:
 #[derive(Args, Debug)]
 pub struct ApplyArgs {
     /// The store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// The id of the group, from `wholly list`
+    #[arg(value_hint = ValueHint::Other)]
     pub id: wholly::ParkedId,
     /// Further stores, each with a group to apply together with the first: DIR ID DIR ID ...
     #[arg(value_name = "DIR ID")]
@@ -417,8 +426,10 @@ pub struct ApplyArgs {
 #[derive(Args, Debug)]
 pub struct ParkedArgs {
     /// The store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// The id of the group, from `wholly list`
+    #[arg(value_hint = ValueHint::Other)]
     pub id: wholly::ParkedId,
     /// Discard only the named group, even if one run has parked it together with others
     #[arg(long)]
@@ -519,7 +530,7 @@ Examples:
 #[derive(Args, Debug)]
 pub struct RunArgs {
     /// Directory to cover; repeat it for several directories, which commit together
-    #[arg(long, default_value = ".")]
+    #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: Vec<PathBuf>,
     /// Cover the root directory, except other file systems that are mounted in it
     #[arg(long, conflicts_with = "dir")]
@@ -538,6 +549,7 @@ pub struct RunArgs {
     pub verbose: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
@@ -626,8 +638,10 @@ Examples:
 #[derive(Args, Debug)]
 pub struct MountArgs {
     /// The store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// The mount point [default: the store's own directory]
+    #[arg(value_hint = ValueHint::DirPath)]
     pub point: Option<PathBuf>,
     /// Mount options, separated by commas
     #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
@@ -680,6 +694,14 @@ pub struct BenchArgs {
 pub struct CompletionsArgs {
     /// The shell
     pub shell: clap_complete::Shell,
+}
+
+/// `wholly candidates`.
+#[derive(Args, Debug)]
+pub struct CandidatesArgs {
+    /// The words after `wholly` and before the cursor
+    #[arg(last = true)]
+    pub words: Vec<OsString>,
 }
 
 /// `wholly man`.

@@ -116,6 +116,20 @@ fn worlds() -> Vec<Named> {
     SETTINGS.iter().map(|&(name, about)| Named { name: name.into(), about: about.into() }).collect()
 }
 
+/// Names that may follow `option`, or a workload, in a command line; each with what it stands for.
+pub fn names(option: Option<&str>) -> Vec<(String, String)> {
+    let named = match option {
+        Some("--world") => worlds(),
+        Some("--effort" | "--piece" | "--replay" | "--html") => return Vec::new(),
+        _ => {
+            let several = ["ones", "pairs", "some-pairs", "by-hand", "parked", "staged", "staged-pairs", "adopted"];
+            let several = several.map(|name| Named { name: name.into(), about: "several workloads".into() });
+            several.into_iter().chain(workloads()).collect()
+        }
+    };
+    named.into_iter().map(|Named { name, about }| (name, about)).collect()
+}
+
 fn list(ui: &Ui) -> Result<Exit, Failure> {
     let listed = Listed { workloads: workloads(), worlds: worlds() };
     ui.emit("crash", &listed, |listed| {
