@@ -1368,7 +1368,7 @@ int wholly_store_init(const char *dir, const struct wholly_options *options);
 int wholly_store_open(const char *dir, const struct wholly_options *options, struct wholly_store **store);
 
 /**
- * Opens the store in a directory as wholly_store_open does. If there is none, it is made first, and so is the directory
+ * Opens the store in a directory as wholly_store_open does. If there is none, it is made first, and the directory too
  * if only that is missing. When this returns 0, both survive a crash.
  *
  * Errors: those of wholly_store_open and wholly_store_init, but for -ENODEV and -EEXIST.
@@ -1378,9 +1378,9 @@ int wholly_store_open_or_create(const char *dir,
                                 struct wholly_store **store);
 
 /**
- * Writes everything back and closes the store. When this returns 0, the log is empty, and other programs see everything
- * that was committed. The handle is freed, also on failure. Open handles of files, groups and writers keep the store in
- * use by this process until they are closed.
+ * Writes everything back and closes the store. When this returns 0, the log is empty, and other programs see all that
+ * was committed. The handle is freed, also on failure. Open handles of files, groups and writers keep the store in use
+ * by this process until they are closed.
  *
  * Errors: those of wholly_store_checkpoint. The log then keeps what is not written back, and the next open continues.
  */

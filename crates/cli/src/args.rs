@@ -210,9 +210,9 @@ const RECOVER_EXAMPLES: &str = "\
 Each open of a store recovers it. Use this verb if programs that do not open the store need the files: on return the \
 log is empty and all files are current.
 
---all recovers each store that the calling user has registered, by `wholly init` or --register. Stores that are gone \
-or not mounted are skipped, and so are stores in use. WHOLLY_REGISTRY names another registry: a directory with a file \
-for each store.
+--all recovers each store that the calling user has registered, by `wholly init` or --register. A store that is gone \
+or not mounted is skipped. A store in use is left to its program, and counts as not opened. WHOLLY_REGISTRY names \
+another registry: a directory with a file for each store.
 
 A copy of a store (or a backup) does not open if its log was not empty, because the log holds updates for the \
 original's files. --adopt accepts the copy: the updates are for the files at the same paths here, as they are. If the \

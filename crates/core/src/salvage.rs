@@ -18,8 +18,8 @@ use crate::open::{LOG, home_error};
 /// `progress` gets the number of bytes copied so far, and of all bytes.
 ///
 /// A group is proven if its records match their checksums, all groups that it builds on are proven or written back, and
-/// its files are as the log says. Other groups are left out as a whole, and named. The files are copied as they are, and
-/// proven groups are written over them.
+/// its files are as the log says. Other groups are left out as a whole, and named. The files are copied as they are,
+/// and proven groups are written over them.
 ///
 /// # Errors
 /// [`Error::NotAStore`]; [`Error::Untrusted`]; [`Error::Busy`] naming the process that has the store open, or that had

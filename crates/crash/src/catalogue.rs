@@ -399,7 +399,7 @@ pub fn all() -> Vec<Workload> {
         ),
         named(
             "space",
-            "zeros with space, space without zeros, in files and beyond, over holes and below, in one or several groups",
+            "zeros with space, space without zeros, in files and beyond, over holes and below, in one or more groups",
             (4, 8),
             [
                 commit([
