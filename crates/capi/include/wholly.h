@@ -966,8 +966,7 @@ int wholly_group_open_or_create(struct wholly_group *group, const char *path, ui
  *
  * Errors: -EINVAL if group is NULL.
  */
-int wholly_group_set_busy_timeout(struct wholly_group *group,
-                                  uint64_t milliseconds);
+int wholly_group_set_busy_timeout(struct wholly_group *group, uint64_t milliseconds);
 
 /**
  * Claims the file for the group now, instead of at its first change. A group of several files commits faster if all
@@ -1373,9 +1372,7 @@ int wholly_store_open(const char *dir, const struct wholly_options *options, str
  *
  * Errors: those of wholly_store_open and wholly_store_init, but for -ENODEV and -EEXIST.
  */
-int wholly_store_open_or_create(const char *dir,
-                                const struct wholly_options *options,
-                                struct wholly_store **store);
+int wholly_store_open_or_create(const char *dir, const struct wholly_options *options, struct wholly_store **store);
 
 /**
  * Writes everything back and closes the store. When this returns 0, the log is empty, and other programs see all that
