@@ -16,36 +16,40 @@ PROFILE ?= release
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-install: ## install the C library with its header, and the command with manual pages, completions and systemd unit; ARGS=library|command for one
-	@CARGO="$(CARGO)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" scripts/install $(ARGS)
+install: ## install the C library and the command with all that belongs to them; ARGS=library|command for one
+	@CARGO="$(CARGO)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" \
+	  scripts/install $(ARGS)
 
 demo: ## kill commands and programs in the middle of their updates, and see that none is left half-done
 	@$(CARGO) build --quiet --release --package wholly-cli
-	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- --wholly "$(or $(CARGO_TARGET_DIR),target)/release/wholly" $(ARGS)
+	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- \
+	  --wholly "$(or $(CARGO_TARGET_DIR),target)/release/wholly" $(ARGS)
 
 # Three minutes on 2 cores when everything is built: what to run while one works.
 check: lint ## formatting, lints, unit tests, and a glance of the crash explorer at all workloads
 	$(CARGO) test --workspace --exclude wholly-orders --exclude wholly-threads --lib --bins --test hunt $(ARGS)
 
-# The test profile is optimised and keeps its assertions. With CI=true a missing capability (FUSE, a loop device, a package)
-# fails; otherwise the test that needs it says why it was skipped.
+# The test profile is optimised and keeps its assertions. With CI=true a missing capability (FUSE, a loop device, a
+# package) fails; otherwise the test that needs it says why it was skipped.
 test: ## all tests (a newcomer needs only Rust and gcc)
 	$(CARGO) test --workspace $(ARGS)
 
-test-long: ## all tests with their long bounds, an hour and a half on 2 cores; ARGS="--piece 3/8" for one of eight pieces
+test-long: ## all tests with their long bounds, 90 minutes on 2 cores; ARGS="--piece 3/8" for one of eight pieces
 	CARGO="$(CARGO)" scripts/test-long $(ARGS)
 
 # Far more states than `make test`, a line at a time. What x86 allows persistent memory, `pmem` allows too.
 crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="--piece 3/16" for one of sixteen pieces
 	$(CARGO) test --workspace --test semantic
-	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --world disk --world disk-ext4 --world pmem $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --world disk --world disk-ext4 \
+	  --world pmem $(ARGS)
 
 suites: ## run public suites for file systems on mounts and in views, and in an ordinary directory beside them
 	$(CARGO) build --release --package wholly-cli
 	WHOLLY="$(or $(CARGO_TARGET_DIR),target)/release/wholly" scripts/suites $(ARGS)
 
 fuzz: ## fuzz recovery, or TARGET=record (takes a nightly compiler and cargo-fuzz)
-	cd crates/core && $(CARGO) +nightly fuzz run --sanitizer none $(or $(TARGET),recovery) -- -rss_limit_mb=2048 -timeout=10 $(ARGS)
+	cd crates/core && $(CARGO) +nightly fuzz run --sanitizer none $(or $(TARGET),recovery) -- \
+	  -rss_limit_mb=2048 -timeout=10 $(ARGS)
 
 bench: ## measure against bounds and peers, in turns; ARGS="--json" for the raw rows
 	$(CARGO) run --release --package wholly-bench-peers -- groups $(ARGS)
@@ -55,6 +59,7 @@ fmt: ## format the sources
 
 lint: ## what CI asks of the sources
 	$(CARGO) fmt --all -- --check
+	scripts/columns
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 clean: ## remove what was built

@@ -28,7 +28,8 @@ void wholly_pmemobj_close(struct peer *peer)
 }
 
 /* Makes the pool `path` of `pool_bytes` with `files` objects of `file_bytes` zeros. Returns 0 or an errno. */
-int wholly_pmemobj_open(const char *path, uint64_t pool_bytes, uint32_t files, uint64_t file_bytes, struct peer **result)
+int wholly_pmemobj_open(const char *path, uint64_t pool_bytes, uint32_t files, uint64_t file_bytes,
+                        struct peer **result)
 {
 	struct peer *peer = calloc(1, sizeof(*peer) + files * sizeof(char *));
 	size_t size = file_bytes;

@@ -31,7 +31,8 @@ void wholly_sqlite_close(struct peer *peer)
 	}
 }
 
-/* Makes the database `path` with rows 1 to `rows` of `row_bytes` zeros. Returns a code of SQLite; `*result` is set also then. */
+/* Makes the database `path` with rows 1 to `rows` of `row_bytes` zeros. Returns a code of SQLite; `*result` is set in
+   any case. */
 int wholly_sqlite_open(const char *path, const char *pragmas, int64_t rows, int row_bytes, struct peer **result)
 {
 	struct peer *peer = calloc(1, sizeof(*peer));

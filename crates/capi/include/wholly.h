@@ -961,13 +961,12 @@ int wholly_group_create(struct wholly_group *group, const char *path, uint32_t m
 int wholly_group_open_or_create(struct wholly_group *group, const char *path, uint32_t mode, struct wholly_file **file);
 
 /**
- * Has the group's calls wait so many milliseconds for other groups to end, where they would get -EBUSY at once. 0, as each group begins with,
- * is not at all. Two groups that wait for each other both do so for as long as they may, and then one of them gets -EBUSY.
+ * Lets the group's calls wait for other groups to end, up to this time, before they fail with -EBUSY. 0 (the default)
+ * is not to wait. If two groups wait for each other, both wait for the whole time, and then one of them gets -EBUSY.
  *
  * Errors: -EINVAL if group is NULL.
  */
-int wholly_group_set_busy_timeout(struct wholly_group *group,
-                                  uint64_t milliseconds);
+int wholly_group_set_busy_timeout(struct wholly_group *group, uint64_t milliseconds);
 
 /**
  * Claims the file for the group now, instead of at its first change. A group of several files commits faster if all
@@ -1368,18 +1367,17 @@ int wholly_store_init(const char *dir, const struct wholly_options *options);
 int wholly_store_open(const char *dir, const struct wholly_options *options, struct wholly_store **store);
 
 /**
- * Opens the store in a directory as wholly_store_open does. Where there is none it is made first, and the directory too if only
- * that is missing: both survive a crash when this returns.
+ * Opens the store in a directory as wholly_store_open does. If there is none, it is made first, and the directory too
+ * if only that is missing. When this returns 0, both survive a crash.
  *
  * Errors: those of wholly_store_open and wholly_store_init, but for -ENODEV and -EEXIST.
  */
-int wholly_store_open_or_create(const char *dir,
-                                const struct wholly_options *options,
-                                struct wholly_store **store);
+int wholly_store_open_or_create(const char *dir, const struct wholly_options *options, struct wholly_store **store);
 
 /**
- * Takes everything home and gives the store up: on return the log is empty, and other programs see all that was committed. The handle is
- * freed, also on failure. Handles of files, groups and writers keep the store to this process until they are closed.
+ * Writes everything back and closes the store. When this returns 0, the log is empty, and other programs see all that
+ * was committed. The handle is freed, also on failure. Open handles of files, groups and writers keep the store in use
+ * by this process until they are closed.
  *
  * Errors: those of wholly_store_checkpoint. The log then keeps what is not written back, and the next open continues.
  */

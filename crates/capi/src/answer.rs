@@ -63,7 +63,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> Error {
 }
 
 fn broken(said: &str) -> Error {
-    Error::Poisoned(format!("by another process, since there is a mistake in the library: {said}"))
+    Error::Poisoned(format!("by another process, because of a bug in the library: {said}"))
 }
 
 /// Whether a store's code has panicked. Clones are of the same store.
@@ -191,7 +191,7 @@ mod tests {
         let (health, other) = (Health::default(), Health::default());
         let io = -Errno::IO.raw_os_error();
         assert_eq!(done(|| health.run(|| panic!("on {}", "purpose"))), io);
-        assert!(text().ends_with("a mistake in the library: on purpose"), "{}", text());
+        assert!(text().ends_with("a bug in the library: on purpose"), "{}", text());
         assert_eq!(done(|| health.run(|| Ok(()))), io);
         assert_eq!(done(|| health.clone().spend(Bomb, |_| Ok(()))), io);
         assert!(text().ends_with("an earlier call found it"), "{}", text());

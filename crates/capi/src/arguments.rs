@@ -10,7 +10,7 @@ use wholly::{Error, Result};
 pub fn check<T>(pointer: *const T, name: &str) -> Result<()> {
     let why = match (pointer.is_null(), pointer.is_aligned()) {
         (true, _) => "is NULL",
-        (_, false) => "is no such pointer",
+        (_, false) => "is misaligned",
         _ => return Ok(()),
     };
     Err(Error::Invalid(format!("{name} {why}")))

@@ -134,8 +134,8 @@ pub unsafe extern "C" fn wholly_group_open_or_create(
     })
 }
 
-/// Has the group's calls wait so many milliseconds for other groups to end, where they would get -EBUSY at once. 0, as each group begins with,
-/// is not at all. Two groups that wait for each other both do so for as long as they may, and then one of them gets -EBUSY.
+/// Lets the group's calls wait for other groups to end, up to this time, before they fail with -EBUSY. 0 (the default)
+/// is not to wait. If two groups wait for each other, both wait for the whole time, and then one of them gets -EBUSY.
 ///
 /// Errors: -EINVAL if group is NULL.
 #[unsafe(no_mangle)]

@@ -55,7 +55,7 @@ unsafe fn descriptor<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
             // SAFETY: the caller's promise. A number that is not open is an error of the kernel's.
             unsafe { BorrowedFd::borrow_raw(fd) },
         ),
-        _ => Err(Error::Invalid(format!("{fd} is no descriptor"))),
+        _ => Err(Error::Invalid(format!("{fd} is not a descriptor"))),
     }
 }
 

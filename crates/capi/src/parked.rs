@@ -74,7 +74,7 @@ pub unsafe extern "C" fn wholly_group_commit_or_park(
 unsafe fn note_of<'a>(note: *const c_char) -> Result<&'a str> {
     // SAFETY: the caller's promise; nothing is read of NULL.
     let note = (!note.is_null()).then(|| unsafe { CStr::from_ptr(note) }.to_str()).transpose();
-    Ok(note.map_err(|_| Error::Invalid("the note is no UTF-8".into()))?.unwrap_or_default())
+    Ok(note.map_err(|_| Error::Invalid("the note is not UTF-8".into()))?.unwrap_or_default())
 }
 
 fn keep_of(seconds: u64) -> Option<Duration> {
@@ -367,7 +367,7 @@ pub unsafe extern "C" fn wholly_review_read(
         // SAFETY: the caller's part of the contract: an open handle, used by no other thread, and room for `length` bytes.
         let (handle, room) = unsafe { (exclusive(review, "review")?, bytes_mut(buffer, length)?) };
         let told = handle.told.checked_sub(1).and_then(|told| handle.review.changes().get(told));
-        let change = told.ok_or_else(|| Error::Invalid("no change has been told".into()))?;
+        let change = told.ok_or_else(|| Error::Invalid("no change has been read".into()))?;
         let side = if after == 0 { Side::Before } else { Side::After };
         handle.health.run(|| Ok(handle.review.read(change, side, offset, room)? as u64))
     })

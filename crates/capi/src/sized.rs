@@ -38,7 +38,7 @@ unsafe fn size<T: Sized>(pointer: *const T) -> Result<usize> {
 /// Unless it is null, the first field of `pointer` may be read.
 pub unsafe fn check<T: Sized>(pointer: *const T) -> Result<()> {
     if pointer.is_null() || !pointer.is_aligned() {
-        return Err(Error::Invalid(format!("{}: no such pointer", T::NAME)));
+        return Err(Error::Invalid(format!("{}: NULL or misaligned", T::NAME)));
     }
     // SAFETY: the caller's promise; null was refused.
     unsafe { size(pointer) }.map(|_| ())
@@ -61,7 +61,7 @@ pub unsafe fn read<T: Sized>(pointer: *const T) -> Result<T> {
     // SAFETY: the caller's promise: `size` bytes may be read, and these are the ones from `known` on.
     let unknown = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>().add(known), size - known) };
     if unknown.iter().any(|&byte| byte != 0) {
-        return Err(Error::Unsupported(format!("{}: it is of a newer version than the library", T::NAME)));
+        return Err(Error::Unsupported(format!("{}: it is newer than the library", T::NAME)));
     }
     // SAFETY: all bytes are initialized, and by the trait they are a valid value.
     Ok(unsafe { value.assume_init() })

@@ -54,8 +54,8 @@ pub unsafe extern "C" fn wholly_store_open(
     })
 }
 
-/// Opens the store in a directory as wholly_store_open does. Where there is none it is made first, and the directory too if only
-/// that is missing: both survive a crash when this returns.
+/// Opens the store in a directory as wholly_store_open does. If there is none, it is made first, and the directory too
+/// if only that is missing. When this returns 0, both survive a crash.
 ///
 /// Errors: those of wholly_store_open and wholly_store_init, but for -ENODEV and -EEXIST.
 #[unsafe(no_mangle)]
@@ -73,8 +73,9 @@ pub unsafe extern "C" fn wholly_store_open_or_create(
     })
 }
 
-/// Takes everything home and gives the store up: on return the log is empty, and other programs see all that was committed. The handle is
-/// freed, also on failure. Handles of files, groups and writers keep the store to this process until they are closed.
+/// Writes everything back and closes the store. When this returns 0, the log is empty, and other programs see all that
+/// was committed. The handle is freed, also on failure. Open handles of files, groups and writers keep the store in use
+/// by this process until they are closed.
 ///
 /// Errors: those of wholly_store_checkpoint. The log then keeps what is not written back, and the next open continues.
 #[unsafe(no_mangle)]

@@ -120,6 +120,25 @@ fn the_readmes_example_runs_twice() {
     }
 }
 
+/// By the command that stands there.
+#[test]
+fn the_tutorials_example_is_compiled_and_runs() {
+    let Some(installed) = Installed::get() else { return };
+    let page = include_str!("../../../docs/tutorial.md");
+    let example = page.split("```c\n").nth(1).expect("the tutorial has C").split("```").next().expect("it ends");
+    let command = page.lines().find_map(|line| line.strip_prefix("    cc ")).expect("how it is compiled");
+    for place in Place::on_media("tutorial") {
+        std::fs::write(place.join("notes.c"), example).unwrap();
+        installed.shell(&format!("cc -Wall -Wextra -Werror {command}"), &place);
+        for lines in 1..=2 {
+            installed.run_with(&place.join("notes-c"), &place, |command| _ = command.current_dir(&*place));
+            let content = |name| std::fs::read_to_string(place.join("notes").join(name)).unwrap();
+            assert_eq!([content("notes"), content("index")].map(|text| text.lines().count()), [lines, lines]);
+        }
+        assert_eq!(std::fs::read_to_string(place.join("notes/index")).unwrap(), "note at byte 0\nnote at byte 10\n");
+    }
+}
+
 #[test]
 fn the_static_library_links() {
     let Some(installed) = Installed::get() else { return };

@@ -1,4 +1,4 @@
-//! `wholly apply`: a parked group is committed, and taken home; or one of each of several stores, together.
+//! `wholly apply`: commits a parked group and writes it back; or one of each of several stores, together.
 
 use crate::args::ApplyArgs;
 use crate::error::{Exit, Failure};
@@ -50,7 +50,8 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
         Ok(()) => true,
         Err(Error::Overtaken(..)) => false,
         Err(error) => {
-            // Groups of different stores may have the same name: whose it is that cannot be had shows when each is asked for.
+            // Groups of different stores may have the same name: whose it is that cannot be had shows when each is
+            // asked for.
             let is_it = |(store, (_, id)): &(&Store, &(PathBuf, ParkedId))| store.review(*id).is_err();
             let of = stores.iter().zip(&groups).find(is_it).map_or(&args.dir, |(_, (dir, _))| dir);
             return Err(Failure::of_decision("apply", of, error));
@@ -60,7 +61,7 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
         (Applied { applied: is_applied, groups: Vec::new(), mismatches: Vec::new() }, None);
     for (store, (dir, id)) in stores.into_iter().zip(groups) {
         let done = if is_applied {
-            recover::take_home(&store, ui).and_then(|()| store.close())
+            recover::write_back(&store, ui).and_then(|()| store.close())
         } else {
             let told =
                 |it: wholly::Mismatch| Mismatch { dir: Name::from(&*dir), path: Name::from(&*it.path), what: it.what };
@@ -74,7 +75,7 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     }
     if let Some(failure) = failure {
         return Err(if is_applied {
-            failure.advice("all groups are committed: `wholly recover` takes them home").exit(Exit::NOT_HOME)
+            failure.advice("all groups are committed; `wholly recover` writes them back").exit(Exit::NOT_HOME)
         } else {
             failure
         });
@@ -104,11 +105,11 @@ fn text(applied: &Applied) -> String {
     if applied.applied {
         return format!("{ids}: applied, and all files are current\n");
     }
-    let mut text = format!("{ids}: not applied, nothing was changed. Since it was parked:\n");
+    let mut text = format!("{ids}: not applied, nothing was changed. Changed since it was parked:\n");
     for Mismatch { dir, path, what } in &applied.mismatches {
         // One store is known by what was asked.
         let path = if applied.groups.len() > 1 { &dir.join(path) } else { path };
         text += &format!("  {path}: {}\n", name(what.as_bytes()));
     }
-    text + "It stays parked: put that right and apply it again, or discard it.\n"
+    text + "It stays parked. Restore the listed files and retry, or discard (`wholly discard`).\n"
 }

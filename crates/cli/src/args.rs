@@ -1,150 +1,157 @@
 //! The command line: verbs, arguments, and what `--help` says of them.
 
 use crate::output::parse_size;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use wholly_media::host::HostMedium;
 
-const ABOUT: &str = "Updates of several files that happen wholly or not at all";
+const ABOUT: &str = "Atomic updates of several files: wholly or not at all";
 
 const LONG_ABOUT: &str = "\
-Updates of several files that happen wholly or not at all
+Atomic updates of several files: wholly or not at all
 
-`wholly init DIR` makes an ordinary directory a store: its files stay ordinary files, and a program that \
-opens the store (through the Rust library) can update any number of them in one group. After a crash, \
-of the program or of the power, each group is there wholly or not at all.";
+`wholly run -- CMD` runs any command as one group: all that it changes in a directory happens at once, durably, or \
+nothing does. `wholly init DIR` makes a directory a store: its files stay ordinary files, and a program that opens \
+the store (with the Rust or the C library) can update any number of them in one group. After a crash of the program \
+or the machine, each group is there wholly or not at all.";
 
 const EXAMPLES: &str = "\
 Examples:
+  wholly run -- make install     commit what the command changes here, or nothing
+  wholly run --review -- make install   show the changes and ask first
   wholly init ~/accounts         make the directory a store
-  wholly stat ~/accounts         what is in it, and who uses it; changes nothing
-  wholly recover ~/accounts      after a crash: take everything committed home
-  wholly check ~/accounts        what is wrong with it, if anything
-  wholly list ~/accounts         what is parked in it; see also diff, apply, discard
+  wholly list ~/accounts         list its parked groups; see also diff, apply, discard
+  wholly stat ~/accounts         show its state; changes nothing
+  wholly recover ~/accounts      after a crash: write everything committed back to the files
+  wholly check ~/accounts        report everything that is wrong with it
   wholly deinit ~/accounts       make it an ordinary directory again
 
 Exit codes (as fsck(8)):
-   0  done, nothing wrong           8  not done: no store, in use, no space, ...
-   1  something was put right      16  the command line makes no sense
-   4  damage or a conflict is left
-What has become of a group (run, apply, discard):
- 120  unknown: recover settles it 123  refused: could not be committed
- 121  parked                      124  committed, not all of it home
+   0  done, nothing is wrong        8  not done: no store, in use, no space, ...
+   1  something was repaired       16  wrong usage
+   4  damage or a conflict remains
+Outcome of a group (run, apply, discard):
+ 120  unknown: run `recover`      123  refused: could not be committed
+ 121  parked                      124  committed, not all written back
  122  discarded
 
-`wholly VERB --help` says more about each verb.";
+`wholly VERB --help` explains each verb.";
 
 /// The command line.
 #[derive(Parser, Debug)]
-#[command(name = "wholly", version, about = ABOUT, long_about = LONG_ABOUT, after_help = EXAMPLES, max_term_width = 100)]
-#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "wholly", version, about = ABOUT, long_about = LONG_ABOUT, after_help = EXAMPLES)]
+#[command(max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     /// Print one JSON object instead of text
     #[arg(long, global = true)]
     pub json: bool,
-    /// What is to be done.
+    /// The verb.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// What is to be done.
+/// The verbs, in the order in which `--help` lists them.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Make a directory a store
-    #[command(after_help = INIT_EXAMPLES)]
-    Init(InitArgs),
-    /// Show how a store is doing; changes nothing, works while it is in use
-    #[command(after_help = STAT_EXAMPLES)]
-    Stat(StatArgs),
-    /// Print a store's log, record by record; changes nothing, works on damaged stores
-    #[command(after_help = DUMP_EXAMPLES)]
-    Dump(DumpArgs),
-    /// Recover a store after a crash and take everything committed home
-    #[command(after_help = RECOVER_EXAMPLES)]
-    Recover(RecoverArgs),
-    /// Find out what is wrong with a store; changes nothing
-    #[command(after_help = CHECK_EXAMPLES)]
-    Check(CheckArgs),
-    /// Copy a damaged store's files, with all of its log that can be proven, to another directory; changes nothing
-    #[command(after_help = SALVAGE_EXAMPLES)]
-    Salvage(SalvageArgs),
-    /// Take everything home and make the directory an ordinary one again
-    #[command(after_help = DEINIT_EXAMPLES)]
-    Deinit(DeinitArgs),
-    /// List the groups that are parked in a store; changes nothing, works while it is in use
+    /// Run a command and its children as one group: all of their changes happen, or none
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// List the parked groups of a store; changes nothing, works while the store is in use
     #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
     /// Show what a parked group would change
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
-    /// Do what a parked group would change, all of it or nothing
+    /// Commit a parked group, wholly or not at all
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(ApplyArgs),
     /// Remove a parked group
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard(ParkedArgs),
-    /// Run a command, with all its children, as one group: what it changes happens wholly or not at all
-    #[command(after_help = RUN_EXAMPLES)]
-    Run(RunArgs),
+    /// Make a directory a store
+    #[command(after_help = INIT_EXAMPLES)]
+    Init(InitArgs),
+    /// Mount a store as a file system, for programs that share it
+    #[command(after_help = MOUNT_EXAMPLES)]
+    Mount(MountArgs),
+    /// Show the state of a store; changes nothing, works while the store is in use
+    #[command(after_help = STAT_EXAMPLES)]
+    Stat(StatArgs),
+    /// Recover a store after a crash and write everything committed back to the files
+    #[command(after_help = RECOVER_EXAMPLES)]
+    Recover(RecoverArgs),
+    /// Report everything that is wrong with a store; changes nothing
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// Copy a damaged store's files, with all of its log that can be proven, to another directory
+    #[command(after_help = SALVAGE_EXAMPLES)]
+    Salvage(SalvageArgs),
+    /// Write everything back and make the directory an ordinary one again
+    #[command(after_help = DEINIT_EXAMPLES)]
+    Deinit(DeinitArgs),
+    /// Print the log of a store, record by record; changes nothing, works on damaged stores
+    #[command(after_help = DUMP_EXAMPLES)]
+    Dump(DumpArgs),
+    /// Explore every state that a crash may leave of small programs, on simulated media
+    #[command(after_help = CRASH_EXAMPLES)]
+    Crash(CrashArgs),
+    /// Measure on this machine, beside the hardware's bound and, with --peers, other software
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
     /// Hold the mounts that a command sees, for `run`
     #[command(hide = true)]
     Hold(HoldArgs),
     /// Become a command, for `run`
     #[command(hide = true)]
     Exec(ExecArgs),
-    /// Mount a store as a file system, for programs that share it
-    #[command(after_help = MOUNT_EXAMPLES)]
-    Mount(MountArgs),
-    /// Explore every state that a crash may leave of small programs, on simulated media
-    #[command(after_help = CRASH_EXAMPLES)]
-    Crash(CrashArgs),
-    /// Measure on this machine, beside the bound and, with --peers, what people use today
-    #[command(after_help = BENCH_EXAMPLES)]
-    Bench(BenchArgs),
     /// Print completions for a shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
+    /// Print the names that may follow in a command line, for completions
+    #[command(hide = true)]
+    Candidates(CandidatesArgs),
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Man(ManArgs),
 }
 
 const INIT_EXAMPLES: &str = "\
-It creates the folder .wholly in DIR and touches nothing else: files stay where and what they are. The store is remembered for \
-`wholly recover --all`: in /var/lib/wholly/stores by the superuser, else in ~/.local/state/wholly/stores, or where WHOLLY_REGISTRY says.
+It creates the folder .wholly in DIR and changes nothing else: the files stay where and what they are. `wholly \
+recover --all` will recover the store: its path is registered in /var/lib/wholly/stores by the superuser, else in \
+~/.local/state/wholly/stores, or in the directory that WHOLLY_REGISTRY names.
 
 Examples:
   wholly init                      the current directory
-  wholly init --dry-run /srv/data  only say what the file system there offers
+  wholly init --dry-run /srv/data  only test the file system there
   wholly init --log-size 64M data  more log from the start, for large groups";
 
 /// `wholly init`.
 #[derive(Args, Debug)]
 pub struct InitArgs {
     /// The directory; it must exist
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// Bytes of log to set aside now, such as 64M; it grows by itself when groups need more
+    /// Size of the log at the start, such as 64M; it grows when groups need more
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub log_size: Option<u64>,
-    /// What the directory is taken for
+    /// Medium that the directory is on
     #[arg(long, value_enum, default_value_t = Medium::Auto)]
     pub medium: Medium,
-    /// Only say what the file system offers; leave nothing
+    /// Only test the file system; leave nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not remember the store for `wholly recover --all`
+    /// Do not register the store for `wholly recover --all`
     #[arg(long)]
     pub no_register: bool,
 }
 
-/// What a directory is taken for.
+/// The medium that a directory is on.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// Persistent memory where there is some (DAX), and emulated on tmpfs; else a disk
+    /// Persistent memory if the files can be mapped from it (DAX), emulated on tmpfs; else a disk
     Auto,
-    /// Persistent memory, emulated where there is none
+    /// Persistent memory, emulated if there is none
     Pmem,
     /// A disk
     Disk,
@@ -161,7 +168,8 @@ impl From<Medium> for HostMedium {
 }
 
 const STAT_EXAMPLES: &str = "\
-It only reads: nothing is recovered, nobody is kept out. While a program has the store open the figures are those of the moment.
+It only reads: it recovers nothing and keeps no program out. If a program has the store open, the figures are those \
+of the moment.
 
 Examples:
   wholly stat /srv/data
@@ -171,26 +179,26 @@ Examples:
 #[derive(Args, Debug)]
 pub struct StatArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 }
 
 const DUMP_EXAMPLES: &str = "\
-Without options it prints both superblock slots, the segments in use and the records of groups that are not home yet.
-It only reads: nothing is recovered, nobody is kept out.
+Without options it prints both superblocks, the segments in use and the records of groups that are not written back. \
+It only reads: it recovers nothing and keeps no program out.
 
 Examples:
   wholly dump /srv/data
-  wholly dump --all /srv/data | less      records of groups that are home, too
+  wholly dump --all /srv/data | less      also records of groups that are written back
   wholly dump --json /srv/data | jq '.segments[].records[].entries[]'";
 
 /// `wholly dump`.
 #[derive(Args, Debug)]
 pub struct DumpArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// Also what nobody needs any more: records of groups that are home, segments that are free
+    /// Also what is no longer needed: free segments, records of groups that are written back
     #[arg(long)]
     pub all: bool,
     /// Only this segment
@@ -199,60 +207,66 @@ pub struct DumpArgs {
 }
 
 const RECOVER_EXAMPLES: &str = "\
-Opening a store recovers it anyway: this verb is for when the files are needed by programs that do not know of the store.
-On return the log is empty and all files are current.
+Each open of a store recovers it. Use this verb if programs that do not open the store need the files: on return the \
+log is empty and all files are current.
 
---all recovers each store that the calling user has registered, by `wholly init` or --register. One that is not there, or not mounted, is skipped; \
-one in use is left to its program. WHOLLY_REGISTRY names another registry: a directory with a file for each store.
+--all recovers each store that the calling user has registered, by `wholly init` or --register. A store that is gone \
+or not mounted is skipped. A store in use is left to its program, and counts as not opened. WHOLLY_REGISTRY names \
+another registry: a directory with a file for each store.
 
-A copy of a store whose log was not empty, or one that came from a backup, does not open: its log speaks of the files that were copied. --adopt takes \
-the files here in their place, as they are; where a checkpoint was at work when the copy was made, it may find conflicts.
+A copy of a store (or a backup) does not open if its log was not empty, because the log holds updates for the \
+original's files. --adopt accepts the copy: the updates are for the files at the same paths here, as they are. If the \
+copy was made during a checkpoint, there may be conflicts.
 
-A store whose changes were to be committed together with those of other directories asks the first of these what was decided. Where that is not to be found, the \
-store does not open. --release opens it without knowing: what waits becomes a parked group, for `wholly apply` or `wholly discard`.
+If a group was to be committed together with groups of other directories, the store asks the first of these \
+directories for the decision. If that directory cannot be found, the store does not open. --release opens it without \
+the decision: the waiting group becomes a parked group, for `wholly apply` or `wholly discard`.
 
-A store that somebody else than the calling user and the superuser owns, or may write to, does not open: what is written in its folder is done with the rights of who \
-opens it, so that it could make set-user-id programs for the superuser. Let its owner recover it (`runuser -u USER -- wholly recover DIR`), or, \
-where he is trusted that far, say --trust-owner.
+A store does not open if another user than the calling one and the superuser owns its folder, or may write to it: \
+opening a store executes what is written there, with the rights of the calling user. Let its owner recover it \
+(`runuser -u USER -- wholly recover DIR`), or use --trust-owner if you trust that user with your rights in DIR.
 
-Exit code, a sum: 0: there was nothing to do; 1: something was recovered; 4: damage or a conflict is left; 8: a store could not be opened.
+Exit code, a sum: 0: there was nothing to do; 1: something was recovered; 4: damage or a conflict remains; 8: a store \
+could not be opened.
 
 Examples:
   wholly recover /srv/data
-  wholly recover --all                    as a system does when it starts
-  wholly recover --adopt /restored/data   recover a copy, with the files that are there
-  wholly recover --register /mnt/data     recover a store that was moved here, and remember the place
+  wholly recover --all                    what a system does when it starts
+  wholly recover --adopt /restored/data   accept a copy, and recover it with the files that are there
+  wholly recover --register /mnt/data     recover a store that was moved here, and register it
   wholly recover --json /srv/data | jq .conflicts";
 
 /// `wholly recover`.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
     /// The store
-    #[arg(default_value = ".", conflicts_with = "all")]
+    #[arg(default_value = ".", conflicts_with = "all", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// All registered stores
     #[arg(long)]
     pub all: bool,
-    /// Also remember the store for --all: one that was moved, or made by a program
+    /// Register the store for --all, if it was moved or made by a program
     #[arg(long, conflicts_with = "all")]
     pub register: bool,
-    /// Take a copy for what it was copied from: files are found by their places, whatever inodes they are
+    /// Accept a copy: the updates in its log are for the files at the same paths
     #[arg(long, conflicts_with = "all")]
     pub adopt: bool,
-    /// Park what waits in vain for another store, which was to decide a joint commit
+    /// Park groups whose joint commit another store decides that cannot be found
     #[arg(long, conflicts_with = "all")]
     pub release: bool,
-    /// Do what somebody else has written to the store's folder, with the rights of the calling user
+    /// Open the store although another user may have written to its folder
     #[arg(long)]
     pub trust_owner: bool,
 }
 
 const CHECK_EXAMPLES: &str = "\
-It reads the whole log as recovery does and verifies every payload in it, looks at the files that it has updates of, and at the folder .wholly.
-It keeps nobody out; a store that a program has open is not judged. --repair only puts right what costs nothing that anybody could want: the \
-folder's mode, and what half-made stores have left. A crash is no damage: what it leaves in the log is the next open's to recover.
+It reads the whole log as recovery does, verifies every payload in it, and looks at the files that the log has \
+updates for and at the folder .wholly. It keeps no program out; a store that a program has open is not checked. \
+--repair only corrects the folder's mode and removes leftovers of stores that were half made or half removed. A crash \
+is not damage: the next open recovers what it has left.
 
-Exit code, a sum: 0: nothing is wrong; 1: something was put right; 4: something is wrong; 8: it could not be checked; 16: usage.
+Exit code, a sum: 0: nothing is wrong; 1: something was repaired; 4: something is wrong; 8: it could not be checked; \
+16: wrong usage.
 
 Examples:
   wholly check /srv/data
@@ -263,26 +277,26 @@ Examples:
 #[derive(Args, Debug)]
 pub struct CheckArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// Put right what is safe to put right: the folder's mode and leftovers in it
+    /// Repair what is safe to repair: the folder's mode, and leftovers
     #[arg(long)]
     pub repair: bool,
 }
 
 const SALVAGE_EXAMPLES: &str = "\
-For a store that `recover` refuses. OUT, which must be empty or not there, becomes an ordinary directory: the files \
-as they are, and over them each group of the log that can be proven, in commit order. A group is proven where its \
-checksums hold, each group that it builds on is proven or home, and its files are as the log says. What is not \
-proven is left out as a whole, and named. Where both superblocks are gone, a group counts as not home if its files \
-have the times that it found. DIR is only read, and stays as it is: when OUT is what you want, put it in the place \
-of DIR.
+For a store that `recover` refuses. OUT, which must be empty or absent, becomes an ordinary directory: the files as \
+they are, and over them each group of the log that can be proven, in commit order. A group is proven if its checksums \
+match, each group that it builds on is proven or written back, and its files are as the log says. A group that is not \
+proven is left out as a whole, and named. If both superblocks are gone, a group counts as not written back if its \
+files have the times from before it. DIR is only read, and stays as it is. If OUT is what you want, put it in the \
+place of DIR.
 
 Parked groups are not copied. Owners and modes are kept as far as the calling user may set them. After an \
 interruption remove OUT and begin again.
 
 Exit code: 0: everything was proven and is in OUT; 4: something could not be proven, read or kept, and is named; 8: \
-it could not be done: DIR is in use or no store, OUT has something in it, no space; 16: usage.
+not done: DIR is in use or no store, OUT is not empty, no space; 16: wrong usage.
 
 Examples:
   wholly salvage /srv/data /srv/data.salvaged
@@ -292,37 +306,42 @@ Examples:
 #[derive(Args, Debug)]
 pub struct SalvageArgs {
     /// The damaged store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// The copy
+    #[arg(value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
 }
 
 const DEINIT_EXAMPLES: &str = "\
-Everything committed is taken to the files, then .wholly is removed. Where something cannot go home, because another program changed the file or the \
-log is damaged, nothing is removed; nor where groups are parked, unless --discard-parked says so. A crash meanwhile leaves the store, or none; the files are whole in both cases.
+Everything committed is written back to the files, then .wholly is removed. Nothing is removed if something cannot be \
+written back (another program has changed the file, or the log is damaged), or if groups are parked and \
+--discard-parked is not given. A crash meanwhile leaves the store or an ordinary directory; the files are whole in \
+both cases.
 
-Exit code 0: it is an ordinary directory; 4: damage or a conflict keeps the store there; 8: in use, or no store.
+Exit code: 0: it is an ordinary directory; 4: damage or a conflict keeps the store; 8: in use, no store, or groups \
+are parked.
 
 Examples:
   wholly deinit /srv/data
-  wholly deinit --json /srv/data | jq .home_bytes";
+  wholly deinit --json /srv/data | jq .written_back_bytes";
 
 /// `wholly deinit`.
 #[derive(Args, Debug)]
 pub struct DeinitArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// Also where groups are parked in it, which are lost
+    /// Discard the groups that are parked in it
     #[arg(long)]
     pub discard_parked: bool,
 }
 
 const LIST_EXAMPLES: &str = "\
-A parked group is one that a program has set aside instead of committing it: it survives by itself until it is applied, discarded, or expires. \
-Nothing waits for it meanwhile. What has expired is removed when the store is next open, and listed until then.
+A parked group was set aside instead of committed. It survives by itself until it is applied, discarded, or expires; \
+nothing waits for it meanwhile. An expired group is listed until the store is next open, and then removed.
 
-Exit code 0: listed; 4: one of them is damaged; 8: no store.
+Exit code: 0: listed; 4: a group is damaged; 8: no store.
 
 Examples:
   wholly list /srv/data
@@ -332,14 +351,15 @@ Examples:
 #[derive(Args, Debug)]
 pub struct ListArgs {
     /// The store
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 }
 
 const DIFF_EXAMPLES: &str = "\
-First a line for each name, then the lines that are otherwise in each file that is a text of up to 1 MiB. The store is opened for it, and so recovered.
+It prints a line for each name, then the lines that differ in each text file of up to 1 MiB. It opens the store, and \
+so recovers it.
 
-Exit code 0: shown; 4: it is damaged; 8: in use, no store, no such group.
+Exit code: 0: shown; 4: damaged; 8: in use, no store, no such group.
 
 Examples:
   wholly diff /srv/data 5-18
@@ -350,20 +370,25 @@ Examples:
 #[derive(Args, Debug)]
 pub struct DiffArgs {
     /// The store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The group, as `wholly list` names it
+    /// The id of the group, from `wholly list`
+    #[arg(value_hint = ValueHint::Other)]
     pub id: wholly::ParkedId,
-    /// No lines of files
+    /// Show names only, no lines of files
     #[arg(long)]
     pub names_only: bool,
 }
 
 const APPLY_EXAMPLES: &str = "\
-It is applied only if what it relies on is as it was: the names that it sets, the bytes of files that it changes or removes, attributes that it sets. \
-Else all that is otherwise is listed, nothing is changed, and it stays parked. On return all files are current. Groups of several stores are applied \
-together: all of them, or none; what a run over several directories has parked is, whichever part is named.
+A group is applied only if everything that it builds on is unchanged: the names that it sets, the bytes of files that \
+it changes or removes, the attributes that it sets. Otherwise all differences are listed, nothing is changed, and the \
+group stays parked. On return all files are current. Groups of several stores are applied together: all of them, or \
+none. So are groups that one run over several directories has parked, whichever of them is named.
 
-Exit code 0: applied; 4: damaged; 8: in use, no store, no such group; 120: the write of the commit failed, `wholly recover` finds out what became of it; 123: something is otherwise, it stays parked; 124: committed, but not all of it could be taken home.
+Exit code: 0: applied; 4: damaged; 8: in use, no store, no such group; 120: the write of the commit failed, run \
+`wholly recover` for the outcome; 123: something has changed meanwhile, the group stays parked; 124: committed, but \
+not all written back.
 
 Examples:
   wholly apply /srv/data 5-18
@@ -372,9 +397,9 @@ Examples:
   wholly apply --json /srv/data 5-18 | jq '.mismatches'";
 
 const DISCARD_EXAMPLES: &str = "\
-What a run over several directories has parked is discarded in all of them, whichever part is named.
+If one run over several directories has parked several groups, all of them are discarded, whichever is named.
 
-Exit code 0: it is gone; 8: in use, no store, no such group; 120: the medium failed, `wholly list` shows whether it is gone.
+Exit code: 0: removed; 8: in use, no store, no such group; 120: the medium failed, run `wholly list` for the outcome.
 
 Examples:
   wholly discard /srv/data 5-18
@@ -384,13 +409,15 @@ Examples:
 #[derive(Args, Debug)]
 pub struct ApplyArgs {
     /// The store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The group, as `wholly list` names it
+    /// The id of the group, from `wholly list`
+    #[arg(value_hint = ValueHint::Other)]
     pub id: wholly::ParkedId,
-    /// Further stores, each with the group to be applied together with it: DIR ID DIR ID ...
+    /// Further stores, each with a group to apply together with the first: DIR ID DIR ID ...
     #[arg(value_name = "DIR ID")]
     pub others: Vec<OsString>,
-    /// Only what is named, also where a run has parked it together with groups of other directories
+    /// Apply only the named groups, even if one run has parked them together with others
     #[arg(long)]
     pub only: bool,
 }
@@ -399,50 +426,53 @@ pub struct ApplyArgs {
 #[derive(Args, Debug)]
 pub struct ParkedArgs {
     /// The store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The group, as `wholly list` names it
+    /// The id of the group, from `wholly list`
+    #[arg(value_hint = ValueHint::Other)]
     pub id: wholly::ParkedId,
-    /// Only this one, also where a run has parked it together with groups of other directories
+    /// Discard only the named group, even if one run has parked it together with others
     #[arg(long)]
     pub only: bool,
 }
 
 const CRASH_EXAMPLES: &str = "\
-Small programs (workloads) run over simulated media (worlds) that record each write and flush. At every point of the record each
-state that a power failure may leave there is made, recovered and judged. A violation is printed with the command that replays it.
+Small programs (workloads) run over simulated media (worlds) that record each write and flush. At every point of the \
+record, each state that a power failure may leave is made, recovered and checked. A violation is printed with the \
+command that replays it.
 
-Exit code 0: no violation; 4: there is one.
+Exit code: 0: no violation; 4: a violation; 16: wrong usage.
 
 Examples:
   wholly crash                                     all workloads in the worlds pmem and disk, a little of each
-  wholly crash --list                              which workloads and worlds there are
+  wholly crash --list                              list workloads and worlds
   wholly crash two-files --world pmem --effort thorough
-  wholly crash random-1..200 --world disk-ext4     two hundred drawn workloads
+  wholly crash random-1..200 --world disk-ext4     two hundred random workloads
   wholly crash --effort thorough --piece 3/8        one of eight pieces of a long run
   wholly crash --replay two-files:pmem:p26:set:0,3 --html crash.html";
 
 /// `wholly crash`.
 #[derive(Args, Debug)]
 pub struct CrashArgs {
-    /// Workloads: names, random-SEED, random-FROM..TO [default: all that are written by hand, and some of those on names]
+    /// Workloads: names, random-SEED, random-FROM..TO [default: all written by hand, and some on names]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// World: medium and host file system; can be repeated
+    /// World: medium and host file system; repeatable
     #[arg(long = "world", value_name = "NAME", default_values_t = ["pmem".to_string(), "disk".to_string()])]
     pub worlds: Vec<String>,
-    /// How much of each
+    /// How much of each workload to explore
     #[arg(long, value_enum, default_value_t = Effort::Hunt)]
     pub effort: Effort,
-    /// Explore only one of N pieces, which together are the whole
+    /// Explore only piece K of N
     #[arg(long, value_name = "K/N", value_parser = parse_piece, conflicts_with_all = ["list", "replay"])]
     pub piece: Option<Piece>,
     /// List the workloads and worlds
     #[arg(long)]
     pub list: bool,
-    /// Rebuild one state, as a violation names it, and show what led to it
+    /// Rebuild the state that a violation names, and show what led to it
     #[arg(long, value_name = "STATE", conflicts_with_all = ["workloads", "list"])]
     pub replay: Option<String>,
-    /// Write the replayed state as a page for a browser
+    /// Write the replayed state as an HTML page
     #[arg(long, value_name = "FILE", requires = "replay")]
     pub html: Option<PathBuf>,
 }
@@ -464,79 +494,86 @@ fn parse_piece(text: &str) -> Result<Piece, String> {
     }
 }
 
-/// How much of each workload is gone through.
+/// How much of each workload is explored.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Some states of each point: seconds
     Hunt,
     /// What `make test` does: minutes
     Quick,
-    /// All states where they number at most 65,536, else 10,000 and more: hours
+    /// All states if there are at most 65,536, else 10,000 and more: hours
     Thorough,
 }
 
 const RUN_EXAMPLES: &str = "\
-The command sees DIR as it would be, everybody else as it was. When it exits with 0, what it has started is ended, and all that it has changed in DIR \
-happens at once, durably. At any other end, of the command or of wholly itself, nothing has changed. What it writes outside of DIR is not covered. \
-Other file systems that are mounted in it are seen and not covered: --verbose and --review name them. A directory that is no store is one only for as long as the command runs. Who is not the superuser runs commands in directories of his own, without programs that change the user (sudo).
+The command sees DIR with its changes; all other programs see it unchanged. When the command exits with 0, processes \
+that it has left running are killed, and all of its changes in DIR happen at once, durably. In every other case \
+nothing changes. Changes outside of DIR are not covered, nor are other file systems that are mounted in it: --verbose \
+and --review name them. DIR need not be a store: it becomes a temporary one while the command runs. Without root you \
+can run commands only in directories that you own, and set-user-id programs such as sudo do not get their owner's \
+rights.
 
-Exit code: that of a command that fails, or 128 and the number of its signal; else 0: committed; 120: the write of the commit failed, `wholly recover` finds out what became of it; 121: parked; 122: discarded; 123: it could not be committed: others have changed the same meanwhile (it is parked), \
-no space, or a program in it has undone its group; 124: committed, but not all of it could be taken home; 125: wholly could not run it; 126: it cannot be executed; 127: there is no such command.
+Exit code: the command's if it fails, 128 plus the number of its signal if it is killed. Otherwise 0: committed; 120: \
+the write of the commit failed, run `wholly recover` for the outcome; 121: parked; 122: discarded; 123: not \
+committed: other programs have changed the same meanwhile (the changes are parked), no space, or a program in it has \
+undone its group; 124: committed, but not all written back; 125: wholly could not run the command; 126: the command \
+cannot be executed; 127: there is no such command.
 
 Examples:
   wholly run -- make install
-  wholly run --dir /etc --review -- ./harden.sh   look first; what it changes elsewhere is not covered
+  wholly run --dir /etc --review -- ./harden.sh   show the changes and ask; changes elsewhere are not covered
   wholly run --dir /srv/www --dir /srv/data -- ./deploy.sh   both change, or neither does
-  wholly run --root -- apt-get install nginx     the whole system, as far as it lies on one file system
+  wholly run --root -- apt-get install nginx     the whole system, as far as it is on one file system
   wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard";
 
 /// `wholly run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// A directory that is covered; to be repeated for several, which commit together
-    #[arg(long, default_value = ".")]
+    /// Directory to cover; repeat it for several directories, which commit together
+    #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: Vec<PathBuf>,
-    /// Cover the root directory, but for other file systems that are mounted in it
+    /// Cover the root directory, except other file systems that are mounted in it
     #[arg(long, conflicts_with = "dir")]
     pub root: bool,
-    /// By what the command sees the directories
+    /// How the command is isolated: overlayfs or FUSE
     #[arg(long, value_enum, default_value_t = View::Auto, env = "WHOLLY_VIEW")]
     pub view: View,
-    /// Show what would change, and ask
+    /// Show the changes, and ask whether to apply, park or discard them
     #[arg(long, conflicts_with = "park")]
     pub review: bool,
-    /// Set what would change aside instead of doing it
+    /// Park the changes instead of committing them
     #[arg(long)]
     pub park: bool,
-    /// Say how many changes were made
+    /// Report how many changes were made, and what is not covered
     #[arg(long, short)]
     pub verbose: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
-/// By what a command sees its directories.
+/// How a command is isolated.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// Overlayfs for the superuser, where it can be had; else FUSE
+    /// Overlayfs for the superuser if it can be mounted; else FUSE
     Auto,
-    /// A mount whose calls all come to wholly
+    /// A FUSE mount: every call goes to wholly
     Fuse,
-    /// The kernel keeps what the command changes, in a directory of its own
+    /// The kernel's overlayfs, for the superuser: changes go to a directory in .wholly
     Overlay,
 }
 
-/// `wholly hold`: the socket by which it speaks to who starts it is its standard input.
+/// `wholly hold`: its standard input is the socket to the process that starts it.
 #[derive(Args, Debug)]
 pub struct HoldArgs {
-    /// Who starts it
+    /// The process that starts it
     #[arg(long)]
     pub parent: i32,
-    /// Whether it is an ordinary user's
+    /// Set for an ordinary user
     #[arg(long)]
     pub ordinary: bool,
-    /// How many files the command may have open
+    /// Limit on open files of the command
     #[arg(long)]
     pub files: String,
     /// Where the command runs
@@ -545,10 +582,10 @@ pub struct HoldArgs {
     /// The directories that are mounted over
     #[arg(long, required = true)]
     pub dir: Vec<PathBuf>,
-    /// What else is mounted in them
+    /// Other file systems that are mounted in them
     #[arg(long)]
     pub other: Vec<PathBuf>,
-    /// By overlayfs: what the views are called, one for each directory
+    /// Names of the overlays, one for each directory
     #[arg(long)]
     pub overlay: Vec<String>,
     /// The command and its arguments
@@ -559,16 +596,16 @@ pub struct HoldArgs {
 /// `wholly exec`.
 #[derive(Args, Debug)]
 pub struct ExecArgs {
-    /// Who starts it
+    /// The process that starts it
     #[arg(long)]
     pub parent: i32,
-    /// How many files it may have open
+    /// Limit on open files
     #[arg(long)]
     pub files: String,
-    /// Whether the root directory is what is mounted over it
+    /// The view covers the root directory
     #[arg(long)]
     pub root: bool,
-    /// Where
+    /// Where the command runs
     #[arg(long)]
     pub dir: PathBuf,
     /// The command and its arguments
@@ -577,46 +614,48 @@ pub struct ExecArgs {
 }
 
 const MOUNT_EXAMPLES: &str = "\
-Programs that use the mount need not know of the store, and any number of them share it. It \
-stays until `umount POINT`, or until the process that serves it is told to end; then everything is taken home. Without POINT the store is mounted over \
-its own directory, so that nobody changes its files behind its back.
+Any number of programs can share the mount, and they need not know of the store. The mount stays until `umount \
+POINT`, or until its server process is asked to end; then everything is written back. Without POINT the store is \
+mounted over its own directory, so that no program changes its files directly.
 
 Options:
   policy=per-sync           names survive when the call returns, data when the file is synced or closed (default)
   policy=per-op             every call survives when it returns
-  policy=shared[=SECONDS]   data survive together: at each fsync, and every so many seconds (5)
-  allow_other, allow_root   not only who mounted it may use it
-  suid, dev                 programs run as their owners, devices are devices: not unless asked
+  policy=shared[=SECONDS]   data survive together: at each fsync, and every SECONDS (5)
+  allow_other, allow_root   users other than the one who mounted it may use it
+  suid, dev                 allow set-user-id programs and devices (off by default)
   ro, noexec, noatime, sync, dirsync
-  valid=SECONDS             for so long the kernel believes what it knows of names and attributes (1)
-  threads=N                 that answer the kernel (as many as there are processors, 8 at most)
+  valid=SECONDS             how long the kernel caches names and attributes (1)
+  threads=N                 threads that serve the kernel (default: one for each processor, at most 8)
 
 Examples:
   wholly mount /srv/data                         over itself
-  wholly mount /srv/data /mnt -o allow_other     elsewhere, for everybody
-  mount -t wholly /srv/data /mnt                 where the command is also there as /sbin/mount.wholly
+  wholly mount /srv/data /mnt -o allow_other     elsewhere, for all users
+  mount -t wholly /srv/data /mnt                 if the command is also installed as /sbin/mount.wholly
   umount /mnt";
 
 /// `wholly mount`.
 #[derive(Args, Debug)]
 pub struct MountArgs {
     /// The store
+    #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// Where; by default over the store's own directory
+    /// The mount point [default: the store's own directory]
+    #[arg(value_hint = ValueHint::DirPath)]
     pub point: Option<PathBuf>,
-    /// Mount options, with commas between
+    /// Mount options, separated by commas
     #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground
     #[arg(long)]
     pub foreground: bool,
-    /// Serve, and say when that has begun
+    /// Serve, and report when that has begun
     #[arg(long, hide = true, conflicts_with = "foreground")]
     pub background: bool,
-    /// As mount(8) calls it, which says itself what there is to say
+    /// Called by mount(8), which prints the messages itself
     #[arg(long, hide = true)]
     pub helper: bool,
-    /// What mount(8) says to all helpers: nothing to us
+    /// mount(8) passes these to all helpers; they have no effect here
     #[arg(short = 's', hide = true)]
     sloppy: bool,
     #[arg(short = 'n', hide = true)]
@@ -632,7 +671,7 @@ pub struct MountArgs {
 }
 
 const BENCH_EXAMPLES: &str = "\
-Every option of the suites is listed by `wholly bench help`.
+`wholly bench help` lists every option of the suites.
 
 Examples:
   wholly bench groups                         needs root: makes its own tmpfs, ext4 and xfs
@@ -642,7 +681,7 @@ Examples:
 /// `wholly bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Measure what people use today too (the program wholly-bench-peers, beside this one)
+    /// Measure other software too (needs the program wholly-bench-peers beside this one)
     #[arg(long)]
     pub peers: bool,
     /// The suite (`groups`) and its options
@@ -657,10 +696,18 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
+/// `wholly candidates`.
+#[derive(Args, Debug)]
+pub struct CandidatesArgs {
+    /// The words after `wholly` and before the cursor
+    #[arg(last = true)]
+    pub words: Vec<OsString>,
+}
+
 /// `wholly man`.
 #[derive(Args, Debug)]
 pub struct ManArgs {
-    /// Where the pages go
+    /// The directory for the pages
     pub dir: PathBuf,
 }
 

@@ -1,5 +1,5 @@
-//! `wholly bench`: the benchmarks of the crate `wholly-bench`, alone or, by the program `wholly-bench-peers`, beside what people use
-//! today.
+//! `wholly bench`: the benchmarks of the crate `wholly-bench`, alone or, by the program `wholly-bench-peers`, beside
+//! what people use today.
 
 use crate::args::BenchArgs;
 use crate::error::{Exit, Failure};

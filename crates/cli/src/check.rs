@@ -105,38 +105,34 @@ fn about(kind: FindingKind) -> (&'static str, &'static str) {
     match kind {
         FindingKind::Superblock => (
             "superblock",
-            "where the other copy holds, `wholly recover` writes this one anew; where none does, use `wholly salvage DIR OUT`",
+            "if the other copy is valid, `wholly recover` rewrites this one; if none is, use `wholly salvage DIR OUT`",
         ),
         FindingKind::Log => (
             "log",
             "the store does not open: `wholly salvage DIR OUT` copies the files and all that can be proven to OUT",
         ),
-        FindingKind::Payload => (
-            "payload",
-            "these bytes are lost, and stay behind in the log: write them again, or `wholly salvage DIR OUT`",
-        ),
-        FindingKind::Copy => {
-            ("copy", "open the original; or `wholly recover --adopt` takes the log's groups for the files here")
-        }
+        FindingKind::Payload => ("payload", "these bytes are lost: write them again, or `wholly salvage DIR OUT`"),
+        FindingKind::Copy => ("copy", "open the original, or accept the copy: `wholly recover --adopt`"),
         FindingKind::Home => (
-            "home",
-            "neither version is lost: the store's is in its log, see `wholly dump`; put the file back as it was, with its times",
+            "file",
+            "neither version is lost (the store's is in its log, see `wholly dump`): restore the file, with its times",
         ),
-        FindingKind::Mode => ("mode", "`wholly check --repair` corrects it; who could read the log meanwhile may have"),
-        FindingKind::Leftover => ("leftover", "nobody needs it: `wholly check --repair` removes it"),
+        FindingKind::Mode => ("mode", "`wholly check --repair` corrects it; others may have read the log meanwhile"),
+        FindingKind::Leftover => ("leftover", "it is not needed: `wholly check --repair` removes it"),
         FindingKind::Stranger => ("stranger", "move it elsewhere: `wholly deinit` removes all that is in the folder"),
         FindingKind::Missing => (
             "missing",
-            "get it from a backup of the directory; where only `lock` is gone, make an empty file; or `wholly salvage DIR OUT`",
+            "restore it from a backup of the directory (`lock` may be an empty file), or `wholly salvage DIR OUT`",
         ),
         FindingKind::Parked => {
-            ("parked", "it cannot be applied as it is; `wholly discard` removes it, nothing else depends on it")
+            ("parked", "it cannot be applied; `wholly discard` removes it, nothing else depends on it")
         }
         FindingKind::Joint => (
             "joint",
-            "get it from a backup of the whole directory; or `wholly recover --release` opens the store without it, and parks what waited for it",
+            "restore it from a backup of the whole directory, or open the store without it: `wholly recover --release` \
+             parks the waiting group",
         ),
-        FindingKind::Torn => ("torn", "nothing: a crash leaves that, and the next open removes it"),
+        FindingKind::Torn => ("torn", "nothing: a crash has left it, and the next open removes it"),
         _ => ("other", "keep a copy of .wholly"),
     }
 }
@@ -155,10 +151,10 @@ fn text(checked: &Checked) -> String {
     let faults = checked.findings.iter().filter(|finding| finding.fault && !finding.repaired).count() as u64;
     let verdict = if checked.sound { "nothing is wrong".into() } else { format!("{} wrong", count(faults, "thing")) };
     let waiting = match checked.groups {
-        _ if !checked.readable => "the log cannot be read: nobody knows what is not home".into(),
+        _ if !checked.readable => "the log cannot be read: it is unknown what is not written back".into(),
         0 => "the log is empty".into(),
         groups => format!(
-            "{} of {} not home yet, each byte verified",
+            "{} of {} not written back, each byte verified",
             count(groups, "committed group"),
             size(checked.payload_bytes)
         ),

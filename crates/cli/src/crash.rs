@@ -88,8 +88,8 @@ pub fn run(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
         return list(ui);
     }
     if args.html.is_some() && args.replay.is_none() {
-        return Err(Failure::new("crash --html", "it takes a state, which --replay names")
-            .advice("`wholly crash` prints those that it finds violated")
+        return Err(Failure::new("crash --html", "--html needs a state, which --replay names")
+            .advice("`wholly crash` prints the states in which it finds a violation")
             .exit(Exit::USAGE));
     }
     match &args.replay {
@@ -98,26 +98,46 @@ pub fn run(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     }
 }
 
-fn list(ui: &Ui) -> Result<Exit, Failure> {
+/// All workloads that have a name of their own.
+fn workloads() -> Vec<Named> {
     let workload = |w: Workload| Named { name: w.name, about: w.about.to_string() };
-    let world = |&(name, about): &(&str, &str)| Named { name: name.into(), about: about.into() };
-    let listed = Listed {
-        workloads: catalogue::all()
-            .into_iter()
-            .chain(sequences::by_hand())
-            .chain(sequences::parked())
-            .chain(sequences::staged())
-            .chain(sequences::adopted())
-            .map(workload)
-            .chain(Archive::ALL.map(|archive| Named { name: archive.name().into(), about: archive.about().into() }))
-            .collect(),
-        worlds: SETTINGS.iter().map(world).collect(),
+    catalogue::all()
+        .into_iter()
+        .chain(sequences::by_hand())
+        .chain(sequences::parked())
+        .chain(sequences::staged())
+        .chain(sequences::adopted())
+        .map(workload)
+        .chain(Archive::ALL.map(|archive| Named { name: archive.name().into(), about: archive.about().into() }))
+        .collect()
+}
+
+fn worlds() -> Vec<Named> {
+    SETTINGS.iter().map(|&(name, about)| Named { name: name.into(), about: about.into() }).collect()
+}
+
+/// Names that may follow `option`, or a workload, in a command line; each with what it stands for.
+pub fn names(option: Option<&str>) -> Vec<(String, String)> {
+    let named = match option {
+        Some("--world") => worlds(),
+        Some("--effort" | "--piece" | "--replay" | "--html") => return Vec::new(),
+        _ => {
+            let several = ["ones", "pairs", "some-pairs", "by-hand", "parked", "staged", "staged-pairs", "adopted"];
+            let several = several.map(|name| Named { name: name.into(), about: "several workloads".into() });
+            several.into_iter().chain(workloads()).collect()
+        }
     };
+    named.into_iter().map(|Named { name, about }| (name, about)).collect()
+}
+
+fn list(ui: &Ui) -> Result<Exit, Failure> {
+    let listed = Listed { workloads: workloads(), worlds: worlds() };
     ui.emit("crash", &listed, |listed| {
         let lines =
             |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
         format!(
-            "workloads, random-SEED and names-SEED for drawn ones; ones, pairs and some-pairs of all ops on names; parked and staged-pairs; and scripts:\n{}\nworlds:\n{}",
+            "workloads (also random-SEED and names-SEED; ones, pairs and some-pairs of all calls on names; parked, \
+             staged-pairs; and scripts):\n{}\nworlds:\n{}",
             lines(&listed.workloads),
             lines(&listed.worlds)
         )
@@ -125,11 +145,13 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// Workloads on names that are explored where none is asked for, a line each: many small ones, so that less is done to each.
+/// Workloads on names that are explored where none is asked for, a line each: many small ones, so that less is done to
+/// each.
 const NAMES: [&str; 8] =
     ["ones", "by-hand", "parked", "staged", "adopted", "names-0..40", "some-pairs", "staged-pairs"];
 
-/// The same where the log is on persistent memory. Names are the host's: what the log is on matters less, and takes longer.
+/// The same where the log is on persistent memory. Names are the host's: what the log is on matters less, and takes
+/// longer.
 const NAMES_ON_PMEM: [&str; 3] = ["by-hand", "staged", "adopted"];
 
 /// What has one line of the table.
@@ -201,7 +223,7 @@ fn keep_piece(tasks: &mut [Vec<Task>], piece: Piece) {
 
 fn unknown(what: &str, name: &str) -> Failure {
     Failure::new("crash", format!("there is no {what} {name:?}"))
-        .advice("`wholly crash --list` lists what there is")
+        .advice("`wholly crash --list` lists all")
         .exit(Exit::USAGE)
 }
 
@@ -336,6 +358,6 @@ fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure>
 pub fn verdict(replay: &wholly_crash::Replay) -> String {
     match &replay.violation {
         Some(what) => format!("VIOLATION: {what}"),
-        None => "recovered as it should".into(),
+        None => "recovered correctly".into(),
     }
 }

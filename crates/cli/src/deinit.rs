@@ -1,4 +1,4 @@
-//! `wholly deinit`: everything is taken home, and the directory is an ordinary one again.
+//! `wholly deinit`: everything is written back, and the directory is an ordinary one again.
 
 use crate::args::DeinitArgs;
 use crate::error::{Exit, Failure};
@@ -11,10 +11,10 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct Removed {
     dir: Name,
-    /// Committed groups that were not home.
+    /// Committed groups that were not written back.
     groups: u64,
     /// Bytes written to the files.
-    home_bytes: u64,
+    written_back_bytes: u64,
     /// Parked groups that were discarded.
     discarded: u64,
 }
@@ -29,11 +29,11 @@ pub fn run(args: &DeinitArgs, ui: &Ui) -> Result<Exit, Failure> {
     if !args.discard_parked && !parked.is_empty() {
         let why = format!("{} in it", count(parked.len() as u64, "parked group"));
         return Err(Failure::new(format!("deinit {}", dir.display()), why)
-            .advice("`wholly list` names them; apply or discard them, or say --discard-parked"));
+            .advice("`wholly list` names them; apply or discard them, or use --discard-parked"));
     }
     let groups = store.recovery().scan.groups;
-    recover::take_home(&store, ui).map_err(failed)?;
-    let home_bytes = store.stat().home_bytes_written;
+    recover::write_back(&store, ui).map_err(failed)?;
+    let written_back_bytes = store.stat().home_bytes_written;
     for parked in &parked {
         store.discard(parked.id).map_err(failed)?;
     }
@@ -42,15 +42,18 @@ pub fn run(args: &DeinitArgs, ui: &Ui) -> Result<Exit, Failure> {
         && let Err(error) = registry.remove(&volume_id, &dir)
     {
         let registry = shown(registry.dir());
-        eprintln!("wholly: deinit {}: `wholly recover --all` still asks for it: {registry}: {error}", shown(&dir));
+        eprintln!(
+            "wholly: deinit {}: it stays registered for `wholly recover --all`: {registry}: {error}",
+            shown(&dir)
+        );
     }
-    let removed = Removed { dir: dir.into(), groups, home_bytes, discarded: parked.len() as u64 };
+    let removed = Removed { dir: dir.into(), groups, written_back_bytes, discarded: parked.len() as u64 };
     ui.emit("deinit", &removed, |removed| {
-        let home = match removed.home_bytes {
-            0 => "everything was home".into(),
-            bytes => format!("{} taken home", size(bytes)),
+        let written = match removed.written_back_bytes {
+            0 => "everything was written back".into(),
+            bytes => format!("{} written back", size(bytes)),
         };
-        format!("{} is an ordinary directory again: {home}\n", removed.dir)
+        format!("{} is an ordinary directory again: {written}\n", removed.dir)
     })?;
     Ok(Exit::DONE)
 }

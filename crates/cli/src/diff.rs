@@ -201,7 +201,7 @@ fn one_line(change: &Told) -> String {
         }
     }
     if let Some(replaced) = &change.replaced {
-        notes.push(format!("over a {} of {}", replaced.kind, size(replaced.size)));
+        notes.push(format!("replaces a {} of {}", replaced.kind, size(replaced.size)));
     }
     for xattr in &change.xattrs {
         notes.push(match xattr.bytes {

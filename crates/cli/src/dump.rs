@@ -31,7 +31,7 @@ struct Dump {
 #[derive(Serialize)]
 struct DumpedSlot {
     slot: usize,
-    in_force: bool,
+    current: bool,
     fault: Option<String>,
     generation: Option<u64>,
     incarnation: Option<u64>,
@@ -156,11 +156,11 @@ fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
     };
     DumpedSlot {
         slot,
-        in_force: survey.in_force == Some(slot),
+        current: survey.in_force == Some(slot),
         fault: checked.as_ref().err().map(|fault| match fault {
-            SuperblockFault::Foreign => "never written, or not ours".to_string(),
-            SuperblockFault::Checksum => "the checksum does not fit: torn, or rotten".into(),
-            SuperblockFault::Geometry => "checksummed and yet impossible".into(),
+            SuperblockFault::Foreign => "never written, or not a superblock of Wholly".to_string(),
+            SuperblockFault::Checksum => "the checksum does not match: torn or corrupt".into(),
+            SuperblockFault::Geometry => "valid checksum, but invalid content".into(),
             SuperblockFault::Version(_) | SuperblockFault::Features(_) => fault.unsupported().unwrap_or_default(),
         }),
         generation: field(|s| s.generation),
@@ -238,7 +238,7 @@ fn write_text(out: &mut String, dump: &Dump) -> std::fmt::Result {
         writeln!(out, "{owner} has the store open: this is a snapshot")?;
     }
     for slot in &dump.superblocks {
-        write!(out, "superblock {}{}", slot.slot, if slot.in_force { " (in force)" } else { "" })?;
+        write!(out, "superblock {}{}", slot.slot, if slot.current { " (current)" } else { "" })?;
         match (&slot.fault, slot.generation, slot.tail, slot.checkpointing) {
             (None, Some(generation), Some(tail), Some(checkpointing)) => writeln!(
                 out,
@@ -258,7 +258,7 @@ fn write_text(out: &mut String, dump: &Dump) -> std::fmt::Result {
     if dump.segments_left_out + dump.records_left_out > 0 {
         writeln!(
             out,
-            "left out: {} segments and {} records that nobody needs any more (--all shows them)",
+            "omitted: {} segments and {} records that are no longer needed (--all shows them)",
             dump.segments_left_out, dump.records_left_out
         )?;
     }
@@ -274,7 +274,8 @@ fn write_segment(out: &mut String, segment: &DumpedSegment) -> std::fmt::Result 
         (Some(lane), Some(incarnation), Some((sequence, generation))) => {
             writeln!(
                 out,
-                "  lane {lane}  opened as {sequence} of incarnation {incarnation} under superblock {generation}  records end at {}",
+                "  lane {lane}  opened as {sequence} of incarnation {incarnation} under superblock {generation}  \
+                 records end at {}",
                 segment.end
             )?;
         }
@@ -324,7 +325,7 @@ fn write_entry(out: &mut String, entry: &DumpedEntry) -> std::fmt::Result {
     };
     let payload = match entry.payload {
         Some("bad") => "  PAYLOAD DOES NOT MATCH ITS CHECKSUM",
-        Some("impossible") => "  PAYLOAD IS IMPOSSIBLE",
+        Some("impossible") => "  PAYLOAD IS INVALID",
         _ => "",
     };
     let gap = if about.is_empty() { "" } else { "  " };

@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use wholly_media::host::{HostDir, HostOptions, StoreHome};
 use wholly_media::mount::Served;
 
-/// How the command ends. Up to 16 the numbers are those of fsck(8), so that scripts which know that need to learn nothing; where several hold, their
-/// bits are joined. Those from 120 on tell what has become of a group; they end where env(1) has its own.
+/// How the command ends. Up to 16 the numbers are those of fsck(8), so that scripts which know that need to learn
+/// nothing; where several hold, their bits are joined. Those from 120 on tell what has become of a group; they end
+/// where env(1) has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit(u8);
 
@@ -36,7 +37,8 @@ impl Exit {
     pub const PARKED: Exit = Exit(121);
     /// `wholly run`: the changes are discarded, as was asked for.
     pub const DISCARDED: Exit = Exit(122);
-    /// The changes could not be committed: others have changed the same, there is no space, the command has undone a group. They are parked, or gone.
+    /// The changes could not be committed: others have changed the same, there is no space, the command has undone a
+    /// group. They are parked, or gone.
     pub const REFUSED: Exit = Exit(123);
     /// The changes are committed, and not all of them are home.
     pub const NOT_HOME: Exit = Exit(124);
@@ -116,7 +118,10 @@ impl Failure {
     /// It is unknown whether a group is committed.
     pub fn unknown(what: impl Into<String>, why: impl fmt::Display) -> Failure {
         Failure::new(what, format!("it is unknown whether the changes are committed: {why}"))
-            .advice("run `wholly recover`: it completes all of them or undoes them, and says whether it found a committed group")
+            .advice(
+                "run `wholly recover`: it completes all of them or undoes them, and says whether it found a \
+                committed group",
+            )
             .exit(Exit::UNKNOWN)
     }
 
@@ -126,30 +131,31 @@ impl Failure {
         let what = format!("{verb} {}", dir.display());
         match error {
             Error::Busy(_, who) => {
-                Failure::new(what, who).advice("wait until it is done, or end it; `wholly stat` works meanwhile")
+                Failure::new(what, who).advice("wait until it ends, or end it; `wholly stat` works meanwhile")
             }
             Error::NotAStore(_) => Failure::not_a_store(what, dir),
-            Error::AlreadyAStore(_) => Failure::new(what, "there is a store here already")
-                .advice("nothing was changed; `wholly stat` tells about it"),
+            Error::AlreadyAStore(_) => {
+                Failure::new(what, "there is already a store here").advice("nothing was changed; see `wholly stat`")
+            }
             Error::Corrupt { place, fault } => Failure::new(what, format!("the store is damaged at {place}: {fault}"))
                 .advice(format!("nothing was changed; {SALVAGE}"))
                 .exit(Exit::DAMAGED),
             Error::Unsupported(why) => Failure::new(what, format!("not supported: {why}")),
             Error::NoSpace(why) => Failure::new(what, format!("no space left for {why}"))
-                .advice("free some; what was committed is safe in the log"),
+                .advice("free some space; everything committed is safe in the log"),
             Error::Conflict { path, change } => {
                 Failure::new(what, format!("{path} was changed by another program: {change}"))
-                    .advice("neither version was touched: the store's is in its log, see `wholly dump`")
+                    .advice("neither version was overwritten: the store's is in its log, see `wholly dump`")
                     .exit(Exit::DAMAGED)
             }
             Error::Copied { groups } => Failure::new(
                 what,
-                format!("this is a copy, and its log has {groups} groups for the files it was copied from"),
+                format!("this is a copy, and its log holds {groups} groups for the files of the original"),
             )
-            .advice("open the original; or `wholly recover --adopt` takes them for the files here"),
+            .advice("open the original, or accept the copy: `wholly recover --adopt`"),
             Error::Untrusted { why, .. } => Failure::new(what, why).advice(
-                "opening it does what they have written there, with your rights: let its owner do that, or make the folder yours; \
-                 for `wholly recover`, --trust-owner",
+                "opening a store executes what is written there, with your rights: let its owner open it, or chown the \
+                 folder; or use `wholly recover --trust-owner`",
             ),
             Error::Media(error) => Failure::of_media(what, error),
             other => Failure::new(what, other),
@@ -160,10 +166,10 @@ impl Failure {
     pub fn of_media(what: impl Into<String>, error: wholly_media::Error) -> Failure {
         let advice = match std::io::Error::from_raw_os_error(error.raw_os_error()).kind() {
             std::io::ErrorKind::NotFound => "check the name",
-            std::io::ErrorKind::PermissionDenied => "run it as the user to whom the directory belongs",
-            std::io::ErrorKind::NotADirectory => "a store is made of a directory: name that",
+            std::io::ErrorKind::PermissionDenied => "run it as the owner of the directory",
+            std::io::ErrorKind::NotADirectory => "name a directory",
             std::io::ErrorKind::StorageFull => "free some space",
-            std::io::ErrorKind::ReadOnlyFilesystem => "mount the file system for writing",
+            std::io::ErrorKind::ReadOnlyFilesystem => "remount the file system for writing",
             _ => return Failure::new(what, error),
         };
         Failure::new(what, error).advice(advice)
@@ -183,7 +189,7 @@ impl Failure {
         match host.as_ref().and_then(HostDir::served) {
             Some(served) => Failure::served(what, served),
             None if host.is_some_and(|host| StoreHome::exists(&host).unwrap_or(false)) => {
-                Failure::new(what, "the store is damaged at .wholly: something in it is gone")
+                Failure::new(what, "the store is damaged at .wholly: something in it is missing")
                     .advice(format!("nothing was changed; {SALVAGE}"))
                     .exit(Exit::DAMAGED)
             }
@@ -195,9 +201,9 @@ impl Failure {
     pub fn served(what: impl Into<String>, served: Served) -> Failure {
         match served {
             Served::Mount => Failure::new(what, "this directory is in a mount of a store, and not a store itself")
-                .advice("name the store's own directory; where the mount lies over that, `umount` it first"),
-            Served::View => Failure::new(what, "this directory is what a command of `wholly run` sees of it")
-                .advice("do it when the command has ended, or outside of it"),
+                .advice("name the store's own directory; if the mount covers that, `umount` it first"),
+            Served::View => Failure::new(what, "this directory is a view of a command of `wholly run`")
+                .advice("do it after the command has ended, or outside of it"),
         }
     }
 }

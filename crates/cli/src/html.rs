@@ -1,4 +1,5 @@
-//! A replayed crash as a page that needs nothing but a browser: one row for each store, flush and fence, coloured by what became of it.
+//! A replayed crash as a page that needs nothing but a browser: one row for each store, flush and fence, coloured by
+//! what became of it.
 
 use crate::crash::verdict;
 use std::fmt::Write;
@@ -29,14 +30,15 @@ fn write(out: &mut String, replay: &Replay) -> std::fmt::Result {
     writeln!(out, "<h1>{name}</h1><p class=\"{class}\">{}</p>", escaped(&verdict(replay)))?;
     writeln!(
         out,
-        "<p>Every event up to the crash. Green: pending, and the crash kept it. Red: pending, and lost. Orange: kept in part. \
-         White: it was durable by then. Blue: what makes others durable. Violet: broken on purpose.</p>"
+        "<p>Every event up to the crash. Green: pending, and the crash kept it. Red: pending, and lost. Orange: kept \
+         in part. White: it was durable by then. Blue: what makes others durable. Violet: broken on purpose.</p>"
     )?;
     for crash in &replay.crashes {
         writeln!(out, "<h2>crash {} ({})</h2>", escaped(&crash.choice.to_string()), escaped(&crash.moment))?;
         writeln!(
             out,
-            "<table><tr><th class=\"n\">time<th class=\"n\">thread<th>operation<th>site<th>what<th>place<th class=\"n\">offset<th class=\"n\">bytes<th>state"
+            "<table><tr><th class=\"n\">time<th class=\"n\">thread<th>operation<th>site<th>what<th>place<th \
+             class=\"n\">offset<th class=\"n\">bytes<th>state"
         )?;
         for row in &crash.timeline.rows {
             let class = match row.state {
@@ -56,7 +58,8 @@ fn write(out: &mut String, replay: &Replay) -> std::fmt::Result {
             let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string());
             writeln!(
                 out,
-                "<tr class=\"{class}\"><td class=\"n\">{}<td class=\"n\">{thread}<td>{}<td>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td>{}",
+                "<tr class=\"{class}\"><td class=\"n\">{}<td class=\"n\">{thread}<td>{}<td>{}<td>{}<td>{}<td \
+                 class=\"n\">{}<td class=\"n\">{}<td>{}",
                 row.time,
                 escaped(&row.op_label),
                 escaped(&row.site),

@@ -38,9 +38,10 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let options = options(args).map_err(|why| Failure::new(what(), why).exit(Exit::USAGE))?;
     let is_guest = Store::is_guest_in(&args.dir).map_err(|error| Failure::of_store("init", &args.dir, error))?;
     if is_guest && args.log_size.is_some() {
-        let why = "it is a store already, for a command that runs or has left it: it keeps the log that it has";
+        let why = "it is already a temporary store of `wholly run`; the size of its log cannot be changed";
         return Err(Failure::new(what(), why).advice(
-            "without --log-size it becomes one for good; or let `wholly recover` take it away first, where nothing is parked in it",
+            "without --log-size it becomes a permanent store; or remove it first: `wholly recover`, if nothing is \
+             parked in it",
         ));
     }
     if !is_guest && StoreHome::exists(&host).map_err(|error| Failure::of_media(what(), error))? {
@@ -49,7 +50,7 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
             Some(_) => wholly::Error::AlreadyAStore(String::new()),
             None => wholly::Error::Corrupt {
                 place: "superblock".into(),
-                fault: "there is a store here, and no copy holds".into(),
+                fault: "there is a store here, but neither superblock is valid".into(),
             },
         };
         return Err(Failure::of_store("init", &args.dir, error));
@@ -94,7 +95,7 @@ pub fn register(verb: &str, dir: &Path) -> Result<bool, Failure> {
     let Some(registry) = Registry::of_user() else { return Ok(false) };
     let failed = |why: String| {
         let what = format!("{verb} {}", dir.display());
-        Failure::new(what, format!("`wholly recover --all` does not know of it: {why}"))
+        Failure::new(what, format!("not registered for `wholly recover --all`: {why}"))
     };
     let place = dir.canonicalize().map_err(|error| failed(error.to_string()))?;
     let id = survey::volume_id_of(dir, verb)?.ok_or_else(|| failed("no superblock is valid".into()))?;
@@ -105,7 +106,7 @@ pub fn register(verb: &str, dir: &Path) -> Result<bool, Failure> {
 fn opening(dir: &Path, error: wholly_media::Error) -> Failure {
     let what = format!("init {}", dir.display());
     if error.raw_os_error() == 2 {
-        return Failure::new(what, "there is no such directory").advice("create it first, with mkdir");
+        return Failure::new(what, "no such directory").advice("create it with mkdir");
     }
     Failure::of_media(what, error)
 }
@@ -116,7 +117,7 @@ fn options(args: &InitArgs) -> Result<Options, String> {
     let mut options = Options::default();
     let Some(bytes) = args.log_size else { return Ok(options) };
     if bytes < SMALLEST {
-        return Err(format!("a log of {} is too small: it takes {} or more", size(bytes), size(SMALLEST)));
+        return Err(format!("a log of {} is too small: the minimum is {}", size(bytes), size(SMALLEST)));
     }
     options.log_min_bytes = bytes;
     options.log_max_bytes = options.log_max_bytes.max(bytes);
@@ -142,11 +143,7 @@ fn text(made: &Made, level: Level, asked: Medium) -> String {
     if !made.made {
         return format!("{dir} can{} become a store\n{facts}", if level == Level::Refused { "not" } else { "" });
     }
-    format!(
-        "{dir} is a store now\n{facts}  log          {} in .wholly, {} a segment\n",
-        size(made.log_bytes),
-        size(made.segment_bytes)
-    )
+    format!("{dir} is a store now\n{facts}  log          {} in .wholly\n", size(made.log_bytes))
 }
 
 /// What a file system is called, and whether it can carry a store: a line, and one more for each reason.

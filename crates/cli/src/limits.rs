@@ -6,8 +6,8 @@ use rustix::thread::{MembarrierCommand, membarrier};
 use signal_hook::consts::SIGXFSZ;
 use std::sync::Arc;
 
-/// Makes a write beyond the file size limit (`ulimit -f`) fail with `EFBIG` instead of killing the process by `SIGXFSZ`. Child processes get the signal's disposition as this process
-/// found it.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with `EFBIG` instead of killing the process by
+/// `SIGXFSZ`. Child processes get the signal's disposition as this process found it.
 pub fn survive_file_size() {
     let is_ignored = ignored_signals().is_ok_and(|ignored| ignored & (1 << (SIGXFSZ - 1)) != 0);
     if !is_ignored {
@@ -35,8 +35,9 @@ pub fn raise_open_files() -> OpenFiles {
     OpenFiles(is.current)
 }
 
-/// Tells the kernel of the fences that an open store will ask it for. The store does that itself; but once a process has threads the kernel
-/// waits at each of these until all processors have come by, which takes some ten milliseconds, and there is nothing to wait for before.
+/// Tells the kernel of the fences that an open store will ask it for. The store does that itself; but once a process
+/// has threads the kernel waits at each of these until all processors have come by, which takes some ten milliseconds,
+/// and there is nothing to wait for before.
 pub fn register_fences() {
     // Where it has none the store makes its own.
     let _ = membarrier(MembarrierCommand::RegisterGlobalExpedited);

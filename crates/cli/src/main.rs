@@ -118,6 +118,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Crash(args) => crash::run(&args, ui),
         Verb::Bench(args) => bench::run(args, ui),
         Verb::Completions(args) => papers::completions(&args),
+        Verb::Candidates(args) => papers::candidates(&args),
         Verb::Man(args) => papers::man(&args),
     }
 }

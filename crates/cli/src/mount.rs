@@ -1,4 +1,5 @@
-//! `wholly mount`: a store as a file system, for programs that share it. Under the name `mount.wholly` it is what mount(8) calls.
+//! `wholly mount`: a store as a file system, for programs that share it. Under the name `mount.wholly` it is what
+//! mount(8) calls.
 
 use crate::args::MountArgs;
 use crate::error::{Exit, Failure};
@@ -73,10 +74,9 @@ pub fn run(args: &MountArgs, ui: &Ui) -> Result<Exit, Failure> {
 fn failed(plan: &Plan, error: std::io::Error) -> Failure {
     let what = format!("mount {} on {}", plan.dir.display(), plan.point.display());
     let advice = match error.kind() {
-        std::io::ErrorKind::NotFound => "both directories must exist, and /dev/fuse: `modprobe fuse`",
+        std::io::ErrorKind::NotFound => "both directories must exist, and /dev/fuse (`modprobe fuse`)",
         std::io::ErrorKind::PermissionDenied => {
-            "it takes the superuser, or fusermount3 (Debian: the package fuse3) and \
-                                                 a /dev/fuse that you may open"
+            "mounting needs root, or fusermount3 (Debian: the package fuse3) and a /dev/fuse that you may open"
         }
         _ => return Failure::new(what, error),
     };
@@ -119,9 +119,9 @@ fn parse_policy(name: &str) -> Result<Policy, String> {
             let interval = seconds.parse().ok().and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
             interval
                 .map(|interval| Policy::Shared { interval })
-                .ok_or_else(|| format!("{seconds:?} is no number of seconds"))
+                .ok_or_else(|| format!("{seconds:?} is not a number of seconds"))
         }
-        _ => Err(format!("policy {name:?}: it is per-op, per-sync or shared[=SECONDS]")),
+        _ => Err(format!("policy {name:?}: policies are per-op, per-sync and shared[=SECONDS]")),
     }
 }
 
@@ -199,15 +199,15 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     closed.map(|()| Exit::DONE)
 }
 
-/// Somebody wants the mount to end. At the first signal it is taken away, at once or, where programs use it, once they do not; at the
-/// second the process ends as by that signal: what is committed the next open recovers.
+/// Somebody wants the mount to end. At the first signal it is taken away, at once or, where programs use it, once they
+/// do not; at the second the process ends as by that signal: what is committed the next open recovers.
 fn end(plan: &Plan, unmounter: &Unmounter, n: usize, signal: i32) {
     if n > 0 {
         let _ = signal_hook::low_level::emulate_default_handler(signal);
         return;
     }
     if let Err(error) = unmounter.unmount() {
-        eprintln!("wholly: mount {}: {error}; it ends once nobody uses it", shown(&plan.point));
+        eprintln!("wholly: mount {}: {error}; it ends when no program uses it", shown(&plan.point));
         let _ = unmounter.detach();
     }
 }

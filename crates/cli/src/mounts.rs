@@ -30,7 +30,8 @@ fn as_name<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error>
     Name::from(path).serialize(serializer)
 }
 
-/// What is mounted in a directory, in the order of the paths; not what is mounted in that in turn, nor what something else hides.
+/// What is mounted in a directory, in the order of the paths; not what is mounted in that in turn, nor what something
+/// else hides.
 pub fn inside(dir: &Path) -> io::Result<Vec<Other>> {
     let own = statx(CWD, dir, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?.stx_mnt_id;
     let mounts = read(&mut File::open("/proc/self/mountinfo")?)?;
@@ -50,8 +51,8 @@ pub fn inside(dir: &Path) -> io::Result<Vec<Other>> {
     Ok(others)
 }
 
-/// By which path a process finds what it has mounted over a directory, or below that: the root directory's own leads beneath what lies over it, `..` there to
-/// the uppermost.
+/// By which path a process finds what it has mounted over a directory, or below that: the root directory's own leads
+/// beneath what lies over it, `..` there to the uppermost.
 pub fn over(path: &Path) -> PathBuf {
     Path::new("/..").join(path.strip_prefix("/").unwrap_or(path))
 }

@@ -1,4 +1,5 @@
-//! A directory that was found by its name once: what lies at the name by now may be another one, if somebody else may change the directory above it.
+//! A directory that was found by its name once: what lies at the name by now may be another one, if somebody else may
+//! change the directory above it.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! How a store is opened by the verbs that need all of it: for the medium that it was made for, and behind a mount of it that is ending.
+//! How a store is opened by the verbs that need all of it: for the medium that it was made for, and behind a mount of
+//! it that is ending.
 
 use crate::error::Failure;
 use crate::mounts;
@@ -15,7 +16,8 @@ pub const SERVER: &CStr = c"wholly-mount";
 /// What it is called from when nobody can use the mount any more, until it has taken everything home.
 pub const ENDING: &CStr = c"wholly-umount";
 
-/// How long it is waited for while it is called a server and its mount is not there: one that was only detached serves whoever uses it still.
+/// How long it is waited for while it is called a server and its mount is not there: one that was only detached serves
+/// whoever uses it still.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// How long nobody is told why.
@@ -35,15 +37,15 @@ pub fn open_on(medium: HostMedium, dir: &Path, options: Options) -> wholly::Resu
     {
         if !is_told && begin.elapsed() > UNTOLD {
             is_told = true;
-            eprintln!("wholly: waiting for process {server}, which takes home what was written through a mount");
+            eprintln!("wholly: waiting for process {server}, which writes back what was written through a mount");
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() })
 }
 
-/// The process that has the store open for a mount that is not there any more, and whether that has an end for everybody: `umount` returns before all is
-/// taken home.
+/// The process that has the store open for a mount that is not there any more, and whether that has an end for
+/// everybody: `umount` returns before all is taken home.
 fn ending(dir: &Path) -> Option<(u32, bool)> {
     let host = HostDir::open(dir, HostOptions::default()).ok()?;
     let server = StoreHome::holder(&host).ok()??.pid?;

@@ -12,8 +12,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Version of all JSON that the command prints but that of `bench`, which has its own. Raised when a field changes its meaning or goes.
-pub const OUTPUT_VERSION: u32 = 3;
+/// Version of all JSON that the command prints but that of `bench`, which has its own. Raised when a field changes its
+/// meaning or goes.
+pub const OUTPUT_VERSION: u32 = 4;
 
 /// How this run speaks to its user.
 pub struct Ui {
@@ -176,14 +177,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "m" => 20,
         "g" => 30,
         "t" => 40,
-        _ => return Err(format!("{unit:?} is no unit; a size is a number with K, M or G, such as 64M")),
+        _ => return Err(format!("{unit:?} is not a unit; a size is a number with K, M or G, such as 64M")),
     };
     let number: u64 = number.parse().map_err(|_| "a size is a number with K, M or G, such as 64M".to_string())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "that is more than any disk holds".into())
+    number.checked_mul(1 << shift).ok_or_else(|| "that is more than any disk can hold".into())
 }
 
-/// A path or another name from outside: escaped where it is printed for people, exact in JSON. A name that is not UTF-8 gets a second JSON field,
-/// `FIELD_hex`, with its bytes in hexadecimal.
+/// A path or another name from outside: escaped where it is printed for people, exact in JSON. A name that is not UTF-8
+/// gets a second JSON field, `FIELD_hex`, with its bytes in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(Vec<u8>);
 
@@ -270,8 +271,8 @@ fn exact(value: Value) -> Value {
     }
 }
 
-/// A name as it is printed for people. Escaped are control characters, bidirectional controls, zero-width and blank characters, line separators, and bytes that are not UTF-8.
-/// Escaping twice changes nothing.
+/// A name as it is printed for people. Escaped are control characters, bidirectional controls, zero-width and blank
+/// characters, line separators, and bytes that are not UTF-8. Escaping twice changes nothing.
 pub fn name(bytes: &[u8]) -> String {
     let mut shown = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -354,7 +355,8 @@ mod tests {
 
     #[test]
     fn nothing_changes_how_a_name_is_read() {
-        // Directions, joiners, spaces that are none, ends of lines, blank letters, marks, tags, private and unassigned ones.
+        // Directions, joiners, spaces that are none, ends of lines, blank letters, marks, tags, private and unassigned
+        // ones.
         let ranges = [
             (0, 0x1f),
             (0x7f, 0xa0),

@@ -1,16 +1,96 @@
-//! `wholly completions` and `wholly man`: what packagers ask for.
+//! `wholly completions` and `wholly man`, for packagers; `wholly candidates`, which completions call.
 
-use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::args::{CandidatesArgs, Cli, CompletionsArgs, ManArgs};
+use crate::crash;
 use crate::error::{Exit, Failure};
-use crate::output::print;
-use clap::CommandFactory;
+use crate::list::parked;
+use crate::output::{name, print};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use std::path::{Path, PathBuf};
+
+/// Asks `wholly candidates` first: it knows names that only this machine has. `_wholly_words` is what clap generates.
+const BASH: &str = r#"
+_wholly() {
+    local words=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
+    local names=$(wholly candidates -- "${words[@]//[\\\"\']/}" 2>/dev/null | cut -f1)
+    COMPREPLY=($(compgen -W "$names" -- "${COMP_WORDS[COMP_CWORD]}"))
+    [[ ${#COMPREPLY[@]} -gt 0 ]] || _wholly_words "$@"
+}
+"#;
+
+const ZSH: &str = r#"
+_wholly() {
+    local -a names=("${(@f)$(wholly candidates -- "${(@Q)words[2,CURRENT-1]}" 2>/dev/null)}")
+    if [[ -n $names[1] ]]; then
+        names=("${(@)names//:/\\:}")
+        names=("${(@)names/$'\t'/:}")
+        _describe name names
+    else
+        _wholly_words "$@"
+    fi
+}
+"#;
+
+const FISH: &str = r#"
+complete -c wholly -n "__fish_wholly_using_subcommand diff apply discard crash" -k \
+    -a "(wholly candidates -- (commandline -opc)[2..-1] 2>/dev/null)"
+"#;
 
 /// Prints the completions for a shell.
 pub fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "wholly", &mut script);
-    print(&script)?;
+    clap_complete::generate(args.shell, &mut visible(), "wholly", &mut script);
+    let script = String::from_utf8(script).expect("its texts are ours");
+    let renamed = |names: &str| {
+        let (head, rest) = script.split_once("_wholly() {").expect("the function that completes");
+        // What makes it known to the shell stands at the end.
+        let (words, register) = rest.rsplit_once("\nif [").expect("its registration");
+        format!("{head}_wholly_words() {{{words}{names}\nif [{register}")
+    };
+    let script = match args.shell {
+        Shell::Bash => renamed(BASH),
+        Shell::Zsh => renamed(ZSH),
+        Shell::Fish => script + FISH,
+        _ => script,
+    };
+    print(script.as_bytes())?;
     Ok(Exit::DONE)
+}
+
+/// The command without hidden verbs, which are not offered.
+fn visible() -> Command {
+    let all = Cli::command();
+    let verbs = all.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    Command::new("wholly").version(env!("CARGO_PKG_VERSION")).args(all.get_arguments().cloned()).subcommands(verbs)
+}
+
+/// Prints the names that may follow these words, a line each: the name, a tab, what it stands for.
+pub fn candidates(args: &CandidatesArgs) -> Result<Exit, Failure> {
+    let words: Vec<_> = args.words.iter().map(|word| word.to_string_lossy()).collect();
+    let mut plain = words.iter().filter(|word| !word.starts_with('-'));
+    let verb = plain.next().map(|verb| &**verb);
+    let named: Vec<_> = plain.collect();
+    let names = match (verb, named.as_slice()) {
+        (Some("crash"), _) => crash::names(words.last().map(|word| &**word)),
+        (Some("diff" | "discard"), [dir]) => groups(dir),
+        // DIR ID DIR ID ...
+        (Some("apply"), [.., dir]) if named.len() % 2 == 1 => groups(dir),
+        _ => Vec::new(),
+    };
+    let lines: String = names.iter().map(|(word, about)| format!("{word}\t{}\n", name(about.as_bytes()))).collect();
+    print(lines.as_bytes())?;
+    Ok(Exit::DONE)
+}
+
+/// The parked groups of a store, if there is one: a shell passes the directory as it was typed.
+fn groups(dir: &str) -> Vec<(String, String)> {
+    let dir = match (dir.strip_prefix("~/"), std::env::home_dir()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(dir),
+    };
+    let parked = parked(Path::new(&dir), "list").unwrap_or_default();
+    parked.into_iter().map(|group| (group.id, group.note)).collect()
 }
 
 /// Writes `wholly.1` and a page for each verb.

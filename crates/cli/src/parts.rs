@@ -22,8 +22,8 @@ impl Part {
     pub fn shown(&self) -> String {
         let what = match self.state {
             "parked" => "",
-            "gone" => ", which is parked no more",
-            _ => ", which cannot be found there",
+            "gone" => ", which is no longer parked",
+            _ => ", which cannot be found",
         };
         format!("{} in {}{what}", self.id, self.dir)
     }
@@ -67,16 +67,20 @@ pub fn all(verb: &str, mut named: Vec<(PathBuf, ParkedId)>, spared: bool) -> Res
                     continue;
                 }
                 PartState::Gone if spared => continue,
-                PartState::Gone => "it was applied, or discarded, by itself",
-                PartState::Away => "its store is not there",
+                PartState::Gone => "that one was applied or discarded alone",
+                PartState::Away => "its store cannot be found",
             };
             let what = format!("{id} was parked together with {} in {}, and {why}", part.id, shown(&part.dir));
             let advice = match part.state {
                 PartState::Gone => format!(
-                    "`wholly {verb} --only {0} {id}` takes this part alone, `wholly discard {0} {id}` gives it up",
+                    "to {verb} this part alone: `wholly {verb} --only {0} {id}`; to discard it: `wholly discard {0} \
+                     {id}`",
                     shown(&dir)
                 ),
-                _ => format!("bring it back, or take this part alone: `wholly {verb} --only {} {id}`", shown(&dir)),
+                _ => format!(
+                    "restore that store, or {verb} this part alone: `wholly {verb} --only {} {id}`",
+                    shown(&dir)
+                ),
             };
             return Err(Failure::new(format!("{verb} in {}", shown(&dir)), what).advice(advice));
         }
@@ -88,7 +92,7 @@ pub fn all(verb: &str, mut named: Vec<(PathBuf, ParkedId)>, spared: bool) -> Res
 pub fn warn(verb: &str, dir: &Path, id: ParkedId) -> Vec<Part> {
     let left: Vec<_> = of(dir, id).into_iter().filter(|part| part.state == "parked").collect();
     for part in &left {
-        eprintln!("wholly: {verb}: {id} alone: what was parked together with it stays parked, {}", part.shown());
+        eprintln!("wholly: {verb}: only {id}; parked together with it, and still parked: {}", part.shown());
     }
     left
 }

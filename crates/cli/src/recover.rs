@@ -1,4 +1,4 @@
-//! `wholly recover`: what an open does after a crash, told, and everything taken home.
+//! `wholly recover`: what an open does after a crash, reported, and everything written back.
 
 mod all;
 
@@ -19,7 +19,7 @@ struct Recovered {
     dir: Name,
     medium: String,
     emulated: bool,
-    /// Committed groups that were not home.
+    /// Committed groups that were not written back.
     groups: u64,
     /// Files that they changed.
     files: u64,
@@ -30,7 +30,7 @@ struct Recovered {
     /// Whether it was a copy, whose files took the place of those that were copied.
     adopted: bool,
     /// Bytes written to the files.
-    home_bytes: u64,
+    written_back_bytes: u64,
     /// Whether it was a store only for a command that was killed, and is none any more.
     removed: bool,
     /// Folders that were removed of stores which were half made, or half removed.
@@ -111,7 +111,8 @@ struct Cleared {
     leftovers: u64,
 }
 
-/// There is no store that opens. Where there is none at all, a crash may still have left one that was half made or half removed.
+/// There is no store that opens. Where there is none at all, a crash may still have left one that was half made or half
+/// removed.
 fn clear(dir: &Path, failure: Failure, ui: &Ui) -> Result<Exit, Failure> {
     let is_store = dir.join(HOME).symlink_metadata().is_ok();
     let leftovers = if is_store { 0 } else { wholly::clear_unfinished(dir).unwrap_or(0) };
@@ -131,7 +132,7 @@ fn told_leftovers(leftovers: u64) -> String {
     }
 }
 
-/// Takes everything home of a store in `dir` that was just opened, and closes it.
+/// Writes everything back of the store in `dir`, which was just opened, and closes it.
 fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovered, Failure> {
     let failed = |error| Failure::of_store("recover", dir, error);
     let RecoveryReport { scan, files, names, adopted, conflicts } = store.recovery().clone();
@@ -144,7 +145,7 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
         rejected_records: scan.rejected,
         names,
         adopted,
-        home_bytes: 0,
+        written_back_bytes: 0,
         removed: false,
         leftovers: wholly::clear_unfinished(dir).map_err(failed)?,
         conflicts: conflicts.into_iter().map(|(path, change)| Conflict { path: Name::from(&*path), change }).collect(),
@@ -152,8 +153,8 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
         seconds: 0.0,
     };
     if recovered.conflicts.is_empty() {
-        take_home(&store, ui).map_err(failed)?;
-        recovered.home_bytes = store.stat().home_bytes_written;
+        write_back(&store, ui).map_err(failed)?;
+        recovered.written_back_bytes = store.stat().home_bytes_written;
         let is_needed = || Ok(!store.parked()?.is_empty() || store.may_be_asked()?);
         recovered.removed = store.is_guest().map_err(failed)? && !is_needed().map_err(failed)?;
         if recovered.removed { store.remove() } else { store.close() }.map_err(failed)?;
@@ -200,11 +201,11 @@ fn open_on(medium: HostMedium, dir: &Path, how: How, ui: &Ui) -> wholly::Result<
     store
 }
 
-/// Checkpoints, with a bar over the blocks that are not home.
-pub fn take_home(store: &Store, ui: &Ui) -> wholly::Result<()> {
+/// Checkpoints, with a bar over the blocks that are not written back.
+pub fn write_back(store: &Store, ui: &Ui) -> wholly::Result<()> {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
     let all = store.stat().pending_blocks;
-    let bar = ui.bar("taking blocks home", all);
+    let bar = ui.bar("writing blocks back", all);
     let done = std::thread::scope(|scope| {
         let worker = scope.spawn(|| store.checkpoint());
         while !worker.is_finished() {
@@ -220,15 +221,15 @@ pub fn take_home(store: &Store, ui: &Ui) -> wholly::Result<()> {
 fn text(recovered: &Recovered) -> String {
     let dir = &recovered.dir;
     let mut text = match (recovered.groups, recovered.rejected_records) {
-        (0, 0) if recovered.joint.is_empty() => format!("{dir}: nothing to recover, everything was home\n"),
+        (0, 0) if recovered.joint.is_empty() => format!("{dir}: nothing to recover, all files were current\n"),
         (groups, torn) => format!(
-            "{dir}: recovered\n  committed    {} that {} not home, over {}\n  torn         {}\n",
+            "{dir}: recovered\n  committed    {} {} not written back, in {}\n  torn         {}\n",
             count(groups, "group"),
-            if groups == 1 { "was" } else { "were" },
+            if groups == 1 { "that was" } else { "that were" },
             count(recovered.files, "file"),
             match torn {
                 0 => "nothing".into(),
-                torn => format!("{} of groups whose commit had not returned: gone", count(torn.into(), "record")),
+                torn => format!("{} of groups whose commit had not returned: removed", count(torn.into(), "record")),
             }
         ),
     };
@@ -236,7 +237,7 @@ fn text(recovered: &Recovered) -> String {
         text += &format!("  names        {}\n", count(recovered.names, "name"));
     }
     if recovered.adopted {
-        text += "  adopted      the copy: its files took the place of those that it was copied from\n";
+        text += "  adopted      the copy: the updates in its log are for the files here\n";
     }
     for id in &recovered.joint.committed {
         text += &format!("  decided      {id}, with the other directories of its joint commit: committed\n");
@@ -247,23 +248,24 @@ fn text(recovered: &Recovered) -> String {
     for Released { id, coordinator, mismatches } in &recovered.joint.released {
         let why = match mismatches.as_slice() {
             [] => format!("only the store in {coordinator} knows whether it is committed"),
-            why => format!("it was decided, and cannot be committed: {}", name(why.join("; ").as_bytes())),
+            why => format!("it was decided, but cannot be committed: {}", name(why.join("; ").as_bytes())),
         };
         text += &format!("  parked       {id}: {why}; see `wholly diff`, then `wholly apply` or `wholly discard`\n");
     }
-    if recovered.home_bytes > 0 {
-        text += &format!("  taken home   {}\n", size(recovered.home_bytes));
+    if recovered.written_back_bytes > 0 {
+        text += &format!("  written back {}\n", size(recovered.written_back_bytes));
     }
     if recovered.removed {
-        text += "  removed      the folder .wholly: it was there for a command that was killed\n";
+        text += "  removed      the folder .wholly: left by a command that was killed\n";
     }
     text += &told_leftovers(recovered.leftovers);
     for conflict in &recovered.conflicts {
         text += &format!("  conflict     {}: {}\n", conflict.path, conflict.change);
     }
     if !recovered.conflicts.is_empty() {
-        text += "Another program changed these files while the log held updates of them. Neither version was touched: the files are\n\
-                 as that program left them, the store's versions stay in its log (`wholly dump` lists them). Nothing was taken home.\n";
+        text += "Another program changed these files while the log held updates for them. Neither version was\n\
+                 overwritten: the files are as that program left them, the store's versions stay in its log\n\
+                 (`wholly dump`). Nothing was written back.\n";
     }
     text
 }

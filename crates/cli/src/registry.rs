@@ -1,7 +1,7 @@
 //! Which stores there are: what `wholly recover --all` goes through.
 //!
-//! A directory with a file for each store: its name is the store's volume id, it holds the store's absolute path and a newline. A file
-//! appears and changes at once or not at all; what has another name is none of ours.
+//! A directory with a file for each store: its name is the store's volume id, it holds the store's absolute path and a
+//! newline. A file appears and changes at once or not at all; what has another name is none of ours.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -28,8 +28,8 @@ pub struct Entry {
 }
 
 impl Registry {
-    /// The calling user's: the one that [`VARIABLE`] names; else the system's for the superuser, and the one below the user's state directory
-    /// for others. `None` where there is none.
+    /// The calling user's: the one that [`VARIABLE`] names; else the system's for the superuser, and the one below the
+    /// user's state directory for others. `None` where there is none.
     pub fn of_user() -> Option<Registry> {
         let dir = dir_of(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))?;
         Some(Registry { dir })

@@ -1,10 +1,11 @@
 //! `wholly run`: a whole command, with all its children, is one group.
 //!
-//! The command sees each directory that was named through a mount that nobody else sees: another process of ours, the *holder*, has a mount namespace of its own
-//! and runs the command in it. The mounts are of one of two kinds. All calls of a FUSE mount come to this process, and go into an explicit group of that directory's store.
-//! An overlay is the kernel's alone, and writes what is changed to a *layer* in the store's folder, of which calls of the group are made in the end. When the command has
-//! ended, and all that it has started, the holder takes the mounts away, so that what is in the kernel reaches the groups; then they are committed together, parked
-//! or aborted.
+//! The command sees each directory that was named through a mount that nobody else sees: another process of ours, the
+//! *holder*, has a mount namespace of its own and runs the command in it. The mounts are of one of two kinds. All calls
+//! of a FUSE mount come to this process, and go into an explicit group of that directory's store. An overlay is the
+//! kernel's alone, and writes what is changed to a *layer* in the store's folder, of which calls of the group are made
+//! in the end. When the command has ended, and all that it has started, the holder takes the mounts away, so that what
+//! is in the kernel reaches the groups; then they are committed together, parked or aborted.
 //!
 //! | file | idea |
 //! |---|---|
@@ -110,8 +111,8 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
         let (mounted, devices) = holder.mount(false)?;
         Ok(Views { holder, mounted, by: By::Fuse(devices) })
     };
-    // Before anything is made in the directories: who may not mount there leaves nothing. An overlay takes stores first, which are none any more where it cannot be had; its
-    // holder starts meanwhile.
+    // Before anything is made in the directories: who may not mount there leaves nothing. An overlay takes stores
+    // first, which are none any more where it cannot be had; its holder starts meanwhile.
     let begun = match wants_overlay(args.view, is_ordinary)? {
         true => Begun::Overlays(Overlays::begin(command, &dirs, &interrupts)?),
         false => Begun::Mounted(fuse()?),
@@ -227,10 +228,11 @@ fn in_groups(
 }
 
 fn another_directory(place: &Place) -> Failure {
-    Failure::new(format!("run in {}", place.dir().display()), "another directory came to its place meanwhile")
+    Failure::new(format!("run in {}", place.dir().display()), "the directory was exchanged meanwhile")
 }
 
-/// Waits while the command runs in views that are the kernel's alone. On return the layers have what it has changed, and nobody writes to them any more.
+/// Waits while the command runs in views that are the kernel's alone. On return the layers have what it has changed,
+/// and nobody writes to them any more.
 fn in_overlays(
     running: &mut [Running<'_>],
     holder: Holder<'_>,
@@ -267,8 +269,8 @@ fn in_served_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<Own
     });
     let status = served.and_then(|()| holder.run(|_| wait_until(|| running.iter().all(|one| one.view.held().1 == 0))));
     if status.is_err() {
-        // The mounts went with the holder, and their servers are to have gone before the stores are closed. Of a mount that is in use outside the
-        // server does not return.
+        // The mounts went with the holder, and their servers are to have gone before the stores are closed. Of a mount
+        // that is in use outside the server does not return.
         wait_until(|| servers.iter().all(|serving| serving.thread.is_finished()));
     }
     let status = status?;
@@ -277,7 +279,7 @@ fn in_served_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<Own
         let served = thread.join().expect("it returns its errors");
         served.map_err(|error| Failure::new(format!("serve the command's view of {}", dir.display()), error))?;
         if let (0, Some(error)) = (status, lost.why()) {
-            let why = format!("what the command has written to mapped memory is lost: {error}");
+            let why = format!("data that the command has written to mapped memory is lost: {error}");
             return Err(Failure::new(format!("run in {}", dir.display()), why)
                 .advice("nothing has changed")
                 .exit(Exit::REFUSED));
@@ -310,9 +312,10 @@ fn serve<'p>(running: &Running<'p>, device: OwnedFd) -> Result<Serving<'p>, Fail
     Ok(Serving { dir: place.dir(), lost, doom, thread: std::thread::spawn(move || server.serve()) })
 }
 
-/// Waits until something is so, and not for ever. No file of a view is open: the kernel tells of a last close when all that was written through it has been answered, also what was
-/// written to mapped memory; where it is asked to unmount before, it may drop the rest. What somebody outside has open stays so: then the
-/// mount is in use, which whoever takes it away finds out.
+/// Waits until something is so, and not for ever. No file of a view is open: the kernel tells of a last close when all
+/// that was written through it has been answered, also what was written to mapped memory; where it is asked to unmount
+/// before, it may drop the rest. What somebody outside has open stays so: then the mount is in use, which whoever takes
+/// it away finds out.
 fn wait_until(is: impl Fn() -> bool) {
     const LONGEST: Duration = Duration::from_secs(20);
     let begin = Instant::now();

@@ -18,7 +18,7 @@ struct Salvaged {
     whole: bool,
     files: u64,
     bytes: u64,
-    /// Committed groups that were not home, in commit order.
+    /// Committed groups that were not written back, in commit order.
     groups: Vec<Group>,
     findings: Vec<Finding>,
     seconds: f64,
@@ -35,8 +35,8 @@ struct Group {
     /// Why it was left out.
     why: Option<String>,
     paths: Vec<String>,
-    /// Whether the files may hold a part of what was left out: a checkpoint was taking it home.
-    may_be_half_home: bool,
+    /// Whether the files may hold a part of what was left out: a checkpoint was writing it back.
+    may_be_half_written_back: bool,
 }
 
 #[derive(Serialize)]
@@ -92,7 +92,7 @@ fn group(group: &SalvagedGroup) -> Group {
         fate,
         why,
         paths: group.paths.iter().map(|path| name(path.as_bytes())).collect(),
-        may_be_half_home: group.may_be_half_home,
+        may_be_half_written_back: group.may_be_half_home,
     }
 }
 
@@ -101,10 +101,10 @@ fn text(salvaged: &Salvaged) -> String {
     for Finding { kind, place, what } in &salvaged.findings {
         text += &format!("{kind}: {place}: {what}\n");
     }
-    for Group { sequence, position, fate, why, paths, may_be_half_home } in &salvaged.groups {
+    for Group { sequence, position, fate, why, paths, may_be_half_written_back } in &salvaged.groups {
         text += &format!("group {sequence}, byte {position} of the log: {fate}");
         text += &why.as_ref().map_or(String::new(), |why| format!(": {why}"));
-        text += if *may_be_half_home { "; its files may hold a part of it" } else { "" };
+        text += if *may_be_half_written_back { "; its files may hold a part of it" } else { "" };
         text += &match paths.as_slice() {
             [] => "\n".into(),
             paths => format!(" ({})\n", paths.join(", ")),
@@ -118,7 +118,7 @@ fn text(salvaged: &Salvaged) -> String {
         size(salvaged.bytes),
         count(of("written"), "group"),
         of("left-out"),
-        if salvaged.whole { "" } else { "; what is named above could not be proven, read or kept" }
+        if salvaged.whole { "" } else { "; the items above could not be proven, read or kept" }
     );
     text
 }

@@ -1,7 +1,7 @@
 //! `wholly stat`: how a store is doing, read from outside.
 //!
-//! It opens nothing: an open would recover the store, raise its incarnation and keep its own program out for that moment, which nobody
-//! expects of a verb that shows something.
+//! It opens nothing: an open would recover the store, raise its incarnation and keep its own program out for that
+//! moment, which nobody expects of a verb that shows something.
 
 use crate::args::StatArgs;
 use crate::check::is_readable;
@@ -35,7 +35,7 @@ struct Stat {
     owner_pid: Option<u32>,
     volume_id: Option<String>,
     /// How often the store was opened.
-    incarnation: Option<u64>,
+    opens: Option<u64>,
     log: Log,
     pending: Pending,
     /// Whether that is all: the log could be read to its end.
@@ -105,7 +105,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
             .filter(|_| superblock.is_some_and(|s| s.incarnation > 0)),
         owner_pid: survey.owner.and_then(|owner| owner.pid),
         volume_id: superblock.map(volume_id),
-        incarnation: superblock.map(|s| s.incarnation),
+        opens: superblock.map(|s| s.incarnation),
         log: Log {
             bytes: survey.log_bytes,
             segment_bytes: superblock.map(|s| s.segment_bytes),
@@ -152,44 +152,39 @@ fn text(stat: &Stat) -> String {
         stat.medium
     );
     let user = match (stat.in_use, stat.owner_pid) {
-        (false, _) => "nobody".into(),
-        (true, Some(pid)) => format!("process {pid}; what follows is of this moment"),
-        (true, None) => "a process; what follows is of this moment".into(),
+        (false, _) => "no process".into(),
+        (true, Some(pid)) => format!("process {pid}; the figures are of this moment"),
+        (true, None) => "a process; the figures are of this moment".into(),
     };
     text += &format!("  in use by    {user}\n");
     if let Some(made) = stat.made {
         text += &format!("  made         {}\n", ago(made));
     }
-    if let Some(incarnation) = stat.incarnation {
+    if let Some(opens) = stat.opens {
         let last = stat.last_opened.map_or(String::new(), |time| format!(", last {}", ago(time)));
-        text += &format!("  opened       {}{last}\n", count(incarnation, "time"));
+        text += &format!("  opened       {}{last}\n", count(opens, "time"));
     }
     let log = &stat.log;
-    text += &format!(
-        "  log          {}, {} of {}: {} in use, {} free\n",
-        size(log.bytes),
-        count(log.segments, "segment"),
-        log.segment_bytes.map_or("unknown size".into(), size),
-        log.segments_in_use,
-        log.segments_free
-    );
+    let used =
+        log.segment_bytes.map_or(String::new(), |bytes| format!(", {} in use", size(log.segments_in_use * bytes)));
+    text += &format!("  log          {}{used}\n", size(log.bytes));
     let pending = &stat.pending;
     text += &match (pending.groups, stat.in_use) {
         (groups, _) if !stat.readable => format!(
-            "  not home     {} at least: the log cannot be read; see `wholly check`\n",
+            "  pending      {} at least: the log cannot be read; see `wholly check`\n",
             count(groups, "committed group")
         ),
-        (0, _) => "  not home     nothing: all files are current\n".to_string(),
+        (0, _) => "  pending      nothing: all files are current\n".to_string(),
         (groups, in_use) => format!(
-            "  not home     {}: {} in {} of {}; {}\n",
+            "  pending      {}: {} in {} of {}; {}\n",
             count(groups, "committed group"),
             size(pending.bytes),
             count(pending.blocks, "block"),
             count(pending.files, "file"),
             if in_use {
-                "their program takes them home by and by"
+                "the program writes them back in the background"
             } else {
-                "the next open serves them, `wholly recover` takes them home"
+                "the next open serves them, `wholly recover` writes them back"
             }
         ),
     };

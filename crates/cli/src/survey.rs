@@ -1,7 +1,7 @@
 //! A store's log as it stands on media, read without owning the store and without changing a byte.
 //!
-//! A program that has the store open goes on meanwhile: what is read then is a snapshot with blurred edges. Records prove themselves, so
-//! nothing false is ever shown; what was appended or freed during the reading may be missing.
+//! A program that has the store open goes on meanwhile: what is read then is a snapshot with blurred edges. Records
+//! prove themselves, so nothing false is ever shown; what was appended or freed during the reading may be missing.
 
 mod medium;
 mod region;
@@ -98,7 +98,7 @@ impl Fate {
     pub fn word(self) -> &'static str {
         match self {
             Fate::Pending => "pending",
-            Fate::Home => "home",
+            Fate::Home => "written-back",
             Fate::Uncommitted => "uncommitted",
         }
     }
@@ -200,7 +200,8 @@ impl Survey {
         Ok(())
     }
 
-    /// Learns the paths in commit order: the last that is told of an object counts. Those of groups without a commit record come first.
+    /// Learns the paths in commit order: the last that is told of an object counts. Those of groups without a commit
+    /// record come first.
     fn learn_paths(&mut self) {
         let is_commit = |seen: &Seen| seen.record.head.kind == RecordKind::Commit;
         let commits = self.seen().filter(|seen| is_commit(seen));
@@ -315,7 +316,7 @@ impl Survey {
                 }
                 if seen.told.iter().flatten().any(|told| matches!(**told, Told::Impossible)) {
                     let at = seen.record.position;
-                    faults.push(format!("log, byte {at}: the payload of a committed group is impossible"));
+                    faults.push(format!("log, byte {at}: the payload of a committed group is invalid"));
                 }
             }
         }

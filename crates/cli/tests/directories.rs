@@ -334,13 +334,13 @@ fn a_part_is_taken_alone_only_where_that_is_asked_for() {
     let [one, two] = parked(&dirs);
     let alone = wholly(&["apply", "--only", one.0, &one.1]);
     alone.exits(0);
-    assert!(alone.err.contains(&format!("stays parked, {} in {}", two.1, two.0)), "{}", alone.err);
+    assert!(alone.err.contains(&format!("still parked: {} in {}", two.1, two.0)), "{}", alone.err);
     assert_eq!(dirs.are_new_but_stores(), [true, false]);
-    assert!(wholly(&["list", two.0]).out.contains("which is parked no more"));
+    assert!(wholly(&["list", two.0]).out.contains("which is no longer parked"));
     let refused = wholly(&["apply", two.0, &two.1]);
     assert_ne!(refused.code, Some(0));
     assert!(
-        refused.err.contains("was applied, or discarded, by itself") && refused.err.contains("--only"),
+        refused.err.contains("was applied or discarded alone") && refused.err.contains("--only"),
         "{}",
         refused.err
     );
@@ -381,11 +381,11 @@ fn a_part_that_cannot_be_found_is_told() {
     .exits(121);
     let away = above.join("z");
     std::fs::rename(&b, &away).unwrap();
-    assert!(wholly(&["list", one]).out.contains("which cannot be found there"));
+    assert!(wholly(&["list", one]).out.contains("which cannot be found"));
     for verb in ["apply", "discard"] {
         let refused = wholly(&[verb, one, "1-1"]);
         assert_ne!(refused.code, Some(0));
-        assert!(refused.err.contains("its store is not there") && refused.err.contains("--only"), "{}", refused.err);
+        assert!(refused.err.contains("its store cannot be found") && refused.err.contains("--only"), "{}", refused.err);
     }
     std::fs::rename(&away, &b).unwrap();
     let moved = dirs.0[2].join("moved");

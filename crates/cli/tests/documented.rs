@@ -23,8 +23,9 @@ fn not_run(words: &[String]) -> Option<&'static str> {
 }
 
 /// Shown commands of other programs, by their first word, and why they are not run.
-const OTHERS: [(&str, &str); 3] = [
+const OTHERS: [(&str, &str); 4] = [
     ("cargo", "it builds; the Makefile's targets do the same"),
+    ("cc", "crates/capi/tests/c_programs.rs runs it"),
     ("mount", "it takes /sbin/mount.wholly; tests/mount.rs calls that"),
     ("umount", "it takes a mount"),
 ];
@@ -32,6 +33,9 @@ const OTHERS: [(&str, &str); 3] = [
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
+
+/// How a line begins that is typed.
+const PROMPT: &str = "    $ ";
 
 /// The pages for users.
 fn pages() -> Vec<(String, String)> {
@@ -196,6 +200,11 @@ fn commands_of_the_pages() {
     let makefile = std::fs::read_to_string(root().join("Makefile")).unwrap();
     let (can_run, mut number) = (can_run(), 0);
     for (page, text) in pages() {
+        // The tutorial's commands build on each other.
+        let text: String = match page.ends_with("tutorial.md") {
+            true => text.lines().filter(|line| !line.starts_with(PROMPT)).map(|line| format!("{line}\n")).collect(),
+            false => text,
+        };
         for line in shown(&text) {
             number += 1;
             let mut variables = Vec::new();
@@ -221,9 +230,90 @@ fn commands_of_the_pages() {
     assert!(number > 40, "{number}");
 }
 
+/// Commands of a page, each with what it prints.
+fn steps(page: &str) -> Vec<(String, String)> {
+    let mut steps: Vec<(String, String)> = Vec::new();
+    let mut is_shown = false;
+    for line in page.lines() {
+        if let Some(command) = line.strip_prefix(PROMPT) {
+            steps.push((command.into(), String::new()));
+            is_shown = true;
+        } else if let (Some(line), true) = (line.strip_prefix("    "), is_shown) {
+            let (_, output) = steps.last_mut().expect("a command");
+            *output += line;
+            output.push('\n');
+        } else {
+            is_shown = false;
+        }
+    }
+    steps
+}
+
+/// Whether a text is as a page shows it, with `...` in place of any text.
+fn is_as_shown(text: &str, shown: &str) -> bool {
+    let mut parts = shown.split("...");
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let mut parts = parts.peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.is_empty()
+}
+
+/// The commands of the tutorial print what it shows, one after the other in one fresh folder.
+#[test]
+fn commands_of_the_tutorial() {
+    if !can_run() {
+        return;
+    }
+    let page = std::fs::read_to_string(root().join("docs/tutorial.md")).unwrap();
+    let scratch = Scratch::new(2000);
+    let top = scratch.0.join("tutorial");
+    std::fs::create_dir(&top).unwrap();
+    let mut here = top.canonicalize().unwrap();
+    let shown_top = here.display().to_string();
+    let bin = Path::new(env!("CARGO_BIN_EXE_wholly")).parent().unwrap().display();
+    let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
+    let steps = steps(&page);
+    for (line, shown) in &steps {
+        if let Some(to) = line.strip_prefix("cd ") {
+            here = here.join(to).canonicalize().unwrap();
+            continue;
+        }
+        // What a person types after a question does not come from the command.
+        let (shown, answer) = match shown.split_once("? ") {
+            Some((before, after)) => {
+                let (answer, after) = after.split_once('\n').unwrap();
+                (format!("{before}? {after}"), format!("{answer}\n"))
+            }
+            None => (shown.clone(), String::new()),
+        };
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec 2>&1; {line}")]).current_dir(&here);
+        command.env("PATH", &path).env("WHOLLY_REGISTRY", scratch.0.join("registry")).env_remove("WHOLLY_VIEW");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), answer.as_bytes());
+        let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        let text = text.replace(&shown_top, "/home/ann/tutorial");
+        assert!(is_as_shown(&text, &shown), "$ {line}\n{text}instead of\n{shown}");
+    }
+    assert!(steps.len() > 20, "{}", steps.len());
+}
+
+#[test]
+fn what_is_shown_is_compared() {
+    assert!(is_as_shown("a\nb\n", "a\nb\n") && is_as_shown("a 1 b 2 c\n", "a ... b ...\n"));
+    assert!(is_as_shown("anything\n", "...\n") && is_as_shown("", ""));
+    assert!(!is_as_shown("a\nb\n", "a\n") && !is_as_shown("a\n", "") && !is_as_shown("a 1\n", "a ... b\n"));
+}
+
 #[test]
 fn examples_of_the_help() {
-    let verbs = "init stat dump recover check salvage deinit list diff apply discard run mount crash bench"
+    let verbs = "run list diff apply discard init mount stat recover check salvage deinit dump crash bench"
         .split(' ')
         .map(Some);
     let (can_run, mut number) = (can_run(), 1000);

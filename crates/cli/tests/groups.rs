@@ -74,7 +74,7 @@ fn in_a_command_a_group_that_is_undone_dooms_it() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(123), "{text}: {said}");
         let last = said.lines().last().unwrap();
-        assert!(last.contains(why) && last.contains("nothing has changed"), "{text}: {said}");
+        assert!(last.contains(why) && last.contains(" is unchanged"), "{text}: {said}");
         assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"old\n", "{text}");
         assert!(!dir.join("other").exists() && !has_store(&dir), "{text}");
     }

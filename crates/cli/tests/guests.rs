@@ -48,7 +48,7 @@ fn init_makes_it_one_for_good() {
         // It keeps the log that it has.
         let refused = place.run(&["init", "--log-size", "256K"]);
         refused.exits(8);
-        assert!(refused.err.contains("it keeps the log that it has"), "{}", refused.err);
+        assert!(refused.err.contains("the size of its log cannot be changed"), "{}", refused.err);
         assert!(Store::is_guest_in(&place.dir).unwrap());
         let made = place.run(&["--json", "init"]).json();
         assert_eq!(made["made"], true);

@@ -320,7 +320,7 @@ fn what_cannot_be_mounted_is_said() {
     failed(&["mount", point], 8, &format!("mount {point}: there is no store"));
     failed(&["mount", home, "/nowhere"], 8, "must exist");
     failed(&["mount", home, point, "-o", "fast"], 16, "there is no option \"fast\"");
-    failed(&["mount", home, point, "-o", "policy=never"], 16, "per-op, per-sync or shared");
+    failed(&["mount", home, point, "-o", "policy=never"], 16, "per-op, per-sync and shared");
     rig.mount("");
     failed(&["mount", home, point], 8, "process");
     assert!(is_mounted(&rig.point), "the mount that is there stays");

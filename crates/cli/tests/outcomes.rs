@@ -25,7 +25,7 @@ fn object(out: &[u8]) -> Value {
     let out = std::str::from_utf8(out).expect("UTF-8");
     assert_eq!(out.lines().count(), 1, "{out:?}");
     let value: Value = serde_json::from_str(out).expect("JSON");
-    assert_eq!(value["output_version"], 3, "{out}");
+    assert_eq!(value["output_version"], 4, "{out}");
     value
 }
 
@@ -66,7 +66,7 @@ fn each_end_of_a_run_has_its_code() {
         while_it_runs(&dir, &["--json"], "echo mine > file", || std::fs::write(dir.join("file"), "theirs").unwrap());
     assert_eq!((code(&refused), told(&refused)), (REFUSED, is("parked", 0, REFUSED)), "{refused:?}");
     let told = object(&refused.stdout);
-    assert_eq!(told["dirs"][0]["overtaken"][0]["path"], "file", "{told}");
+    assert_eq!(told["dirs"][0]["mismatches"][0]["path"], "file", "{told}");
 
     // What is in a parked group's way refuses it, and is no damage.
     let id = told["dirs"][0]["id"].as_str().unwrap();

@@ -170,11 +170,97 @@ fn parked_work_survives_git() {
         let run = common::run::run(&dir, &["--park"], "echo hours >work");
         let told = String::from_utf8(run.stderr).unwrap();
         assert_eq!(run.status.code(), Some(121), "{told}");
-        assert!(told.contains(&format!("kept in {}/.wholly", dir.display())), "{told}");
+        assert!(told.contains(&format!("it is in {}/.wholly", dir.display())), "{told}");
         assert_eq!(succeeds(&mut shell(&dir, "git status --porcelain")), b"?? b\n", "git sees nothing of it");
         succeeds(&mut shell(&dir, script));
         let place = dir.to_str().unwrap();
         common::wholly(&["apply", place, "1-1"]).exits(0);
         assert_eq!(std::fs::read(dir.join("work")).unwrap(), b"hours\n", "{name}");
+    }
+}
+
+/// What may follow in a command line, of the names that only this machine has.
+#[test]
+fn candidates_are_parked_groups_and_workloads() {
+    let candidates = |words: &[&str]| {
+        let run = common::wholly(&[&["candidates", "--"], words].concat());
+        run.exits(0);
+        run.out
+    };
+    for place in stores() {
+        let (dir, id) = (place.dir.to_str().unwrap(), park(&place.open()).to_string());
+        let group = format!("{id}\tupgrade\n");
+        for words in [&["discard", dir][..], &["diff", "--names-only", dir], &["--json", "apply", dir]] {
+            assert_eq!(candidates(words), group, "{words:?}");
+        }
+        assert_eq!(candidates(&["apply", dir, &id, dir]), group, "another store with a group");
+        for words in [
+            &["apply", dir, &id][..],
+            &["discard"],
+            &["discard", dir, &id],
+            &["discard", "/nowhere"],
+            &["list", dir],
+            &["run", "discard", dir],
+            &[],
+        ] {
+            assert_eq!(candidates(words), "", "{words:?}");
+        }
+    }
+    assert!(candidates(&["crash"]).contains("\ntwo-files\ta group over two files"), "{}", candidates(&["crash"]));
+    assert!(candidates(&["crash", "two-files", "--world"]).contains("pmem-eadr\t"));
+    assert_eq!(candidates(&["crash", "--effort"]), "");
+}
+
+/// In each shell that is there, the completion of a line that lacks the id of a parked group.
+#[test]
+fn shells_complete_parked_groups() {
+    let place = &stores()[0];
+    let spaced = place.dir.join("a store");
+    std::fs::create_dir(&spaced).unwrap();
+    std::fs::write(spaced.join("file"), "old").unwrap();
+    common::wholly(&["init", spaced.to_str().unwrap()]).exits(0);
+    let store = Store::open(&spaced).unwrap();
+    let mut group = store.begin();
+    group.unlink("file").unwrap();
+    let id = group.park("a note: with a colon", None).unwrap().to_string();
+    store.close().unwrap();
+
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_wholly")).parent().unwrap().display();
+    let path = format!("{bin}:{}", std::env::var("PATH").unwrap());
+    let typed = format!("{}/a\\ store", place.dir.display());
+    let scripts = [
+        (
+            "bash",
+            format!(
+                r#"source ./bash; COMP_WORDS=(wholly discard '{typed}' ''); COMP_CWORD=3; _wholly wholly '' '';
+                   echo "${{COMPREPLY[@]}}"; COMP_WORDS=(wholly disc); COMP_CWORD=1; _wholly wholly disc wholly;
+                   echo "${{COMPREPLY[@]}}""#
+            ),
+        ),
+        // Zsh completes on a terminal only: what it would describe is printed in its place.
+        (
+            "zsh",
+            format!(
+                r#"compdef() {{ echo $2 }}; source ./zsh; _describe() {{ print -rl -- ${{(P)2}} }};
+                   words=(wholly discard '{typed}' ''); CURRENT=4; _wholly"#
+            ),
+        ),
+        ("fish", format!("source ./fish; complete -C 'wholly discard {typed} '")),
+    ];
+    let wanted = [
+        format!("{id}\ndiscard\n"),
+        format!("wholly\n{id}:a note\\: with a colon\n"),
+        format!("{id}\ta note: with a colon\n"),
+    ];
+    for ((shell, script), wanted) in scripts.iter().zip(wanted) {
+        let completions = common::wholly(&["completions", shell]);
+        std::fs::write(place.dir.join(shell), completions.out).unwrap();
+        let mut command = std::process::Command::new(shell);
+        command.args(["-c", script]).current_dir(&place.dir).env("PATH", &path).env("HOME", &place.dir);
+        // A shell that is not there has nothing to complete.
+        let Ok(output) = command.output() else { continue };
+        let said = String::from_utf8_lossy(&output.stdout);
+        // Fish names files, too.
+        assert!(said == wanted || *shell == "fish" && said.contains(&wanted), "{shell}: {output:?}");
     }
 }

@@ -35,7 +35,7 @@ impl Registry {
         let run = self.run(&["recover", "--all", "--json"]);
         run.exits(code);
         let all: Value = serde_json::from_str(&run.out).expect("JSON");
-        assert_eq!((&all["output_version"], &all["verb"]), (&3.into(), &"recover".into()));
+        assert_eq!((&all["output_version"], &all["verb"]), (&4.into(), &"recover".into()));
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         let stores = all["stores"].as_array().expect("an array");
         for store in stores {
@@ -132,8 +132,8 @@ fn what_is_not_there_is_skipped() {
     let skipped = outcomes([(&moved, "skipped"), (&gone, "skipped"), (&emptied, "skipped")]);
     assert_eq!(registry.recover_all(0), skipped);
     let text = registry.run(&["recover", "--all"]);
-    assert!(text.out.contains("no such directory, or it is not mounted; once it is there, "), "{}", text.out);
-    assert!(text.out.contains("there is no store in it now"), "{}", text.out);
+    assert!(text.out.contains("no such directory, or not mounted; when it is back, "), "{}", text.out);
+    assert!(text.out.contains("there is no store in it"), "{}", text.out);
 
     // It is found again where it is now.
     registry.on(&there, &["recover", "--register"]).exits(0);
@@ -193,13 +193,13 @@ fn a_registry_that_cannot_be_is_said_and_the_store_is_made() {
     let place = Place::on_disk();
     let file = place.dir.join("a");
     let made = wholly_with(file.to_str().unwrap(), &["--json", "init", place.dir.to_str().unwrap()]);
-    assert!(made.err.contains("`wholly recover --all` does not know of it"), "{}", made.err);
+    assert!(made.err.contains("not registered for `wholly recover --all`"), "{}", made.err);
     assert_eq!(made.json()["registered"], false);
     for arguments in [&["recover", "--all"][..], &["recover", "--register", place.dir.to_str().unwrap()]] {
         let run = wholly(arguments);
         run.exits(8);
         assert!(
-            run.err.contains("there is no registry of stores; name its directory by WHOLLY_REGISTRY"),
+            run.err.contains("there is no registry of stores; set WHOLLY_REGISTRY to its directory"),
             "{}",
             run.err
         );

@@ -234,7 +234,7 @@ fn what_others_write_meanwhile_stays() {
     let output = child.wait_with_output().unwrap();
     ends_with(&output, 123);
     let said = text(&output.stderr);
-    assert!(said.contains("nothing is committed: /etc/file") && said.contains("parked as "), "{said}");
+    assert!(said.contains("not committed, changed meanwhile: /etc/file") && said.contains("parked as "), "{said}");
     assert_eq!(root.does("cat /etc/file /var/new"), "new\ntheirs\nnew\n");
 }
 
@@ -250,8 +250,8 @@ fn what_is_missing_is_said() {
         assert_eq!(root.does("ls -A /"), names);
     };
     let as_user = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"];
-    says(&[&as_user[..], &["wholly", "run", "--root", "--", "true"]].concat(), 125, "run in /: it takes the superuser");
-    says(&["wholly", "run", "--dir", "/", "--", "true"], 125, "`--root` covers it");
+    says(&[&as_user[..], &["wholly", "run", "--root", "--", "true"]].concat(), 125, "run in /: covering the root");
+    says(&["wholly", "run", "--dir", "/", "--", "true"], 125, "use `--root` for it");
     says(&["wholly", "run", "--dir", "/etc", "--root", "--", "true"], 125, "cannot be used with");
     says(&["wholly", "run", "--root", "--", "no-such-command"], 127, "no-such-command");
     root.does("mount -o remount,bind,ro /");

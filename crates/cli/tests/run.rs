@@ -341,7 +341,7 @@ fn who_takes_the_view_away_commits_nothing() {
     let dir = rig.dir("dir", "echo old > file; echo old > other");
     let output = run(&dir, &[], "echo new > file; dir=$PWD; cd / && umount $dir && echo new > $dir/other");
     assert_eq!(output.status.code(), Some(125), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("taken away its own view"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unmounted its view"), "{output:?}");
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
     assert_eq!((read("file").as_str(), read("other").as_str()), ("old\n", "new\n"));
     assert!(!has_store(&dir));

@@ -64,7 +64,7 @@ fn no_verb_says_that_all_is_well_and_each_names_the_way_out() {
                     "all files are current",
                     "is empty",
                     "nothing to recover",
-                    "everything was home",
+                    "everything was written back",
                     "nothing is wrong",
                 ] {
                     assert!(!said.contains(word), "{said}");

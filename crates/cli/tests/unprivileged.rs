@@ -107,7 +107,7 @@ impl Rig {
 
     fn is_used(&self, dir: &Path) -> bool {
         dir.join(".wholly").exists()
-            && !String::from_utf8_lossy(&self.wholly(dir, &["stat", "."]).stdout).contains("nobody")
+            && !String::from_utf8_lossy(&self.wholly(dir, &["stat", "."]).stdout).contains("in use by    no process")
     }
 }
 

@@ -31,7 +31,7 @@ fn init_says_what_the_file_system_offers() {
         let again = place.run(&["init"]);
         again.exits(8);
         assert!(again.err.starts_with("wholly: init "), "{}", again.err);
-        assert!(again.err.contains("already; nothing was changed"), "{}", again.err);
+        assert!(again.err.contains("already a store here; nothing was changed"), "{}", again.err);
     }
 }
 
@@ -51,13 +51,13 @@ fn stat_shows_what_is_not_home_and_changes_nothing() {
         place.run(&["init"]).exits(0);
         let before = place.run(&["--json", "stat"]).json();
         assert_eq!(before["pending"]["groups"], 0);
-        assert_eq!(before["incarnation"], 0);
+        assert_eq!(before["opens"], 0);
         place.crash_after_groups(3);
         for _ in 0..2 {
             let stat = place.run(&["stat", "--json"]).json();
             assert_eq!(stat["verb"], "stat");
             assert_eq!(stat["in_use"], false);
-            assert_eq!(stat["incarnation"], 1);
+            assert_eq!(stat["opens"], 1);
             assert_eq!(stat["pending"]["groups"], 3);
             assert_eq!(stat["pending"]["files"], 2);
             assert_eq!(stat["pending"]["bytes"], 3 * 200);
@@ -84,7 +84,7 @@ fn dump_prints_every_record_with_names() {
         place.crash_after_groups(2);
         let dump = place.run(&["dump", "--json"]).json();
         assert_eq!(dump["superblocks"].as_array().unwrap().len(), 2);
-        assert_eq!(dump["superblocks"].as_array().unwrap().iter().filter(|slot| slot["in_force"] == true).count(), 1);
+        assert_eq!(dump["superblocks"].as_array().unwrap().iter().filter(|slot| slot["current"] == true).count(), 1);
         let records = dump["segments"][0]["records"].as_array().unwrap();
         assert_eq!(records.len(), 2);
         assert!(records.iter().all(|record| record["kind"] == "commit" && record["fate"] == "pending"));
@@ -160,7 +160,7 @@ fn recover_takes_everything_home() {
         let run = place.run(&["recover", "--json"]);
         run.exits(1);
         let report: Value = serde_json::from_str(&run.out).unwrap();
-        assert_eq!(report["output_version"], 3);
+        assert_eq!(report["output_version"], 4);
         assert_eq!(report["groups"], 5);
         assert_eq!(report["files"], 2);
         assert!(report["conflicts"].as_array().unwrap().is_empty());
@@ -195,7 +195,7 @@ fn a_copy_is_recovered_only_where_it_is_to_be_adopted() {
         let copied = copy.to_str().expect("UTF-8");
         let refused = wholly(&["recover", copied]);
         refused.exits(8);
-        assert!(refused.err.contains("this is a copy, and its log has 2 groups"), "{}", refused.err);
+        assert!(refused.err.contains("this is a copy, and its log holds 2 groups"), "{}", refused.err);
         let checked = wholly(&["check", copied]);
         checked.exits(4);
         assert!(checked.out.starts_with("copy: log: ") && checked.out.contains("--adopt"), "{}", checked.out);
@@ -275,7 +275,7 @@ fn what_is_no_store_is_called_that() {
     assert!(nowhere.err.starts_with("wholly: stat /nonexistent/directory: "), "{}", nowhere.err);
     let nowhere = wholly(&["init", "/nonexistent/directory"]);
     nowhere.exits(8);
-    assert!(nowhere.err.contains("no such directory; create it first"), "{}", nowhere.err);
+    assert!(nowhere.err.contains("no such directory; create it with mkdir"), "{}", nowhere.err);
 }
 
 #[test]

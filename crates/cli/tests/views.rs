@@ -95,7 +95,7 @@ fn a_view_that_is_used_outside_commits_nothing() {
     outside.kill().unwrap();
     outside.wait().unwrap();
     assert_eq!((ready.as_str(), output.status.code()), ("ready\n", Some(125)), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("somebody outside of the command uses"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a process outside of the command uses"), "{output:?}");
     assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"old\n");
     assert_eq!(common::run::traces(&dir), [] as [&Path; 0]);
 }

@@ -12,5 +12,5 @@ fn main() -> wholly::Result<()> {
     group.rename("receipt.new", "receipt", wholly::Rename::Replace)?;
     group.commit()?; // all of it survives from here on; dropped without it, nothing has happened
 
-    store.close() // everything is home: the log is empty
+    store.close() // everything is written back: the log is empty
 }

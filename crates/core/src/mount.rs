@@ -97,10 +97,10 @@ impl Drop for MountGroup {
 
 fn refused(what: &str, errno: Errno) -> Error {
     match errno {
-        Errno::NOTTY => Error::Unsupported(format!("{what}: it is no mount of a store")),
-        Errno::OPNOTSUPP => Error::Unsupported(format!("{what}: the mount cannot tell which process asks")),
+        Errno::NOTTY => Error::Unsupported(format!("{what}: not on a mount of a store")),
+        Errno::OPNOTSUPP => Error::Unsupported(format!("{what}: the mount cannot identify the calling process")),
         Errno::BUSY => Error::Busy("the mount".into(), format!("{what}: another group runs, or has the file")),
-        Errno::INVAL => Error::Invalid(format!("{what}: it has ended")),
+        Errno::INVAL => Error::Invalid(format!("{what}: the group has ended")),
         Errno::BADF | Errno::XDEV | Errno::PERM => Error::Refused(what.into(), errno),
         errno => Error::Media(wholly_media::Error::new("ioctl", what, errno)),
     }

@@ -14,18 +14,18 @@ use crate::hostdir::{Options, Original, SALVAGE, Salvaged, Store, salvage_on, sl
 use crate::open::{LOG, home_error};
 
 /// Copies the directory `dir`, whose store is damaged, to `out`, with each group of the store's log that can be proven.
-/// On return that survives, and `out` is an ordinary directory. `dir` stays as it is. `progress` is told how many bytes
-/// of files were copied, of how many.
+/// When this returns, the copy survives a power failure, and `out` is an ordinary directory. `dir` stays as it is.
+/// `progress` gets the number of bytes copied so far, and of all bytes.
 ///
-/// A group is proven where its records match their checksums, and all groups that it builds on are proven or home; and
-/// where its files are at home as the log says. Others are left out as a whole, and named. Files are copied as they are
-/// at home.
+/// A group is proven if its records match their checksums, all groups that it builds on are proven or written back, and
+/// its files are as the log says. Other groups are left out as a whole, and named. The files are copied as they are,
+/// and proven groups are written over them.
 ///
 /// # Errors
 /// [`Error::NotAStore`]; [`Error::Untrusted`]; [`Error::Busy`] naming the process that has the store open, or that had
-/// it open meanwhile; [`Error::Exists`] where `out` has something in it; [`Error::Invalid`] where it is in `dir`;
-/// [`Error::Unsupported`] for what another program wrote; [`Error::Media`]. What was copied by then is to be removed.
-/// Damage is no error: it is told by what is returned.
+/// it open meanwhile; [`Error::Exists`] if `out` is not empty; [`Error::Invalid`] if it is in `dir`;
+/// [`Error::Unsupported`] for what another program wrote; [`Error::Media`]. After an error, remove what was copied.
+/// Damage is not an error: the result reports it.
 ///
 /// # Example
 /// ```

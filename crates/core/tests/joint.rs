@@ -223,7 +223,7 @@ fn stores_that_could_be_taken_for_each_other_are_refused() {
     Store::init(&inner, &options()).unwrap();
     let [outer, inner] = [&all[0], &inner].map(|dir| open(dir).unwrap());
     let refused = Store::commit_together([change(&outer), change(&inner)]);
-    assert!(matches!(&refused, Err(Error::Unsupported(why)) if why.contains("lies in the other")), "{refused:?}");
+    assert!(matches!(&refused, Err(Error::Unsupported(why)) if why.contains("one inside the other")), "{refused:?}");
     // Nothing is left of it.
     [outer, inner].into_iter().for_each(|store| store.remove().unwrap());
     assert!(!is_new(&all[0]) && !is_new(&all[0].join("inner")));

@@ -3,7 +3,7 @@
 pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
     (
         "replace-ten-times",
-        "a new file takes the name of the one before, again and again, home and not",
+        "a new file takes the name of the one before, again and again, written back and not",
         "bare,create-foo+append-foo+rename-foo-A/foo,create-foo+append-foo+rename-foo-A/foo,home,\
          create-foo+append-foo+rename-foo-A/foo,create-foo+append-foo+rename-foo-A/foo,create-foo+rename-foo-A/foo,kill,\
          create-foo+append-foo+rename-foo-A/foo,create-foo+append-foo+rename-foo-A/foo,create-foo+append-foo+rename-foo-A/foo,\
@@ -32,7 +32,7 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
     ),
     (
         "out-and-again-at-once",
-        "the same in one group, and again while nothing is home",
+        "the same in one group, and again while nothing is written back",
         "dirs,rename-A/foo-B/foo+rmdir-A/C+rmdir-A+mkdir-A+create-A/foo+append-A/foo,\
          rename-A/foo-B/bar+rmdir-A+mkdir-A+rename-B/foo-A/foo,home",
     ),
@@ -43,12 +43,12 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
     ),
     (
         "second-name-not-home",
-        "the same before anything is home, and the directory goes too",
+        "the same before anything is written back, and the directory goes too",
         "bare,link-A/foo-foo+write-foo,unlink-A/foo+rmdir-A,append-foo,kill,link-foo-bar+unlink-foo,home,write-bar",
     ),
     (
         "open-without-a-name",
-        "a file is written to after its last name has gone, while that goes home and while the process dies",
+        "a file is written to after its last name has gone, while that is written back and while the process dies",
         "bare,unlink-A/foo,write-@A/foo,home,append-@A/foo,create-A/foo+append-A/foo,kill,write-A/foo,home",
     ),
     (
@@ -59,13 +59,13 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
     ),
     (
         "come-and-gone",
-        "what comes and goes between two checkpoints never gets home",
+        "what comes and goes between two checkpoints is never written back",
         "bare,create-foo+append-foo,unlink-foo,mkdir-B+create-B/foo,unlink-B/foo+rmdir-B,fifo-foo,unlink-foo,home,\
          symlink-A-foo+unlink-foo,create-foo,home",
     ),
     (
         "snapshot",
-        "a file has a second name for a while; it is written to, by whoever has it open, when that has gone and is home",
+        "a file has a second name for a while; it is written to when that has gone and is written back",
         "bare,link-A/foo-foo,unlink-foo,home,write-@A/foo,kill,link-A/foo-foo+unlink-foo,append-A/foo,home,append-@A/foo,kill",
     ),
     (
@@ -81,13 +81,13 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
     ),
     (
         "tree-dies",
-        "a tree is made, and the process dies before any of it is home",
+        "a tree is made, and the process dies before any of it is written back",
         "bare,mkdir-B+mkdir-B/C+create-B/C/foo+append-B/C/foo+link-B/C/foo-foo,kill,append-foo,rename-B/C-C,kill,\
          home,unlink-foo,home",
     ),
     (
         "tree-moves",
-        "a tree that is home moves, with what is new in it and what moved into it before",
+        "a tree that is written back moves, with what is new in it and what moved into it before",
         "dirs,create-A/bar+append-A/bar,rename-A/foo-A/C/foo,rename-A-B/C,append-B/C/bar,home,create-foo",
     ),
     (
@@ -131,12 +131,12 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
     ),
     (
         "cut-and-regrown",
-        "a file of several blocks is cut, and grows again beyond what it was, before that is home",
+        "a file of several blocks is cut, and grows again beyond what it was, before that is written back",
         "bare,fill-A/foo+more-A/foo,home,cut-A/foo+grow-A/foo,home,more-A/foo,home,cut-A/foo,grow-A/foo+append-A/foo,kill,home",
     ),
     (
         "names-in-lots",
-        "passes take home the names of before, while later groups set the same ones, and more",
+        "checkpoints write back earlier names, while later groups set the same ones, and more",
         "bare,create-foo+append-foo+mkdir-B,lot,rename-foo-B/foo+append-B/foo,pass,create-foo+fill-foo,lot,rename-A/foo-bar+unlink-foo,\
          lot,mkdir-A/C+create-foo+append-bar,pass,kill,rename-B-A/C+append-bar,lot,create-B+append-bar,pass,pass,home",
     ),
@@ -153,13 +153,13 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
 pub(crate) const ATTRIBUTES: &[(&str, &str, &str)] = &[
     (
         "attributes-of-the-new",
-        "what is made gets attributes with its birth, after it, and after it is home",
+        "what is made gets attributes with its birth, after it, and after it is written back",
         "bare,create-foo+append-foo+chmod-foo+tag-foo+times-foo,mkdir-B+chmod-B+tag-B+times-B,shut-foo,untag-foo+note-foo,home,\
          chmod-foo+unnote-foo+times-B,home",
     ),
     (
         "attributes-on-the-move",
-        "a directory moves whose attributes change, before and after, home and not",
+        "a directory moves whose attributes change, before and after, written back and not",
         "dirs,chmod-A+tag-A+times-A,rename-A-B/C,home,tag-B/C+rename-B/C-C,home,chmod-C+times-C,rename-C-A,kill,untag-A,home",
     ),
     (
@@ -170,13 +170,13 @@ pub(crate) const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ),
     (
         "tags",
-        "an attribute is set, replaced and removed, home and not, again and again",
+        "an attribute is set, replaced and removed, written back and not, again and again",
         "bare,newtag-A/foo,retag-A/foo,home,retag-A/foo+note-A/foo,untag-A/foo,home,newtag-A/foo,untag-A/foo,home,\
          tag-A/foo+unnote-A/foo,kill,untag-A/foo+tag-A/foo,home,untag-A/foo,close,tag-A/foo,home",
     ),
     (
         "times-and-bytes",
-        "times are set before and after bytes are written, home and not",
+        "times are set before and after bytes are written, written back and not",
         "bare,times-A/foo,home,write-A/foo,home,times-A/foo+append-A/foo,home,append-A/foo+times-A/foo,home,atime-A/foo,\
          write-A/foo+mtime-A/foo,kill,cut-A/foo,home,mtime-A/foo,grow-A/foo,write-A/foo,times-A/foo,home",
     ),
@@ -207,7 +207,7 @@ pub(crate) const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ),
     (
         "attributes-and-deaths",
-        "processes die between attributes and their way home",
+        "processes die between attributes and their write-back",
         "bare,chmod-A/foo+tag-A/foo+times-A/foo,home,kill,shut-A/foo+untag-A/foo,kill,home,chmod-A/foo,times-A/foo,close,\
          tag-A/foo",
     ),
@@ -238,7 +238,7 @@ pub(crate) const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ),
     (
         "attributes-in-lots",
-        "passes take home the attributes of before, while later groups set others",
+        "checkpoints write back earlier attributes, while later groups set others",
         "bare,chmod-A/foo+tag-A/foo+append-A/foo,lot,shut-A/foo+append-A/foo,pass,create-foo+tag-foo+times-foo,lot,untag-A/foo+times-A/foo,\
          pass,note-A+chmod-foo+append-foo,lot,untag-foo+append-foo,pass,kill,times-foo+append-A/foo,lot,append-A/foo+mtime-foo,pass,pass",
     ),
@@ -273,12 +273,12 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
     ),
     (
         "apply-and-die",
-        "a parked group is applied and its process dies before anything is home",
+        "a parked group is applied and its process dies before anything is written back",
         "bare,park.write-A/foo+rename-A/foo-foo+mkdir-B+create-B/foo,apply.1,kill,write-foo,home",
     ),
     (
         "park-on-what-is-not-home",
-        "a group builds on what was made and is not home, and is applied in another life",
+        "a group builds on what was made and is not written back, and is applied after another open",
         "bare,create-foo+append-foo+mkdir-B,park.append-foo+rename-foo-B/foo+chmod-B/foo,kill,home,apply.1,kill,home",
     ),
     (
@@ -313,7 +313,7 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
     ),
     (
         "guest",
-        "a guest whose process dies, with something parked in it, and that becomes a store for good",
+        "a temporary store whose process dies, with something parked in it; it becomes permanent",
         "guest,create-foo+append-foo,kill,park.append-foo,keep,append-A/foo,kill,apply.1,home,keep,home",
     ),
     (
@@ -343,7 +343,7 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
 pub(crate) const STAGED: &[(&str, &str, &str)] = &[
     (
         "staged",
-        "files are made with many bytes, home and not, and go on",
+        "files are made with many bytes, written back and not, and go on",
         "bare.staged,create-foo+fill-foo,append-foo+write-foo,home,create-bar+fill-bar+append-bar,kill,append-bar,home,cut-foo,kill,\
          cut-bar,grow-bar,home",
     ),
@@ -361,13 +361,13 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
     ),
     (
         "staged-on-the-move",
-        "staged files get other names, and take those of others, before they are home and after",
+        "staged files get other names, and take those of others, before they are written back and after",
         "bare.staged,create-foo+fill-foo+rename-foo-A/foo,home,create-foo+fill-foo+link-foo-bar,unlink-foo,home,\
          create-foo+fill-foo+exchange-foo-bar,kill,rename-foo-baz,home,create-foo+fill-foo,rename-foo-A/foo,home",
     ),
     (
         "staged-and-gone",
-        "staged files lose their names before they are home; some are open",
+        "staged files lose their names before they are written back; some are open",
         "bare.staged,create-foo+fill-foo+unlink-foo,create-foo+fill-foo,unlink-foo,home,create-bar+fill-bar,unlink-bar,append-@bar,\
          home,kill,create-foo+fill-foo+unlink-foo+write-@foo,write-@foo,home,create-foo+fill-foo,kill,unlink-foo,home",
     ),
@@ -385,12 +385,12 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
     ),
     (
         "staged-into-the-new",
-        "a staged file comes into a directory that the same pass makes",
+        "a staged file comes into a directory that the same checkpoint makes",
         "bare.staged,create-foo,home,mkdir-B+create-B/foo+fill-B/foo,home,mkdir-C+create-bar+fill-bar+rename-bar-A/bar,home",
     ),
     (
         "staged-in-lots",
-        "passes take home staged files of before, while later groups write to them, rename them, and stage more",
+        "checkpoints write back earlier staged files, while later groups write to them, rename them, and stage more",
         "bare.staged,create-foo+fill-foo,lot,append-foo+create-bar+fill-bar,pass,rename-foo-baz+cut-baz,lot,unlink-bar,pass,kill,\
          append-baz,lot,create-foo+fill-foo,rename-foo-baz,pass,home",
     ),
@@ -413,7 +413,7 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
     ),
     (
         "shadow",
-        "many bytes of a file that exists are written, again and again, home and not",
+        "many bytes of a file that exists are written, again and again, written back and not",
         "bare.staged,fill-A/foo,append-A/foo+write-A/foo,home,fill-A/foo+more-A/foo+write-A/foo,kill,more-A/foo,home,cut-A/foo,kill,home",
     ),
     (
@@ -429,7 +429,7 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
     ),
     (
         "shadow-aborted",
-        "groups that have shadows abort, and processes die in them and behind them",
+        "groups that have shadows abort, and processes die in them and after them",
         "bare.staged,abort.fill-A/foo+more-A/foo,fill-A/foo,abort.fill-A/foo+append-A/foo,kill,abort.more-A/foo,home",
     ),
     (
@@ -440,7 +440,7 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
     ),
     (
         "shadow-in-lots",
-        "passes take home what is in shadows of before, while later groups have others",
+        "checkpoints write back what is in earlier shadow files, while later groups have others",
         "bare.staged,fill-A/foo,lot,more-A/foo+create-bar,pass,fill-A/foo+write-bar,lot,fill-bar,pass,kill,fill-A/foo,pass,home",
     ),
     (
@@ -470,7 +470,7 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
 pub(crate) const ADOPTED: &[(&str, &str, &str)] = &[
     (
         "adopted",
-        "a directory and a file are adopted, home and not, and go on",
+        "a directory and a file are adopted, written back and not, and go on",
         "bare,adopt-B,append-B/foo+write-B/C/bar,home,take-foo,append-foo,kill,write-foo,home,adopt-C+take-bar,kill,append-bar,home",
     ),
     (
@@ -481,7 +481,7 @@ pub(crate) const ADOPTED: &[(&str, &str, &str)] = &[
     ),
     (
         "adopted-on-the-move",
-        "what is adopted gets other names, and what is in it comes out, before it is home",
+        "what is adopted gets other names, and what is in it comes out, before it is written back",
         "dirs,adopt-C+rename-C-B/C,rename-B/C-C,kill,rename-C/foo-A/bar+rename-C/C-B/C,home,take-foo+rename-foo-A/foo,home,\
          adopt-baz+rename-baz/foo-bar,rename-baz-A/C/foo,kill,home",
     ),
@@ -492,7 +492,7 @@ pub(crate) const ADOPTED: &[(&str, &str, &str)] = &[
     ),
     (
         "adopted-and-gone",
-        "what is adopted loses its names, all of it, before it is home",
+        "what is adopted loses its names, all of it, before it is written back",
         "bare,take-foo,unlink-foo,home,adopt-B,unlink-B/foo+unlink-B/C/bar+rmdir-B/C+rmdir-B,home,take-foo+unlink-foo,kill,\
          adopt-C+unlink-C/foo,home,adopt-B+unlink-B/foo+unlink-B/C/bar+rmdir-B/C+rmdir-B,kill,home",
     ),
@@ -508,12 +508,12 @@ pub(crate) const ADOPTED: &[(&str, &str, &str)] = &[
     ),
     (
         "adopted-into-the-new",
-        "what is adopted comes into directories that the same pass makes, or that are adopted",
+        "what is adopted comes into directories that the same checkpoint makes, or that are adopted",
         "bare,mkdir-B+adopt-B/C+take-B/foo,home,adopt-C+take-baz+rename-baz-A/bar,mkdir-baz+rename-C-A/C,home,adopt-foo+rename-foo/C-bar,kill,home",
     ),
     (
         "adopted-in-lots",
-        "passes take home what was adopted before, while later groups change it and adopt more",
+        "checkpoints write back what was adopted before, while later groups change it and adopt more",
         "bare,adopt-B,lot,append-B/foo+rename-B-C,take-foo,pass,unlink-C/foo,lot,adopt-B+append-foo,pass,kill,append-C/C/bar,lot,\
          rename-C-A/C,pass,home",
     ),

@@ -124,7 +124,7 @@ pub fn all() -> Vec<Workload> {
         ),
         named(
             "overlap",
-            "versions of a block over each other, older ones hidden, then home, then more",
+            "versions of a block over each other, older ones hidden, then written back, then more",
             (4, 8),
             [
                 commit([write(0, 0, 300)]),
@@ -219,7 +219,7 @@ pub fn all() -> Vec<Workload> {
         ),
         named(
             "laps",
-            "many lives and laps over the same segments",
+            "many opens, and reuse of the same segments",
             (2, 3),
             [
                 commit([write(0, 0, 900)]),
@@ -324,7 +324,7 @@ pub fn all() -> Vec<Workload> {
         ),
         named(
             "lots",
-            "passes take home what was committed before, while later groups of the same files stay in the log",
+            "checkpoints write back what was committed before, while later groups of the same files stay in the log",
             (4, 8),
             [
                 commit([write(0, 100, 40), write(0, 4200, 30), append(1, 50)]),
@@ -347,7 +347,7 @@ pub fn all() -> Vec<Workload> {
         ),
         named(
             "lots-of-lengths",
-            "passes take home lengths, while later groups write to the same files",
+            "checkpoints write back lengths, while later groups write to the same files",
             (4, 8),
             [
                 commit([append(1, 70), set_len(0, 5100)]),
@@ -365,7 +365,7 @@ pub fn all() -> Vec<Workload> {
         ),
         named(
             "holes",
-            "writes far behind the end: gaps read as zeros, blocks are allocated before stores into them",
+            "writes far beyond the end: gaps read as zeros, blocks are allocated before stores into them",
             (4, 8),
             [
                 commit([write(1, 20_000, 10)]),
@@ -379,7 +379,7 @@ pub fn all() -> Vec<Workload> {
         ),
         named(
             "punches",
-            "holes over what is home, over what is not and over both, before and behind writes to the same blocks; cut, and grown again",
+            "holes over what is written back and what is not, before and after writes to these; cut, and grown",
             (4, 8),
             [
                 commit([write(1, 0, 13_000), punch(1, 4096, 4096), write(1, 5000, 20)]),
@@ -399,7 +399,7 @@ pub fn all() -> Vec<Workload> {
         ),
         named(
             "space",
-            "zeros with space, space without zeros, within files and behind their ends, over holes and below them, in one group and in others",
+            "zeros with space, space without zeros, in files and beyond, over holes and below, in one or more groups",
             (4, 8),
             [
                 commit([

@@ -133,7 +133,7 @@ impl<'a, 'v> Apply<'a, 'v> {
 
     fn place_all(&mut self, dir: &'a Dir, ino: Ino) -> Result<()> {
         self.placed.push((ino, dir));
-        let open = self.upper.dir(&dir.upper)?.ok_or_else(|| Error::unsound(&dir.upper, "it is no directory"))?;
+        let open = self.upper.dir(&dir.upper)?.ok_or_else(|| Error::unsound(&dir.upper, "it is not a directory"))?;
         for Entry { name, node } in &dir.entries {
             let path = join(&dir.upper, name);
             match node {
@@ -320,7 +320,7 @@ impl<'a, 'v> Apply<'a, 'v> {
     /// The attributes of a directory, after all that is in it has its name.
     fn finish_directory(&mut self, ino: Ino, dir: &Dir) -> Result<()> {
         let path = &dir.upper;
-        let open = self.upper.dir(path)?.ok_or_else(|| Error::unsound(path, "it is no directory"))?;
+        let open = self.upper.dir(path)?.ok_or_else(|| Error::unsound(path, "it is not a directory"))?;
         attributes::bring(&self.group, self.reader, ino, (&open, b""), &dir.stat, path)?;
         // What others have changed in it meanwhile has a later time.
         let later = dir.before.filter(|before| ns(before.mtime) > self.since_ns.max(ns(dir.stat.mtime)));

@@ -38,7 +38,7 @@ pub enum Error {
         error: wholly::Error,
     },
     /// The command has made something under the name that belongs to the store.
-    #[error("the command has made something named .wholly, which is the name of the store's own folder")]
+    #[error("the command has created something named .wholly, the name of the store's own folder")]
     OwnFolder,
     /// The layer is not what overlayfs would have left.
     #[error("{path} in the layer: {what}")]

@@ -43,14 +43,14 @@ pub(crate) fn resolve(plan: &mut Plan, lower: &Tree<'_>) -> Result<()> {
     }
     for file in lost.into_iter().filter(|file| !open.handles.values().any(|number| number == file)) {
         if let Some(path) = plan.files[file].upper.first().cloned() {
-            plan.wrong(&path, "what it was made of has another name");
+            plan.wrong(&path, "the file that it was copied from has another name");
         }
     }
     for file in open.handles.values().chain(open.unknown.keys()) {
         let file = &mut plan.files[*file];
         file.source = Source::Nowhere;
         if let Some(path) = file.upper.first().cloned() {
-            plan.wrong(&path, "what it was made of is gone");
+            plan.wrong(&path, "the file that it was copied from is gone");
         }
     }
     Ok(())

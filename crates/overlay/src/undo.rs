@@ -22,7 +22,7 @@ impl Undo {
         // The group has given it back, if it could.
         for path in &self.adopted {
             if upper.stat(path)?.is_none() {
-                return Err(Error::unsound(path, "it does not lie in the layer again"));
+                return Err(Error::unsound(path, "it is not in the layer again"));
             }
         }
         self.marks.iter().rev().try_for_each(|cleared| cleared.restore(upper))?;

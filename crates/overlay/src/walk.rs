@@ -24,7 +24,7 @@ pub(crate) struct Walk<'w> {
 
 /// Looks at all that is in the layer. What was moved, and is no directory, is still sought.
 pub(crate) fn read(upper: &Tree<'_>, lower: &Tree<'_>, index: Option<&OpenDir>, reader: &Reader) -> Result<Plan> {
-    let gone = || Error::unsound(b"", "it is no directory");
+    let gone = || Error::unsound(b"", "it is not a directory");
     let dir = upper.dir(b"")?.ok_or_else(gone)?;
     let root = Dir {
         upper: Path::new(),
@@ -142,7 +142,7 @@ impl Walk<'_> {
                 let from = match here.as_ref() == Some(there) {
                     true => From::Below,
                     false => {
-                        let twice = || Error::unsound(path, "two directories say that they were the same one");
+                        let twice = || Error::unsound(path, "two directories claim to have been the same one");
                         From::Aside(self.plan.set_aside(there).ok_or_else(twice)?)
                     }
                 };

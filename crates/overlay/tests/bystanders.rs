@@ -32,8 +32,8 @@ const ATTRIBUTES: &str = "its attributes, or its links, have been changed";
 const NAMES: &str = "its names, or its attributes, have been changed";
 const PUT: &str = "it has been put into a directory that the group removes";
 const BITS: &str = "its attributes have been changed";
-const MOVED: &str = "what it was made of has another name";
-const SOURCE: &str = "what it was made of is gone";
+const MOVED: &str = "the file that it was copied from has another name";
+const SOURCE: &str = "the file that it was copied from is gone";
 
 const fn after(script: &'static str, after: &'static str, noted: &'static [(&'static str, &'static str)]) -> Case {
     Case { before: "", script, after, noted }

@@ -145,7 +145,8 @@ static void policies(const char *dir)
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
-    CHECK(wholly_version_number() == WHOLLY_VERSION_MAJOR * 1000000 + WHOLLY_VERSION_MINOR * 1000 + WHOLLY_VERSION_PATCH);
+    CHECK(wholly_version_number() ==
+          WHOLLY_VERSION_MAJOR * 1000000 + WHOLLY_VERSION_MINOR * 1000 + WHOLLY_VERSION_PATCH);
     char version[32];
     snprintf(version, sizeof version, "%d.%d.%d", WHOLLY_VERSION_MAJOR, WHOLLY_VERSION_MINOR, WHOLLY_VERSION_PATCH);
     CHECK(strcmp(version, wholly_version()) == 0);

@@ -1,5 +1,5 @@
-/* A process is killed in the middle of a group, again and again. Killing a process is not a power failure: what it wrote stays, and only its
- * memory is gone.
+/* A process is killed in the middle of a group, again and again. Killing a process is not a power failure: what it
+ * wrote stays, and only its memory is gone.
  */
 #include "check.h"
 #include <signal.h>

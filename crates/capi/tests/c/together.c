@@ -1,4 +1,5 @@
-/* Groups of two stores that commit together, parked ones that are applied together, and groups that are parked where others were there first. */
+/* Groups of two stores that commit together, parked ones that are applied together, and groups that are
+   parked where others were there first. */
 #include "check.h"
 
 #include <sys/stat.h>

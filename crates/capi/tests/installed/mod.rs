@@ -89,13 +89,17 @@ impl Installed {
         self.root.join("opt/wholly/lib/libwholly.so").to_str().expect("UTF-8").to_owned()
     }
 
-    fn pkg_config(&self, arguments: &[&str]) -> Vec<String> {
-        let mut command = Command::new("pkg-config");
+    /// `pkg-config` finds the installed library, and no other.
+    fn finding(&self, mut command: Command) -> Command {
         command
-            .args(arguments)
-            .arg("wholly")
             .env("PKG_CONFIG_LIBDIR", self.root.join("opt/wholly/lib/pkgconfig"))
             .env("PKG_CONFIG_SYSROOT_DIR", &self.root);
+        command
+    }
+
+    fn pkg_config(&self, arguments: &[&str]) -> Vec<String> {
+        let mut command = self.finding(Command::new("pkg-config"));
+        command.args(arguments).arg("wholly");
         let flags = said(&command.output().expect("run pkg-config"), "pkg-config");
         flags.split_whitespace().map(String::from).collect()
     }
@@ -167,6 +171,12 @@ impl Installed {
         let output = self.command(program, place).output().expect("run the program");
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Runs a line of shell in a place.
+    pub fn shell(&self, line: &str, place: &Place) {
+        let mut command = self.finding(Command::new("sh"));
+        said(&command.args(["-c", line]).current_dir(&**place).output().expect("run a shell"), line);
     }
 
     fn command(&self, program: &Path, place: &Place) -> Command {

@@ -175,12 +175,12 @@ impl Display for Operands {
         match self {
             Operands::Identity { inode, birth_ns, kind, mode, owner, group, links, baseline, .. } => {
                 match inode {
-                    Some(inode) => write!(f, "inode {inode} born {}", time(*birth_ns))?,
+                    Some(inode) => write!(f, "inode {inode} created {}", time(*birth_ns))?,
                     None => write!(f, "no inode yet")?,
                 }
                 write!(f, ", {kind} {mode:04o} of {owner}:{group}, names {links}")?;
                 match baseline {
-                    Some(baseline) => write!(f, ", {} at home", size(baseline.size)),
+                    Some(baseline) => write!(f, ", {} in the file", size(baseline.size)),
                     None => Ok(()),
                 }
             }

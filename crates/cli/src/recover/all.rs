@@ -1,4 +1,5 @@
-//! `wholly recover --all`: each store that is registered, one after the other. What one of them lacks keeps nobody from the next.
+//! `wholly recover --all`: each store that is registered, one after the other. What one of them lacks keeps nobody from
+//! the next.
 
 use super::{How, Recovered, open_on, recover};
 use crate::error::{Exit, Failure};
@@ -72,7 +73,7 @@ pub fn run(how: How, ui: &Ui) -> Result<Exit, Failure> {
 
 /// The user has no registry.
 pub fn no_registry(what: impl Into<String>) -> Failure {
-    Failure::new(what, "there is no registry of stores").advice(format!("name its directory by {VARIABLE}"))
+    Failure::new(what, "there is no registry of stores").advice(format!("set {VARIABLE} to its directory"))
 }
 
 fn recover_one(entry: Entry, how: How, ui: &Ui) -> Told {
@@ -86,7 +87,7 @@ fn recover_one(entry: Entry, how: How, ui: &Ui) -> Told {
     };
     if let Some(why) = absence(&entry) {
         let advice = format!(
-            "once it is there, `wholly recover --register DIR` finds it; to forget it, remove {}",
+            "when it is back, run `wholly recover --register DIR`; if it is gone for good, remove {}",
             entry.file.display()
         );
         return told(Outcome::Skipped, Exit::DONE, Some(format!("{why}; {advice}")), None);
@@ -115,15 +116,15 @@ fn recover_one(entry: Entry, how: How, ui: &Ui) -> Told {
     }
 }
 
-/// Why the store is not where it was, if so. Its id tells it from another that is there now; where no superblock is valid, opening it will say
-/// what is wrong.
+/// Why the store is not where it was, if so. Its id tells it from another that is there now; where no superblock is
+/// valid, opening it will say what is wrong.
 fn absence(entry: &Entry) -> Option<&'static str> {
     let is_missing = |path: &Path| matches!(path.try_exists(), Ok(false));
     if is_missing(&entry.dir) {
-        return Some("there is no such directory, or it is not mounted");
+        return Some("no such directory, or not mounted");
     }
     if is_missing(&entry.dir.join(".wholly")) {
-        return Some("there is no store in it now, or it is not mounted");
+        return Some("there is no store in it, or it is not mounted");
     }
     match volume_id_of(&entry.dir, "recover") {
         Ok(Some(id)) if id != entry.volume_id => Some("another store is there now"),

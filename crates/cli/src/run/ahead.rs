@@ -2,11 +2,12 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Two clocks are not read at the same moment. Who sets one back by less than that hides what is done in the first moments only.
+/// Two clocks are not read at the same moment. Who sets one back by less than that hides what is done in the first
+/// moments only.
 const UNSURE_NS: i64 = 10_000_000;
 
-/// How far the system's clock is ahead of the one that nobody sets, in ns. It stays what it is where the clock is only made slower or faster, and where the
-/// system sleeps.
+/// How far the system's clock is ahead of the one that nobody sets, in ns. It stays what it is where the clock is only
+/// made slower or faster, and where the system sleeps.
 #[derive(Clone, Copy)]
 pub struct Ahead(i64);
 

@@ -29,7 +29,8 @@ pub enum Said {
     Mounted(Vec<Mounted>),
     /// To the holder: the views are served.
     Serve,
-    /// To the server: the command and all that it has started have ended, and what they have left in the kernel is on its way.
+    /// To the server: the command and all that it has started have ended, and what they have left in the kernel is on
+    /// its way.
     Quiet {
         /// Whether the command's exit code is 0.
         is_success: bool,
@@ -66,7 +67,8 @@ impl Channel {
         Ok((Channel(mine), theirs))
     }
 
-    /// The end that this process has as its standard input, which is another one from then on: what the other end says is to be it.
+    /// The end that this process has as its standard input, which is another one from then on: what the other end says
+    /// is to be it.
     pub fn of_stdin() -> io::Result<Channel> {
         let channel = Channel(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?);
         let (_, descriptors) = channel.hear()?;

@@ -15,7 +15,8 @@ use std::process::{Command, ExitStatus};
 
 /// The words to a process of ours that is to be a child of this one.
 pub fn helper(verb: &str, files: &str) -> Command {
-    // Its path says nothing in another namespace than that in which it was started, where that has a root directory of its own.
+    // Its path says nothing in another namespace than that in which it was started, where that has a root directory of
+    // its own.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("wholly").args([verb, "--parent", &getpid().as_raw_nonzero().to_string(), "--files", files]);
     command

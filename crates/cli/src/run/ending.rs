@@ -1,4 +1,5 @@
-//! How it ends: what the command has changed in all directories is looked at, and committed, parked or discarded together.
+//! How it ends: what the command has changed in all directories is looked at, and committed, parked or discarded
+//! together.
 
 use super::Running;
 use super::interrupts::Interrupts;
@@ -38,8 +39,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// What programs outside have changed meanwhile, each with its path.
-    fn overtaken(&self) -> impl Iterator<Item = String> {
-        let all = self.dirs.iter().flat_map(|dir| dir.overtaken.iter().map(move |it| (dir, it)));
+    fn mismatches(&self) -> impl Iterator<Item = String> {
+        let all = self.dirs.iter().flat_map(|dir| dir.mismatches.iter().map(move |it| (dir, it)));
         all.map(|(dir, it)| format!("{}: {}", dir.dir.join(&it.path), name(it.what.as_bytes())))
     }
 }
@@ -55,7 +56,7 @@ pub struct Changed {
     /// What the group would have changed, or has: told with `--json` and `--review`, unless it was aborted.
     pub changes: Vec<diff::Told>,
     /// What programs outside have changed meanwhile, so that nothing was committed.
-    pub overtaken: Vec<Overtaken>,
+    pub mismatches: Vec<Mismatch>,
     /// How many these are, where somebody wants to know.
     #[serde(skip)]
     pub count: usize,
@@ -63,14 +64,14 @@ pub struct Changed {
 
 /// What others have changed.
 #[derive(Serialize)]
-pub struct Overtaken {
+pub struct Mismatch {
     path: Name,
     what: String,
 }
 
-impl Overtaken {
-    fn all<'m>(mismatches: impl IntoIterator<Item = &'m wholly::Mismatch>) -> Vec<Overtaken> {
-        mismatches.into_iter().map(|it| Overtaken { path: Name::from(&*it.path), what: it.what.clone() }).collect()
+impl Mismatch {
+    fn all<'m>(mismatches: impl IntoIterator<Item = &'m wholly::Mismatch>) -> Vec<Mismatch> {
+        mismatches.into_iter().map(|it| Mismatch { path: Name::from(&*it.path), what: it.what.clone() }).collect()
     }
 }
 
@@ -87,7 +88,7 @@ pub fn end(
         not_covered: one.covered.others.clone(),
         id: None,
         changes: Vec::new(),
-        overtaken: Vec::new(),
+        mismatches: Vec::new(),
         count: 0,
     });
     let is_doomed = doomed.is_some();
@@ -113,7 +114,7 @@ pub fn end(
     (outcome.outcome, outcome.exit) = match verdict {
         Verdict::Apply => {
             commit(args, running, &mut outcome)?;
-            if outcome.overtaken().next().is_some() { ("parked", Exit::REFUSED) } else { ("committed", Exit::DONE) }
+            if outcome.mismatches().next().is_some() { ("parked", Exit::REFUSED) } else { ("committed", Exit::DONE) }
         }
         Verdict::Park => {
             park(args, running, &mut outcome)?;
@@ -140,8 +141,8 @@ pub fn is_looked_at(args: &RunArgs, ui: &Ui) -> bool {
     args.review || args.park || args.verbose || ui.json
 }
 
-/// Makes changes of the groups of what the overlays have written to their layers. What is to be committed at once moves there by its names; what somebody is to
-/// look at, or what another directory may be in the way of, is written anew.
+/// Makes changes of the groups of what the overlays have written to their layers. What is to be committed at once moves
+/// there by its names; what somebody is to look at, or what another directory may be in the way of, is written anew.
 fn take_up(running: &mut [Running<'_>], are_looked_at: bool) -> Result<(), Failure> {
     let moves = running.len() == 1 && !are_looked_at;
     for one in running {
@@ -180,7 +181,8 @@ fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome)
     Ok(())
 }
 
-/// One group commits by itself; several commit together. Where programs outside have changed what any of them builds on, all are parked.
+/// One group commits by itself; several commit together. Where programs outside have changed what any of them builds
+/// on, all are parked.
 fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Result<(), Failure> {
     // A store that has failed before commits nothing: only what fails from here on may be committed.
     for one in running {
@@ -194,7 +196,7 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
         return match view.commit_or_park(*group, &note(args), None) {
             Err(Error::Overtaken(id, overtaken)) => {
                 let dir = &mut outcome.dirs[0];
-                dir.overtaken = Overtaken::all(&*overtaken);
+                dir.mismatches = Mismatch::all(&*overtaken);
                 dir.id = Some(id.to_string());
                 let parked = place.store().review(id).map_err(|error| place.failed(error))?;
                 dir.count = parked.changes().len();
@@ -205,9 +207,9 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
     }
     for (Running { view, group, place, .. }, dir) in running.iter().zip(&mut outcome.dirs) {
         let overtaken = view.overtaken(*group).map_err(|error| place.failed(error))?;
-        dir.overtaken = Overtaken::all(&overtaken);
+        dir.mismatches = Mismatch::all(&overtaken);
     }
-    if outcome.overtaken().next().is_some() {
+    if outcome.mismatches().next().is_some() {
         return park(args, running, outcome);
     }
     let groups: Vec<_> = running.iter().map(|one| (&*one.view, one.group)).collect();
@@ -258,21 +260,22 @@ fn parked(outcome: &Outcome) -> String {
     let one = |(changed, id): (&Changed, &String)| {
         let (dir, changes) = (&changed.dir, count(changed.count as u64, "change"));
         format!(
-            "wholly: run: parked as {id}: {changes} in {dir}; see `wholly diff {dir} {id}`, then apply it or discard it\n"
+            "wholly: run: parked as {id}: {changes} in {dir}; see `wholly diff {dir} {id}`, then apply or discard it\n"
         )
     };
     let mut text: String = parked.clone().map(one).collect();
     let kept: Vec<_> = parked.clone().map(|(dir, _)| dir.dir.join(&HOME.into()).to_string()).collect();
     if !kept.is_empty() {
         text += &format!(
-            "wholly: run: until then it is kept in {}, which git ignores; `git clean -x` and `rm -rf` would delete it\n",
+            "wholly: run: until then it is in {}, which git ignores; `git clean -x` and `rm -rf` would delete it\n",
             kept.join(" and ")
         );
     }
     if let (2.., Some((first, id))) = (parked.clone().count(), parked.clone().next()) {
         let dir = &first.dir;
-        text +=
-            &format!("wholly: run: they belong together: `wholly apply {dir} {id}` applies all of them, or nothing\n");
+        text += &format!(
+            "wholly: run: these groups belong together: `wholly apply {dir} {id}` applies all of them or none\n"
+        );
     }
     text
 }
@@ -283,21 +286,23 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> String {
         let names: Vec<_> = outcome.dirs.iter().map(|dir| dir.dir.to_string()).collect();
         names.join(", ")
     };
+    let names_are = || format!("{} {}", names(), if outcome.dirs.len() == 1 { "is" } else { "are" });
     let text = match outcome.outcome {
         "aborted" if outcome.doomed.is_some() => {
             let why = name(outcome.doomed.as_deref().unwrap_or_default().as_bytes());
-            format!("wholly: run: {why}: nothing has changed in {}\n", names())
+            format!("wholly: run: {why}; {} unchanged\n", names_are())
         }
-        "aborted" => format!("wholly: run: it ended with {}: nothing has changed in {}\n", outcome.exit, names()),
-        "discarded" => format!("wholly: run: discarded: nothing has changed in {}\n", names()),
+        "aborted" => format!("wholly: run: command exited with status {}; {} unchanged\n", outcome.exit, names_are()),
+        "discarded" => format!("wholly: run: discarded; {} unchanged\n", names_are()),
         "parked" => {
-            let why = outcome.overtaken().map(|what| format!("wholly: run: nothing is committed: {what}\n"));
+            let why =
+                outcome.mismatches().map(|what| format!("wholly: run: not committed, changed meanwhile: {what}\n"));
             why.chain([parked(outcome)]).collect()
         }
         _ if args.verbose || args.review => {
             let changes = outcome.dirs.iter().map(|dir| dir.count as u64).sum();
             format!(
-                "wholly: run: committed: {} in {}; what it wrote elsewhere is as with any command\n",
+                "wholly: run: committed: {} in {}; changes elsewhere are not covered\n",
                 count(changes, "change"),
                 names()
             )

@@ -1,4 +1,5 @@
-//! All that a process has started, and what that has started: whatever loses its parent becomes a child of the process, so that none is missed.
+//! All that a process has started, and what that has started: whatever loses its parent becomes a child of the process,
+//! so that none is missed.
 
 use crate::error::Failure;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
@@ -24,8 +25,8 @@ impl Family {
         let me = getpid().as_raw_nonzero().get();
         let as_proc_has_it = std::fs::read_link("/proc/self").ok().and_then(|me| me.to_str()?.parse().ok());
         if as_proc_has_it != Some(me) {
-            return Err(Failure::new("run", "/proc is not that of this process")
-                .advice("mount it: the command's children are found there"));
+            return Err(Failure::new("run", "/proc does not show this process")
+                .advice("mount /proc: the command's children are found there"));
         }
         let failed = |errno: Errno| Failure::new("run", format!("/proc: {errno}"));
         let proc = openat(CWD, "/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
@@ -38,7 +39,8 @@ impl Family {
 
     /// Ends all of them, and what becomes a child by that.
     pub fn end(&self) -> Result<(), Failure> {
-        self.end_all().map_err(|errno| Failure::new("run", format!("what it has started does not end: {errno}")))
+        self.end_all()
+            .map_err(|errno| Failure::new("run", format!("processes that it has started cannot be ended: {errno}")))
     }
 
     fn end_all(&self) -> rustix::io::Result<()> {

@@ -1,8 +1,9 @@
 //! `wholly hold`: the process in whose namespace the command runs.
 //!
-//! It mounts the views, hands their devices to the server, runs the command, ends what that has left and takes the views away. It is not the
-//! server: whoever takes a mount away waits for the server's last answers, and could not be killed if it had to give them itself. The end
-//! of either process ends both: the holder dies with the server, by the kernel's doing, and the server hears that nobody speaks any more.
+//! It mounts the views, hands their devices to the server, runs the command, ends what that has left and takes the
+//! views away. It is not the server: whoever takes a mount away waits for the server's last answers, and could not be
+//! killed if it had to give them itself. The end of either process ends both: the holder dies with the server, by the
+//! kernel's doing, and the server hears that nobody speaks any more.
 
 use super::channel::{Channel, Said};
 use super::command;
@@ -36,7 +37,7 @@ fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Fail
     let failed = |error: std::io::Error| Failure::new(format!("run {}", args.command[0].to_string_lossy()), error);
     match args.ordinary {
         true => user::enter()?,
-        false => namespace::enter().map_err(|error| failed(error).advice("it takes a mount namespace of its own"))?,
+        false => namespace::enter().map_err(|error| failed(error).advice("it needs a mount namespace of its own"))?,
     }
     let interrupts = Interrupts::begin_for_command(args.parent).map_err(failed)?;
     // Nothing of ours stays in use where the mounts will be.

@@ -14,7 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-/// The command's words, the directory in which it begins, how many files it may have open, and whether it has an ordinary user's rights.
+/// The command's words, the directory in which it begins, how many files it may have open, and whether it has an
+/// ordinary user's rights.
 pub type Command<'a> = (&'a [OsString], &'a Path, OpenFiles, bool);
 
 /// The holder. Dropped before its command has ended, it ends, and all that it has started.
@@ -28,8 +29,9 @@ pub struct Holder<'a> {
 }
 
 impl<'a> Holder<'a> {
-    /// Starts one for the views of these directories: overlays that are called so, where names are given. The command is to begin in the directory `here`, as that is then,
-    /// with that limit of open files, and with an ordinary user's rights.
+    /// Starts one for the views of these directories: overlays that are called so, where names are given. The command
+    /// is to begin in the directory `here`, as that is then, with that limit of open files, and with an ordinary user's
+    /// rights.
     pub fn start(
         (words, here, files, is_ordinary): Command<'a>,
         (dirs, overlays): (&[Covered], &[&str]),
@@ -59,8 +61,8 @@ impl<'a> Holder<'a> {
         Ok(Holder { words, child, channel, family, interrupts, has_ended: false })
     }
 
-    /// Has it mount the views where only the command will see them: overlays only when all directories have layers. Gives over which directories they are, and the
-    /// devices of those that have such.
+    /// Has it mount the views where only the command will see them: overlays only when all directories have layers.
+    /// Gives over which directories they are, and the devices of those that have such.
     pub fn mount(&mut self, are_overlays: bool) -> Result<(Vec<Mounted>, Vec<OwnedFd>), Failure> {
         if are_overlays {
             self.channel.say(&Said::Mount, &[]).map_err(|error| failed(self.words, error))?;
@@ -78,8 +80,9 @@ impl<'a> Holder<'a> {
         self.child.id()
     }
 
-    /// The views are served: runs the command. On return all that it has started has ended, and the views are gone. Between the two it calls `when_quiet`, with whether the
-    /// command has succeeded. Gives its exit code, or 128 and the number of the signal.
+    /// The views are served: runs the command. On return all that it has started has ended, and the views are gone.
+    /// Between the two it calls `when_quiet`, with whether the command has succeeded. Gives its exit code, or 128 and
+    /// the number of the signal.
     pub fn run(mut self, when_quiet: impl FnOnce(bool)) -> Result<u8, Failure> {
         self.channel.say(&Said::Serve, &[]).map_err(|error| failed(self.words, error))?;
         match self.hear()?.0 {
@@ -109,15 +112,18 @@ impl<'a> Holder<'a> {
                 let status = self.child.wait().map_err(|error| failed(self.words, error))?;
                 let code = command::code(status);
                 let exit = if code > 128 { Exit::of_child(code) } else { Exit::NOT_RUN };
-                Err(Failure::new("run", format!("the process that holds the command's mounts has ended with {code}"))
-                    .advice("nothing has changed")
-                    .exit(exit))
+                Err(Failure::new(
+                    "run",
+                    format!("the process that holds the command's mounts has exited with status {code}"),
+                )
+                .advice("nothing has changed")
+                .exit(exit))
             }
         }
     }
 
     fn unexpected(&self, said: &Said) -> Failure {
-        failed(self.words, io::Error::other(format!("the holder of its mounts says {said:?}")))
+        failed(self.words, io::Error::other(format!("unexpected message from the holder of its mounts: {said:?}")))
     }
 }
 

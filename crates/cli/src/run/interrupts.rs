@@ -14,10 +14,11 @@ pub struct Interrupts {
     first: Arc<AtomicI32>,
     /// Who is told, while it runs.
     child: Arc<AtomicI32>,
-    /// Where the child is the command, which is killed at the second signal: who passes on what it hears. Else the child is who holds the
-    /// command, and listens too.
+    /// Where the child is the command, which is killed at the second signal: who passes on what it hears. Else the
+    /// child is who holds the command, and listens too.
     relay: Option<i32>,
-    /// How many came from who passes them on, and how many otherwise: a signal to a whole process group comes in both ways.
+    /// How many came from who passes them on, and how many otherwise: a signal to a whole process group comes in both
+    /// ways.
     counts: Arc<[AtomicU32; 2]>,
 }
 
@@ -46,7 +47,8 @@ impl Interrupts {
         Ok(this)
     }
 
-    /// The terminal tells the child, too; other processes tell this one alone. At the second signal the command has no choice.
+    /// The terminal tells the child, too; other processes tell this one alone. At the second signal the command has no
+    /// choice.
     fn hear(&self, signal: i32, sender: Option<i32>) {
         self.note(signal);
         let is_relayed = sender.is_some() && sender == self.relay;

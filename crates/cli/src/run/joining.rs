@@ -1,7 +1,8 @@
 //! Groups that programs begin in a view by overlayfs: they [join](Joined) the command's.
 //!
-//! The kernel hands us no `ioctl` of such a view. So this process listens on a socket, whose abstract name is what the view is mounted as: who has a
-//! descriptor of the view finds that in the list of mounts (`wholly_media::mount`). A connection stands for a group, and its end for the last close.
+//! The kernel hands us no `ioctl` of such a view. So this process listens on a socket, whose abstract name is what the
+//! view is mounted as: who has a descriptor of the view finds that in the list of mounts (`wholly_media::mount`). A
+//! connection stands for a group, and its end for the last close.
 
 use crate::error::Failure;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, getsockopt, recvmsg, sockopt::PeerCredentials};
@@ -27,8 +28,8 @@ const MOST: usize = 512;
 /// Connections at a time of who may not join, until they have asked and been told so: the oldest has to give way.
 const MOST_REFUSED: usize = 16;
 
-/// How often all are looked at at the end. What was said before takes fewer rounds: one for each connection that waits, and one for each request in a
-/// socket's buffer. Who goes on asking from outside is not waited for.
+/// How often all are looked at at the end. What was said before takes fewer rounds: one for each connection that waits,
+/// and one for each request in a socket's buffer. Who goes on asking from outside is not waited for.
 const LAST_ROUNDS: usize = 2048;
 
 /// A name, and the socket that has it. Who connects waits until it is [served](Self::serve).
@@ -72,7 +73,8 @@ impl Listening {
         &self.name
     }
 
-    /// Begins to answer who sees the view: what runs in the mount namespace of its holder. Others only where they could do to the command what they like anyhow.
+    /// Begins to answer who sees the view: what runs in the mount namespace of its holder. Others only where they could
+    /// do to the command what they like anyhow.
     pub fn serve(self, holder: u32) -> Result<Joining, Failure> {
         let failed = |error: std::io::Error| Failure::new("run", format!("groups of programs: {error}"));
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?);
@@ -85,7 +87,8 @@ impl Listening {
 }
 
 impl Joining {
-    /// Whether anything that has joined was undone. To be asked when the command has ended, and all that it has started: what has not committed by then never does.
+    /// Whether anything that has joined was undone. To be asked when the command has ended, and all that it has
+    /// started: what has not committed by then never does.
     pub fn end(mut self) -> Doom {
         self.stop();
         self.joined.doom()

@@ -1,5 +1,5 @@
-//! The layer of a store that is seen by an overlay: the directory in its folder to which the kernel writes what the command changes, and that becomes
-//! calls of the group when the command has ended.
+//! The layer of a store that is seen by an overlay: the directory in its folder to which the kernel writes what the
+//! command changes, and that becomes calls of the group when the command has ended.
 
 use super::ahead::Ahead;
 use super::place::Place;
@@ -29,7 +29,8 @@ pub struct Layer {
     upper: Identity,
     /// A file by which the clock is read.
     clock: OwnedFd,
-    /// The upper directory, opened when the command had written nothing yet: by it the kernel tells what it could not write since.
+    /// The upper directory, opened when the command had written nothing yet: by it the kernel tells what it could not
+    /// write since.
     written: OwnedFd,
     /// What was changed later was so when the layer was there, or is that by the command.
     since_ns: i64,
@@ -38,11 +39,11 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Makes it, empty. All that is in the store is home then, and whatever changes has a later time of change than the layer: so what a bystander
-    /// changes is known from what was there.
+    /// Makes it, empty. All that is in the store is home then, and whatever changes has a later time of change than the
+    /// layer: so what a bystander changes is known from what was there.
     pub fn make(place: &Place) -> Result<Layer, Failure> {
         let failed = |error: std::io::Error| {
-            Failure::new(format!("run in {}", place.dir().display()), format!("its layer: {error}"))
+            Failure::new(format!("run in {}", place.dir().display()), format!("layer of the overlay: {error}"))
         };
         place.store().checkpoint().map_err(|error| place.failed(error))?;
         place.store().make_layer().map_err(|error| place.failed(error))?;
@@ -84,11 +85,11 @@ impl Layer {
         loop {
             // A change of the mode changes that time, also where it stays what it was.
             let now = fchmod(&self.clock, Mode::RUSR).and_then(|()| ctime_ns(&self.clock));
-            if now.map_err(|errno| failed(&format!("its layer: {errno}")))? > self.since_ns {
+            if now.map_err(|errno| failed(&format!("layer of the overlay: {errno}")))? > self.since_ns {
                 return Ok(());
             }
             if begin.elapsed() > LONGEST_TICK {
-                return Err(failed("times of change do not grow there").advice("`--view fuse` needs none"));
+                return Err(failed("the times of change do not advance there").advice("use `--view fuse`"));
             }
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -101,7 +102,8 @@ impl Layer {
         }
     }
 
-    /// Makes calls of a group of all that the command has changed. What is to be written anew is read: an error where the kernel has lost any of it.
+    /// Makes calls of a group of all that the command has changed. What is to be written anew is read: an error where
+    /// the kernel has lost any of it.
     pub fn take_up(&self, place: &Place, view: &StoreVfs, group: GroupId, how: How) -> Result<Taken, Failure> {
         if how == How::Copy {
             let failed = |errno| {

@@ -25,7 +25,7 @@ impl Covered {
                 .map_err(|errno| failed(&dir, errno.into()))
         };
         if identity(&dir)? == identity(Path::new("/"))? {
-            return Err(failed(&dir, io::Error::other("it is the root directory")).advice("`--root` covers it"));
+            return Err(failed(&dir, io::Error::other("it is the root directory")).advice("use `--root` for it"));
         }
         Covered::new(dir)
     }
@@ -60,8 +60,8 @@ pub fn enter() -> io::Result<()> {
     close()
 }
 
-/// Closes the namespace of this process: what is mounted in it is not mounted anywhere else. What is unmounted elsewhere is unmounted in it too, where no view lies
-/// between.
+/// Closes the namespace of this process: what is mounted in it is not mounted anywhere else. What is unmounted
+/// elsewhere is unmounted in it too, where no view lies between.
 pub fn close() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?)
 }

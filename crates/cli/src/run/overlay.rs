@@ -1,5 +1,5 @@
-//! Views by overlayfs, as their holder mounts them: the directory is the lower layer, and what the command changes is in the upper one, which is
-//! in the store's folder.
+//! Views by overlayfs, as their holder mounts them: the directory is the lower layer, and what the command changes is
+//! in the upper one, which is in the store's folder.
 
 use super::channel::Mounted;
 use super::namespace;
@@ -70,7 +70,8 @@ impl Overlay {
             let data = CString::new(format!("{named}{options}")).expect("numbers and words");
             rustix::mount::mount(source, &itself, TYPE, flags, Some(data.as_c_str()))
         };
-        // What the layer has need not survive: it is the commit that makes it. Linux before 5.10 does not know that, and syncs.
+        // What the layer has need not survive: it is the commit that makes it. Linux before 5.10 does not know that,
+        // and syncs.
         match mount(&format!("volatile,{OPTIONS}")) {
             Err(Errno::INVAL) => mount(OPTIONS)?,
             mounted => mounted?,
@@ -85,7 +86,8 @@ impl Overlay {
         Ok((overlay, mounted))
     }
 
-    /// Where a file system cannot carry what is asked for, the kernel does without, and says so in its list of mounts only.
+    /// Where a file system cannot carry what is asked for, the kernel does without, and says so in its list of mounts
+    /// only.
     fn is_as_wanted(&self, point: &Path) -> io::Result<()> {
         let id = statx(rustix::fs::CWD, point, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?.stx_mnt_id;
         let options = crate::mounts::options_of(id)?;
@@ -95,13 +97,16 @@ impl Overlay {
             let default =
                 || std::fs::read_to_string(format!("/sys/module/overlay/parameters/{name}")).unwrap_or_default();
             if is.map_or_else(|| default().trim() != "Y", |is| is != value) {
-                return Err(io::Error::other(format!("the file system of the directory cannot carry {name}={value}")));
+                return Err(io::Error::other(format!(
+                    "the file system of the directory does not support {name}={value}"
+                )));
             }
         }
         Ok(())
     }
 
-    /// `EBUSY` where somebody uses the layers still: in a namespace that was made of this one the view may be mounted, too.
+    /// `EBUSY` where somebody uses the layers still: in a namespace that was made of this one the view may be mounted,
+    /// too.
     pub fn released(&self) -> io::Result<()> {
         // The kernel makes no second one of the same layers as long as there is the first.
         let second = || {
@@ -130,12 +135,12 @@ fn flags(options: &MountOptions) -> MountFlags {
 fn no_overlay(dir: &Path, error: &io::Error) -> Failure {
     let failed = |why: String| Failure::new(format!("run in {}", dir.display()), why);
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NODEV) => failed(format!("the kernel has no overlayfs: {error}"))
-            .advice("`modprobe overlay`; `--view fuse` does without it"),
+        Some(Errno::NODEV) => {
+            failed(format!("the kernel has no overlayfs: {error}")).advice("`modprobe overlay`, or use `--view fuse`")
+        }
         Some(Errno::PERM | Errno::ACCESS) => failed(format!("overlayfs cannot be mounted over it: {error}"))
-            .advice("it takes the superuser, and no security module that forbids it; `--view fuse` does without it"),
-        _ => failed(format!("overlayfs cannot be mounted over it: {error}")).advice(
-            "not every file system can carry one; the kernel's log may say more, and `--view fuse` does without it",
-        ),
+            .advice("overlays need root, and no security module may forbid them; or use `--view fuse`"),
+        _ => failed(format!("overlayfs cannot be mounted over it: {error}"))
+            .advice("not every file system supports overlays (see the kernel's log); or use `--view fuse`"),
     }
 }

@@ -1,4 +1,5 @@
-//! The user's pager. It has the terminal to itself, as a shell gives it to what it runs: what is typed there, Ctrl-C too, is the pager's and not ours.
+//! The user's pager. It has the terminal to itself, as a shell gives it to what it runs: what is typed there, Ctrl-C
+//! too, is the pager's and not ours.
 
 use nix::sys::signal::{SigSet, Signal::SIGTTOU};
 use rustix::io::Errno;
@@ -19,7 +20,8 @@ pub fn view(text: &str) -> io::Result<()> {
 
 fn page(text: &str, terminal: &File) -> io::Result<()> {
     let pager = std::env::var("PAGER").ok().filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less".into());
-    // It begins when it has the terminal, by the first line that it is given. A shell that dies of Ctrl-C would leave a pager behind that does not.
+    // It begins when it has the terminal, by the first line that it is given. A shell that dies of Ctrl-C would leave a
+    // pager behind that does not.
     let script = format!("trap : INT\nread -r _\n{pager}");
     let pager = Command::new("sh").args(["-c", &script]).process_group(0).stdin(Stdio::piped()).spawn();
     let Ok(mut pager) = pager else { return io::stderr().write_all(text.as_bytes()) };

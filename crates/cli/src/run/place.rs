@@ -28,8 +28,8 @@ pub fn find(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         let failed = |why: String| Failure::new(format!("run in {}", name.display()), why);
         let dir = name.canonicalize().map_err(|error| failed(error.to_string()).advice("the directory must exist"))?;
         if let Some(other) = dirs.iter().find(|other| dir.starts_with(other) || other.starts_with(&dir)) {
-            let why = format!("it and {} are one, or one lies in the other", other.display());
-            return Err(failed(why).advice("name the outer one only"));
+            let why = format!("it and {} are the same, or one contains the other", other.display());
+            return Err(failed(why).advice("name only the outer one"));
         }
         refuse_unfit(&dir)?;
         dirs.push(dir);
@@ -37,7 +37,8 @@ pub fn find(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(dirs)
 }
 
-/// Refuses a directory that cannot carry a store, before anything is mounted over it: a view over `/proc` would hide what our own processes need.
+/// Refuses a directory that cannot carry a store, before anything is mounted over it: a view over `/proc` would hide
+/// what our own processes need.
 fn refuse_unfit(dir: &Path) -> Result<(), Failure> {
     /// That of autofs, with which the kernel stands in for what is mounted once somebody goes there.
     const AUTOFS: i64 = 0x187;
@@ -46,7 +47,7 @@ fn refuse_unfit(dir: &Path) -> Result<(), Failure> {
     // Opening it by `O_PATH` alone does not trigger the mount: its daemon may not answer.
     let there = openat(CWD, dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     if fstatfs(&there).map_err(failed)?.f_type == AUTOFS {
-        return Err(Failure::new(what(), "it is an automount, and not mounted yet")
+        return Err(Failure::new(what(), "it is an automount that is not mounted yet")
             .advice(format!("`ls {}/.` mounts it", dir.display())));
     }
     let host = HostDir::open(dir, HostOptions::default()).map_err(|error| Failure::of_media(what(), error))?;
@@ -69,27 +70,29 @@ pub fn open_all(dirs: &[Covered]) -> (Vec<Place>, Result<(), Failure>) {
     (places, Ok(()))
 }
 
-/// Closes all of them. The first one goes last: where they could not settle what they commit together, the others ask it.
+/// Closes all of them. The first one goes last: where they could not settle what they commit together, the others ask
+/// it.
 pub fn close_all(places: Vec<Place>) -> Result<(), Failure> {
     let closed: Vec<_> = places.into_iter().rev().map(Place::close).collect();
     closed.into_iter().collect()
 }
 
-/// What has become of changes to several directories that an earlier run could not finish: nobody is to find that out by chance.
+/// What has become of changes to several directories that an earlier run could not finish: nobody is to find that out
+/// by chance.
 fn tell_settled(dir: &Path, store: &Store) {
     let Settled { committed, undone, released } = store.settled();
     let say = |what: String| eprintln!("wholly: run: {}: {}", shown(dir), name(what.as_bytes()));
     if !committed.is_empty() {
-        say("an earlier run over several directories was killed when it was decided: its changes are committed now"
+        say("an earlier run over several directories was killed after its decision: its changes are committed now"
             .into());
     }
     if !undone.is_empty() {
-        say("an earlier run over several directories was killed before it was decided: nothing of it is left".into());
+        say("an earlier run over several directories was killed before its decision: nothing of it is left".into());
     }
     for it in released {
         let why: Vec<_> = it.mismatches.iter().map(ToString::to_string).collect();
         say(format!(
-            "an earlier run over several directories is committed in others, and parked here as {}: {}",
+            "an earlier run over several directories is committed in the others, and parked here as {}: {}",
             it.id,
             why.join("; ")
         ));
@@ -154,7 +157,8 @@ impl Place {
         Failure::of_decision("run in", &self.dir, error)
     }
 
-    /// Takes everything home. What was no store is none any more, unless something is parked in it, or another one may ask it what was decided.
+    /// Takes everything home. What was no store is none any more, unless something is parked in it, or another one may
+    /// ask it what was decided.
     pub fn close(self) -> Result<(), Failure> {
         let failed = |error| Failure::of_store("run in", &self.dir, error);
         let is_needed = || Ok(!self.store.parked()?.is_empty() || self.store.may_be_asked()?);

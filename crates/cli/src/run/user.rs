@@ -1,8 +1,8 @@
 //! The namespaces of an ordinary user's command, and what is missing where there are none.
 //!
-//! Who makes a user namespace has all rights over the mount namespace that belongs to it, and none beyond what he had over anything
-//! else. It knows the user and his first group by their own numbers. The command is left no rights: neither those, nor what set-user-id programs would
-//! give it, which in there could only be wrong.
+//! Who makes a user namespace has all rights over the mount namespace that belongs to it, and none beyond what he had
+//! over anything else. It knows the user and his first group by their own numbers. The command is left no rights:
+//! neither those, nor what set-user-id programs would give it, which in there could only be wrong.
 
 use crate::error::Failure;
 use nix::sched::{CloneFlags, unshare};
@@ -23,14 +23,14 @@ pub fn is_ordinary() -> io::Result<bool> {
 
 /// Why the root directory is not covered for an ordinary user.
 pub fn no_root() -> Failure {
-    Failure::new("run in /", "it takes the superuser (CAP_SYS_ADMIN), who alone may write to all of it")
-        .advice("`sudo wholly run --root`, or --dir with a directory of your own")
+    Failure::new("run in /", "covering the root directory needs root (CAP_SYS_ADMIN)")
+        .advice("use `sudo wholly run --root`, or --dir with a directory that you own")
 }
 
 /// Why an ordinary user has no overlays.
 pub fn no_overlay() -> Failure {
-    Failure::new("run", "an overlay as the command's view takes the superuser (CAP_SYS_ADMIN)")
-        .advice("`--view fuse`, which `--view auto` is for ordinary users")
+    Failure::new("run", "an overlay needs root (CAP_SYS_ADMIN)")
+        .advice("use `--view fuse`, which is the default for ordinary users")
 }
 
 /// That the user can change the directory in a namespace of his own.
@@ -39,12 +39,13 @@ pub fn check(dir: &Path) -> Result<(), Failure> {
     let (owner, me) = (std::fs::metadata(dir).map_err(|error| failed(error.to_string()))?.uid(), geteuid().as_raw());
     if owner != me {
         return Err(failed(format!("the directory belongs to user {owner}"))
-            .advice("run it as that user, or as the superuser, or in a directory of your own with --dir"));
+            .advice("run it as that user or as root, or name a directory that you own with --dir"));
     }
     Ok(())
 }
 
-/// Goes to a user namespace and a mount namespace of this process's own, of which nobody else sees the mounts. The process has one thread.
+/// Goes to a user namespace and a mount namespace of this process's own, of which nobody else sees the mounts. The
+/// process has one thread.
 pub fn enter() -> Result<(), Failure> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).map_err(|errno| missing(errno.into()))?;
@@ -78,37 +79,37 @@ fn missing(error: io::Error) -> Failure {
     let is = |name: &str, value: &str| setting(name).trim() == value;
     let (why, advice) = match () {
         () if is("kernel/unprivileged_userns_clone", "0") => {
-            ("the system lets only the superuser make user namespaces", "`sysctl kernel.unprivileged_userns_clone=1`")
+            ("the system lets only root create user namespaces", "set `sysctl kernel.unprivileged_userns_clone=1`")
         }
         () if is("user/max_user_namespaces", "0") || error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) => {
-            ("the system lets no more user namespaces be made", "a larger `sysctl user.max_user_namespaces`")
+            ("the system allows no more user namespaces", "raise `sysctl user.max_user_namespaces`")
         }
         () if is("kernel/apparmor_restrict_unprivileged_userns", "1") => (
             "AppArmor gives this program no rights in user namespaces",
-            "a profile for it with the rule `userns`, or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",
+            "give it a profile with the rule `userns`, or set `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",
         ),
-        () if matches!(error.raw_os_error(), Some(raw) if raw == Errno::INVAL.raw_os_error() || raw == Errno::NOSYS.raw_os_error()) => {
-            ("the kernel has no user namespaces", "one that has been built with CONFIG_USER_NS")
+        () if [Errno::INVAL, Errno::NOSYS].map(|errno| Some(errno.raw_os_error())).contains(&error.raw_os_error()) => {
+            ("the kernel has no user namespaces", "use a kernel that was built with CONFIG_USER_NS")
         }
         () => (
             "user namespaces are refused",
-            "a container without a filter of system calls that forbids them, and a process that is not in a chroot",
+            "a filter of system calls may forbid them (in a container), or the process is in a chroot",
         ),
     };
     Failure::new("run", format!("{why} ({error})"))
-        .advice(format!("an ordinary user's command takes one; the superuser's does not. It would take {advice}"))
+        .advice(format!("without root, a command needs a user namespace: {advice}"))
 }
 
 /// Why the device of mounts is not to be had, or gives none.
 pub fn no_mount(dir: &Path, error: io::Error) -> Failure {
     let failed = |why: String| Failure::new(format!("run in {}", dir.display()), why);
     match std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
-        Ok(_) => failed(format!("it cannot be mounted over: {error}"))
-            .advice("ordinary users may mount by /dev/fuse from Linux 4.18 on, where no security module forbids it"),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => failed(format!("/dev/fuse: {error}"))
-            .advice("`modprobe fuse`; in a container the device has to be given to it"),
-        Err(error) => failed(format!("/dev/fuse: {error}")).advice(
-            "everybody has to be allowed to open it, as on most systems: `chmod 666 /dev/fuse`, and a rule for udev",
-        ),
+        Ok(_) => failed(format!("a view cannot be mounted over it: {error}"))
+            .advice("ordinary users can mount FUSE from Linux 4.18 on, if no security module forbids it"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            failed(format!("/dev/fuse: {error}")).advice("run `modprobe fuse`; a container must be given the device")
+        }
+        Err(error) => failed(format!("/dev/fuse: {error}"))
+            .advice("all users must be allowed to open it, as on most systems: `chmod 666 /dev/fuse`, and a udev rule"),
     }
 }

@@ -104,22 +104,21 @@ impl Views {
             let other = format!("/proc/self/fd/{}", other.as_raw_fd());
             let mounted = rustix::mount::mount_bind_recursive(other, place(&at, self.is_root));
             mounted.map_err(|errno| {
-                failed(&at, errno.into())
-                    .advice("what is mounted there has to be seen by the command too; or unmount it")
+                failed(&at, errno.into()).advice("the command must see what is mounted there; or unmount it")
             })?;
         }
         Ok(())
     }
 
-    /// Hands what is dirty in the kernel to the server, of which that may have answered only a part when this returns: it has all once no file
-    /// is open. An overlay only says whether something could not be written. Nobody changes anything in them any more.
+    /// Hands what is dirty in the kernel to the server, of which that may have answered only a part when this returns:
+    /// it has all once no file is open. An overlay only says whether something could not be written. Nobody changes
+    /// anything in them any more.
     pub fn sync(&self) -> Result<(), Failure> {
         self.views.iter().try_for_each(|(dir, view)| {
             if !view.unmounter().is_there().map_err(|error| failed(dir, error))? {
-                let why =
-                    "the command has taken away its own view of it, and may have changed the directory itself since";
+                let why = "the command has unmounted its view, and may have changed the directory itself since";
                 return Err(
-                    failed(dir, io::Error::other(why)).advice("nothing of what came through the view is committed")
+                    failed(dir, io::Error::other(why)).advice("nothing that it changed through the view is committed")
                 );
             }
             let synced = File::open(place(dir, self.is_root)).and_then(|root| Ok(rustix::fs::syncfs(root)?));
@@ -136,7 +135,7 @@ impl Views {
             view.unmount().map_err(|error| {
                 // Whoever outside uses it sees the end of the group.
                 let _ = view.unmounter().detach();
-                failed(dir, error).advice("somebody outside of the command uses the directory as the command saw it")
+                failed(dir, error).advice("a process outside of the command uses the command's view")
             })
         });
         unmounted.fold(detached, |all, one| all.and(one))

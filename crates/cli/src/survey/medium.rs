@@ -7,8 +7,8 @@ use wholly::log::layout::{LINE, Superblock};
 use wholly_media::HostFs;
 use wholly_media::host::{HostDir, HostMedium, HostOptions};
 
-/// Whether the store in `dir` was made for persistent memory or for a disk: its superblock tells how records are aligned. What
-/// the directory would be taken for by itself, where no superblock is valid. That is done for `what`.
+/// Whether the store in `dir` was made for persistent memory or for a disk: its superblock tells how records are
+/// aligned. What the directory would be taken for by itself, where no superblock is valid. That is done for `what`.
 pub fn medium_of(dir: &Path, what: &str) -> Result<HostMedium, Failure> {
     Ok(match superblock(dir, what)? {
         None => HostMedium::Auto,

@@ -31,7 +31,7 @@ impl Run {
 
     /// The one JSON object that it printed, after it succeeded.
     pub fn json(&self) -> serde_json::Value {
-        self.json_of_version(3)
+        self.json_of_version(4)
     }
 
     /// The same of a verb that counts its versions by itself.
@@ -106,7 +106,9 @@ pub fn umount(point: &Path) {
 
 /// Waits until no process has the store in `dir`, or it is none any more. Who waits for ever has found a process that does not end.
 pub fn wait_until_unused(dir: &Path) {
-    while dir.join(".wholly").exists() && !wholly(&["stat", dir.to_str().unwrap()]).out.contains("nobody") {
+    while dir.join(".wholly").exists()
+        && !wholly(&["stat", dir.to_str().unwrap()]).out.contains("in use by    no process")
+    {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

@@ -179,8 +179,8 @@ fn slot_finding(slot: usize, fault: SuperblockFault, in_force: Option<&Superbloc
         // The first superblock has the second slot; the first one is written by the first open.
         (SuperblockFault::Foreign, Some(superblock)) if superblock.generation == 1 => return Ok(None),
         (SuperblockFault::Foreign, _) => "it is gone",
-        (SuperblockFault::Checksum, _) => "its checksum does not fit",
-        _ => "it cannot be what was written there last",
+        (SuperblockFault::Checksum, _) => "its checksum does not match",
+        _ => "it is not what was written there last",
     };
     Ok(Some(Finding::new(FindingKind::Superblock, format!("superblock {slot}, byte {}", slot * 4096), what)))
 }

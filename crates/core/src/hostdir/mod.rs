@@ -192,7 +192,7 @@ impl Options {
         let bytes = self.segment_bytes;
         if !bytes.is_power_of_two() || !(MIN_SEGMENT..=MAX_SEGMENT).contains(&bytes) {
             return Err(Error::invalid(format!(
-                "a segment of {bytes} bytes: it takes a power of two from 4096 to 2097152"
+                "a segment of {bytes} bytes: the size is a power of two from 4096 to 2097152"
             )));
         }
         let min_segments = self.log_min_bytes.div_ceil(bytes).max(2) as u32;
@@ -444,12 +444,13 @@ impl Store {
             inner.checkpointer.stop();
             // Nobody may commit between the checkpoint and the end: there is nobody else who could.
             if Arc::strong_count(inner) > 1 {
-                return Err(Error::Busy("the store".into(), "this process has handles of it".into()));
+                return Err(Error::Busy("the store".into(), "this process has open handles of it".into()));
             }
             // No joint commit is under way either.
             inner.forget_settled()?;
             if inner.has_records()? {
-                let why = "a store of a joint commit has not asked for the decision yet: open that one, or give it up by `wholly recover --release`";
+                let why = "another store waits for its decision of a joint commit: open that one, or use \
+                           `wholly recover --release` there";
                 return Err(Error::Busy("the store".into(), why.into()));
             }
             inner.empty_log()

@@ -349,7 +349,7 @@ impl Running {
     #[inline]
     pub(super) fn write(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
         if i64::try_from(offset).is_err() {
-            return Err(Error::invalid("a write beyond 2^63 bytes, where no file has any"));
+            return Err(Error::invalid("a write beyond 2^63 bytes"));
         }
         self.store.check_length(inner, offset.saturating_add(data.len() as u64))?;
         if data.is_empty() {
@@ -416,7 +416,7 @@ impl Running {
 
     pub(super) fn set_len(&mut self, inner: &Arc<Inner>, length: u64) -> Result<()> {
         if i64::try_from(length).is_err() {
-            return Err(Error::invalid("a length beyond 2^63 bytes, which no file has"));
+            return Err(Error::invalid("a length beyond 2^63 bytes"));
         }
         self.store.check_length(inner, length)?;
         self.check_whole()?;
@@ -608,7 +608,7 @@ impl StoreInner {
     fn append(&self, lane: &mut Lane, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
         if data.len() as u64 > self.log.record_capacity() {
             return Err(Error::invalid(format!(
-                "a path or a value of more than fits into a segment of {} bytes",
+                "a path or a value longer than a segment of the log ({} bytes)",
                 self.log.segment_bytes()
             )));
         }

@@ -48,24 +48,24 @@ use proof::Proof;
 pub enum Fate {
     /// It is in the copy.
     Written,
-    /// Its commit had not returned when a crash came: it is not there, and nobody was told that it would be.
+    /// Its commit had not returned when a crash came, so it is absent.
     Torn,
     /// It is not in the copy, for this reason.
     LeftOut(String),
 }
 
-/// A committed group that is not home.
+/// A committed group that is not written back.
 #[derive(Clone, Debug)]
 pub struct SalvagedGroup {
     /// Its place in commit order.
     pub sequence: u64,
     /// Where its commit record stands in the log.
     pub position: u64,
-    /// What has become of it.
+    /// The outcome.
     pub fate: Fate,
-    /// The paths that it changes, as far as the log tells.
+    /// The paths that it changes, as far as the log has them.
     pub paths: Vec<String>,
-    /// Whether a checkpoint may have brought a part of it home, although it was left out.
+    /// Whether the files may hold a part of it, written back by a checkpoint, although it was left out.
     pub may_be_half_home: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct SalvagedGroup {
 pub struct Salvaged {
     /// In commit order.
     pub groups: Vec<SalvagedGroup>,
-    /// What does not fit, besides groups: places of the log, files that could not be read or not made as they were.
+    /// Other findings: damage of the log, files that could not be read or copied in full.
     pub findings: Vec<Finding>,
     /// Files that were copied.
     pub files: u64,
@@ -167,7 +167,11 @@ impl Log {
     /// Also says what of it cannot be read.
     fn of(from: &Original, findings: &mut Vec<Finding>) -> Result<Option<Log>> {
         let Some(log) = &from.log else {
-            findings.push(Finding::new(FindingKind::Missing, ".wholly/log", "it is gone, with all that was not home"));
+            findings.push(Finding::new(
+                FindingKind::Missing,
+                ".wholly/log",
+                "it is gone, with everything not written back",
+            ));
             return Ok(None);
         };
         let len = log.stat()?.size;
@@ -179,7 +183,7 @@ impl Log {
             {
                 return Err(Error::unsupported(what));
             }
-            let what = "no copy holds: which groups are home is told by the times of their files";
+            let what = "no copy is valid: the times of files decide which groups are written back";
             findings.push(Finding::new(FindingKind::Superblock, "superblock", what));
         }
         let block = superblock.as_ref().map_or(LINE as u32, |superblock| superblock.block);

@@ -105,7 +105,7 @@ pub(crate) fn store_path_or_root(path: &Path) -> Result<Vec<u8>> {
     for part in path.as_os_str().as_bytes().split(|&byte| byte == b'/') {
         match part {
             b"" | b"." => {}
-            b".." => return refuse("`..` does not lead anywhere in a store"),
+            b".." => return refuse("`..` is not allowed in paths of a store"),
             part if part.contains(&0) => return refuse("a name cannot hold a zero byte"),
             part => parts.push(part),
         }

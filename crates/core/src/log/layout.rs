@@ -153,11 +153,11 @@ impl SuperblockFault {
     pub fn unsupported(&self) -> Option<String> {
         match self {
             SuperblockFault::Version(version) if *version < FORMAT_VERSION => Some(format!(
-                "log format {version}, which this program knows no more: it may hold updates that are not home. Take them home with the \
-                 version of wholly that wrote it (its `wholly deinit`), then make a new store"
+                "log format {version} is no longer supported and may hold updates that are not written back: run \
+                 `wholly deinit` of the version that wrote it, then make a new store"
             )),
             SuperblockFault::Version(version) => {
-                Some(format!("log format {version}; this program knows {FORMAT_VERSION}, a newer one is needed"))
+                Some(format!("log format {version}; this program supports {FORMAT_VERSION}, a newer one is needed"))
             }
             SuperblockFault::Features(bits) => Some(format!("log features {bits:#x}; a newer program is needed")),
             SuperblockFault::Foreign | SuperblockFault::Checksum | SuperblockFault::Geometry => None,

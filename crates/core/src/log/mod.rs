@@ -177,7 +177,7 @@ impl Log {
         assert!(geometry.segment_bytes.is_power_of_two());
         if geometry.segment_bytes < block * 2 {
             return Err(Error::invalid(format!(
-                "segments of {} bytes on a disk of {block}-byte blocks: it takes two blocks at least",
+                "segments of {} bytes on a disk of {block}-byte blocks: a segment needs at least two blocks",
                 geometry.segment_bytes
             )));
         }

@@ -137,7 +137,7 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
             if sequence <= last {
                 to.refuse(Error::corrupt(
                     format!("log, byte {}", commit.position),
-                    format!("group {sequence:#x} stands behind group {last:#x} of its lane"),
+                    format!("group {sequence:#x} follows group {last:#x} in its lane"),
                 ))?;
             }
             if sequence >= limit {

@@ -127,7 +127,7 @@ pub(crate) fn collect(region: &dyn Region, superblock: Option<&Superblock>) -> R
     let tail = superblock.map_or(lowest, |superblock| superblock.tail);
     if let Some(superblock) = superblock.filter(|_| !is_certain) {
         let what = format!(
-            "a later one than generation {} is gone: nobody knows which groups are home",
+            "one newer than generation {} is gone: it is unknown which groups are written back",
             superblock.generation
         );
         places.push(("superblock".into(), what));

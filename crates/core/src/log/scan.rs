@@ -110,7 +110,7 @@ impl Scanner<'_> {
                 to.refuse(Error::corrupt(
                     format!("log, byte {start}"),
                     format!(
-                        "a segment of incarnation {} in incarnation {}",
+                        "a segment of open {} of the log, which was opened only {} times",
                         header.incarnation, self.superblock.incarnation
                     ),
                 ))?;
@@ -238,7 +238,7 @@ impl Scanner<'_> {
             if self.superblock.segments.is_some_and(|segments| found.index >= segments) {
                 to.refuse(Error::corrupt(
                     format!("log, byte {}", found.start),
-                    format!("groups that are not home in segment {}, which the superblock does not count", found.index),
+                    format!("groups not written back, in segment {}, which the superblock does not count", found.index),
                 ))?;
             }
             if is_earlier {
@@ -256,7 +256,8 @@ impl Scanner<'_> {
         to.refuse(Error::corrupt(
             place,
             format!(
-                "{} segments of earlier lives hold groups that are not home; {} did at the last open, or they ended elsewhere",
+                "{} segments of earlier opens hold groups that are not written back; at the last open {} did, or they \
+                 ended elsewhere",
                 earlier.segments, self.superblock.kept.segments
             ),
         ))?;
@@ -308,7 +309,7 @@ fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End], to: &mut i
         let Some((before, end)) = before else {
             to.refuse(Error::corrupt(
                 format!("log, before byte {}", after.start),
-                format!("segment {} of its lane is missing, and its groups are not home", previous.sequence),
+                format!("segment {} of its lane is missing, and its groups are not written back", previous.sequence),
             ))?;
             continue;
         };
@@ -338,7 +339,10 @@ pub fn open(
 ) -> Result<(Log, ScanReport)> {
     let superblock = read_superblock(&*region)?;
     if superblock.incarnation + 1 >= 1 << 22 {
-        return Err(Error::unsupported("a log opened four million times; take its files home and make a new one"));
+        return Err(Error::unsupported(
+            "a log that was opened four million times; run `wholly deinit`, then make a new \
+            store",
+        ));
     }
     if let Err(error) = check_length(region.len(), &superblock) {
         to.refuse(error)?;

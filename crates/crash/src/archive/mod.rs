@@ -51,8 +51,8 @@ impl Archive {
     /// What it covers, in words.
     pub fn about(self) -> &'static str {
         match self {
-            Archive::Unpacked => "10,000 new files in one group, as `tar x` makes them, its commit and its way home",
-            Archive::Adopted => "10,000 new files in directories that a group adopts, its commit and their way home",
+            Archive::Unpacked => "10,000 new files in one group, as `tar x` makes them, its commit and its write-back",
+            Archive::Adopted => "10,000 new files in directories that a group adopts, its commit and their write-back",
         }
     }
 

@@ -1,11 +1,11 @@
 /* Counts the calls of libc's file functions, by name, wherever in the process they come from.
  *
- * Preloaded (LD_PRELOAD), it stands before libc in the search for symbols. A program looks up `wholly_calls` by dlsym and
- * asks it between which two points no call was made. The calls themselves go on to libc.
+ * Preloaded (LD_PRELOAD), it stands before libc in the search for symbols. A program looks up `wholly_calls` by dlsym
+ * and asks it between which two points no call was made. The calls themselves go on to libc.
  *
  * All functions here take integers and pointers only, at most six, and return one: so one forwarder serves all on the
- * calling conventions of x86-64 and aarch64, variadic ones (open, fcntl, ioctl, syscall) included. No header is used that declares
- * one of them.
+ * calling conventions of x86-64 and aarch64, variadic ones (open, fcntl, ioctl, syscall) included. No header is
+ * used that declares one of them.
  */
 extern void *dlsym(void *handle, const char *name);
 #define NEXT ((void *)-1L) /* RTLD_NEXT */
@@ -58,14 +58,16 @@ WATCH(memfd_create) WATCH(shm_open) WATCH(shm_unlink) WATCH(name_to_handle_at) W
 /* Reading and writing. */
 WATCH(read) WATCH(pread) WATCH(pread64) WATCH(readv) WATCH(preadv) WATCH(preadv64) WATCH(preadv2) WATCH(preadv64v2)
 WATCH(__read_chk) WATCH(__pread_chk) WATCH(__pread64_chk)
-WATCH(write) WATCH(pwrite) WATCH(pwrite64) WATCH(writev) WATCH(pwritev) WATCH(pwritev64) WATCH(pwritev2) WATCH(pwritev64v2)
+WATCH(write) WATCH(pwrite) WATCH(pwrite64) WATCH(writev) WATCH(pwritev) WATCH(pwritev64) WATCH(pwritev2)
+WATCH(pwritev64v2)
 WATCH(lseek) WATCH(lseek64) WATCH(copy_file_range) WATCH(sendfile) WATCH(sendfile64) WATCH(splice) WATCH(tee)
 WATCH(posix_fadvise) WATCH(posix_fadvise64) WATCH(readahead)
 /* What is known of a file. */
 WATCH(stat) WATCH(stat64) WATCH(fstat) WATCH(fstat64) WATCH(lstat) WATCH(lstat64) WATCH(fstatat) WATCH(fstatat64)
 WATCH(__xstat) WATCH(__xstat64) WATCH(__fxstat) WATCH(__fxstat64) WATCH(__lxstat) WATCH(__lxstat64)
 WATCH(__fxstatat) WATCH(__fxstatat64) WATCH(statx)
-WATCH(statfs) WATCH(statfs64) WATCH(fstatfs) WATCH(fstatfs64) WATCH(statvfs) WATCH(statvfs64) WATCH(fstatvfs) WATCH(fstatvfs64)
+WATCH(statfs) WATCH(statfs64) WATCH(fstatfs) WATCH(fstatfs64) WATCH(statvfs) WATCH(statvfs64) WATCH(fstatvfs)
+WATCH(fstatvfs64)
 WATCH(access) WATCH(faccessat) WATCH(euidaccess) WATCH(eaccess)
 /* Size and persistence. */
 WATCH(truncate) WATCH(truncate64) WATCH(ftruncate) WATCH(ftruncate64)

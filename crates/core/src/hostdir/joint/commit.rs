@@ -51,7 +51,7 @@ impl StoreInner {
     /// Where others will find this store after a crash.
     fn address(&self) -> Result<Vec<u8>> {
         let unfit =
-            |why: &str| Error::unsupported(format!("a joint commit of a store that no other one can find: {why}"));
+            |why: &str| Error::unsupported(format!("a joint commit of a store that the others cannot find: {why}"));
         let Some(neighbours) = &self.joint.neighbours else { return Err(unfit("it has no path")) };
         let address = neighbours.address()?;
         // Another root directory, or something mounted over it: who asks later would come to something else.
@@ -83,7 +83,7 @@ impl Joint {
                 inner.strip_prefix(outer).is_some_and(|rest| rest.first() == Some(&b'/') || outer == b"/")
             };
             if seen.iter().any(|(other, _)| lies_in(address, other) || lies_in(other, address)) {
-                return Err(Error::unsupported("a joint commit of stores of which one lies in the other"));
+                return Err(Error::unsupported("a joint commit of stores, one inside the other"));
             }
             seen.push((address, volume_id));
         }

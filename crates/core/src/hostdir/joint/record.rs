@@ -137,7 +137,7 @@ impl Record {
     pub fn checked(bytes: &[u8]) -> Result<Record, &'static str> {
         let (raw, mut rest) = RawRecord::read_from_prefix(bytes).map_err(|_| "it is too short")?;
         if raw.magic != MAGIC {
-            return Err("it is no record of a joint commit");
+            return Err("not a record of a joint commit");
         }
         if raw.checksum.get() != checksum(0, &bytes[8..]) {
             return Err("it does not match its checksum");
@@ -145,7 +145,7 @@ impl Record {
         if raw.version.get() != VERSION {
             return Err("another version of wholly wrote it");
         }
-        const IMPOSSIBLE: &str = "it cannot be what was written";
+        const IMPOSSIBLE: &str = "its content is invalid";
         let count = raw.participants.get() as usize;
         if raw.reserved != [0; 16] || raw.id.get() == 0 || count > MOST {
             return Err(IMPOSSIBLE);

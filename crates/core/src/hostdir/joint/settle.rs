@@ -127,9 +127,8 @@ impl StoreInner {
                 self.release((parked, applies), Some(&coordinator), Vec::new())
             }
             Verdict::Unknown(why) => {
-                let advice = "bring that back, or give up knowing: `wholly recover --release`";
-                let what =
-                    format!("a joint commit waits for what {} has decided: {why}; {advice}", coordinator.place());
+                let advice = "restore it, or open without the decision: `wholly recover --release`";
+                let what = format!("a joint commit waits for the decision of {}: {why}; {advice}", coordinator.place());
                 Err(Error::Busy("the store".into(), what))
             }
         }
@@ -143,7 +142,7 @@ impl StoreInner {
             Some(coordinator) => Ok((file, coordinator)),
             None => {
                 let name = String::from_utf8_lossy(&path);
-                Err(Error::corrupt(name, "it is no prepared group of this store"))
+                Err(Error::corrupt(name, "not a prepared group of this store"))
             }
         }
     }
@@ -216,11 +215,11 @@ impl StoreInner {
                 Ok(Some((host, found))) if is_it(&found, coordinator) => {
                     match host.sync_dir(site::JOINT_ASK_SYNC, FOLDER) {
                         Ok(()) => return Ok(Verdict::Decided),
-                        Err(error) => why = Some(format!("nobody knows whether what is there survives: {error}")),
+                        Err(error) => why = Some(format!("it is unknown whether the record there survives: {error}")),
                     }
                 }
                 Ok(Some(_)) => why = Some("there is another store, or a copy".into()),
-                Ok(None) => _ = why.get_or_insert_with(|| "what is there knows nothing of it".into()),
+                Ok(None) => _ = why.get_or_insert_with(|| "the store there has no record of it".into()),
                 Err(error) => _ = why.get_or_insert_with(|| error.to_string()),
             }
         }

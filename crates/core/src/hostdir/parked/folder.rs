@@ -73,7 +73,7 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
             Ok(file) if file.head.volume_id != *volume_id => "it is a parked group of another store".into(),
             Ok(file) if file.head.id != id => "it is another parked group, under its name".into(),
             Ok(file) if prepared_id(&name).is_some() && file.summary.coordinator.is_none() => {
-                "it is no prepared group, under the name of one".into()
+                "not a prepared group, under the name of one".into()
             }
             Ok(_) | Err(Error::NotFound(_)) => continue,
             Err(Error::Corrupt { place: at, fault }) if at == place => fault,

@@ -145,7 +145,7 @@ impl Head {
     fn checked(bytes: &[u8], len: u64) -> Result<Head, &'static str> {
         let (raw, rest) = RawHead::read_from_prefix(bytes).map_err(|_| "it is too short")?;
         if raw.magic != MAGIC {
-            return Err("it is no parked group");
+            return Err("not a parked group");
         }
         if raw.checksum.get() != checksum(0, &bytes[8..]) {
             return Err("its head does not match its checksum");
@@ -178,7 +178,7 @@ impl Head {
                 catalogue_checksum: raw.catalogue_checksum.get(),
             }),
             _ if !fits => Err("it is not as long as it was written"),
-            _ => Err("its head cannot be what was written"),
+            _ => Err("its head is invalid"),
         }
     }
 

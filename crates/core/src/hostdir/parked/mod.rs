@@ -75,7 +75,7 @@ impl FromStr for ParkedId {
         let fits =
             parts.filter(|&(life, number): &(u64, u64)| life >> (64 - LIFE_BITS) == 0 && number >> LIFE_BITS == 0);
         let (life, number) =
-            fits.ok_or_else(|| Error::Invalid(format!("{text:?} names no parked group: they look like 5-18")))?;
+            fits.ok_or_else(|| Error::Invalid(format!("{text:?} is not the id of a parked group, such as 5-18")))?;
         Ok(ParkedId(life << LIFE_BITS | number))
     }
 }

@@ -429,7 +429,7 @@ impl<'a> Replay<'a> {
         let fits = |shadow: &Shadow| entry.offset.checked_add(shadow.length).is_some_and(|end| end <= LARGEST_FILE);
         let shadow = Shadow::checked(&payload).filter(fits).ok_or_else(|| foul(record, entry, SHADOW))?;
         let first = self.shadows.replayed(shadow.number, sequence).ok_or_else(|| {
-            Error::corrupt(format!("log, byte {}", record.position), "it speaks of more shadows than there can be")
+            Error::corrupt(format!("log, byte {}", record.position), "more shadow files than there can be")
         })?;
         self.shadowed.push((entry.file, shadow.number, shadow.from + shadow.length));
         let Shadow { from, length, .. } = shadow;
@@ -658,7 +658,7 @@ const SPACE: &str = "the space of a file";
 #[cold]
 fn foul(record: &RecordView<'_>, entry: &Entry, of: &str) -> Error {
     let place = format!("log, byte {}", record.position + u64::from(entry.line) * LINE);
-    Error::corrupt(place, format!("what a group says of {of} does not match its checksum"))
+    Error::corrupt(place, format!("the record of {of} does not match its checksum"))
 }
 
 /// In the place of a sequence: that of a group below every target to come.

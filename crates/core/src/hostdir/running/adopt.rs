@@ -47,7 +47,7 @@ impl Running {
     pub(in crate::hostdir) fn adopt(&mut self, from: &[u8], at: At<'_>) -> Result<()> {
         self.check_open()?;
         if !layer::is_in(from) {
-            return Err(Error::invalid(format!("{}: only what lies in the layer can be adopted", show(from))));
+            return Err(Error::invalid(format!("{}: only what is in the layer can be adopted", show(from))));
         }
         let exists = |_: &Last, found: Option<&Found>| match found {
             Some(_) => Err(Error::Exists(at.show())),
@@ -82,7 +82,7 @@ impl Running {
     /// It is an object from now on, and the group's.
     fn bring(&mut self, from: &[u8], stat: &Stat) -> Result<Found> {
         let id = self.store.names.with(|state| state.bring(stat));
-        let why = || Error::Busy(show(from), "it is one of the store's files already, by another name".into());
+        let why = || Error::Busy(show(from), "it is already one of the store's files, under another name".into());
         let id = id.ok_or_else(why)?;
         self.claim(&Wanted { alone: vec![id], ..Wanted::default() })?;
         Ok(Found { id, kind: Kind::of(stat.mode), stat: None })
@@ -148,7 +148,7 @@ impl Running {
         match self.adopted().first() {
             None => Ok(()),
             Some(Adopted { from, .. }) => Err(Error::invalid(format!(
-                "a group that has adopted {} is not looked at or parked: abort it, and make what it brings by calls",
+                "a group that has adopted {} can be neither reviewed nor parked",
                 show(from)
             ))),
         }

@@ -353,7 +353,7 @@ impl Running {
 pub(super) fn check_bits(mode: u32) -> Result<()> {
     match mode & !0o7777 {
         0 => Ok(()),
-        _ => Err(Error::invalid(format!("mode {mode:o}: it takes permission bits"))),
+        _ => Err(Error::invalid(format!("mode {mode:o}: only permission bits are allowed"))),
     }
 }
 

@@ -114,7 +114,7 @@ impl Running {
             self.store.checkpoint()?;
             (summary, lasts) = summarize()?;
             if !lasts {
-                return Err(Error::Busy("what the group builds on".into(), "it is on its way home".into()));
+                return Err(Error::Busy("what the group builds on".into(), "it is being written back".into()));
             }
         }
         Ok(Some(summary).filter(|summary| !summary.is_empty()))

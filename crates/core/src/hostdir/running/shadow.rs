@@ -130,7 +130,7 @@ impl Running {
             let at = offset + done;
             let written = self.write_piece(i, at, piece);
             if done > 0 && !matches!(written, Ok(true)) {
-                let full = || Error::invalid("a write that is larger than there may be files on the host");
+                let full = || Error::invalid("a write beyond the largest file of the host");
                 return Err(self.break_off(written.err().unwrap_or_else(full)));
             }
             if !written? {

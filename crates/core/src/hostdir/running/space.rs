@@ -39,7 +39,7 @@ impl Running {
         length: u64,
     ) -> Result<()> {
         if length == 0 || i64::try_from(offset).is_err() || i64::try_from(length).is_err() {
-            return Err(Error::invalid("a range without bytes, or one that no offset can tell"));
+            return Err(Error::invalid("an empty range, or one beyond 2^63 bytes"));
         }
         let end = offset.saturating_add(length);
         self.store.check_length(inner, end)?;

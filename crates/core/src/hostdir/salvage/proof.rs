@@ -171,7 +171,7 @@ impl<'a> Proof<'a> {
             });
             if let Some(id) = moved {
                 let path = self.path(*id);
-                doubted.insert(i, format!("{path} has changed since: it is home, or another program changed the file"));
+                doubted.insert(i, format!("{path} was written back since, or another program changed it"));
             }
         }
     }
@@ -209,10 +209,7 @@ impl<'a> Proof<'a> {
         let mut accepted = HashSet::new();
         let mut kept = Vec::new();
         for i in never {
-            left_out.insert(
-                i,
-                Fate::LeftOut("it says that it comes after a group that says that it comes after this one".into()),
-            );
+            left_out.insert(i, Fate::LeftOut("it and another group each claim to follow the other".into()));
         }
         for &i in &order {
             let (group, says) = (self.group(i), &self.says[i]);

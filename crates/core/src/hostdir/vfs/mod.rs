@@ -126,7 +126,7 @@ impl StoreVfs {
 
     /// Ends the calls of a group: those that run are waited for, later ones are refused.
     pub(super) fn take_group(&self, group: GroupId) -> crate::Result<Running> {
-        let gone = || Error::invalid(format!("no group {:#x} runs", group.0));
+        let gone = || Error::invalid(format!("there is no running group {:#x}", group.0));
         let group = self.groups.write().unwrap().remove(&group.0).ok_or_else(gone)?;
         let running = group.write().unwrap().take();
         running.ok_or_else(gone)
@@ -138,7 +138,7 @@ impl StoreVfs {
         group: GroupId,
         look: impl FnOnce(&Running) -> crate::Result<T>,
     ) -> crate::Result<T> {
-        let gone = || Error::invalid(format!("no group {:#x} runs", group.0));
+        let gone = || Error::invalid(format!("there is no running group {:#x}", group.0));
         let group = self.groups.read().unwrap().get(&group.0).cloned().ok_or_else(gone)?;
         let running = group.read().unwrap();
         look(running.as_ref().ok_or_else(gone)?)
@@ -150,7 +150,7 @@ impl StoreVfs {
         group: GroupId,
         change: impl FnOnce(&mut Running) -> crate::Result<T>,
     ) -> crate::Result<T> {
-        let gone = || Error::invalid(format!("no group {:#x} runs", group.0));
+        let gone = || Error::invalid(format!("there is no running group {:#x}", group.0));
         let group = self.groups.read().unwrap().get(&group.0).cloned().ok_or_else(gone)?;
         let mut running = group.write().unwrap();
         self.used_by_name(|| {

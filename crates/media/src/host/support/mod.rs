@@ -134,7 +134,8 @@ impl Facts {
         if self.maps_page_cache {
             reasons.push((
                 Level::Degraded,
-                "files of this file system are mapped as if they were persistent memory: nothing of a store survives a power failure",
+                "files of this file system are mapped as if they were persistent memory: nothing of a store survives a \
+                 power failure",
             ));
         }
         reasons.extend(self.capabilities.iter().flat_map(of_capabilities));
@@ -158,16 +159,16 @@ impl Facts {
         if NETWORK.contains(&kind) || matches!(self.file_system, Fs::Nfs | Fs::Smb) {
             return Some((
                 Level::Refused,
-                "it is shared over a network: a program that the server takes for gone loses the store to another machine, \
-                 goes on writing, and both damage it",
+                "it is shared over a network: a program that the server considers dead loses the store to another \
+                 machine, goes on writing, and both damage it",
             ));
         }
         match self.file_system {
             Fs::Fat | Fs::ExFat => {
                 return Some((
                     Level::Refused,
-                    "its files have no numbers that outlive the mount, so that recovery cannot know them again; it has no second names \
-                     (hard links) and no journal",
+                    "its files have no inode numbers that outlive the mount, so recovery cannot identify them; it has \
+                     no hard links and no journal",
                 ));
             }
             Fs::Hugetlbfs => return Some((Level::Refused, "its files cannot be written to by system calls")),
@@ -179,22 +180,23 @@ impl Facts {
         if self.journal == Some(false) || UNJOURNALED.contains(&kind) || self.file_system == Fs::Ntfs {
             return Some((
                 Level::Degraded,
-                "it has no journal: programs that are killed are survived, but a power failure may leave names and whole files torn or lost",
+                "it has no journal: a store survives killed programs, but a power failure may leave names and whole \
+                 files torn or lost",
             ));
         }
         let reason = match self.file_system {
             Fs::Ext4 | Fs::Xfs | Fs::Btrfs => return None,
             Fs::Tmpfs | Fs::Ramfs => {
-                "the files are in memory: they outlive programs, and nothing survives a reboot or a power failure"
+                "the files are in memory: they outlive programs, but nothing survives a reboot or a power failure"
             }
             Fs::Overlay => {
-                "a file of a lower layer is copied at its first use by the store, under another inode: a power failure right after that may be \
-                 taken for another program's change of it"
+                "a file of a lower layer gets another inode when the store first opens it: a power failure right after \
+                 that may show as a conflict"
             }
             Fs::Fuse if kind == "virtiofs" => "what survives a power failure is up to the host",
             Fs::Fuse => {
-                "a program serves it, which syncs may not reach: programs that are killed are survived, what a power failure leaves is up to \
-                 that one"
+                "a program serves it, which syncs may not reach: a store survives killed programs; what survives a \
+                 power failure is up to that program"
             }
             Fs::Plan9 => "what survives a power failure is up to the server",
             Fs::F2fs | Fs::Bcachefs | Fs::Zfs => "it was never tested at power failures",
@@ -210,7 +212,8 @@ impl Facts {
         if ["nobarrier", "barrier=0"].into_iter().any(|option| mount.has(option)) {
             reasons.push((
                 Level::Degraded,
-                "it is mounted without barriers: what the disk has in its cache at a power failure is lost, committed or not",
+                "it is mounted without barriers: a power failure loses the content of the disk's cache, committed or \
+                 not",
             ));
         }
         // The second is what newer kernels call it.
@@ -218,7 +221,7 @@ impl Facts {
         {
             reasons.push((
                 Level::Degraded,
-                "it is mounted volatile: programs that are killed are survived, a power failure may leave anything",
+                "it is mounted volatile: a store survives killed programs, but a power failure may leave anything",
             ));
         }
         reasons
@@ -257,28 +260,31 @@ fn of_capabilities(found: &Capabilities) -> impl Iterator<Item = (Level, &'stati
     use Level::{Degraded, Refused};
     let table = [
         (found.locks, Refused, "its files cannot be locked: nothing keeps a second program from opening the store"),
-        (found.syncs, Refused, "it does not sync files or directories: nothing tells what survives a power failure"),
+        (found.syncs, Refused, "it does not sync files or directories: it is unknown what survives a power failure"),
         (found.new_files, Refused, "a file cannot be filled before it has its name: new files would appear half made"),
         (
             found.hard_links,
             Refused,
-            "a file cannot have a second name with one number for both (hard links): nothing would hold it while its names change",
+            "it has no hard links with one inode number for all names: nothing would keep a file while its names \
+             change",
         ),
         (
             found.no_replace,
             Degraded,
-            "renames cannot refuse to replace: what another program puts at a name in the moment when a group takes it may be lost",
+            "renames cannot refuse to replace: a file that another program creates at the same moment under the same \
+             name may be lost",
         ),
         (
             found.birth_time,
             Degraded,
-            "it keeps no time of birth: a file is known by its number alone, and another that was given the same number may be taken for it",
+            "it keeps no time of birth: files are identified by inode number alone, and a new file that was given the \
+             same number may be taken for the old one",
         ),
         (
             found.fine_times,
             Degraded,
-            "its times are whole seconds: of another program's writes to files that wait in the log only those are found that change the size \
-             or the second",
+            "its times are whole seconds: another program's write to a file with updates in the log is detected only \
+             if it changes the size or the second",
         ),
         (
             found.case_matters,

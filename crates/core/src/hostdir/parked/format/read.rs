@@ -56,7 +56,7 @@ impl ParkedFile {
         if read < bytes.len() || checksum(head.seed(), &bytes) != head.catalogue_checksum {
             return Err(Error::corrupt(path, "its catalogue does not match its checksum"));
         }
-        let impossible = || Error::corrupt(&*path, "its catalogue cannot be what was written");
+        let impossible = || Error::corrupt(&*path, "its catalogue is invalid");
         let summary = Reading { bytes: &bytes, end: Some(head.catalogue), summary: Summary::default(), open: None };
         let summary =
             summary.all().filter(|summary| head.has_parts != summary.parts.is_empty()).ok_or_else(impossible)?;
