@@ -47,6 +47,7 @@ const IN_A: &str = "bare,write-A/foo+create-A/bar+append-A/bar";
 pub const ALL: &[Scene] = &[
     scene(IN_A, &["rename-A-baz", "symlink-nowhere-A"], &["unlink-A", "rename-baz-A"]),
     scene(IN_A, &["rename-A-baz", "create-A"], &["unlink-A", "rename-baz-A"]),
+    scene(IN_A, &["rename-A-baz", "mkdir-A"], &["rmdir-A", "rename-baz-A"]),
     scene(IN_A, &["rename-A-baz"], &["rename-baz-A"]),
     scene(IN_A, &["rename-A/foo-baz", "symlink-nowhere-A/foo"], &[]),
     scene(IN_A, &["unlink-A/foo"], &[]),
@@ -62,6 +63,7 @@ pub const ALL: &[Scene] = &[
     scene("dirs,rmdir-B+create-foo+append-foo", &["create-B/foo"], &["unlink-B/foo"]),
     scene("dirs,rename-B-C+create-C/foo+append-C/foo", &["create-C"], &["unlink-C"]),
     scene("dirs,rename-B-C+create-C/foo+append-C/foo", &["create-B/foo"], &[]),
+    scene("dirs,rename-B-C+create-C/foo+append-C/foo", &["rename-B-baz", "symlink-A-B"], &["unlink-B", "rename-baz-B"]),
 ];
 
 /// How the group ends.

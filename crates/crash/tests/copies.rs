@@ -1,19 +1,30 @@
 //! Copies of stores that are adopted, and crashes of that: see `wholly_crash::copies`.
+//!
+//! `WHOLLY_LONG=1` goes through more. No verdict depends on time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wholly_crash::{Limits, Setting, copies};
 use wholly_media::sim::ExploreLimits;
 
+/// One test, so that its two workers are all there are.
 #[test]
 fn an_adopted_copy_survives_every_crash() {
     let long = std::env::var_os("WHOLLY_LONG").is_some();
-    let few = ExploreLimits { samples: 2, single_units: 6, ..Limits::glance().states };
-    let limits = if long { ExploreLimits { samples: 4, single_units: 12, ..Limits::glance().states } } else { few };
-    for (setting, count) in [("disk", copies::ALL.len()), ("pmem", 1), ("disk-ext4", 2)] {
-        for script in &copies::ALL[..if long { copies::ALL.len() } else { count }] {
+    let (samples, single_units) = if long { (4, 12) } else { (2, 6) };
+    let limits = ExploreLimits { samples, single_units, ..Limits::glance().states };
+    let count = |few: usize| if long { copies::ALL.len() } else { few };
+    let all = [("disk", copies::ALL.len()), ("pmem", count(1)), ("disk-ext4", count(2))];
+    let of = |(setting, count): (&'static str, usize)| copies::ALL[..count].iter().map(move |script| (setting, script));
+    let jobs: Vec<(&str, &&str)> = all.into_iter().flat_map(of).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((setting, script)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             match copies::explore(script, &Setting::named(setting), &limits) {
                 Ok((images, conflicts)) => println!("{setting}: {images} images, {conflicts} conflicts, {script}"),
                 Err(what) => panic!("{setting}: {what}"),
             }
         }
-    }
+    };
+    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
 }

@@ -19,8 +19,10 @@ fn all_stores_have_their_group_or_none() {
         let setting = Setting::named(setting);
         // Where every word is by itself there are many more.
         let most = if setting.sim.log.is_pmem() && !is_long() { 2 } else { ALL.len() };
+        // What a store does when a call fails depends little on the world.
+        let failing = if setting.name == "disk" || is_long() { FAILING } else { &FAILING[FAILING.len() - 2..] };
         let runs = ALL[..most].iter().map(|scripts| (*scripts, None));
-        for (scripts, fails) in runs.chain(FAILING.iter().map(|fails| (ALL[0], Some(*fails)))) {
+        for (scripts, fails) in runs.chain(failing.iter().map(|fails| (ALL[0], Some(*fails)))) {
             let outcome = explore(scripts, fails, &setting, &limits())
                 .unwrap_or_else(|what| panic!("{}, {scripts:?}, where {fails:?} fails: {what}", setting.name));
             println!("{}, {}, {fails:?} fails: {outcome:?}", setting.name, scripts.join(" and "));
@@ -58,11 +60,15 @@ fn every_mutant_of_a_joint_commit_is_noticed() {
     }
     let mut wrong = Vec::new();
     for mutant in all {
+        let proof = EQUIVALENT.iter().find(|(site, kind, _)| (*site, *kind) == (mutant.site.0, mutant.kind));
+        // The long run doubts every proof.
+        if proof.is_some() && !is_long() {
+            continue;
+        }
         let broken = setting.broken(mutant);
         let runs = ALL.iter().map(|scripts| (*scripts, None));
         let mut runs = runs.chain(FAILING.iter().map(|fails| (ALL[0], Some(*fails))));
         let noticed = runs.find_map(|(scripts, fails)| explore(scripts, fails, &broken, &Limits::quick()).err());
-        let proof = EQUIVALENT.iter().find(|(site, kind, _)| (*site, *kind) == (mutant.site.0, mutant.kind));
         println!("{}: {}", broken.name, noticed.as_deref().or(proof.map(|proof| proof.2)).unwrap_or("NOT NOTICED"));
         if noticed.is_some() == proof.is_some() {
             wrong.push(broken.name);

@@ -14,7 +14,7 @@ fn drawn(from: u64, count: u64) -> Vec<Workload> {
 /// One test, so that its two workers are all there are.
 #[test]
 fn no_name_is_torn_lost_or_invented() {
-    let (some, few, times) = (Limits::hunt(), Limits::glance(), if is_long() { 4 } else { 1 });
+    let (some, few, times) = (Limits::hunt(), Limits::glance(), if is_long() { 8 } else { 1 });
     let (seen, mut all) = (Seen::default(), Outcome::default());
     let (mut by_hand, ones) = (sequences::by_hand(), sequences::ones());
     if is_long() {
@@ -24,11 +24,11 @@ fn no_name_is_torn_lost_or_invented() {
         let setting = Setting::named(name);
         // Names are the host's: what the log is on matters less, and takes longer. Everywhere other pairs.
         let (written, each, pairs, longer) = match *name {
-            "disk" => (true, true, 300, 60),
-            "disk-ext4" => (true, true, 200, 40),
-            "disk-sync" => (true, false, 60, 20),
-            "pmem" => (false, true, 60, 10),
-            _ => (false, false, 20, 5),
+            "disk" => (true, true, 150, 30),
+            "disk-ext4" => (true, true, 100, 20),
+            "disk-sync" => (true, false, 30, 10),
+            "pmem" => (false, true, 30, 6),
+            _ => (false, false, 10, 3),
         };
         let mut workloads = sequences::some_pairs(number, pairs * times);
         for first in [number * 1000, sequences::LOTS + number * 1000, sequences::STAGING + number * 1000] {

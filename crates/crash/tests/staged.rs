@@ -8,7 +8,7 @@ use common::{explored, is_long};
 use wholly_crash::{Limits, Outcome, Seen, Setting, Workload, coverage, sequences};
 
 /// Of the pairs one of so many is tried in a short run, in each world another one.
-const SPREAD: usize = 5;
+const SPREAD: usize = 8;
 
 #[test]
 fn a_staged_file_is_whole_or_not_there() {

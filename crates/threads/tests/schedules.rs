@@ -22,6 +22,12 @@ fn explored(world: &str, programs: impl Fn(&Program) -> bool) {
     assert!(all.violations.is_empty(), "{all}");
 }
 
+/// Programs on names, of which every other one: two tests of one world share the machine.
+fn names(world: &str, odd: bool) {
+    let all: Vec<_> = program::all().into_iter().filter(is_of_names).map(|program| program.name).collect();
+    explored(world, |program| all.iter().skip(usize::from(odd)).step_by(2).any(|name| *name == program.name));
+}
+
 fn is_of_names(program: &Program) -> bool {
     program.start != Start::Files
 }
@@ -38,12 +44,22 @@ fn on_a_disk() {
 
 #[test]
 fn names_on_persistent_memory() {
-    explored("pmem", is_of_names);
+    names("pmem", false);
+}
+
+#[test]
+fn more_names_on_persistent_memory() {
+    names("pmem", true);
 }
 
 #[test]
 fn names_on_a_disk() {
-    explored("disk", is_of_names);
+    names("disk", false);
+}
+
+#[test]
+fn more_names_on_a_disk() {
+    names("disk", true);
 }
 
 #[test]

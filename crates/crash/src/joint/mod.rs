@@ -84,7 +84,7 @@ pub struct Limits {
 impl Limits {
     /// What `make test` does.
     pub fn quick() -> Limits {
-        Limits { states: crate::Limits::glance().states, most: 16, nested_one_in: 16 }
+        Limits { states: crate::Limits::glance().states, most: 10, nested_one_in: 16 }
     }
 
     /// What `make test-long` does.
