@@ -22,20 +22,16 @@
 //! |---|---|
 //! | `object.rs` | what is known of an object |
 //! | `attributes.rs` | what groups set of its attributes |
-//! | `acl.rs` | access control lists, which are two of them |
 //! | `claims.rs` | who may change what |
 //! | `forget.rs` | what is forgotten when a pass has ended |
-//! | `permit.rs` | what the calling process may do |
 //! | `private.rs` | what a running group has changed |
 //! | `walk.rs` | from a path to what it names, as a group sees it |
 //! | `replay.rs` | from the log's records to all this, at open |
 
-pub(super) mod acl;
 mod attributes;
 mod claims;
 mod forget;
 mod object;
-pub(super) mod permit;
 mod private;
 mod replay;
 mod walk;

@@ -7,11 +7,11 @@ use super::Running;
 use super::attributes::{GROUP_EXECUTES, SET_GROUP_ID, Wish, may_set_group_id};
 use super::names::{At, refused};
 use crate::error::Result;
-use crate::hostdir::names::acl::{self, Acl};
-use crate::hostdir::names::permit::Who;
 use crate::hostdir::names::{Found, Kind, PERMISSIONS, Set};
 use crate::hostdir::records::{Birth, Xattr};
 use crate::log::layout::EntryKind;
+use crate::rules::acl::{self, Acl};
+use crate::rules::permit::Who;
 
 /// Access control lists, each with its name.
 pub(super) type Lists = Vec<(&'static [u8], Acl)>;

@@ -8,11 +8,11 @@ use super::names::{At, check_bits, refused};
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::acl;
-use crate::hostdir::names::permit::{self, Who};
 use crate::hostdir::names::{Found, Kind, PERMISSIONS, Set, TRIES, Wanted};
 use crate::hostdir::records::{Attributes, AttributesBefore};
 use crate::log::layout::EntryKind;
+use crate::rules::acl;
+use crate::rules::permit::{self, Who};
 
 const SET_USER_ID: u32 = 0o4000;
 pub(super) const SET_GROUP_ID: u32 = 0o2000;

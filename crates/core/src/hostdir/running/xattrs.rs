@@ -9,11 +9,12 @@ use super::Running;
 use super::attributes::{CAPABILITY, Mine};
 use super::names::{At, refused};
 use crate::error::{Error, Result};
-use crate::hostdir::names::permit::{self, Who};
-use crate::hostdir::names::{Found, Kind, Set, XattrValue, acl, xattr_checksum};
+use crate::hostdir::names::{Found, Kind, Set, XattrValue, xattr_checksum};
 use crate::hostdir::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
 use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
+use crate::rules::acl;
+use crate::rules::permit::{self, Who};
 use crate::sync::{AtomicU8, Ordering};
 
 const USER: &[u8] = b"user.";
