@@ -42,4 +42,19 @@
 #![warn(missing_docs)]
 
 #[doc(hidden)]
+pub mod engine;
+#[doc(hidden)]
 pub mod format;
+#[allow(missing_docs, reason = "internal")]
+mod fs;
+mod open;
+mod vfs;
+
+pub use fs::check::{Checked, Finding};
+pub use open::{Medium, Volume, VolumeOptions, VolumeStat};
+pub use vfs::VolumeVfs;
+
+/// All places that change or order bytes on the medium.
+pub fn sites() -> Vec<wholly_media::Site> {
+    [fs::sites(), engine::none::SITES.to_vec()].concat()
+}
