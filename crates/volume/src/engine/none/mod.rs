@@ -21,9 +21,9 @@ use wholly_media::{Kind as Medium, Region, Site};
 
 use super::{
     Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Load, Operation, Part, Placed, Replay, StorageView,
-    View,
+    View, corrupt,
 };
-use crate::format::{BLOCK, Lba, Run};
+use crate::format::{BLOCK, Fault, Lba, Run};
 use pages::Pages;
 
 const DATA: Site = Site("none.data");
@@ -52,7 +52,17 @@ impl NoneEngine {
         NoneEngine { region, pages, groups: AtomicU64::new(1) }
     }
 
+    /// Blocks come from the medium, or from pointers of it: one beyond its end is damage, not a defect of ours.
+    #[inline]
+    fn check(&self, at: u64, len: usize) -> Result<()> {
+        match at + len as u64 <= self.region.len() {
+            true => Ok(()),
+            false => Err(corrupt(format!("block {}", at / BLOCK as u64), Fault("it is beyond the end of the medium"))),
+        }
+    }
+
     fn store(&self, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
+        self.check(at, bytes.len())?;
         match &self.pages {
             None => Ok(self.region.write(site, at, bytes)?),
             Some(pages) => pages.write(at, bytes),
@@ -60,6 +70,7 @@ impl NoneEngine {
     }
 
     fn fetch(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        self.check(at, buf.len())?;
         match &self.pages {
             None => Ok(self.region.read(at, buf)?),
             Some(pages) => pages.read(at, buf),
