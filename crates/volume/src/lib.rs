@@ -37,10 +37,29 @@
 //! | `fs` | the core |
 //! | `vfs` | [`VolumeVfs`]: the trait `Vfs` over the core |
 //! | `open` | [`Volume`]: making, opening and checking volumes |
+//! | `calls` | calls on a [`Volume`] by path, as a [`Store`](wholly::Store) has them outside of groups |
+//!
+//! ```
+//! # fn main() -> wholly::Result<()> {
+//! # let path = std::env::temp_dir().join(format!("wholly-doc-volume-{}", std::process::id()));
+//! use wholly_volume::{Volume, VolumeOptions};
+//!
+//! Volume::format(&path, 1 << 20, &VolumeOptions::default())?;
+//! let volume = Volume::open(&path, &VolumeOptions::default())?;
+//! let file = volume.create_file("a", 0o644)?;
+//! file.write_at(0, b"new")?;
+//! # drop(file);
+//! volume.close()?; // durable, and clean
+//! # assert_eq!(Volume::check(&path, &VolumeOptions::default())?.findings, []);
+//! # std::fs::remove_file(&path).unwrap();
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod calls;
 #[doc(hidden)]
 pub mod engine;
 #[doc(hidden)]
@@ -50,6 +69,7 @@ mod fs;
 mod open;
 mod vfs;
 
+pub use calls::VolumeFile;
 pub use fs::check::{Checked, Finding};
 pub use open::{Medium, Volume, VolumeOptions, VolumeStat};
 pub use vfs::VolumeVfs;

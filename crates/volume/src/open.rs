@@ -11,6 +11,7 @@ use wholly_media::disk::DiskRegion;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_media::{Error as MediaError, FileSystem, Guarantees, Region, Site};
 
+use crate::VolumeVfs;
 use crate::engine::none::NoneEngine;
 use crate::format::BLOCK;
 use crate::format::inode::Time;
@@ -79,10 +80,13 @@ pub struct VolumeStat {
 
 /// An open volume. Clones are the same one; it is unmounted when the last is dropped, or by [`close`](Self::close).
 #[derive(Clone)]
-pub struct Volume(Arc<Inner>);
+pub struct Volume {
+    inner: Arc<Inner>,
+    calls: Arc<VolumeVfs>,
+}
 
-struct Inner {
-    core: Core,
+pub(crate) struct Inner {
+    pub core: Core,
     region: Arc<dyn Region>,
     closed: AtomicBool,
     /// The lock of the file or device.
@@ -91,13 +95,13 @@ struct Inner {
 
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Volume").field("medium", &self.0.region.guarantees().description).finish_non_exhaustive()
+        f.debug_struct("Volume").field("medium", &self.inner.region.guarantees().description).finish_non_exhaustive()
     }
 }
 
 impl Volume {
-    /// Makes an empty volume of `bytes` bytes in a file, which is made if it does not exist, or on a block device (whole
-    /// if `bytes` is 0). It is durable on return.
+    /// Makes an empty volume of `bytes` bytes in a file, which is made if it does not exist (0: as long as the file is),
+    /// or on a block device, all of which it takes. The volume is durable on return; the name of a new file is not.
     ///
     /// # Errors
     /// [`Error::Exists`] if there is something in the file or device and `force` is not set; [`Error::Busy`] if another
@@ -162,7 +166,8 @@ impl Volume {
         let cache = options.cache_bytes.max(1 << 20);
         let engine = Box::new(NoneEngine::new(region.clone(), cache));
         let core = mount::mount(&region, engine, cache / 4)?;
-        Ok(Volume(Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner })))
+        let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
+        Ok(Volume { calls: Arc::new(VolumeVfs::over(inner.clone())), inner })
     }
 
     /// Checks a volume that is not mounted. Changes nothing.
@@ -188,7 +193,7 @@ impl Volume {
     /// # Errors
     /// Those of the medium: the volume is then not clean.
     pub fn close(self) -> Result<()> {
-        self.0.close()
+        self.inner.close()
     }
 
     /// Makes all changes so far durable.
@@ -196,16 +201,16 @@ impl Volume {
     /// # Errors
     /// Those of the medium.
     pub fn sync(&self) -> Result<()> {
-        self.0.core.check_usable()?;
-        self.0.core.engine.sync()
+        self.inner.core.check_usable()?;
+        self.inner.core.engine.sync()
     }
 
     /// What the volume is, and how full.
     pub fn stat(&self) -> VolumeStat {
-        let core = &self.0.core;
+        let core = &self.inner.core;
         let superblock = core.storage.superblock.lock().unwrap().clone();
         let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
-        let Guarantees { description, emulated, .. } = self.0.region.guarantees();
+        let Guarantees { description, emulated, .. } = self.inner.region.guarantees();
         VolumeStat {
             volume_id: superblock.volume_id,
             label: String::from_utf8_lossy(label).into_owned(),
@@ -221,8 +226,13 @@ impl Volume {
         }
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.0.core
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// The calls by path go here.
+    pub(crate) fn calls(&self) -> &Arc<VolumeVfs> {
+        &self.calls
     }
 }
 

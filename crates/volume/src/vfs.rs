@@ -17,6 +17,7 @@ use crate::fs::attributes::{is_superuser, who};
 use crate::fs::names::Birth;
 use crate::fs::table::{Held, Inode};
 use crate::fs::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK};
+use crate::open::Inner;
 
 const SHARDS: u64 = 16;
 /// Bytes that are copied from file to file at a time.
@@ -46,7 +47,7 @@ impl Open {
 
 /// A [`Volume`] as a [`Vfs`].
 pub struct VolumeVfs {
-    volume: Volume,
+    volume: Arc<Inner>,
     next: AtomicU64,
     handles: Vec<RwLock<HashMap<u64, Arc<Open>>>>,
 }
@@ -60,15 +61,15 @@ impl std::fmt::Debug for VolumeVfs {
 impl VolumeVfs {
     /// Makes a `Vfs` over a volume, which stays open as long as this does.
     pub fn new(volume: &Volume) -> Self {
-        VolumeVfs {
-            volume: volume.clone(),
-            next: AtomicU64::new(1),
-            handles: (0..SHARDS).map(|_| RwLock::default()).collect(),
-        }
+        Self::over(volume.inner().clone())
+    }
+
+    pub(crate) fn over(volume: Arc<Inner>) -> Self {
+        VolumeVfs { volume, next: AtomicU64::new(1), handles: (0..SHARDS).map(|_| RwLock::default()).collect() }
     }
 
     fn core(&self) -> &Core {
-        self.volume.core()
+        &self.volume.core
     }
 
     /// The number of references to inodes, and of open files and directories: for tests that look for leaks.
