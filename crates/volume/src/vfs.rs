@@ -1,6 +1,5 @@
 //! The trait [`Vfs`] over a volume: references, handles, and what is checked at an open.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use wholly::rules::permit::{READ, WRITE};
@@ -15,7 +14,7 @@ use crate::format::BLOCK;
 use crate::format::inode::ROOT;
 use crate::fs::attributes::{is_superuser, who};
 use crate::fs::names::Birth;
-use crate::fs::table::{Held, Inode};
+use crate::fs::table::{ByNumber, Held, Inode};
 use crate::fs::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK};
 use crate::open::Inner;
 
@@ -49,7 +48,7 @@ impl Open {
 pub struct VolumeVfs {
     volume: Arc<Inner>,
     next: AtomicU64,
-    handles: Vec<RwLock<HashMap<u64, Arc<Open>>>>,
+    handles: Vec<RwLock<ByNumber<Arc<Open>>>>,
 }
 
 impl std::fmt::Debug for VolumeVfs {
@@ -79,7 +78,7 @@ impl VolumeVfs {
         (self.core().table.references(), handles)
     }
 
-    fn shard(&self, handle: Handle) -> &RwLock<HashMap<u64, Arc<Open>>> {
+    fn shard(&self, handle: Handle) -> &RwLock<ByNumber<Arc<Open>>> {
         &self.handles[(handle.0 % SHARDS) as usize]
     }
 
@@ -163,8 +162,8 @@ impl VolumeVfs {
         if !open.reads() {
             return Err(Errno::BADF);
         }
-        let read = self.core().read(&open.inode, offset, buf)?;
-        if !buf.is_empty() && !open.flags.contains(OFlags::NOATIME) {
+        let (read, is_late) = self.core().read(&open.inode, offset, buf)?;
+        if is_late && !buf.is_empty() && !open.flags.contains(OFlags::NOATIME) {
             self.core().has_read(&open.inode)?;
         }
         Ok(read)

@@ -181,26 +181,6 @@ impl<'b> Leaf<'b> {
         Ok(())
     }
 
-    /// The first of `count` free slots in a row.
-    ///
-    /// # Errors
-    /// If an entry does not belong there.
-    pub fn room(&self, count: usize) -> Result<Option<usize>, Fault> {
-        let (mut slot, mut free) = (0, 0);
-        while slot < SLOTS {
-            match self.at(slot)? {
-                None => {
-                    (slot, free) = (slot + 1, free + 1);
-                    if free == count {
-                        return Ok(Some(slot - count));
-                    }
-                }
-                Some(found) => (slot, free) = (slot + slots_for(found.head.name_len.into()), 0),
-            }
-        }
-        Ok(None)
-    }
-
     /// Copies a name, and returns its bytes.
     pub fn name<'n>(&self, found: Found, buf: &'n mut [u8; NAME_MAX]) -> &'n [u8] {
         let len = usize::from(found.head.name_len);
@@ -231,6 +211,25 @@ mod tests {
     use super::*;
 
     const DIR: u64 = 0xabcd;
+
+    impl Leaf<'_> {
+        /// The first of `count` free slots in a row.
+        fn room(&self, count: usize) -> Result<Option<usize>, Fault> {
+            let (mut slot, mut free) = (0, 0);
+            while slot < SLOTS {
+                match self.at(slot)? {
+                    None => {
+                        (slot, free) = (slot + 1, free + 1);
+                        if free == count {
+                            return Ok(Some(slot - count));
+                        }
+                    }
+                    Some(found) => (slot, free) = (slot + slots_for(found.head.name_len.into()), 0),
+                }
+            }
+            Ok(None)
+        }
+    }
 
     fn put(leaf: &mut [u8; BLOCK], head: Head, name: &[u8]) -> usize {
         let slots = slots_for(name.len());

@@ -30,6 +30,12 @@ fn timestamp(time: Time) -> Timestamp {
 }
 
 impl State {
+    /// Whether an access is to be noted: `relatime`.
+    pub fn is_accessed_late(&self) -> bool {
+        let times = &self.record.times;
+        times.atime <= times.mtime || times.atime <= times.ctime
+    }
+
     /// For the rules.
     pub fn stat(&self) -> Stat {
         let owned = &self.record.owned;
@@ -199,15 +205,11 @@ impl Core {
 
     /// A file or directory was read: its time of access is renewed, as `relatime` has it.
     pub fn has_read(&self, inode: &Inode) -> Result<()> {
-        let is_old = |state: &State| {
-            let times = state.record.times;
-            times.atime <= times.mtime || times.atime <= times.ctime
-        };
-        if !is_old(&inode.state.read().unwrap()) {
+        if !inode.state.read().unwrap().is_accessed_late() {
             return Ok(());
         }
         let mut state = inode.state.write().unwrap();
-        if !is_old(&state) {
+        if !state.is_accessed_late() {
             return Ok(());
         }
         let now = self.now();

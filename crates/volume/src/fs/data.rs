@@ -48,8 +48,8 @@ impl Core {
         Ok(Piece { block, offset, len: len.min((count * B) as usize - offset), pointer })
     }
 
-    /// Reads up to `buf.len()` bytes.
-    pub fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    /// Reads up to `buf.len()` bytes. Returns how many, and whether the time of access is to be renewed.
+    pub fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<(usize, bool)> {
         end_of(offset, buf.len() as u64)?;
         let state = inode.state.read().unwrap();
         let left = state.record.owned.size.saturating_sub(offset);
@@ -65,7 +65,7 @@ impl Core {
             }
             done += piece.len;
         }
-        Ok(len)
+        Ok((len, state.is_accessed_late()))
     }
 
     /// Writes at `offset`, or at the end. Returns where, and how much.
@@ -103,6 +103,10 @@ impl Core {
     /// Writes a part in a group of its own.
     fn write_part(&self, inode: &Inode, state: &mut State, at: u64, data: &[u8]) -> Result<usize> {
         let (first, last) = (at / B, (at + data.len() as u64 - 1) / B);
+        let piece = self.piece(inode, state, at, data.len())?;
+        if piece.len == data.len() && piece.at(inode).valid {
+            return self.overwrite(inode, state, &piece, at, data);
+        }
         let missing = self.missing(inode, state, first, last + 1)?;
         let mut group = Group::begin(self, Kind::Implicit, missing, Need::Ordinary)?;
         let mut done = 0;
@@ -128,6 +132,24 @@ impl Core {
         self.content_changed(&mut group, inode, state, size)?;
         group.commit()?;
         Ok(data.len())
+    }
+
+    /// Writes where content is, in consecutive blocks.
+    fn overwrite(&self, inode: &Inode, state: &mut State, piece: &Piece, at: u64, data: &[u8]) -> Result<usize> {
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let target = piece.at(inode);
+        let mut written = data.len();
+        if let Placed::Elsewhere(run) = group.write(&target, piece.offset, data)? {
+            let to = Mapped::Written(run.start);
+            group.record(&Operation::Map { on: inode.id, first: piece.block, count: run.count, to })?;
+            self.reload(inode, state)?;
+            written = written.min((run.count * B) as usize - piece.offset);
+        }
+        let end = at + written as u64;
+        let size = Some(end).filter(|end| *end > state.record.owned.size);
+        self.content_changed(&mut group, inode, state, size)?;
+        group.commit()?;
+        Ok(written)
     }
 
     /// The blocks that it takes to map all of `first..end`: 0 if all are.

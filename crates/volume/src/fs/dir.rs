@@ -7,7 +7,7 @@ use super::group::{Group, Need};
 use super::table::{Inode, State};
 use super::{Core, DIRECTORY, map};
 use crate::engine::{Kind, Operation, Structure, corrupt};
-use crate::format::dir::{self, Found, HASH_BITS, Head, Leaf, MAX_TRIE_DEPTH, NAME_MAX, TWIN_BITS};
+use crate::format::dir::{self, Found, HASH_BITS, Head, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOTS, TWIN_BITS};
 use crate::format::inode::Tree;
 use crate::format::pointer::{depth_for, nodes_for, reach};
 use crate::format::{BLOCK, Lba};
@@ -73,9 +73,16 @@ impl Core {
         self.load_leaf(lba, &mut bytes)?;
         let leaf = Leaf::new(self.storage.data_seed(dir.id), &bytes);
         let (mut found, mut twins, mut entries) = (None, 0u128, 0);
+        // Room is the first gap between entries that is long enough.
+        let wanted = dir::slots_for(name.len());
+        let (mut room, mut end) = (None, 0);
         let mut fault = Ok(());
         leaf.scan(|entry| {
             entries += 1;
+            if entry.slot - end >= wanted && room.is_none() {
+                room = Some(end);
+            }
+            end = entry.slot + dir::slots_for(entry.head.name_len.into());
             if entry.head.key >> TWIN_BITS == hash {
                 twins |= 1 << (entry.head.key & ((1 << TWIN_BITS) - 1));
                 let mut buf = [0; NAME_MAX];
@@ -90,7 +97,7 @@ impl Core {
         })
         .and(fault)
         .map_err(|fault| Self::damaged(dir, lba, fault))?;
-        let room = leaf.room(dir::slots_for(name.len())).map_err(|fault| Self::damaged(dir, lba, fault))?;
+        let room = room.or((SLOTS - end >= wanted).then_some(end));
         let twin = (!twins).trailing_zeros();
         let key = (twin < 1 << TWIN_BITS).then(|| hash << TWIN_BITS | u64::from(twin));
         Ok(Some(Place { leaf: number, lba, found, room, key, entries }))

@@ -317,7 +317,12 @@ impl Core {
         let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
         self.remove(&mut group, &dir, &place)?;
         let links = if is_dir { 0 } else { of_victim.record.owned.links.saturating_sub(1) };
-        self.set_links(&mut group, &victim, &mut of_victim, links)?;
+        if links == 0 && self.take_last(&victim) {
+            group.record(&Operation::Free { what: victim.id })?;
+            group.release_inode(victim.id.ino);
+        } else {
+            self.set_links(&mut group, &victim, &mut of_victim, links)?;
+        }
         self.dir_changed(&mut group, &dir, &mut state)?;
         group.commit()?;
         if is_dir {

@@ -99,13 +99,19 @@ impl Space {
 
     /// Sets units aside, if `keep` others stay free.
     pub fn reserve(&self, count: u64, keep: u64) -> bool {
-        let enough = |free: u64| free.checked_sub(count).filter(|left| count == 0 || *left >= keep);
+        // A locked instruction waits for stores that are on their way to persistent memory.
+        if count == 0 {
+            return true;
+        }
+        let enough = |free: u64| free.checked_sub(count).filter(|left| *left >= keep);
         self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok()
     }
 
     /// Gives a part of a reservation back.
     pub fn unreserve(&self, count: u64) {
-        self.free.fetch_add(count, Ordering::Relaxed);
+        if count > 0 {
+            self.free.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// Up to `want` units in a row, of those that the caller has reserved.

@@ -1,6 +1,7 @@
 //! Inodes in memory: those that somebody refers to, and some that nobody does, up to a number.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use wholly::Result;
@@ -12,6 +13,27 @@ use super::storage::Record;
 use crate::engine::InoGen;
 
 const SHARDS: u64 = 64;
+
+/// By numbers that we give out: nobody can choose them so that they collide.
+pub type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
+
+/// One multiplication.
+#[derive(Default)]
+pub struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = crate::format::mix(number, 0);
+    }
+}
 /// What an inode takes in memory, about.
 pub const INODE_BYTES: usize = 512;
 
@@ -39,7 +61,7 @@ pub struct Inode {
 
 #[derive(Default)]
 struct Shard {
-    inodes: HashMap<u64, Arc<Inode>>,
+    inodes: ByNumber<Arc<Inode>>,
     /// Those that had no references at some time, oldest first.
     idle: VecDeque<u64>,
 }
@@ -170,6 +192,18 @@ impl Core {
                 shard.inodes.remove(&oldest);
             }
         }
+    }
+
+    /// Takes an inode out of the table whose only reference is the caller's, and whose only name it is about to remove:
+    /// nobody can come to it any more. The caller frees it in the group that removes the name.
+    pub fn take_last(&self, held: &Held<'_>) -> bool {
+        let mut shard = self.table.shard(held.id.ino).lock().unwrap();
+        let is_last = held.refs.load(Ordering::Relaxed) == 1;
+        if is_last {
+            shard.inodes.remove(&held.id.ino);
+            held.refs.store(0, Ordering::Relaxed);
+        }
+        is_last
     }
 
     /// An inode that somebody refers to, without one more reference.
