@@ -376,7 +376,7 @@ impl Check<'_> {
     fn names(&mut self) {
         let mut all: Vec<(u64, Known)> = self.inodes.iter().map(|(ino, known)| (*ino, *known)).collect();
         all.sort_unstable_by_key(|(ino, _)| *ino);
-        if !self.inodes.get(&ROOT).is_some_and(|root| u32::from(root.kind) << 12 == DIRECTORY) {
+        if self.inodes.get(&ROOT).is_none_or(|root| u32::from(root.kind) << 12 != DIRECTORY) {
             self.find("inode 1", "there is no root directory");
         }
         let mut sound = HashSet::from([ROOT]);

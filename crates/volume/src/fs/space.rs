@@ -30,7 +30,7 @@ impl Zone {
         while count < want && first + (count as usize) < ZONE as usize {
             let at = first + count as usize;
             // A whole word at once, where it is free.
-            if at % 64 == 0 && want - count >= 64 && self.bits[at / 64] == 0 {
+            if at.is_multiple_of(64) && want - count >= 64 && self.bits[at / 64] == 0 {
                 self.bits[at / 64] = u64::MAX;
                 count += 64;
             } else if self.bits[at / 64] >> (at % 64) & 1 == 0 {

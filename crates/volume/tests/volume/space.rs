@@ -94,7 +94,8 @@ fn no_allocation_that_fails_leaves_a_trace() {
 /// A volume that is full of one kind of thing takes no more, and can be emptied.
 #[test]
 fn full_in_each_way() {
-    let fills: [(&str, fn(&Tree<'_>, usize) -> Result<()>); 5] = [
+    type Fill = fn(&Tree<'_>, usize) -> Result<()>;
+    let fills: [(&str, Fill); 5] = [
         ("small files", |t, i| t.file(format!("{i}"), 0o644, b"x").map(drop)),
         ("empty files", |t, i| t.file(format!("{i}-{}", "n".repeat(240)), 0o644, b"").map(drop)),
         ("directories", |t, i| {
