@@ -75,6 +75,15 @@ pub enum Verb {
     /// Mount a store as a file system, for programs that share it
     #[command(after_help = MOUNT_EXAMPLES)]
     Mount(MountArgs),
+    /// Make a volume: a file system of Wholly's own, in a file or on a block device
+    #[command(after_help = MKFS_EXAMPLES)]
+    Mkfs(MkfsArgs),
+    /// Check a volume that is not mounted; changes nothing
+    Fsck(FsckArgs),
+    /// Copy a directory into a volume that is not mounted
+    Import(CopyArgs),
+    /// Copy a volume that is not mounted into a new directory
+    Export(CopyArgs),
     /// Show the state of a store; changes nothing, works while the store is in use
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatArgs),
@@ -637,8 +646,8 @@ Examples:
 /// `wholly mount`.
 #[derive(Args, Debug)]
 pub struct MountArgs {
-    /// The store
-    #[arg(value_hint = ValueHint::DirPath)]
+    /// The store, or the file or block device with a volume
+    #[arg(value_hint = ValueHint::AnyPath)]
     pub dir: PathBuf,
     /// The mount point [default: the store's own directory]
     #[arg(value_hint = ValueHint::DirPath)]
@@ -668,6 +677,64 @@ pub struct MountArgs {
     kind: Option<String>,
     #[arg(short = 'N', hide = true, value_name = "NAMESPACE")]
     namespace: Option<PathBuf>,
+}
+
+const MKFS_EXAMPLES: &str = "\
+The volume's engine is `none`, which gives no consistency: after a crash, anything may be lost.
+
+Examples:
+  wholly mkfs v.img --size 1G        in a file, which is made
+  wholly mount v.img /mnt            mount it
+  wholly mkfs --force /dev/sdx       on a block device, whatever is there";
+
+/// `wholly mkfs`.
+#[derive(Args, Debug)]
+pub struct MkfsArgs {
+    /// The file or block device
+    pub volume: PathBuf,
+    /// How large a file becomes, such as 1G; by default as large as it is
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// A name for the volume, of at most 64 bytes
+    #[arg(short = 'L', long)]
+    pub label: Option<String>,
+    /// Overwrite what is there
+    #[arg(short = 'f', long)]
+    pub force: bool,
+    /// What the file is taken for
+    #[arg(long, value_enum, default_value_t = Medium::Auto)]
+    pub medium: Medium,
+}
+
+/// `wholly fsck`.
+#[derive(Args, Debug)]
+pub struct FsckArgs {
+    /// The file or block device
+    pub volume: PathBuf,
+    /// Change nothing: volumes are not repaired yet
+    #[arg(short = 'n')]
+    pub no_changes: bool,
+    /// As fsck(8) calls it
+    #[arg(short = 'a', short_alias = 'p', hide = true)]
+    automatic: bool,
+    #[arg(short = 'y', hide = true)]
+    yes: bool,
+    #[arg(short = 'f', hide = true)]
+    forced: bool,
+    #[arg(short = 'C', hide = true, value_name = "FD", num_args = 0..=1)]
+    progress: Option<Option<i32>>,
+    /// What the file is taken for
+    #[arg(long, value_enum, default_value_t = Medium::Auto)]
+    pub medium: Medium,
+}
+
+/// `wholly import` and `wholly export`.
+#[derive(Args, Debug)]
+pub struct CopyArgs {
+    /// The file or block device with the volume
+    pub volume: PathBuf,
+    /// The directory
+    pub dir: PathBuf,
 }
 
 const BENCH_EXAMPLES: &str = "\

@@ -11,6 +11,7 @@
 //! | `registry` | which stores there are |
 //! | `limits` | what a process may use |
 //! | `html` | a replayed crash as a page |
+//! | `volume` | the verbs of volumes: `mkfs`, `fsck`, `import`, `export` |
 //! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
 
 #![forbid(unsafe_code)]
@@ -43,6 +44,7 @@ mod run;
 mod salvage;
 mod stat;
 mod survey;
+mod volume;
 
 use args::{Cli, Verb};
 use clap::Parser;
@@ -86,12 +88,18 @@ fn unclear(answer: &clap::Error, arguments: &[OsString]) -> Exit {
     exit
 }
 
-/// What mount(8) calls as `mount.wholly DIR POINT [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]` is the verb `mount`.
+/// Under the name `mount.wholly`, `mkfs.wholly` or `fsck.wholly` it is that subcommand, as mount(8), mkfs(8) and
+/// fsck(8) call it:
+/// `mount.wholly DIR POINT [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]`.
 fn mount_arguments(mut all: Vec<OsString>) -> Vec<OsString> {
-    let is_helper = all.first().and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "mount.wholly");
-    if is_helper {
-        all.splice(1..1, ["mount".into(), "--helper".into()]);
-    }
+    let name = all.first().and_then(|name| Path::new(name).file_name()).and_then(|name| name.to_str());
+    let verb: &[&str] = match name {
+        Some("mount.wholly") => &["mount", "--helper"],
+        Some("mkfs.wholly") => &["mkfs"],
+        Some("fsck.wholly") => &["fsck"],
+        _ => &[],
+    };
+    all.splice(1..1, verb.iter().map(OsString::from));
     all
 }
 
@@ -101,6 +109,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
     }
     match verb {
         Verb::Init(args) => init::run(&args, ui),
+        Verb::Stat(args) if volume::is_one(&args.dir) => volume::stat(&args.dir, ui),
         Verb::Stat(args) => stat::run(&args, ui),
         Verb::Dump(args) => dump::run(&args, ui),
         Verb::Recover(args) => recover::run(&args, ui),
@@ -115,6 +124,10 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Hold(args) => run::hold(&args),
         Verb::Exec(args) => run::exec(&args),
         Verb::Mount(args) => mount::run(&args, ui),
+        Verb::Mkfs(args) => volume::mkfs(&args, ui),
+        Verb::Fsck(args) => volume::fsck(&args, ui),
+        Verb::Import(args) => volume::import(&args, ui),
+        Verb::Export(args) => volume::export(&args, ui),
         Verb::Crash(args) => crash::run(&args, ui),
         Verb::Bench(args) => bench::run(args, ui),
         Verb::Completions(args) => papers::completions(&args),

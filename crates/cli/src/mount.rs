@@ -1,5 +1,5 @@
-//! `wholly mount`: a store as a file system, for programs that share it. Under the name `mount.wholly` it is what
-//! mount(8) calls.
+//! `wholly mount`: a store or a volume as a file system, for programs that share it. Under the name `mount.wholly` it
+//! is what mount(8) calls.
 
 use crate::args::MountArgs;
 use crate::error::{Exit, Failure};
@@ -7,6 +7,7 @@ use crate::limits;
 use crate::named::Named;
 use crate::opening;
 use crate::output::{Name, Ui, print, shown};
+use crate::volume;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wholly::{Options, Policy, StoreVfs};
 use wholly_fuse::{Mount, MountOptions, Unmounter};
+use wholly_volume::VolumeVfs;
 
 /// What the process in the background says once programs can use the mount.
 const READY: &str = "ready";
@@ -104,6 +106,16 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         };
         set.map_err(|why| Failure::new(what(), why).advice("`wholly mount --help` lists them").exit(Exit::USAGE))?;
     }
+    if volume::is_one(&plan.dir) {
+        if args.options.iter().any(|options| options.contains("policy=")) {
+            let why = "a volume has no policies: its engine makes no groups";
+            return Err(Failure::new(what(), why).exit(Exit::USAGE));
+        }
+        if args.point.is_none() {
+            return Err(Failure::new(what(), "a volume needs a directory to be mounted on").exit(Exit::USAGE));
+        }
+        return Ok(plan);
+    }
     plan.mount.syncs_on_close = plan.policy == Policy::PerSync;
     plan.mount.whole_writes = plan.policy == Policy::PerOp;
     Ok(plan)
@@ -162,7 +174,17 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     rustix::thread::set_name(opening::SERVER).map_err(|errno| failed(plan, errno.into()))?;
     // What is opened is what is mounted, and where it was said.
     let find = |name| Named::find(name).map_err(|error| failed(plan, error));
-    let (dir, point) = (find(&plan.dir)?, find(&plan.point)?);
+    let point = find(&plan.point)?;
+    if volume::is_one(&plan.dir) {
+        let volume = volume::open("mount", &plan.dir)?;
+        let mount = Mount::new(Arc::new(VolumeVfs::new(&volume)), &point.itself(), &plan.mount);
+        let mount = mount.map_err(|error| failed(plan, error))?;
+        drop(point);
+        let served = answer(plan, mount, ready);
+        let closed = volume.close().map_err(|error| volume::failure("mount", &plan.dir, error));
+        return served.and(closed.map(|()| Exit::DONE));
+    }
+    let dir = find(&plan.dir)?;
     let options = Options { policy: plan.policy, ..Options::default() };
     let store = opening::open("mount", &plan.dir, &dir.itself(), options)?;
     let is_guest = store.is_guest().map_err(of_store)?;
@@ -177,6 +199,17 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
             of_store(error)
         })?;
     }
+    let served = answer(plan, mount, ready);
+    // Where it keeps its name it is waited for less long.
+    let _ = rustix::thread::set_name(opening::ENDING);
+    let closed = store.close().map_err(of_store);
+    served?;
+    closed.map(|()| Exit::DONE)
+}
+
+/// Answers the kernel until the mount is gone, or cannot begin.
+fn answer(plan: &Plan, mount: Mount, ready: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    let unmounter = mount.unmounter();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| failed(plan, error))?;
     let handle = signals.handle();
     // Nothing of the place from where it was started stays in use.
@@ -192,11 +225,7 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
         handle.close();
         served
     });
-    // Where it keeps its name it is waited for less long.
-    let _ = rustix::thread::set_name(opening::ENDING);
-    let closed = store.close().map_err(of_store);
-    served.map_err(|error| failed(plan, error))?;
-    closed.map(|()| Exit::DONE)
+    served.map_err(|error| failed(plan, error))
 }
 
 /// Somebody wants the mount to end. At the first signal it is taken away, at once or, where programs use it, once they

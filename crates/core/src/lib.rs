@@ -51,6 +51,8 @@ pub mod index;
 pub mod log;
 mod mount;
 mod open;
+#[doc(hidden)]
+pub mod rules;
 mod salvage;
 pub mod site;
 #[doc(hidden)]

@@ -3,7 +3,7 @@
 //! there in the index: not all of theirs are made before the program runs.
 
 pub use crossbeam_utils::atomic::AtomicCell;
-pub use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 pub use std::thread;
 

@@ -43,7 +43,7 @@ mod test_dir;
 pub use error::{Error, Result, in_words};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
 pub use names::{At, DirEntry, FileHandle, HostNames, Inode, Rename, SetXattr};
-pub use sys::FileSystem;
+pub use sys::{FileSystem, lock_file};
 
 use std::sync::Arc;
 

@@ -22,6 +22,8 @@ pub mod log;
 mod open;
 pub mod perform;
 pub mod program;
+#[path = "../../core/src/rules/mod.rs"]
+mod rules;
 #[path = "../../core/src/site.rs"]
 pub mod site;
 pub mod sync;

@@ -32,7 +32,6 @@ use super::file::{File as Inner, IMPLICIT};
 use super::implicit::Policy;
 use super::lanes::Seat;
 use super::names::Private;
-use super::names::permit::Who;
 use super::overlay::{Place, PrivateWrite};
 use super::writer::Recent;
 use crate::error::{Error, Result};
@@ -40,6 +39,7 @@ use crate::index::BLOCK;
 use crate::log::batch::Gathered;
 use crate::log::lane::{AppendError, Lane};
 use crate::log::layout::EntryKind;
+use crate::rules::permit::Who;
 use crate::sync::{Backoff, Ordering};
 
 use adopt::Brought;

@@ -8,10 +8,10 @@ use wholly_media::{Inode, Stat};
 
 use super::StoreInner;
 use super::file::File;
-use super::names::permit::{self, Who};
 use super::names::{Found, Kind, OWN_FOLDER, Object, TRIES, Walk, show};
 use super::recover::is_in_the_way;
 use crate::error::{Error, Result};
+use crate::rules::permit::{self, Who};
 use crate::sync::{Ordering, RwLock};
 
 #[derive(Default)]

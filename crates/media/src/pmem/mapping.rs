@@ -157,7 +157,7 @@ impl Drop for Mapping {
 }
 
 /// Whether stores into a shared mapping of `fd` reach persistent memory: whether `MAP_SYNC` is accepted.
-pub(crate) fn is_dax(fd: BorrowedFd<'_>) -> bool {
+pub fn is_dax(fd: BorrowedFd<'_>) -> bool {
     let len = rustix::param::page_size();
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
     // SAFETY: a new mapping at an address of the kernel's choice aliases nothing, and is not accessed.

@@ -28,7 +28,7 @@ mod tests;
 mod x86_64;
 
 pub use emulate::{EmulatedRegion, Emulation, Emulator};
-pub(crate) use mapping::is_dax;
+pub use mapping::is_dax;
 
 use crate::sys::{self, FileSystem, OrFail};
 use crate::{Error, Guarantees, Kind, PersistenceDomain, Region, Result, Site};

@@ -82,6 +82,15 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
     }
 }
 
+/// Takes the lock of a file or device, whose only user the caller then is among those that ask; `false` if another open file description
+/// has it. It is released when the last descriptor of this description is closed.
+///
+/// # Errors
+/// Those of `fcntl`.
+pub fn lock_file(fd: BorrowedFd<'_>, name: &str) -> Result<bool> {
+    Ok(try_lock(fd).or_fail("lock", || name)? == Lock::Taken)
+}
+
 /// Releases the lock of this open file description, whoever else has a descriptor of it.
 pub(crate) fn unlock(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
     set_lock(fd, Flock { kind: Flock::F_UNLCK, ..Flock::WHOLE_FILE })

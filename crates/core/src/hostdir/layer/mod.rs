@@ -10,9 +10,10 @@ use rustix::io::Errno;
 use wholly_media::{Rename, Site};
 
 use super::StoreInner;
-use super::names::{DIRECTORY, TYPE, acl, join};
+use super::names::{DIRECTORY, TYPE, join};
 use super::table::host_error;
 use crate::error::Result;
+use crate::rules::acl;
 use crate::site;
 
 /// The path of the [layer](crate::Store::make_layer), relative to the store's directory.

@@ -22,20 +22,16 @@
 //! |---|---|
 //! | `object.rs` | what is known of an object |
 //! | `attributes.rs` | what groups set of its attributes |
-//! | `acl.rs` | access control lists, which are two of them |
 //! | `claims.rs` | who may change what |
 //! | `forget.rs` | what is forgotten when a pass has ended |
-//! | `permit.rs` | what the calling process may do |
 //! | `private.rs` | what a running group has changed |
 //! | `walk.rs` | from a path to what it names, as a group sees it |
 //! | `replay.rs` | from the log's records to all this, at open |
 
-pub(super) mod acl;
 mod attributes;
 mod claims;
 mod forget;
 mod object;
-pub(super) mod permit;
 mod private;
 mod replay;
 mod walk;
@@ -109,8 +105,8 @@ pub(crate) struct State {
     callers: Callers,
     /// Objects of other programs in the store's own folders.
     pub strange: Vec<Strange>,
-    /// Where objects lie in those folders that were on their way out when a crash came.
-    pub spent: Vec<Name>,
+    /// Where objects lie in those folders that were on their way out when a crash came, and which they are.
+    pub spent: Vec<(Name, u64)>,
     /// The next id of an object.
     next: u64,
 }

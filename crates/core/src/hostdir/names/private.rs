@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::ops::Bound;
 
-use super::acl::Acl;
 use super::{Name, Set, Wanted};
 use crate::hostdir::clock::Mtime;
+use crate::rules::acl::Acl;
 
 /// What a name was and is to be.
 #[derive(Clone, Copy, Debug)]

@@ -249,7 +249,7 @@ impl NameReplay {
             0 if !is_aside && (!self.inodes.values().any(|of| *of == id) || is_blank()?) => return Ok(true),
             0 if !is_blank()? => {}
             _ if Kind::of(stat.mode) != Kind::Directory || names_in(host, &path)?.is_empty() => {
-                self.state.spent.push((folder, entry.to_vec()));
+                self.state.spent.push(((folder, entry.to_vec()), object));
                 return Ok(false);
             }
             0 => {}

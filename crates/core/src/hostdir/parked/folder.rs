@@ -6,11 +6,12 @@ use wholly_media::{HostFs, Site};
 use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
-use super::super::names::{OWN_FOLDER, acl, id_name, id_of, join, names_in};
+use super::super::names::{OWN_FOLDER, id_name, id_of, join, names_in};
 use super::super::table::host_error;
 use super::format::path_of;
 use super::{FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, UNFINISHED};
 use crate::error::{Error, Result};
+use crate::rules::acl;
 use crate::site;
 use crate::sync::{AtomicU8, Ordering};
 

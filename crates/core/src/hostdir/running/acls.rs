@@ -4,14 +4,15 @@ use rustix::io::Errno;
 use wholly_media::Stat;
 
 use super::Running;
-use super::attributes::{GROUP_EXECUTES, SET_GROUP_ID, Wish, may_set_group_id};
+use super::attributes::Wish;
 use super::names::{At, refused};
 use crate::error::Result;
-use crate::hostdir::names::acl::{self, Acl};
-use crate::hostdir::names::permit::Who;
 use crate::hostdir::names::{Found, Kind, PERMISSIONS, Set};
 use crate::hostdir::records::{Birth, Xattr};
 use crate::log::layout::EntryKind;
+use crate::rules::acl::{self, Acl};
+use crate::rules::permit::Who;
+use crate::rules::set_id::{GROUP_EXECUTES, SET_GROUP_ID, may_set_group_id};
 
 /// Access control lists, each with its name.
 pub(super) type Lists = Vec<(&'static [u8], Acl)>;

@@ -8,18 +8,13 @@ use super::names::{At, check_bits, refused};
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::acl;
-use crate::hostdir::names::permit::{self, Who};
 use crate::hostdir::names::{Found, Kind, PERMISSIONS, Set, TRIES, Wanted};
 use crate::hostdir::records::{Attributes, AttributesBefore};
 use crate::log::layout::EntryKind;
-
-const SET_USER_ID: u32 = 0o4000;
-pub(super) const SET_GROUP_ID: u32 = 0o2000;
-pub(super) const GROUP_EXECUTES: u32 = 0o10;
-
-/// The capabilities of a program, which go when its owner changes.
-pub(super) const CAPABILITY: &[u8] = b"security.capability";
+use crate::rules::acl;
+use crate::rules::permit::{self, Who};
+use crate::rules::set_id::{SET_GROUP_ID, SET_USER_ID, may_set_group_id, privileges, without_set_id};
+use crate::rules::xattr::CAPABILITY;
 
 /// An object whose attributes belong to the group.
 pub(super) struct Mine {
@@ -242,23 +237,4 @@ impl Running {
         }
         self.touch(mine.file);
     }
-}
-
-/// Whether somebody may give what belongs to this group its bit.
-pub(super) fn may_set_group_id(who: &Who, gid: u32) -> bool {
-    who.is_superuser() || who.is_in(gid)
-}
-
-/// The permission bits of what gets another owner, or other content.
-fn without_set_id(mode: u32, gid: u32, who: &Who) -> u32 {
-    let mode = mode & !SET_USER_ID;
-    let keeps = mode & GROUP_EXECUTES == 0 && may_set_group_id(who, gid);
-    if keeps { mode } else { mode & !SET_GROUP_ID }
-}
-
-/// What is left of the mode of a file whose content somebody changes, if that is another one.
-fn privileges(stat: &Stat, who: &Who) -> Option<u32> {
-    let mode = stat.mode & PERMISSIONS;
-    let left = if who.is_superuser() { mode } else { without_set_id(mode, stat.gid, who) };
-    (left != mode).then_some(left)
 }

@@ -7,8 +7,8 @@ use super::names::{At, refused};
 use super::patience::Patience;
 use crate::error::{Error, Result};
 use crate::hostdir::file::IMPLICIT;
-use crate::hostdir::names::permit;
 use crate::hostdir::names::{Found, Kind, Last, Private, ROOT, TRIES, Walk, Wanted};
+use crate::rules::permit;
 use crate::sync::{Backoff, Ordering};
 
 /// Whether what somebody has found was taken away before he looked at it: then he is to look for it again.

@@ -8,10 +8,10 @@ use wholly_media::Rename;
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::permit;
 use crate::hostdir::names::{DIRECTORY, Found, Kind, Last, REGULAR, SYMLINK, TRIES, TYPE, Wanted, show};
 use crate::hostdir::records::{Birth, Value};
 use crate::log::layout::EntryKind;
+use crate::rules::permit;
 
 /// The bits of a mode that make a program run as its owner or group.
 const SET_ID: u32 = 0o6000;

@@ -11,12 +11,12 @@ use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::clock::EXACT_NS;
-use crate::hostdir::names::acl;
-use crate::hostdir::names::permit::Who;
 use crate::hostdir::names::{Entry, Found, Kind, Last, ROOT, State, TYPE, Wanted};
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
 use crate::index::BLOCK;
+use crate::rules::acl;
+use crate::rules::permit::Who;
 use crate::sync::Ordering;
 
 impl Running {

@@ -6,19 +6,17 @@ use rustix::io::Errno;
 use wholly_media::SetXattr;
 
 use super::Running;
-use super::attributes::{CAPABILITY, Mine};
+use super::attributes::Mine;
 use super::names::{At, refused};
 use crate::error::{Error, Result};
-use crate::hostdir::names::permit::{self, Who};
-use crate::hostdir::names::{Found, Kind, Set, XattrValue, acl, xattr_checksum};
+use crate::hostdir::names::{Found, Kind, Set, XattrValue, xattr_checksum};
 use crate::hostdir::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
 use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
+use crate::rules::acl;
+use crate::rules::permit;
+use crate::rules::xattr::{CAPABILITY, SECURITY, TRUSTED, USER, are_capabilities, check_name, may_see};
 use crate::sync::{AtomicU8, Ordering};
-
-const USER: &[u8] = b"user.";
-const TRUSTED: &[u8] = b"trusted.";
-const SECURITY: &[u8] = b"security.";
 
 impl Running {
     pub(in crate::hostdir) fn set_xattr(&mut self, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
@@ -60,7 +58,7 @@ impl Running {
     /// An extended attribute, as somebody sees it who may not see all.
     fn xattr_as_asked(&self, at: At<'_>, found: &Found, name: &[u8]) -> Result<Option<Vec<u8>>> {
         check_xattr_name(at, name)?;
-        if !may_see_xattr(&self.who, name) || !may_have_xattr(name, found.kind) {
+        if !may_see(&self.who, name) || !may_have_xattr(name, found.kind) {
             return Ok(None);
         }
         if acl::is_acl(name) && found.kind == Kind::Symlink {
@@ -97,7 +95,7 @@ impl Running {
             }
         }
         // The host tells the process, who may be another.
-        names.retain(|name| may_see_xattr(&self.who, name));
+        names.retain(|name| may_see(&self.who, name));
         Ok(names.into_iter().collect())
     }
 
@@ -183,35 +181,11 @@ impl Spaces {
     }
 }
 
-/// Whether the kernel takes a value for capabilities of a program, of the second version or the third (`linux/capability.h`).
-fn are_capabilities(value: &[u8]) -> bool {
-    match value.first_chunk::<4>().map(|head| u32::from_le_bytes(*head) >> 24) {
-        Some(2) => value.len() == 20,
-        Some(3) => value.len() == 24,
-        _ => false,
-    }
-}
-
 fn check_xattr_name(at: At<'_>, name: &[u8]) -> Result<()> {
-    if name.is_empty() || name.len() > LONGEST_NAME {
-        return refused(at, Errno::RANGE);
-    }
-    if name.contains(&0) {
+    if name.contains(&0) && name.len() <= LONGEST_NAME {
         return Err(Error::invalid("the name of an extended attribute cannot hold a zero byte"));
     }
-    if acl::is_acl(name) {
-        return Ok(());
-    }
-    match [USER, TRUSTED, SECURITY].into_iter().find(|space| name.starts_with(space)) {
-        None => refused(at, Errno::OPNOTSUPP),
-        Some(space) if space.len() == name.len() => refused(at, Errno::INVAL),
-        Some(_) => Ok(()),
-    }
-}
-
-/// Whether somebody sees attributes of this name at all.
-fn may_see_xattr(who: &Who, name: &[u8]) -> bool {
-    !name.starts_with(TRUSTED) || who.is_superuser()
+    check_name(name).or_else(|errno| refused(at, errno))
 }
 
 /// Whether objects of this kind have attributes of this name.

@@ -6,8 +6,8 @@ use super::handles::OpenFile;
 use super::{StoreVfs, file_type, who};
 use crate::error::Error;
 use crate::hostdir::names::Kind;
-use crate::hostdir::names::permit::{READ, SEARCH, WRITE};
 use crate::hostdir::running::{At, Running, Wish};
+use crate::rules::permit::{READ, SEARCH, WRITE};
 use crate::sync::Ordering;
 use crate::vfs::{Access, Attr, Context, Errno, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags};
 

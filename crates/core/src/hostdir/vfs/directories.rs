@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::handles::{Listed, Open, OpenDirectory};
 use super::{StoreVfs, who};
-use crate::hostdir::names::permit::READ;
 use crate::hostdir::names::{Kind, TYPE};
 use crate::hostdir::running::Running;
+use crate::rules::permit::READ;
 use crate::sync::Mutex;
 use crate::vfs::{Context, DirEntry, Errno, FileType, Handle, Ino, Result};
 

@@ -5,9 +5,9 @@ use wholly_media::Fallocate;
 use super::handles::{Open, OpenFile};
 use super::{StoreVfs, Way, who};
 use crate::hostdir::handle::File;
-use crate::hostdir::names::permit::{READ, SEARCH, WRITE};
 use crate::hostdir::names::{Kind, REGULAR, TRIES};
 use crate::hostdir::running::{At, Running};
+use crate::rules::permit::{READ, SEARCH, WRITE};
 use crate::sync::Ordering;
 use crate::vfs::{Attr, Context, Errno, FallocateFlags, Handle, Ino, Mode, OFlags, Result};
 

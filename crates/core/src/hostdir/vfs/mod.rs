@@ -41,10 +41,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::names::Kind;
-use super::names::permit::Who;
 use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
 use crate::error::Error;
+use crate::rules::permit::Who;
 use crate::sync::{AtomicU64, Ordering, RwLock};
 use crate::vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,

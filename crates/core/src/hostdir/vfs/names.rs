@@ -5,10 +5,10 @@ use wholly_media::{Rename, Stat};
 use super::inodes::Kept;
 use super::{StoreVfs, who};
 use crate::hostdir::handle::File;
-use crate::hostdir::names::permit::SEARCH;
 use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, TRIES, TYPE};
 use crate::hostdir::records::Birth;
 use crate::hostdir::running::{At, Running};
+use crate::rules::permit::SEARCH;
 use crate::vfs::{Attr, Context, Errno, FileType, Ino, Mode, NAME_MAX, PATH_MAX, RenameFlags, Result};
 
 /// A name that a call may be about.

@@ -123,10 +123,13 @@ impl StoreInner {
 
     /// After a crash: removes what was on its way out, and gives what is strange its name back (invariant 3).
     pub fn clean_asides(&self) -> Result<()> {
-        for (folder, entry) in self.names.with(|state| std::mem::take(&mut state.spent)) {
+        for ((folder, entry), object) in self.names.with(|state| std::mem::take(&mut state.spent)) {
             let path = self.names.with(|state| state.host_path_of(folder, &entry)).unwrap_or_default();
             let remove = || remove(&*self.host, site::NAMES_CLEAN, path[..].into(), &self.host.stat(&path)?);
             remove().map_err(|error| host_error(error, &path))?;
+            if let Some(file) = self.names.with(|state| state.file(object)) {
+                file.relinked_by_pass(self)?;
+            }
         }
         // What cannot be given back yet is a conflict of the next checkpoint.
         let _ = self.return_strange();

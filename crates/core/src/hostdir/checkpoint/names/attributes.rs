@@ -10,8 +10,9 @@ use wholly_media::{SetXattr, Stat};
 use super::{Kind, NamePlan};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{Object, ROOT, Set, State, acl};
+use crate::hostdir::names::{Object, ROOT, Set, State};
 use crate::hostdir::table::host_error;
+use crate::rules::acl;
 use crate::site;
 
 impl NamePlan<'_> {

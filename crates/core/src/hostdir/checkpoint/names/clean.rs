@@ -6,9 +6,10 @@ use wholly_media::{Site, Stat};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{
-    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, OWN_FOLDER, Object, State, acl, id_of, is_blank, join, names_in,
+    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, OWN_FOLDER, Object, State, id_of, is_blank, join, names_in,
 };
 use crate::hostdir::table::host_error;
+use crate::rules::acl;
 use crate::site;
 use crate::sync::Ordering;
 

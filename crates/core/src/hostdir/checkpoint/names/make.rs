@@ -9,9 +9,10 @@ use super::aside::stale;
 use super::attributes::is_otherwise;
 use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name};
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Name, ROOT, State, TYPE, acl};
+use crate::hostdir::names::{Name, ROOT, State, TYPE};
 use crate::hostdir::running::{Running, Sharing};
 use crate::hostdir::table::host_error;
+use crate::rules::acl;
 use crate::site;
 use crate::sync::Ordering;
 

@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use wholly_media::Stat;
 
 /// The attribute that is an object's access list.
-pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute that is a directory's default list.
-pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Whether an attribute is a list.
-pub(crate) fn is_acl(name: &[u8]) -> bool {
+pub fn is_acl(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
 
@@ -37,7 +37,7 @@ struct Entry {
 
 /// A list that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Acl(Vec<Entry>);
+pub struct Acl(Vec<Entry>);
 
 impl Acl {
     /// Checks the value of an attribute, as the kernel does. `None`: there is nobody in it, which takes a list away.

@@ -7,15 +7,15 @@ use rustix::process::{getegid, geteuid, getgroups};
 use wholly_media::Stat;
 
 /// To read, to write, and to search a directory.
-pub(crate) const READ: u32 = 4;
-pub(crate) const WRITE: u32 = 2;
-pub(crate) const SEARCH: u32 = 1;
+pub const READ: u32 = 4;
+pub const WRITE: u32 = 2;
+pub const SEARCH: u32 = 1;
 
-pub(crate) const STICKY: u32 = 0o1000;
+pub const STICKY: u32 = 0o1000;
 
 /// Who makes a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Who {
+pub enum Who {
     /// The calling process.
     #[default]
     Process,

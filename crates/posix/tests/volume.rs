@@ -1,0 +1,42 @@
+//! The suite over a volume: what it does otherwise than the host's ext4 stands here, each with its reason.
+
+use std::sync::Arc;
+
+use rustix::fd::OwnedFd;
+use wholly_media::Region;
+use wholly_media::disk::DiskRegion;
+use wholly_media::pmem::{PmemOptions, PmemRegion};
+use wholly_posix::Exception;
+use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
+
+const VOLUME: &[Exception] = &[];
+
+fn file(bytes: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create("volume", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
+    rustix::fs::ftruncate(&file, bytes).expect("its length");
+    file
+}
+
+fn run(region: Arc<dyn Region>) {
+    Volume::format_region(&*region, &VolumeOptions::default()).expect("make a volume");
+    let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
+    let vfs = VolumeVfs::new(&volume);
+    let report = wholly_posix::run(&vfs, true, VOLUME);
+    println!("{} passed, {} exceptions", report.passed, VOLUME.len());
+    report.expect_passed();
+    assert_eq!(vfs.held(), (0, 0), "references and handles are given back");
+    drop(vfs);
+    volume.close().expect("close it");
+    let checked = Volume::check_region(&*region).expect("check it");
+    assert_eq!(checked.findings, []);
+}
+
+#[test]
+fn on_persistent_memory() {
+    run(Arc::new(PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region")));
+}
+
+#[test]
+fn on_a_disk() {
+    run(Arc::new(DiskRegion::open(file(256 << 20), "disk").expect("a region")));
+}

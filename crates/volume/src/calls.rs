@@ -1,0 +1,407 @@
+//! Calls on a volume by path, for the user of the calling process: what a [`Store`](wholly::Store) offers outside of
+//! groups, by the same names. Errors are those of the system calls of these names.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::process::{getegid, geteuid, getgroups};
+use wholly::vfs::{
+    Access, Attr, Context, Errno, FallocateFlags, FileType, Handle, Ino, Mode, OFlags, Paths, RenameFlags, SetAttr,
+    SetTime, Timestamp, Vfs, XattrFlags,
+};
+use wholly::{DirEntry, Error, Fallocate, Rename, Result, SetXattr, Stat};
+
+use crate::{Volume, VolumeVfs};
+
+/// An open regular file of a volume.
+pub struct VolumeFile {
+    vfs: Arc<VolumeVfs>,
+    ino: Ino,
+    handle: Handle,
+}
+
+impl std::fmt::Debug for VolumeFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VolumeFile").field("ino", &self.ino).finish_non_exhaustive()
+    }
+}
+
+/// The user of the calling process.
+fn me() -> Context {
+    let groups = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
+    Context { groups, umask: Mode::empty(), ..Context::of(geteuid().as_raw(), getegid().as_raw()) }
+}
+
+fn named(path: &[u8], errno: Errno) -> Error {
+    let path = String::from_utf8_lossy(path).into_owned();
+    match errno {
+        Errno::NOENT => Error::NotFound(path),
+        Errno::EXIST => Error::Exists(path),
+        Errno::NOSPC => Error::NoSpace(path),
+        Errno::UCLEAN => Error::Corrupt { place: path, fault: "its metadata is damaged; `check` tells what".into() },
+        errno => Error::Refused(path, errno),
+    }
+}
+
+fn ns(time: Timestamp) -> i64 {
+    time.sec.saturating_mul(1_000_000_000).saturating_add(time.nsec.into())
+}
+
+fn set_time(ns: Option<i64>) -> SetTime {
+    let second = 1_000_000_000;
+    ns.map_or(SetTime::Omit, |ns| {
+        SetTime::At(Timestamp { sec: ns.div_euclid(second), nsec: ns.rem_euclid(second) as u32 })
+    })
+}
+
+fn stat_of(attr: &Attr) -> Stat {
+    Stat {
+        ino: attr.ino.0,
+        size: attr.size,
+        allocated: attr.blocks * 512,
+        atime_ns: ns(attr.atime),
+        mtime_ns: ns(attr.mtime),
+        ctime_ns: ns(attr.ctime),
+        mode: attr.kind.as_raw_mode() | attr.mode.as_raw_mode(),
+        nlink: attr.nlink as u32,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        ..Stat::default()
+    }
+}
+
+impl Volume {
+    /// Makes a call by a path that begins at the root.
+    fn by<T>(
+        &self,
+        path: &Path,
+        call: impl FnOnce(&Paths<'_, VolumeVfs>, &Context, &[u8]) -> std::result::Result<T, Errno>,
+    ) -> Result<T> {
+        let path = path.as_os_str().as_bytes();
+        let path = if path.is_empty() { b"." } else { path };
+        call(&Paths(&**self.calls()), &me(), path).map_err(|errno| named(path, errno))
+    }
+
+    fn opened(&self, path: &Path, flags: OFlags, mode: u32) -> Result<VolumeFile> {
+        self.by(path, |paths, ctx, path| {
+            let (found, handle) = paths.open(ctx, Ino::ROOT, path, flags, Mode::from_raw_mode(mode))?;
+            Ok(VolumeFile { vfs: self.calls().clone(), ino: found.ino(), handle })
+        })
+    }
+
+    /// Opens an existing regular file for reading and writing. A symbolic link at the end of the path is followed.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<VolumeFile> {
+        self.opened(path.as_ref(), OFlags::RDWR, 0)
+    }
+
+    /// Creates a regular file with the permission bits `mode`, whatever the umask.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; those of `open`.
+    pub fn create_file(&self, path: impl AsRef<Path>, mode: u32) -> Result<VolumeFile> {
+        self.opened(path.as_ref(), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// Those of `mkdir`.
+    pub fn mkdir(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        self.by(path.as_ref(), |paths, ctx, path| {
+            paths.mkdir(ctx, Ino::ROOT, path, Mode::from_raw_mode(mode)).map(drop)
+        })
+    }
+
+    /// Makes a special file; `mode` has its type.
+    ///
+    /// # Errors
+    /// Those of `mknod`.
+    pub fn mknod(&self, path: impl AsRef<Path>, mode: u32, rdev: u64) -> Result<()> {
+        let (kind, bits) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777));
+        self.by(path.as_ref(), |paths, ctx, path| paths.mknod(ctx, Ino::ROOT, path, kind, bits, rdev).map(drop))
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// Those of `symlink`.
+    pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+        let target = target.as_ref().as_os_str().as_bytes();
+        self.by(path.as_ref(), |paths, ctx, path| paths.symlink(ctx, Ino::ROOT, path, target).map(drop))
+    }
+
+    /// Gives an object one more name. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// Those of `link`.
+    pub fn link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let to = to.as_ref().as_os_str().as_bytes();
+        self.by(from.as_ref(), |paths, ctx, from| paths.link(ctx, Ino::ROOT, from, to, false).map(drop))
+    }
+
+    /// Removes a name.
+    ///
+    /// # Errors
+    /// Those of `unlink`.
+    pub fn unlink(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.by(path.as_ref(), |paths, ctx, path| paths.unlink(ctx, Ino::ROOT, path))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Those of `rmdir`.
+    pub fn rmdir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.by(path.as_ref(), |paths, ctx, path| paths.rmdir(ctx, Ino::ROOT, path))
+    }
+
+    /// Renames an object.
+    ///
+    /// # Errors
+    /// Those of `renameat2`.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, how: Rename) -> Result<()> {
+        let flags = match how {
+            Rename::Replace => RenameFlags::empty(),
+            Rename::NoReplace => RenameFlags::NOREPLACE,
+            Rename::Exchange => RenameFlags::EXCHANGE,
+        };
+        let to = to.as_ref().as_os_str().as_bytes();
+        self.by(from.as_ref(), |paths, ctx, from| paths.rename(ctx, Ino::ROOT, from, to, flags))
+    }
+
+    fn set(&self, path: &Path, change: &SetAttr) -> Result<()> {
+        self.by(path, |paths, ctx, path| {
+            let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
+            self.calls().setattr(ctx, found.ino(), None, change).map(drop)
+        })
+    }
+
+    /// Sets permission bits.
+    ///
+    /// # Errors
+    /// Those of `chmod`.
+    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        self.set(path.as_ref(), &SetAttr { mode: Some(Mode::from_raw_mode(mode)), ..SetAttr::default() })
+    }
+
+    /// Sets the owner, the group of users, or both.
+    ///
+    /// # Errors
+    /// Those of `chown`.
+    pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.set(path.as_ref(), &SetAttr { uid, gid, ..SetAttr::default() })
+    }
+
+    /// Sets times, in ns since 1970.
+    ///
+    /// # Errors
+    /// Those of `utimensat`.
+    pub fn set_times(&self, path: impl AsRef<Path>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+        let change = SetAttr { atime: set_time(atime_ns), mtime: set_time(mtime_ns), ..SetAttr::default() };
+        self.set(path.as_ref(), &change)
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// Those of `setxattr`.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+        value: &[u8],
+        how: SetXattr,
+    ) -> Result<()> {
+        let flags = match how {
+            SetXattr::Any => XattrFlags::empty(),
+            SetXattr::Create => XattrFlags::CREATE,
+            SetXattr::Replace => XattrFlags::REPLACE,
+        };
+        self.by(path.as_ref(), |paths, ctx, path| {
+            let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
+            self.calls().setxattr(ctx, found.ino(), name.as_ref().as_bytes(), value, flags)
+        })
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// Those of `removexattr`.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
+        self.by(path.as_ref(), |paths, ctx, path| {
+            let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
+            self.calls().removexattr(ctx, found.ino(), name.as_ref().as_bytes())
+        })
+    }
+
+    /// Returns the value of an extended attribute, if there is one.
+    ///
+    /// # Errors
+    /// Those of `getxattr`.
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
+        self.by(path.as_ref(), |paths, ctx, path| {
+            let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
+            match self.calls().getxattr(ctx, found.ino(), name.as_ref().as_bytes()) {
+                Err(Errno::NODATA) => Ok(None),
+                value => value.map(Some),
+            }
+        })
+    }
+
+    /// Returns the names of the extended attributes.
+    ///
+    /// # Errors
+    /// Those of `listxattr`.
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        self.by(path.as_ref(), |paths, ctx, path| {
+            let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
+            let names = self.calls().listxattr(ctx, found.ino())?;
+            Ok(names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
+        })
+    }
+
+    /// Returns what is known of an object. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// Those of `lstat`.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Stat> {
+        self.by(path.as_ref(), |paths, ctx, path| {
+            let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
+            Ok(stat_of(&found.attr))
+        })
+    }
+
+    /// Returns the target of a symbolic link.
+    ///
+    /// # Errors
+    /// Those of `readlink`.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.by(path.as_ref(), |paths, ctx, path| {
+            let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
+            self.calls().readlink(ctx, found.ino())
+        })
+    }
+
+    /// Returns the names in a directory, without `.` and `..`.
+    ///
+    /// # Errors
+    /// Those of `open` and `getdents`.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
+        self.by(path.as_ref(), |paths, ctx, path| {
+            let found = paths.resolve(ctx, Ino::ROOT, path, true)?;
+            let dir = self.calls().opendir(ctx, found.ino())?;
+            let mut names = Vec::new();
+            let listed = self.calls().readdir(ctx, dir, 0, &mut |entry| {
+                if !matches!(entry.name, b"." | b"..") {
+                    names.push(DirEntry {
+                        name: entry.name.to_vec(),
+                        ino: entry.ino.0,
+                        kind: entry.kind.as_raw_mode(),
+                    });
+                }
+                true
+            });
+            self.calls().releasedir(ctx, dir)?;
+            listed.map(|()| names)
+        })
+    }
+
+    /// Whether the calling process may use an object so.
+    ///
+    /// # Errors
+    /// Those of `access`.
+    pub fn access(&self, path: impl AsRef<Path>, access: Access) -> Result<()> {
+        self.by(path.as_ref(), |paths, ctx, path| {
+            let found = paths.resolve(ctx, Ino::ROOT, path, true)?;
+            self.calls().access(ctx, found.ino(), access)
+        })
+    }
+}
+
+impl VolumeFile {
+    fn done<T>(&self, result: std::result::Result<T, Errno>) -> Result<T> {
+        result.map_err(|errno| named(format!("inode {}", self.ino.0).as_bytes(), errno))
+    }
+
+    /// What is known of the file.
+    ///
+    /// # Errors
+    /// If its metadata is damaged.
+    pub fn metadata(&self) -> Result<Stat> {
+        self.done(self.vfs.getattr(&me(), self.ino).map(|attr| stat_of(&attr)))
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset`. Returns how many; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// Those of `pread`.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.done(self.vfs.read(&Context::superuser(), self.handle, offset, buf))
+    }
+
+    /// Writes `data` at the byte `offset`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if not all of it could be written; those of `pwrite`.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        match self.done(self.vfs.write(&me(), self.handle, offset, data))? {
+            written if written == data.len() => Ok(()),
+            written => Err(Error::NoSpace(format!("{} bytes of {}", data.len() - written, data.len()))),
+        }
+    }
+
+    /// Writes `data` at the end of the file. Returns the offset at which the data begins.
+    ///
+    /// # Errors
+    /// Those of [`write_at`](Self::write_at).
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        match self.done(self.vfs.append(&me(), self.handle, data))? {
+            (offset, written) if written == data.len() => Ok(offset),
+            (_, written) => Err(Error::NoSpace(format!("{} bytes of {}", data.len() - written, data.len()))),
+        }
+    }
+
+    /// Sets the length of the file to `length` bytes.
+    ///
+    /// # Errors
+    /// Those of `ftruncate`.
+    pub fn set_len(&self, length: u64) -> Result<()> {
+        let change = SetAttr { size: Some(length), ..SetAttr::default() };
+        self.done(self.vfs.setattr(&me(), self.ino, Some(self.handle), &change).map(drop))
+    }
+
+    /// Changes the space of a range.
+    ///
+    /// # Errors
+    /// Those of `fallocate`.
+    pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
+        let mode = match how {
+            Fallocate::Keep => FallocateFlags::KEEP_SIZE,
+            Fallocate::Extend => FallocateFlags::empty(),
+            Fallocate::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            Fallocate::Zero => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+            Fallocate::ZeroExtend => FallocateFlags::ZERO_RANGE,
+        };
+        self.done(self.vfs.fallocate(&me(), self.handle, mode, offset, length))
+    }
+
+    /// Makes the file durable.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if the medium failed.
+    pub fn sync(&self) -> Result<()> {
+        self.done(self.vfs.fsync(&me(), self.handle))
+    }
+}
+
+impl Drop for VolumeFile {
+    fn drop(&mut self) {
+        let _ = self.vfs.release(&me(), self.handle);
+    }
+}

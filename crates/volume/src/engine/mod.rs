@@ -1,0 +1,341 @@
+//! What the core and an engine say to each other. Nothing here knows `fs`.
+//!
+//! # Terms
+//!
+//! - *operation*: a logical change of metadata. The core records it in a group; the engine decides when its mutator
+//!   runs, by [`Replay::redo`], and over which [`StorageView`]: `none` at the call and in place, a page engine at the
+//!   commit and on copies of committed pages, a logging engine inside the commit on a view that logs old bytes.
+//! - *home*: the block in which committed bytes of a file's block are.
+//! - *part*: a group, with the space that was reserved for it.
+//!
+//! # Rules
+//!
+//! 1. Operations are logical, never bytes at a place. Places in them are hints, which a mutator checks.
+//! 2. A mutator takes blocks from the group's reservation only, so that it never meets `ENOSPC`.
+//! 3. The engine gives back what a group released only when the group is as durable as it asked for
+//!    ([`Engine::commit`] has returned, or later by a callback of engines that commit in the background).
+//! 4. `commit` takes several groups; `wait` is apart from it, so that a group can be atomic now and durable later.
+//! 5. Each store to the medium names its [`Site`]; an engine lists its own in `SITES`.
+//! 6. Data of a block goes to its home, or elsewhere if the engine says so: then the core records the new pointer.
+//!
+//! Operations that come later: `Add` and `Toggle`, with bitmaps and counters on the medium; `Revert`, with abort.
+
+pub mod none;
+
+use wholly::vfs::GroupId;
+use wholly::{Error, Result};
+use wholly_media::Site;
+
+use crate::format::dir::Head;
+use crate::format::inode::Times;
+use crate::format::{Fault, Lba, Run};
+
+/// An inode, in one of its lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InoGen {
+    /// Its number.
+    pub ino: u64,
+    /// Which life.
+    pub generation: u32,
+}
+
+/// New values of fields of an inode; `None` is left as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// Nothing was there before: all that is `None` becomes 0.
+    pub born: bool,
+    /// Type and permission bits.
+    pub mode: Option<u32>,
+    /// The user who owns it.
+    pub uid: Option<u32>,
+    /// The group of users that owns it.
+    pub gid: Option<u32>,
+    /// Number of names.
+    pub links: Option<u32>,
+    /// Length in bytes.
+    pub size: Option<u64>,
+    /// All four times: registers, of which the latest valid value holds.
+    pub times: Option<Times>,
+    /// The directory that a directory is in.
+    pub parent: Option<u64>,
+    /// The number of a device.
+    pub rdev: Option<u64>,
+    /// A short target of a symbolic link.
+    pub target: Option<Vec<u8>>,
+    /// The checksum of a long one.
+    pub target_sum: Option<u32>,
+}
+
+/// What blocks of a map become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapped {
+    /// Holes. Their blocks are released.
+    Nothing,
+    /// Consecutive blocks from this one on, with content.
+    Written(Lba),
+    /// The same, without: they read as zeros.
+    Reserved(Lba),
+}
+
+/// One logical change of metadata.
+#[derive(Clone, Debug)]
+pub enum Operation<'o> {
+    /// Sets fields of an inode.
+    Assign {
+        /// The inode.
+        on: InoGen,
+        /// The fields.
+        fields: &'o Fields,
+    },
+    /// Sets `count` entries of the map of an inode's content. Other blocks that were there are released.
+    Map {
+        /// The inode.
+        on: InoGen,
+        /// The first block of the file.
+        first: u64,
+        /// How many.
+        count: u64,
+        /// What they become.
+        to: Mapped,
+    },
+    /// Moves all entries of the map from `from` on by `by` blocks, up or down. The blocks that they pass are holes.
+    Shift {
+        /// The inode.
+        on: InoGen,
+        /// The first block that moves.
+        from: u64,
+        /// How far.
+        by: i64,
+    },
+    /// Enters a name. Its leaf has room.
+    Insert {
+        /// The directory.
+        dir: InoGen,
+        /// The entry.
+        head: Head,
+        /// The name.
+        name: &'o [u8],
+        /// A leaf and a slot where it fits.
+        at: (Lba, usize),
+    },
+    /// Removes a name.
+    Remove {
+        /// The directory.
+        dir: InoGen,
+        /// The key of the entry.
+        key: u64,
+        /// The leaf and the slot where it is.
+        at: (Lba, usize),
+    },
+    /// Frees an inode with all that it has.
+    Free {
+        /// The inode.
+        what: InoGen,
+    },
+    /// Gives an inode other extended attributes, whose bytes are in these blocks. Those of the former are released.
+    Xattrs {
+        /// The inode.
+        on: InoGen,
+        /// Where they are.
+        runs: &'o [Run],
+        /// How many bytes.
+        bytes: u32,
+        /// Their checksum.
+        sum: u32,
+    },
+    /// A structure change: in a group of its own, never undone.
+    Structure(Structure),
+}
+
+/// A change of structure.
+#[derive(Clone, Copy, Debug)]
+pub enum Structure {
+    /// Gives an empty directory its first leaf.
+    FirstLeaf {
+        /// The directory.
+        dir: InoGen,
+    },
+    /// Replaces a leaf by two.
+    Split {
+        /// The directory.
+        dir: InoGen,
+        /// The number of the leaf.
+        leaf: u64,
+    },
+    /// Replaces a leaf without entries, and its sibling without entries, by their parent.
+    Merge {
+        /// The directory.
+        dir: InoGen,
+        /// The number of one of them.
+        leaf: u64,
+    },
+    /// Lengthens the inode file.
+    GrowInodes {
+        /// By how many blocks.
+        blocks: u64,
+    },
+}
+
+/// Reads metadata: the storage version.
+pub trait Load {
+    /// Reads bytes of a block.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()>;
+}
+
+/// What mutators write through.
+pub trait StorageView: Load {
+    /// Changes bytes of a block.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn update(&mut self, site: Site, at: Lba, offset: usize, bytes: &[u8]) -> Result<()>;
+
+    /// A block for metadata, from the group's reservation. Its content is undefined.
+    fn fresh(&mut self) -> Lba;
+
+    /// Gives a block up, at the end of the group.
+    fn release(&mut self, at: Lba);
+}
+
+/// The space of a group. Implemented by the core.
+pub trait Allocate {
+    /// Takes up to `count` consecutive blocks of the reservation.
+    fn take(&mut self, count: u64) -> Run;
+
+    /// Gives blocks up, at the end of the group.
+    fn release(&mut self, run: Run);
+}
+
+/// A group, as the core hands it to an engine.
+pub struct Part<'p> {
+    /// Which.
+    pub group: GroupId,
+    /// Its space.
+    pub space: &'p mut dyn Allocate,
+}
+
+/// The mutators. Implemented by the core.
+pub trait Replay: Send + Sync {
+    /// Makes the change of an operation in the storage version.
+    ///
+    /// # Errors
+    /// The medium's, and corrupt metadata. Never for want of space.
+    fn redo(&self, operation: &Operation<'_>, view: &mut dyn StorageView) -> Result<()>;
+}
+
+/// Which version a reader gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// What is committed.
+    Committed,
+    /// What a group sees.
+    Group(GroupId),
+    /// What running groups have made of it: a shared mount.
+    Memory,
+}
+
+/// Blocks of a file, for a read or a write.
+#[derive(Clone, Copy, Debug)]
+pub struct DataAt {
+    /// The file.
+    pub file: InoGen,
+    /// The first block of the file.
+    pub block: u64,
+    /// The block of the volume in which it is; consecutive ones follow. `None`: nowhere yet.
+    pub home: Option<Lba>,
+    /// Whether the home has committed bytes. Without, what a write leaves out becomes zeros.
+    pub valid: bool,
+}
+
+/// Where a write went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// To its home.
+    Home,
+    /// To other blocks: the core has to record them. They may be fewer than were to be written.
+    Elsewhere(Run),
+}
+
+/// What a commit promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The group survives once the call has returned.
+    Durable,
+    /// It survives wholly or not at all, and in order; `wait` makes it durable.
+    Atomic,
+}
+
+/// A place in commit order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CommitSequence(pub u64);
+
+/// How a group came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One call.
+    Implicit,
+    /// A structure change.
+    Structure,
+}
+
+/// Makes groups permanent.
+pub trait Engine: Load + Send + Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// Whether calls are durable when they return.
+    fn is_durable_per_call(&self) -> bool;
+
+    /// Begins a group.
+    fn begin(&self, kind: Kind) -> GroupId;
+
+    /// Adds an operation to a group.
+    ///
+    /// # Errors
+    /// The medium's: the volume is then poisoned.
+    fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()>;
+
+    /// Writes data, from byte `offset` of the block on.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn write(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed>;
+
+    /// Makes `len` bytes zeros, inside of one block that has a home.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()>;
+
+    /// Reads data that has a home, from byte `offset` of the block on.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn read(&self, view: View, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()>;
+
+    /// Commits groups.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn commit(&self, parts: &mut [Part<'_>], how: Durability, replay: &dyn Replay) -> Result<CommitSequence>;
+
+    /// Returns when the groups up to this one are durable.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn wait(&self, upto: CommitSequence) -> Result<()>;
+
+    /// Makes everything durable that was committed.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn sync(&self) -> Result<()>;
+}
+
+/// An error that names a corrupt place.
+pub fn corrupt(place: impl Into<String>, fault: Fault) -> Error {
+    Error::Corrupt { place: place.into(), fault: fault.0.into() }
+}

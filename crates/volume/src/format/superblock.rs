@@ -1,0 +1,184 @@
+//! The superblock: two slots in blocks 0 and 1, of which the one with the higher generation counts, and a copy in the
+//! last block for the case that both are lost.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::inode::Tree;
+use super::pointer::MAX_VOLUME_BLOCKS;
+use super::{BLOCK, Fault, Lba};
+use twox_hash::XxHash3_64;
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+/// The fewest blocks of a volume.
+pub const MIN_BLOCKS: u64 = 16;
+const MAGIC: [u8; 8] = *b"WHOLLYVL";
+const BYTES: usize = 512;
+
+/// Bitmaps of blocks and inodes are on the medium, and kept in step. For engines on disks, later.
+pub const FEATURE_BITMAPS: u64 = 1;
+/// Features that a reader must know.
+pub const KNOWN_INCOMPATIBLE: u64 = 0;
+/// Features that a writer must know.
+pub const KNOWN_READ_ONLY: u64 = 0;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawSuperblock {
+    checksum: U64,
+    magic: [u8; 8],
+    version: U32,
+    block_bytes: U32,
+    incompatible: U64,
+    read_only: U64,
+    compatible: U64,
+    volume_id: [u8; 16],
+    blocks: U64,
+    generation: U64,
+    incarnation: U64,
+    engine: U32,
+    state: U32,
+    inode_root: U64,
+    inode_blocks: U64,
+    inodes: U64,
+    saved: U64,
+    saved_check: U64,
+    inode_depth: u8,
+    reserved: [u8; 7],
+    label: [u8; 64],
+    more: [u8; BYTES - 208],
+}
+const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 48);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, label) == 144);
+
+/// A superblock that was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Which volume it is.
+    pub volume_id: [u8; 16],
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Raised by each write of a superblock.
+    pub generation: u64,
+    /// Raised by each mount.
+    pub incarnation: u64,
+    /// The engine, by its number.
+    pub engine: u32,
+    /// Whether the last mount ended with an unmount.
+    pub is_clean: bool,
+    /// The map of the inode file.
+    pub inode_tree: Tree,
+    /// Inodes that the inode file has room for.
+    pub inodes: u64,
+    /// The saved allocators, with their checksum.
+    pub saved: Option<(Lba, u64)>,
+    /// The name of the volume.
+    pub label: [u8; 64],
+}
+
+fn sum(raw: &[u8], slot: u64) -> u64 {
+    XxHash3_64::oneshot_with_seed(0x5355_5045_5256_4f4c ^ slot, &raw[8..BYTES])
+}
+
+/// The blocks of the three copies.
+pub fn copies(blocks: u64) -> [Lba; 3] {
+    [Lba(0), Lba(1), Lba(blocks - 1)]
+}
+
+impl Superblock {
+    /// As it stands in the copy at `at`.
+    pub fn encode(&self, at: Lba) -> [u8; BLOCK] {
+        let (saved, saved_check) = self.saved.unwrap_or((Lba(0), 0));
+        let mut raw = RawSuperblock {
+            magic: MAGIC,
+            version: VERSION.into(),
+            block_bytes: (BLOCK as u32).into(),
+            volume_id: self.volume_id,
+            blocks: self.blocks.into(),
+            generation: self.generation.into(),
+            incarnation: self.incarnation.into(),
+            engine: self.engine.into(),
+            state: u32::from(self.is_clean).into(),
+            inode_root: self.inode_tree.root.into(),
+            inode_blocks: self.inode_tree.blocks.into(),
+            inode_depth: self.inode_tree.depth,
+            inodes: self.inodes.into(),
+            saved: saved.0.into(),
+            saved_check: saved_check.into(),
+            label: self.label,
+            ..RawSuperblock::new_zeroed()
+        };
+        raw.checksum = sum(raw.as_bytes(), at.0).into();
+        let mut block = [0; BLOCK];
+        block[..BYTES].copy_from_slice(raw.as_bytes());
+        block
+    }
+
+    /// From the copy at `at`.
+    ///
+    /// # Errors
+    /// If it is no superblock of ours, is damaged, or has features that are not known.
+    pub fn decode(bytes: &[u8], at: Lba) -> Result<Superblock, Fault> {
+        let (raw, _) = RawSuperblock::read_from_prefix(bytes).map_err(|_| Fault("too short for a superblock"))?;
+        if raw.magic != MAGIC {
+            return Err(Fault("not a superblock"));
+        }
+        if raw.checksum.get() != sum(raw.as_bytes(), at.0) {
+            return Err(Fault("a superblock has a wrong checksum"));
+        }
+        if raw.version.get() != VERSION || raw.block_bytes.get() as usize != BLOCK {
+            return Err(Fault("a superblock of another version"));
+        }
+        if raw.incompatible.get() & !KNOWN_INCOMPATIBLE != 0 || raw.read_only.get() & !KNOWN_READ_ONLY != 0 {
+            return Err(Fault("a superblock with unknown features"));
+        }
+        let blocks = raw.blocks.get();
+        if !(MIN_BLOCKS..MAX_VOLUME_BLOCKS).contains(&blocks) {
+            return Err(Fault("a superblock with an impossible size"));
+        }
+        Ok(Superblock {
+            volume_id: raw.volume_id,
+            blocks,
+            generation: raw.generation.get(),
+            incarnation: raw.incarnation.get(),
+            engine: raw.engine.get(),
+            is_clean: raw.state.get() == 1,
+            inode_tree: Tree { root: raw.inode_root.get(), depth: raw.inode_depth, blocks: raw.inode_blocks.get() },
+            inodes: raw.inodes.get(),
+            saved: (raw.saved.get() != 0).then_some((Lba(raw.saved.get()), raw.saved_check.get())),
+            label: raw.label,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_flipped_bit_is_detected_or_has_no_effect() {
+        let superblock = Superblock {
+            volume_id: [5; 16],
+            blocks: 1000,
+            generation: 7,
+            incarnation: 2,
+            engine: 0,
+            is_clean: true,
+            inode_tree: Tree { root: 3, depth: 1, blocks: 2 },
+            inodes: 64,
+            saved: Some((Lba(77), 5)),
+            label: [b'v'; 64],
+        };
+        let block = superblock.encode(Lba(1));
+        assert_eq!(Superblock::decode(&block, Lba(1)), Ok(superblock.clone()));
+        assert!(Superblock::decode(&block, Lba(0)).is_err(), "it belongs elsewhere");
+        for bit in 0..BLOCK * 8 {
+            let mut changed = block;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            let decoded = Superblock::decode(&changed, Lba(1));
+            assert!(if bit < BYTES * 8 { decoded.is_err() } else { decoded.as_ref() == Ok(&superblock) }, "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Attributes, and who may see and change them.
+
+use wholly::rules::acl;
+use wholly::rules::permit::{READ, SEARCH, WRITE, Who};
+use wholly::rules::set_id::{SET_GROUP_ID, may_set_group_id, privileges, without_set_id};
+use wholly::rules::xattr::CAPABILITY;
+use wholly::vfs::{Access, Attr, Context, Errno, FileType, Ino, Mode, Result, SetAttr, SetTime, Timestamp};
+use wholly_media::Stat;
+
+use super::group::{Group, Need};
+use super::table::{Inode, State};
+use super::{Core, DIRECTORY, LARGEST_FILE, PERMISSIONS, REGULAR, SYMLINK, TYPE};
+use crate::engine::{Fields, Kind};
+use crate::format::BLOCK;
+use crate::format::inode::Time;
+
+/// Whether no permission stops the calls of a context.
+pub fn is_superuser(ctx: &Context) -> bool {
+    ctx.uid == 0 || ctx.is_permitted
+}
+
+/// The user of a context, for the rules.
+pub fn who(ctx: &Context) -> Who {
+    let uid = if ctx.is_permitted { 0 } else { ctx.uid };
+    Who::User { uid, gid: ctx.gid, groups: ctx.groups.as_slice().into() }
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp { sec: time.sec, nsec: time.nsec }
+}
+
+impl State {
+    /// Whether an access is to be noted: `relatime`.
+    pub fn is_accessed_late(&self) -> bool {
+        let times = &self.record.times;
+        times.atime <= times.mtime || times.atime <= times.ctime
+    }
+
+    /// For the rules.
+    pub fn stat(&self) -> Stat {
+        let owned = &self.record.owned;
+        Stat { mode: owned.mode, uid: owned.uid, gid: owned.gid, ..Stat::default() }
+    }
+}
+
+impl Core {
+    /// The attributes of an inode.
+    pub fn attr(&self, inode: &Inode) -> Result<Attr> {
+        let state = inode.state.read().unwrap();
+        if inode.kind != DIRECTORY {
+            return Ok(attr_of(inode, &state, state.record.owned.links.into()));
+        }
+        if let Some(subdirs) = state.subdirs {
+            return Ok(attr_of(inode, &state, dir_links(&state, subdirs)));
+        }
+        drop(state);
+        let mut state = inode.state.write().unwrap();
+        let subdirs = self.subdirs(inode, &mut state)?;
+        Ok(attr_of(inode, &state, dir_links(&state, subdirs)))
+    }
+
+    /// Whether the permissions of an inode allow all of `wanted`.
+    pub fn permits(&self, ctx: &Context, inode: &Inode, state: &State, wanted: u32) -> Result<bool> {
+        if is_superuser(ctx) {
+            return Ok(true);
+        }
+        let who = who(ctx);
+        Ok(match self.acl(inode, state, acl::ACCESS)? {
+            Some(acl) => acl.allows(&state.stat(), who.uid(), |group| who.is_in(group), wanted),
+            None => who.may(&state.stat(), wanted),
+        })
+    }
+
+    pub fn check_access(&self, ctx: &Context, inode: &Inode, access: Access) -> Result<()> {
+        let bits = [(Access::READ_OK, READ), (Access::WRITE_OK, WRITE), (Access::EXEC_OK, SEARCH)];
+        let wanted = bits.iter().filter(|(flag, _)| access.contains(*flag)).fold(0, |wanted, (_, bit)| wanted | bit);
+        let state = inode.state.read().unwrap();
+        // Not even the superuser executes a file that nobody may execute.
+        let executable = state.record.owned.mode & 0o111 != 0 || inode.kind == DIRECTORY;
+        match self.permits(ctx, inode, &state, wanted)? && (wanted & SEARCH == 0 || executable) {
+            true => Ok(()),
+            false => Err(Errno::ACCESS),
+        }
+    }
+
+    /// `by_handle`: the file is open for writing.
+    pub fn set_attributes(&self, ctx: &Context, inode: &Inode, by_handle: bool, change: &SetAttr) -> Result<()> {
+        let mut state = inode.state.write().unwrap();
+        if let Some(size) = change.size {
+            self.check_size(ctx, inode, &state, by_handle, size)?;
+        }
+        let fields = self.wish(ctx, inode, &state, change)?;
+        if let Some(fields) = fields {
+            let drops = change.uid.is_some() || change.gid.is_some();
+            if drops && inode.kind == REGULAR {
+                self.remove_capabilities(inode, &mut state)?;
+            }
+            if let Some(mode) = fields.mode
+                && let Some(acl) = self.acl(inode, &state, acl::ACCESS)?
+            {
+                self.set_list(inode, &mut state, acl::ACCESS, Some(acl.with_mode(mode)))?;
+            }
+            let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+            self.assign(&mut group, inode, &mut state, &fields)?;
+            group.commit()?;
+        }
+        if let Some(size) = change.size {
+            self.drop_privileges(ctx, inode, &mut state)?;
+            self.cut(inode, &mut state, size)?;
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, ctx: &Context, inode: &Inode, state: &State, by_handle: bool, size: u64) -> Result<()> {
+        if i64::try_from(size).is_err() {
+            return Err(Errno::INVAL);
+        }
+        match inode.kind {
+            REGULAR => {}
+            DIRECTORY => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
+        }
+        if !by_handle {
+            self.check_permits(ctx, inode, state, WRITE)?;
+        }
+        if size > LARGEST_FILE { Err(Errno::FBIG) } else { Ok(()) }
+    }
+
+    /// Checks a change but for its size, in the order of `fs/attr.c`. `None`: it asks for nothing.
+    fn wish(&self, ctx: &Context, inode: &Inode, state: &State, change: &SetAttr) -> Result<Option<Fields>> {
+        let now = self.now();
+        let time = |time: SetTime| match time {
+            SetTime::Omit => Ok(None),
+            SetTime::Now => Ok(Some(now)),
+            SetTime::At(Timestamp { nsec, .. }) if nsec >= 1_000_000_000 => Err(Errno::INVAL),
+            SetTime::At(Timestamp { sec, nsec }) => Ok(Some(Time { sec, nsec })),
+        };
+        let (atime, mtime) = (time(change.atime)?, time(change.mtime)?);
+        let has_times = atime.is_some() || mtime.is_some();
+        let has_owner = change.uid.is_some() || change.gid.is_some();
+        if change.mode.is_none() && !has_owner && !has_times {
+            return Ok(None);
+        }
+        let (who, stat) = (who(ctx), state.stat());
+        let owns = who.owns(&stat);
+        let gives = |uid: u32| who.is_superuser() || (owns && uid == stat.uid);
+        let shares = |gid: u32| who.is_superuser() || (owns && (gid == stat.gid || who.is_in(gid)));
+        if !change.uid.is_none_or(gives) || !change.gid.is_none_or(shares) {
+            return Err(Errno::PERM);
+        }
+        match change.mode {
+            Some(_) if inode.kind == SYMLINK => return Err(Errno::OPNOTSUPP),
+            Some(_) if !owns => return Err(Errno::PERM),
+            _ => {}
+        }
+        if has_times && !owns {
+            if (change.atime, change.mtime) != (SetTime::Now, SetTime::Now) {
+                return Err(Errno::PERM);
+            }
+            self.check_permits(ctx, inode, state, WRITE)?;
+        }
+        let before = stat.mode & PERMISSIONS;
+        let mut mode = change.mode.map_or(before, |mode| mode.as_raw_mode() & PERMISSIONS);
+        if has_owner && !matches!(inode.kind, DIRECTORY | SYMLINK) {
+            mode = without_set_id(mode, stat.gid, &who);
+        }
+        if change.mode.is_some() && !may_set_group_id(&who, change.gid.unwrap_or(stat.gid)) {
+            mode &= !SET_GROUP_ID;
+        }
+        let mut times = state.record.times;
+        times.atime = atime.unwrap_or(times.atime);
+        times.mtime = mtime.unwrap_or(times.mtime);
+        times.ctime = now;
+        Ok(Some(Fields {
+            mode: Some(stat.mode & TYPE | mode).filter(|_| change.mode.is_some() || mode != before),
+            uid: change.uid,
+            gid: change.gid,
+            times: Some(times),
+            ..Fields::default()
+        }))
+    }
+
+    /// The content of a file is about to change: it loses what lets it run with other rights.
+    pub fn drop_privileges(&self, ctx: &Context, inode: &Inode, state: &mut State) -> Result<()> {
+        self.remove_capabilities(inode, state)?;
+        if state.record.owned.mode & 0o6000 == 0 || is_superuser(ctx) {
+            return Ok(());
+        }
+        let Some(mode) = privileges(&state.stat(), &who(ctx)) else { return Ok(()) };
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let fields = Fields { mode: Some(state.record.owned.mode & TYPE | mode), ..Fields::default() };
+        self.assign(&mut group, inode, state, &fields)?;
+        Ok(group.commit()?)
+    }
+
+    fn remove_capabilities(&self, inode: &Inode, state: &mut State) -> Result<()> {
+        if state.record.more.xattr_bytes == 0 {
+            return Ok(());
+        }
+        let mut xattrs = self.load_xattrs(inode, state)?;
+        let before = xattrs.len();
+        xattrs.retain(|(name, _)| name != CAPABILITY);
+        if xattrs.len() == before { Ok(()) } else { self.store_xattrs(inode, state, &xattrs, Need::Vital) }
+    }
+
+    /// A file or directory was read: its time of access is renewed, as `relatime` has it.
+    pub fn has_read(&self, inode: &Inode) -> Result<()> {
+        if !inode.state.read().unwrap().is_accessed_late() {
+            return Ok(());
+        }
+        let mut state = inode.state.write().unwrap();
+        if !state.is_accessed_late() {
+            return Ok(());
+        }
+        let now = self.now();
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        self.touch(&mut group, inode, &mut state, |times| times.atime = now)?;
+        Ok(group.commit()?)
+    }
+}
+
+fn dir_links(state: &State, subdirs: u64) -> u64 {
+    if state.record.owned.links == 0 { 0 } else { 2 + subdirs }
+}
+
+fn attr_of(inode: &Inode, state: &State, nlink: u64) -> Attr {
+    let record = &state.record;
+    let blocks = record.owned.tree.blocks + record.more.xattrs.blocks;
+    let per_block = BLOCK as u64 / 512;
+    Attr {
+        ino: Ino(inode.id.ino),
+        kind: FileType::from_raw_mode(record.owned.mode),
+        mode: Mode::from_raw_mode(record.owned.mode & PERMISSIONS),
+        nlink,
+        uid: record.owned.uid,
+        gid: record.owned.gid,
+        rdev: record.more.rdev,
+        size: if inode.kind == DIRECTORY { record.owned.tree.blocks.max(1) * BLOCK as u64 } else { record.owned.size },
+        blocks: blocks * per_block,
+        blksize: BLOCK as u32,
+        atime: timestamp(record.times.atime),
+        mtime: timestamp(record.times.mtime),
+        ctime: timestamp(record.times.ctime),
+    }
+}

@@ -1,0 +1,387 @@
+//! Reading and writing, and the space of files. Bytes of a mapped block beyond the end of its file are zeros.
+
+use wholly::vfs::{Context, Errno, FallocateFlags, Result, Seek};
+
+use super::group::{Group, Need};
+use super::table::{Inode, State};
+use super::{Core, LARGEST_FILE, map};
+use crate::engine::{DataAt, Fields, Kind, Mapped, Operation, Placed, View};
+use crate::format::pointer::{Pointer, depth_for, nodes_for, reach};
+use crate::format::{BLOCK, Run};
+
+const B: u64 = BLOCK as u64;
+/// Bytes that one group writes at most: what it reserves is bounded.
+const AT_ONCE: usize = 1 << 20;
+
+/// A piece of a range, inside of consecutive blocks: its blocks, and its bytes.
+struct Piece {
+    block: u64,
+    offset: usize,
+    len: usize,
+    pointer: Option<Pointer>,
+}
+
+impl Piece {
+    fn at(&self, inode: &Inode) -> DataAt {
+        let valid = self.pointer.is_some_and(|pointer| !pointer.reserved);
+        DataAt { file: inode.id, block: self.block, home: self.pointer.map(|pointer| pointer.block), valid }
+    }
+
+    fn blocks(&self) -> u64 {
+        ((self.offset + self.len) as u64).div_ceil(B)
+    }
+}
+
+/// The end of a range.
+fn end_of(offset: u64, len: u64) -> Result<u64> {
+    let end = offset.checked_add(len).ok_or(Errno::INVAL)?;
+    if i64::try_from(end).is_err() { Err(Errno::INVAL) } else { Ok(end) }
+}
+
+impl Core {
+    /// What is at `at`, up to `len` bytes.
+    fn piece(&self, inode: &Inode, state: &State, at: u64, len: usize) -> Result<Piece> {
+        let (block, offset) = (at / B, (at % B) as usize);
+        let most = ((offset + len) as u64).div_ceil(B);
+        let seed = self.storage.data_seed(inode.id);
+        let (pointer, count) = map::run(&*self.engine, seed, &state.record.owned.tree, block, most)?;
+        Ok(Piece { block, offset, len: len.min((count * B) as usize - offset), pointer })
+    }
+
+    /// Reads up to `buf.len()` bytes. Returns how many, and whether the time of access is to be renewed.
+    pub fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<(usize, bool)> {
+        end_of(offset, buf.len() as u64)?;
+        let state = inode.state.read().unwrap();
+        let left = state.record.owned.size.saturating_sub(offset);
+        let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut done = 0;
+        while done < len {
+            let piece = self.piece(inode, &state, offset + done as u64, len - done)?;
+            let part = &mut buf[done..done + piece.len];
+            let at = piece.at(inode);
+            match at.valid {
+                true => self.engine.read(View::Committed, &at, piece.offset, part)?,
+                false => part.fill(0),
+            }
+            done += piece.len;
+        }
+        Ok((len, state.is_accessed_late()))
+    }
+
+    /// Writes at `offset`, or at the end. Returns where, and how much.
+    pub fn write(&self, ctx: &Context, inode: &Inode, offset: Option<u64>, data: &[u8]) -> Result<(u64, usize)> {
+        let mut state = inode.state.write().unwrap();
+        let offset = offset.unwrap_or(state.record.owned.size);
+        if data.is_empty() {
+            return Ok((offset, 0));
+        }
+        end_of(offset, data.len() as u64)?;
+        if offset >= LARGEST_FILE {
+            return Err(Errno::FBIG);
+        }
+        let data = &data[..data.len().min((LARGEST_FILE - offset) as usize)];
+        self.drop_privileges(ctx, inode, &mut state)?;
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let part = (AT_ONCE - at as usize % AT_ONCE).min(data.len() - done);
+            // Where space ends, as much as fits.
+            let mut written = self.write_part(inode, &mut state, at, &data[done..done + part]);
+            let first = (BLOCK - at as usize % BLOCK).min(part);
+            if matches!(written, Err(Errno::NOSPC)) && part > first {
+                written = self.write_part(inode, &mut state, at, &data[done..done + first]);
+            }
+            match written {
+                Ok(len) => done += len,
+                Err(Errno::NOSPC) if done > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok((offset, done))
+    }
+
+    /// Writes a part in a group of its own.
+    fn write_part(&self, inode: &Inode, state: &mut State, at: u64, data: &[u8]) -> Result<usize> {
+        let (first, last) = (at / B, (at + data.len() as u64 - 1) / B);
+        let piece = self.piece(inode, state, at, data.len())?;
+        if piece.len == data.len() && piece.at(inode).valid {
+            return self.overwrite(inode, state, &piece, at, data);
+        }
+        let missing = self.missing(inode, state, first, last + 1)?;
+        let mut group = Group::begin(self, Kind::Implicit, missing, Need::Ordinary)?;
+        let mut done = 0;
+        while done < data.len() {
+            let piece = self.piece(inode, state, at + done as u64, data.len() - done)?;
+            let target = piece.at(inode);
+            let placed = group.write(&target, piece.offset, &data[done..done + piece.len])?;
+            let run = match (placed, target.home) {
+                (Placed::Elsewhere(run), _) => Some(run),
+                (Placed::Home, Some(home)) if !target.valid => Some(Run { start: home, count: piece.blocks() }),
+                (Placed::Home, _) => None,
+            };
+            if let Some(run) = run {
+                let to = Mapped::Written(run.start);
+                group.record(&Operation::Map { on: inode.id, first: piece.block, count: run.count, to })?;
+                self.reload(inode, state)?;
+                done += piece.len.min((run.count * B) as usize - piece.offset);
+            } else {
+                done += piece.len;
+            }
+        }
+        let size = Some(at + data.len() as u64).filter(|end| *end > state.record.owned.size);
+        self.content_changed(&mut group, inode, state, size)?;
+        group.commit()?;
+        Ok(data.len())
+    }
+
+    /// Writes where content is, in consecutive blocks.
+    fn overwrite(&self, inode: &Inode, state: &mut State, piece: &Piece, at: u64, data: &[u8]) -> Result<usize> {
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let target = piece.at(inode);
+        let mut written = data.len();
+        if let Placed::Elsewhere(run) = group.write(&target, piece.offset, data)? {
+            let to = Mapped::Written(run.start);
+            group.record(&Operation::Map { on: inode.id, first: piece.block, count: run.count, to })?;
+            self.reload(inode, state)?;
+            written = written.min((run.count * B) as usize - piece.offset);
+        }
+        let end = at + written as u64;
+        let size = Some(end).filter(|end| *end > state.record.owned.size);
+        self.content_changed(&mut group, inode, state, size)?;
+        group.commit()?;
+        Ok(written)
+    }
+
+    /// The blocks that it takes to map all of `first..end`: 0 if all are.
+    fn missing(&self, inode: &Inode, state: &State, first: u64, end: u64) -> Result<u64> {
+        let tree = &state.record.owned.tree;
+        let seed = self.storage.data_seed(inode.id);
+        let (mut missing, mut nodes, mut block) = (0, 0, first);
+        let depth = depth_for(end - 1).max(tree.depth);
+        while block < end {
+            let (found, count) = map::run(&*self.engine, seed, tree, block, end - block)?;
+            if found.is_none() {
+                missing += count;
+                nodes += nodes_for(depth, depth, block, block + count - 1);
+            }
+            block += count;
+        }
+        Ok(if missing == 0 { 0 } else { missing + nodes + u64::from(depth - tree.depth) })
+    }
+
+    /// New times, and perhaps another size.
+    fn content_changed(
+        &self,
+        group: &mut Group<'_>,
+        inode: &Inode,
+        state: &mut State,
+        size: Option<u64>,
+    ) -> Result<()> {
+        let now = self.now();
+        let mut times = state.record.times;
+        (times.mtime, times.ctime) = (now, now);
+        if size.is_none() && times == state.record.times {
+            return Ok(());
+        }
+        Ok(self.assign(group, inode, state, &Fields { size, times: Some(times), ..Fields::default() })?)
+    }
+
+    /// Makes zeros of a part of a block, if it has content.
+    fn zero_part(&self, group: &mut Group<'_>, inode: &Inode, state: &State, from: u64, to: u64) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let piece = self.piece(inode, state, from, (to - from) as usize)?;
+        let at = piece.at(inode);
+        if at.valid {
+            group.zero(&at, piece.offset, piece.len)?;
+        }
+        Ok(())
+    }
+
+    /// Makes zeros of the parts of blocks at the ends of a range. Returns the whole blocks in between.
+    fn zero_ends(&self, group: &mut Group<'_>, inode: &Inode, state: &State, from: u64, to: u64) -> Result<(u64, u64)> {
+        let (first, last) = (from.div_ceil(B), to / B);
+        if first > last {
+            self.zero_part(group, inode, state, from, to)?;
+            return Ok((first, first));
+        }
+        self.zero_part(group, inode, state, from, first * B)?;
+        self.zero_part(group, inode, state, last * B, to)?;
+        Ok((first, last))
+    }
+
+    /// Sets the size of a file.
+    pub fn cut(&self, inode: &Inode, state: &mut State, size: u64) -> Result<()> {
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let before = state.record.owned.size;
+        let end = size.div_ceil(B);
+        let has_more = end < reach(state.record.owned.tree.depth) && state.record.owned.tree.root != 0;
+        if size < before || size == before && has_more {
+            self.zero_part(&mut group, inode, state, size, end * B)?;
+            group.record(&Operation::Map { on: inode.id, first: end, count: u64::MAX, to: Mapped::Nothing })?;
+            self.reload(inode, state)?;
+        }
+        let now = self.now();
+        let mut times = state.record.times;
+        (times.mtime, times.ctime) = (now, now);
+        let fields =
+            Fields { size: Some(size).filter(|size| *size != before), times: Some(times), ..Fields::default() };
+        self.assign(&mut group, inode, state, &fields)?;
+        Ok(group.commit()?)
+    }
+
+    /// Changes the space of a range.
+    pub fn allocate(&self, ctx: &Context, inode: &Inode, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        let known = FallocateFlags::KEEP_SIZE
+            | FallocateFlags::PUNCH_HOLE
+            | FallocateFlags::ZERO_RANGE
+            | FallocateFlags::COLLAPSE_RANGE
+            | FallocateFlags::INSERT_RANGE;
+        if len == 0 || i64::try_from(offset).is_err() || i64::try_from(len).is_err() {
+            return Err(Errno::INVAL);
+        }
+        let keep = mode.contains(FallocateFlags::KEEP_SIZE);
+        let what = mode - FallocateFlags::KEEP_SIZE;
+        let is_move = what == FallocateFlags::COLLAPSE_RANGE || what == FallocateFlags::INSERT_RANGE;
+        let one = [FallocateFlags::empty(), FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE].contains(&what);
+        if !known.contains(mode) || !one && !is_move || what == FallocateFlags::PUNCH_HOLE && !keep || is_move && keep {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if offset.checked_add(len).is_none_or(|end| end > LARGEST_FILE) {
+            return Err(Errno::FBIG);
+        }
+        let end = offset + len;
+        let mut state = inode.state.write().unwrap();
+        let state = &mut *state;
+        if is_move && !(offset.is_multiple_of(B) && len.is_multiple_of(B)) {
+            return Err(Errno::INVAL);
+        }
+        let size = state.record.owned.size;
+        match what {
+            FallocateFlags::COLLAPSE_RANGE if end >= size => return Err(Errno::INVAL),
+            FallocateFlags::INSERT_RANGE if offset >= size => return Err(Errno::INVAL),
+            FallocateFlags::INSERT_RANGE if size + len > LARGEST_FILE => return Err(Errno::FBIG),
+            _ => {}
+        }
+        self.drop_privileges(ctx, inode, state)?;
+        let grown = Some(end).filter(|end| !keep && *end > size);
+        match what {
+            FallocateFlags::PUNCH_HOLE => {
+                let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+                let (first, last) = self.zero_ends(&mut group, inode, state, offset, end)?;
+                let (count, to) = (last - first, Mapped::Nothing);
+                if count > 0 {
+                    group.record(&Operation::Map { on: inode.id, first, count, to })?;
+                    self.reload(inode, state)?;
+                }
+                self.content_changed(&mut group, inode, state, None)?;
+                Ok(group.commit()?)
+            }
+            FallocateFlags::COLLAPSE_RANGE => self.shift(inode, state, end / B, -((len / B) as i64), size - len),
+            FallocateFlags::INSERT_RANGE => self.shift(inode, state, offset / B, (len / B) as i64, size + len),
+            _ => self.reserve(inode, state, (offset, end), what == FallocateFlags::ZERO_RANGE, grown),
+        }
+    }
+
+    /// Reserves the space of a range; `zero`: and makes it read as zeros.
+    fn reserve(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        (from, to): (u64, u64),
+        zero: bool,
+        size: Option<u64>,
+    ) -> Result<()> {
+        let (first, end) = (from / B, to.div_ceil(B));
+        let missing = self.missing(inode, state, first, end)?;
+        let mut group = Group::begin(self, Kind::Implicit, missing, Need::Ordinary)?;
+        let whole = if zero { self.zero_ends(&mut group, inode, state, from, to)? } else { (0, 0) };
+        let mut block = first;
+        while block < end {
+            let seed = self.storage.data_seed(inode.id);
+            // The blocks at the ends keep their content.
+            let limit = if block < whole.0 && whole.0 < whole.1 {
+                whole.0
+            } else if block < whole.1 {
+                whole.1
+            } else {
+                end
+            };
+            let limit = limit.min(end);
+            let (found, count) = map::run(&*self.engine, seed, &state.record.owned.tree, block, limit - block)?;
+            let run = match found {
+                None => Some(group.take(count)),
+                Some(pointer) if !pointer.reserved && (whole.0..whole.1).contains(&block) => {
+                    Some(Run { start: pointer.block, count })
+                }
+                Some(_) => None,
+            };
+            if let Some(Run { start, count }) = run {
+                let to = Mapped::Reserved(start);
+                group.record(&Operation::Map { on: inode.id, first: block, count, to })?;
+                self.reload(inode, state)?;
+                block += count;
+            } else {
+                block += count;
+            }
+        }
+        if zero || size.is_some() {
+            self.content_changed(&mut group, inode, state, size)?;
+        } else {
+            let now = self.now();
+            self.touch(&mut group, inode, state, |times| times.ctime = now)?;
+        }
+        Ok(group.commit()?)
+    }
+
+    /// Moves the blocks from `from` on by `by`; what was there before is gone.
+    fn shift(&self, inode: &Inode, state: &mut State, from: u64, by: i64, size: u64) -> Result<()> {
+        let tree = state.record.owned.tree;
+        let seed = self.storage.data_seed(inode.id);
+        let depth = depth_for(size.div_ceil(B).max(1)).max(tree.depth);
+        let (mut nodes, mut block) = (u64::from(depth - tree.depth), from);
+        while block < reach(tree.depth) {
+            let (found, count) = map::run(&*self.engine, seed, &tree, block, reach(tree.depth) - block)?;
+            if found.is_some() {
+                let to = block.wrapping_add_signed(by);
+                nodes += nodes_for(0, depth, to, to + count - 1);
+            }
+            block += count;
+        }
+        let mut group = Group::begin(self, Kind::Implicit, nodes, Need::Ordinary)?;
+        if by < 0 {
+            let count = by.unsigned_abs();
+            let (first, to) = (from - count, Mapped::Nothing);
+            group.record(&Operation::Map { on: inode.id, first, count, to })?;
+        }
+        group.record(&Operation::Shift { on: inode.id, from, by })?;
+        self.reload(inode, state)?;
+        self.content_changed(&mut group, inode, state, Some(size))?;
+        Ok(group.commit()?)
+    }
+
+    /// Where data or a hole begins.
+    pub fn seek(&self, inode: &Inode, seek: Seek) -> Result<u64> {
+        let state = inode.state.read().unwrap();
+        let size = state.record.owned.size;
+        let (offset, wants_data) = match seek {
+            Seek::Data(offset) => (offset, true),
+            Seek::Hole(offset) => (offset, false),
+        };
+        if offset >= size {
+            return Err(Errno::NXIO);
+        }
+        let seed = self.storage.data_seed(inode.id);
+        let (mut block, end) = (offset / B, size.div_ceil(B));
+        while block < end {
+            let (found, count) = map::run(&*self.engine, seed, &state.record.owned.tree, block, end - block)?;
+            let is_data = found.is_some_and(|pointer| !pointer.reserved);
+            if is_data == wants_data {
+                return Ok(offset.max(block * B));
+            }
+            block += count;
+        }
+        if wants_data { Err(Errno::NXIO) } else { Ok(size) }
+    }
+}

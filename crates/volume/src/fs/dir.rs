@@ -1,0 +1,266 @@
+//! Finding, entering and removing names in the leaves of one directory. Callers hold the directory's lock.
+
+use wholly::sync::Ordering;
+use wholly::{Error, Result};
+
+use super::group::{Group, Need};
+use super::table::{Inode, State};
+use super::{Core, DIRECTORY, map};
+use crate::engine::{Kind, Operation, Structure, corrupt};
+use crate::format::dir::{self, Found, HASH_BITS, Head, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOTS, TWIN_BITS};
+use crate::format::inode::Tree;
+use crate::format::pointer::{depth_for, nodes_for, reach};
+use crate::format::{BLOCK, Lba};
+
+/// What a leaf says of a name.
+pub struct Place {
+    /// The number of the leaf.
+    pub leaf: u64,
+    pub lba: Lba,
+    /// The entry, if there is one.
+    pub found: Option<Found>,
+    /// A slot for an entry with this name.
+    room: Option<usize>,
+    /// The key that it would have.
+    key: Option<u64>,
+    /// Entries of the leaf.
+    entries: usize,
+}
+
+/// One name of a listing.
+pub struct Listed {
+    pub key: u64,
+    pub ino: u64,
+    pub kind: u32,
+    pub name: Vec<u8>,
+}
+
+impl Core {
+    /// The number and block of the leaf that covers a hash; `None` in a directory without leaves.
+    fn leaf_of(&self, dir: &Inode, tree: &Tree, hash: u64) -> Result<Option<(u64, Lba)>> {
+        let seed = self.storage.data_seed(dir.id);
+        // Deeper leaves are beyond the map.
+        let deepest = reach(tree.depth).ilog2().min(MAX_TRIE_DEPTH);
+        let hint = dir.trie_depth.load(Ordering::Relaxed).min(deepest);
+        for step in 0..=deepest {
+            for depth in [hint.checked_sub(step), Some(hint + step).filter(|_| step > 0)] {
+                let Some(depth) = depth.filter(|depth| *depth <= deepest) else { continue };
+                let number = dir::leaf_number(depth, hash);
+                if let Some(pointer) = map::get(&*self.engine, seed, tree, number)? {
+                    if depth != hint {
+                        dir.trie_depth.store(depth, Ordering::Relaxed);
+                    }
+                    return Ok(Some((number, pointer.block)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn load_leaf(&self, lba: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
+        self.engine.load(lba, 0, &mut bytes[..])
+    }
+
+    fn damaged(dir: &Inode, lba: Lba, fault: crate::format::Fault) -> Error {
+        corrupt(format!("directory {}, leaf in block {}", dir.id.ino, lba.0), fault)
+    }
+
+    /// Looks for a name. `None` in a directory without leaves.
+    pub fn find(&self, dir: &Inode, state: &State, name: &[u8]) -> Result<Option<Place>> {
+        let hash = dir::hash(self.storage.seed, name);
+        let Some((number, lba)) = self.leaf_of(dir, &state.record.owned.tree, hash)? else { return Ok(None) };
+        let mut bytes = [0; BLOCK];
+        self.load_leaf(lba, &mut bytes)?;
+        let leaf = Leaf::new(self.storage.data_seed(dir.id), &bytes);
+        let (mut found, mut twins, mut entries) = (None, 0u128, 0);
+        // Room is the first gap between entries that is long enough.
+        let wanted = dir::slots_for(name.len());
+        let (mut room, mut end) = (None, 0);
+        let mut fault = Ok(());
+        leaf.scan(|entry| {
+            entries += 1;
+            if entry.slot - end >= wanted && room.is_none() {
+                room = Some(end);
+            }
+            end = entry.slot + dir::slots_for(entry.head.name_len.into());
+            if entry.head.key >> TWIN_BITS == hash {
+                twins |= 1 << (entry.head.key & ((1 << TWIN_BITS) - 1));
+                let mut buf = [0; NAME_MAX];
+                let is = leaf.name(entry, &mut buf);
+                if is == name {
+                    found = Some(entry);
+                } else {
+                    fault = fault.and(leaf.check_name(entry, is));
+                }
+            }
+            true
+        })
+        .and(fault)
+        .map_err(|fault| Self::damaged(dir, lba, fault))?;
+        let room = room.or((SLOTS - end >= wanted).then_some(end));
+        let twin = (!twins).trailing_zeros();
+        let key = (twin < 1 << TWIN_BITS).then(|| hash << TWIN_BITS | u64::from(twin));
+        Ok(Some(Place { leaf: number, lba, found, room, key, entries }))
+    }
+
+    /// Makes room for a name that is not there: structure changes, as many as it takes. Returns where.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn make_room(&self, dir: &Inode, state: &mut State, name: &[u8], place: Option<Place>) -> Result<Place> {
+        let mut place = place;
+        loop {
+            let tree = state.record.owned.tree;
+            let (change, first) = match &place {
+                Some(Place { room: Some(_), key: Some(_), .. }) => break,
+                Some(Place { key: None, .. }) => return Err(Error::NoSpace("names of one hash".into())),
+                Some(place) if dir::leaf_depth(place.leaf) >= MAX_TRIE_DEPTH.min(HASH_BITS) => {
+                    return Err(Error::NoSpace(format!("leaf {:#x} of a directory", place.leaf)));
+                }
+                Some(place) => (Structure::Split { dir: dir.id, leaf: place.leaf }, 2 * place.leaf),
+                None => (Structure::FirstLeaf { dir: dir.id }, 1),
+            };
+            let nodes = nodes_for(tree.depth, depth_for(first + 1).max(tree.depth), first, first + 1);
+            let mut group = Group::begin(self, Kind::Structure, 2 + nodes, Need::Ordinary)?;
+            group.record(&Operation::Structure(change))?;
+            group.commit()?;
+            self.reload(dir, state)?;
+            place = self.find(dir, state, name)?;
+        }
+        Ok(place.expect("there is a leaf with room"))
+    }
+
+    /// Enters a name at a place with room.
+    pub fn insert(
+        &self,
+        group: &mut Group<'_>,
+        dir: &Inode,
+        place: &Place,
+        name: &[u8],
+        (ino, kind): (u64, u32),
+    ) -> Result<()> {
+        let (Some(slot), Some(key)) = (place.room, place.key) else { unreachable!("there is room") };
+        let head = Head { ino, kind: (kind >> 12) as u8, name_len: name.len() as u8, key };
+        group.record(&Operation::Insert { dir: dir.id, head, name, at: (place.lba, slot) })
+    }
+
+    /// Enters a name in the place of one that is removed by the same group: the new entry may need another slot.
+    pub fn replace(
+        &self,
+        group: &mut Group<'_>,
+        dir: &Inode,
+        place: &Place,
+        (ino, kind): (u64, u32),
+        name: &[u8],
+    ) -> Result<()> {
+        let found = place.found.expect("a name that is replaced");
+        let head = Head { ino, kind: (kind >> 12) as u8, name_len: name.len() as u8, key: found.head.key };
+        group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: (place.lba, found.slot) })?;
+        group.record(&Operation::Insert { dir: dir.id, head, name, at: (place.lba, found.slot) })
+    }
+
+    /// Removes a name.
+    pub fn remove(&self, group: &mut Group<'_>, dir: &Inode, place: &Place) -> Result<()> {
+        let found = place.found.expect("a name that is removed");
+        group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: (place.lba, found.slot) })
+    }
+
+    /// After a removal: gives up leaves that are empty, where that can be done without taking space that is not there.
+    pub fn tidy(&self, dir: &Inode, state: &mut State, place: &Place) -> Result<()> {
+        if place.entries > 1 {
+            return Ok(());
+        }
+        let mut leaf = place.leaf;
+        while leaf > 1 {
+            let tree = state.record.owned.tree;
+            let seed = self.storage.data_seed(dir.id);
+            let mut empty = true;
+            for number in [leaf, leaf ^ 1] {
+                let Some(pointer) = map::get(&*self.engine, seed, &tree, number)? else { return Ok(()) };
+                let mut bytes = [0; BLOCK];
+                self.load_leaf(pointer.block, &mut bytes)?;
+                let scanned = Leaf::new(seed, &bytes).scan(|_| {
+                    empty = false;
+                    false
+                });
+                scanned.map_err(|fault| Self::damaged(dir, pointer.block, fault))?;
+            }
+            if !empty {
+                return Ok(());
+            }
+            let nodes = nodes_for(tree.depth, tree.depth, leaf / 2, leaf / 2);
+            let Ok(mut group) = Group::begin(self, Kind::Structure, nodes, Need::Vital) else { return Ok(()) };
+            group.record(&Operation::Structure(Structure::Merge { dir: dir.id, leaf }))?;
+            group.commit()?;
+            self.reload(dir, state)?;
+            leaf /= 2;
+        }
+        Ok(())
+    }
+
+    /// The entries of the leaf that covers `key`, from that key on, in order; and the first key beyond the leaf.
+    pub fn list(&self, dir: &Inode, state: &State, key: u64) -> Result<(Vec<Listed>, u64)> {
+        const END: u64 = 1 << (HASH_BITS + TWIN_BITS);
+        if key >= END {
+            return Ok((Vec::new(), END));
+        }
+        let Some((number, lba)) = self.leaf_of(dir, &state.record.owned.tree, key >> TWIN_BITS)? else {
+            return Ok((Vec::new(), END));
+        };
+        let mut bytes = [0; BLOCK];
+        self.load_leaf(lba, &mut bytes)?;
+        let leaf = Leaf::new(self.storage.data_seed(dir.id), &bytes);
+        let mut listed = Vec::new();
+        let mut fault = Ok(());
+        leaf.scan(|entry| {
+            if entry.head.key >= key {
+                let mut buf = [0; NAME_MAX];
+                let name = leaf.name(entry, &mut buf);
+                fault = fault.and(leaf.check_name(entry, name));
+                let kind = u32::from(entry.head.kind) << 12;
+                listed.push(Listed { key: entry.head.key, ino: entry.head.ino, kind, name: name.to_vec() });
+            }
+            true
+        })
+        .and(fault)
+        .map_err(|fault| Self::damaged(dir, lba, fault))?;
+        listed.sort_unstable_by_key(|entry| entry.key);
+        Ok((listed, dir::leaf_keys(number).1))
+    }
+
+    /// Calls `each` with all entries, until it returns `false`.
+    pub fn list_all(&self, dir: &Inode, state: &State, mut each: impl FnMut(&Listed) -> bool) -> Result<()> {
+        let mut key = 0;
+        while key < 1 << (HASH_BITS + TWIN_BITS) {
+            let (listed, next) = self.list(dir, state, key)?;
+            if !listed.iter().all(&mut each) {
+                return Ok(());
+            }
+            key = next;
+        }
+        Ok(())
+    }
+
+    pub fn is_empty(&self, dir: &Inode, state: &State) -> Result<bool> {
+        let mut empty = true;
+        self.list_all(dir, state, |_| {
+            empty = false;
+            false
+        })?;
+        Ok(empty)
+    }
+
+    /// How many directories are in a directory: counted once.
+    pub fn subdirs(&self, dir: &Inode, state: &mut State) -> Result<u64> {
+        if let Some(count) = state.subdirs {
+            return Ok(count);
+        }
+        let mut count = 0;
+        self.list_all(dir, state, |entry| {
+            count += u64::from(entry.kind == DIRECTORY);
+            true
+        })?;
+        state.subdirs = Some(count);
+        Ok(count)
+    }
+}

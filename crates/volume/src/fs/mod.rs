@@ -1,0 +1,195 @@
+//! The core: the file system over an engine. See the crate's head for terms and invariants.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `mod.rs` | the core and its parts |
+//! | `space.rs` | which blocks and inodes are free |
+//! | `map.rs` | from a block of a file to a block of the volume |
+//! | `storage.rs` | where metadata is, and the mutators that change it |
+//! | `group.rs` | what one call changes, with its space |
+//! | `table.rs` | inodes in memory |
+//! | `dir.rs` | finding, entering and removing names in leaves |
+//! | `names.rs` | calls that make, move and remove names |
+//! | `data.rs` | reading and writing, and the space of files |
+//! | `attributes.rs` | attributes, and who may change them |
+//! | `xattrs.rs` | extended attributes and access control lists |
+//! | `mount.rs` | rebuilding and saving the allocators |
+//! | `check.rs` | whether everything agrees |
+
+pub mod attributes;
+pub mod check;
+pub mod data;
+pub mod dir;
+pub mod group;
+pub mod map;
+pub mod mount;
+pub mod names;
+pub mod space;
+pub mod storage;
+pub mod table;
+pub mod xattrs;
+
+use rustix::time::{ClockId, clock_gettime};
+use wholly::sync::{AtomicBool, Mutex, Ordering};
+use wholly::{Error, Result};
+use wholly_media::Site;
+
+use crate::engine::{Engine, Fields, Kind, Operation, Structure};
+use crate::format::inode::{PER_BLOCK, Time, Times};
+use crate::format::pointer::{depth_for, nodes_for};
+use group::{Group, Need};
+use space::Space;
+use storage::Storage;
+use table::{Inode, State, Table};
+
+/// Bits of a mode that are the type.
+pub const TYPE: u32 = 0o170_000;
+pub const DIRECTORY: u32 = 0o040_000;
+pub const REGULAR: u32 = 0o100_000;
+pub const SYMLINK: u32 = 0o120_000;
+/// Bits of a mode that calls can change.
+pub const PERMISSIONS: u32 = 0o7777;
+
+/// Bytes of the largest file.
+pub const LARGEST_FILE: u64 = 1 << 48;
+
+/// Where the core stores, whatever the engine.
+pub fn sites() -> Vec<Site> {
+    [map::SITES, storage::SITES, mount::SITES].concat()
+}
+
+/// A mounted volume.
+pub struct Core {
+    pub engine: Box<dyn Engine>,
+    pub storage: Storage,
+    pub blocks: Space,
+    pub inodes: Space,
+    pub table: Table,
+    /// Held while a directory gets another parent.
+    rename: Mutex<()>,
+    /// Held while the inode file grows.
+    growth: Mutex<()>,
+    failed: AtomicBool,
+}
+
+impl Core {
+    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize) -> Core {
+        let (blocks, inodes) = {
+            let superblock = storage.superblock.lock().unwrap();
+            (superblock.blocks, superblock.inodes)
+        };
+        Core {
+            engine,
+            storage,
+            blocks: Space::all_used(blocks),
+            inodes: Space::all_used(inodes),
+            table: Table::new(cache_bytes),
+            rename: Mutex::default(),
+            growth: Mutex::default(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether an earlier write has failed: then nothing is known of what is on the medium.
+    pub fn check_usable(&self) -> Result<()> {
+        match self.failed.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Error::Poisoned("an earlier change of the volume failed".into())),
+        }
+    }
+
+    /// No call changes anything from here on.
+    pub fn end(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    fn fail(&self, _error: &Error) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// The time of a change: that of the kernel's last tick, as its own file systems have it.
+    pub fn now(&self) -> Time {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+    }
+
+    /// A number for a new inode.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    fn take_inode(&self) -> Result<u64> {
+        while !self.inodes.reserve(1, 0) {
+            let _growing = self.growth.lock().unwrap();
+            if self.inodes.free() == 0 {
+                self.grow_inodes()?;
+            }
+        }
+        Ok(self.inodes.take(1).0)
+    }
+
+    fn grow_inodes(&self) -> Result<()> {
+        let (tree, have) = {
+            let superblock = self.storage.superblock.lock().unwrap();
+            (superblock.inode_tree, superblock.inodes / PER_BLOCK)
+        };
+        let wanted = (have / 8).clamp(4, 256);
+        let mut grown = Err(Error::NoSpace("inodes".into()));
+        for blocks in [wanted, 1] {
+            let last = have + blocks - 1;
+            let nodes = nodes_for(tree.depth, depth_for(last), have, last);
+            match Group::begin(self, Kind::Structure, blocks + nodes, Need::Ordinary) {
+                Ok(mut group) => {
+                    group.record(&Operation::Structure(Structure::GrowInodes { blocks }))?;
+                    group.commit()?;
+                    grown = Ok(blocks);
+                    break;
+                }
+                Err(error) => grown = Err(error),
+            }
+        }
+        let blocks = grown?;
+        let (first, count) = (have * PER_BLOCK, blocks * PER_BLOCK);
+        self.inodes.grow(first + count);
+        self.inodes.give(first, count);
+        Ok(())
+    }
+
+    /// Frees an inode that nothing names or refers to.
+    fn free_inode(&self, inode: &Inode) -> Result<()> {
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        group.record(&Operation::Free { what: inode.id })?;
+        group.release_inode(inode.id.ino);
+        group.commit()
+    }
+
+    /// Refreshes what memory has of the maps after a mutator has changed them.
+    fn reload(&self, inode: &Inode, state: &mut State) -> Result<()> {
+        let record = self.storage.read(&*self.engine, inode.id.ino).inspect_err(|error| self.fail(error))?;
+        state.record.owned.tree = record.owned.tree;
+        state.record.more = record.more;
+        Ok(())
+    }
+
+    /// Sets fields of an inode, on the medium and in memory.
+    fn assign(&self, group: &mut Group<'_>, inode: &Inode, state: &mut State, fields: &Fields) -> Result<()> {
+        group.record(&Operation::Assign { on: inode.id, fields })?;
+        state.record.set(fields);
+        Ok(())
+    }
+
+    /// Sets times of an inode.
+    fn touch(
+        &self,
+        group: &mut Group<'_>,
+        inode: &Inode,
+        state: &mut State,
+        set: impl FnOnce(&mut Times),
+    ) -> Result<()> {
+        let mut times = state.record.times;
+        set(&mut times);
+        if times == state.record.times {
+            return Ok(());
+        }
+        self.assign(group, inode, state, &Fields { times: Some(times), ..Fields::default() })
+    }
+}

@@ -1,0 +1,361 @@
+//! Making a volume, rebuilding and saving its allocators.
+//!
+//! What is written here bypasses the engine: there is none yet, or it has nothing left to do.
+
+use std::sync::Arc;
+
+use wholly::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use wholly::{Error, Result};
+use wholly_media::{Region, Site};
+
+use super::space::Space;
+use super::storage::{Storage, write_superblock};
+use super::{Core, DIRECTORY, map};
+use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure, corrupt};
+use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
+use crate::format::pointer::Pointer;
+use crate::format::saved::{MAX_RUNS, Table};
+use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
+use crate::format::{BLOCK, Fault, Lba, Run, Seed, Stream};
+
+const SAVE: Site = Site("volume.save");
+const FENCE: Site = Site("volume.fence");
+pub const SITES: &[Site] = &[SAVE, FENCE];
+
+/// Blocks of the inode file of a new volume.
+const FIRST_INODE_BLOCKS: u64 = 4;
+/// Blocks of the inode file that a thread of a rebuild takes at a time.
+const LOT: usize = 64;
+const MAX_THREADS: usize = 8;
+
+/// A region without an engine.
+pub struct Plain<'r> {
+    pub region: &'r dyn Region,
+    /// The next block that is given out.
+    pub next: u64,
+}
+
+impl Load for Plain<'_> {
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        let from = at.byte() + offset as u64;
+        // Pointers come from the medium: what is beyond its end is damage, not a defect of ours.
+        if from + buf.len() as u64 > self.region.len() {
+            return Err(corrupt(format!("block {}", at.0), Fault("it is beyond the end of the medium")));
+        }
+        Ok(self.region.read(from, buf)?)
+    }
+}
+
+impl StorageView for Plain<'_> {
+    fn update(&mut self, site: Site, at: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
+        Ok(self.region.write(site, at.byte() + offset as u64, bytes)?)
+    }
+
+    fn fresh(&mut self) -> Lba {
+        self.next += 1;
+        Lba(self.next - 1)
+    }
+
+    fn release(&mut self, _at: Lba) {
+        unreachable!("nothing is given up while a volume is made");
+    }
+}
+
+/// Makes an empty volume.
+pub fn format(region: &dyn Region, volume_id: [u8; 16], label: &[u8], owner: (u32, u32), now: Time) -> Result<()> {
+    let blocks = region.len() / BLOCK as u64;
+    if blocks < MIN_BLOCKS {
+        return Err(Error::NoSpace(format!("a volume: it takes {} bytes", MIN_BLOCKS * BLOCK as u64)));
+    }
+    let mut name = [0; 64];
+    let label = &label[..label.len().min(name.len())];
+    name[..label.len()].copy_from_slice(label);
+    let superblock = Superblock {
+        volume_id,
+        blocks,
+        generation: 0,
+        incarnation: 0,
+        engine: 0,
+        is_clean: false,
+        inode_tree: Tree::default(),
+        inodes: 0,
+        saved: None,
+        label: name,
+    };
+    let mut view = Plain { region, next: 2 };
+    let storage = Storage::new(superblock);
+    storage.redo(&Operation::Structure(Structure::GrowInodes { blocks: FIRST_INODE_BLOCKS }), &mut view)?;
+    let times = Some(Times { atime: now, mtime: now, ctime: now, btime: now });
+    let fields = Fields {
+        born: true,
+        mode: Some(DIRECTORY | 0o755),
+        uid: Some(owner.0),
+        gid: Some(owner.1),
+        links: Some(1),
+        parent: Some(ROOT),
+        times,
+        ..Fields::default()
+    };
+    storage.redo(&Operation::Assign { on: InoGen { ino: ROOT, generation: 1 }, fields: &fields }, &mut view)?;
+    region.fence(FENCE)?;
+    // Both slots, so that one that rots is no loss.
+    let mut superblock = storage.superblock.lock().unwrap();
+    superblock.is_clean = true;
+    for _ in 0..2 {
+        write_superblock(&mut view, &mut superblock)?;
+        region.fence(FENCE)?;
+    }
+    Ok(())
+}
+
+/// The current superblock of a region.
+///
+/// # Errors
+/// If there is none; [`Error::Corrupt`] if all copies are damaged.
+pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
+    let blocks = region.len() / BLOCK as u64;
+    if blocks < MIN_BLOCKS {
+        return Err(Error::Unsupported("it is too small for a volume".into()));
+    }
+    let read = |at: Lba| {
+        let mut bytes = [0; BLOCK];
+        region.read(at.byte(), &mut bytes)?;
+        Ok::<_, Error>(Superblock::decode(&bytes, at))
+    };
+    let [first, second, last] = copies(blocks);
+    let (one, two) = (read(first)?, read(second)?);
+    let newest = [&one, &two].into_iter().flatten().max_by_key(|superblock| superblock.generation).cloned();
+    let found = match newest {
+        Some(superblock) => superblock,
+        None => read(last)?.map_err(|_| match (&one, &two) {
+            (Err(Fault("not a superblock")), Err(Fault("not a superblock"))) => {
+                Error::Unsupported("it is not a volume".into())
+            }
+            (Err(fault), _) | (_, Err(fault)) => corrupt("superblock", *fault),
+            _ => unreachable!("one of the two is current"),
+        })?,
+    };
+    if found.blocks > blocks {
+        return Err(corrupt("superblock", Fault("the medium is shorter than the volume")));
+    }
+    Ok(found)
+}
+
+/// Opens a volume, and marks it as mounted.
+pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usize) -> Result<Core> {
+    let superblock = read_superblock(&**region)?;
+    if superblock.engine != 0 {
+        return Err(Error::Unsupported(format!("the volume's engine has number {}", superblock.engine)));
+    }
+    let (is_clean, saved) = (superblock.is_clean, superblock.saved);
+    let core = Core::new(engine, Storage::new(superblock), cache_bytes);
+    let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
+    if !restored {
+        rebuild(&core, &**region)?;
+    }
+    {
+        let mut superblock = core.storage.superblock.lock().unwrap();
+        superblock.is_clean = false;
+        superblock.saved = None;
+        superblock.incarnation += 1;
+        write_superblock(&mut Plain { region: &**region, next: 0 }, &mut superblock)?;
+        region.fence(FENCE)?;
+    }
+    core.named(ROOT)?.keep();
+    Ok(core)
+}
+
+/// Ends a mount: everything is durable, and the allocators are saved if there is space for that.
+pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
+    core.check_usable()?;
+    for inode in core.nameless() {
+        core.free_inode(&inode)?;
+    }
+    core.engine.sync()?;
+    let saved = save(core, region)?;
+    region.fence(FENCE)?;
+    let mut superblock = core.storage.superblock.lock().unwrap();
+    superblock.saved = saved;
+    superblock.is_clean = true;
+    write_superblock(&mut Plain { region, next: 0 }, &mut superblock)?;
+    Ok(region.fence(FENCE)?)
+}
+
+fn save(core: &Core, region: &dyn Region) -> Result<Option<(Lba, u64)>> {
+    let seed = core.storage.seed;
+    let bytes = [core.blocks.save(), core.inodes.save()].concat();
+    let mut left = bytes.len().div_ceil(BLOCK) as u64;
+    if !core.blocks.reserve(left + 1, 0) {
+        return Ok(None);
+    }
+    let (table_at, _) = core.blocks.take(1);
+    let mut runs = Vec::new();
+    while left > 0 {
+        let (start, count) = core.blocks.take(left);
+        runs.push(Run { start: Lba(start), count });
+        left -= count;
+    }
+    if runs.len() > MAX_RUNS {
+        return Ok(None);
+    }
+    let mut rest = &bytes[..];
+    for run in &runs {
+        let (part, after) = rest.split_at(rest.len().min(run.count as usize * BLOCK));
+        region.write(SAVE, run.start.byte(), part)?;
+        rest = after;
+    }
+    let table = Table { bytes: bytes.len() as u64, sum: seed.sum(0, 2 << 32, &bytes), runs };
+    let (block, sum) = table.encode(seed, Lba(table_at));
+    region.write(SAVE, Lba(table_at).byte(), &block)?;
+    Ok(Some((Lba(table_at), sum)))
+}
+
+fn restore(core: &Core, region: &dyn Region, (at, sum): (Lba, u64)) -> Result<()> {
+    let seed = core.storage.seed;
+    let view = Plain { region, next: 0 };
+    let damaged = |fault| corrupt("saved allocators", fault);
+    let mut block = [0; BLOCK];
+    view.load(at, 0, &mut block)?;
+    let table = Table::decode(seed, at, &block, sum).map_err(damaged)?;
+    let of_blocks = Space::saved_bytes(core.blocks.units());
+    if table.bytes as usize != of_blocks + Space::saved_bytes(core.inodes.units()) {
+        return Err(damaged(Fault("they are of another length")));
+    }
+    let mut bytes = vec![0; table.bytes as usize];
+    let mut rest = &mut bytes[..];
+    for run in &table.runs {
+        let len = rest.len().min((run.count as usize).saturating_mul(BLOCK));
+        let (part, after) = rest.split_at_mut(len);
+        view.load(run.start, 0, part)?;
+        rest = after;
+    }
+    if !rest.is_empty() || seed.sum(0, 2 << 32, &bytes) != table.sum {
+        return Err(damaged(Fault("they have a wrong checksum")));
+    }
+    core.blocks.restore(&bytes[..of_blocks]);
+    core.inodes.restore(&bytes[of_blocks..]);
+    Ok(())
+}
+
+/// One bit a block, set by several threads.
+pub struct Marks(Vec<AtomicU64>);
+
+impl Marks {
+    pub fn new(blocks: u64) -> Marks {
+        Marks((0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Marks a block. Returns whether it was marked, or does not exist.
+    pub fn mark(&self, block: Lba) -> bool {
+        let (word, bit) = ((block.0 / 64) as usize, 1 << (block.0 % 64));
+        self.0.get(word).is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0)
+    }
+
+    pub fn is_marked(&self, block: Lba) -> bool {
+        self.0[(block.0 / 64) as usize].load(Ordering::Relaxed) >> (block.0 % 64) & 1 != 0
+    }
+}
+
+/// The lines of an inode that say what it has.
+pub fn decode_inode(seed: Seed, ino: u64, raw: &[u8]) -> Result<Option<(Owned, More)>> {
+    let damaged = |fault| corrupt(format!("inode {ino}"), fault);
+    let line = |number: usize| raw[number * LINE..][..LINE].try_into().expect("a line");
+    let owned = Owned::decode(seed, ino, line(0)).map_err(damaged)?;
+    if owned.mode == 0 {
+        return Ok(None);
+    }
+    Ok(Some((owned, More::decode(seed, ino, line(2)).map_err(damaged)?)))
+}
+
+/// Finds out, from the maps of all inodes, which blocks and inodes are used. Frees inodes without names.
+fn rebuild(core: &Core, region: &dyn Region) -> Result<()> {
+    let view = Plain { region, next: 0 };
+    let (blocks, seed) = (core.blocks.units(), core.storage.seed);
+    let marks = Marks::new(blocks);
+    for at in copies(blocks) {
+        marks.mark(at);
+    }
+    let mut leaves = Vec::new();
+    let first_fault = Mutex::new(None);
+    let fault = |error: Error| {
+        first_fault.lock().unwrap().get_or_insert(error);
+    };
+    let mark = |pointer: Pointer, whose: u64| {
+        let outside = pointer.block.0 >= blocks - 1;
+        if outside || marks.mark(pointer.block) {
+            let what = if outside { "it is beyond the end of the volume" } else { "it is used twice" };
+            fault(corrupt(format!("block {} of inode {whose}", pointer.block.0), Fault(what)));
+        }
+        !outside
+    };
+    let tree = core.storage.inode_tree();
+    map::walk(
+        &view,
+        core.storage.inode_seed(),
+        &tree,
+        &mut |level, index, pointer| {
+            if level == 0 {
+                leaves.push((index, pointer.block));
+            }
+            mark(pointer, inode::INODE_FILE)
+        },
+        &mut |error| fault(error),
+    )?;
+    let (next, orphans) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let used = Mutex::new(Vec::new());
+    let work = || {
+        let view = Plain { region, next: 0 };
+        loop {
+            let from = next.fetch_add(LOT, Ordering::Relaxed);
+            let Some(lot) = leaves.get(from..leaves.len().min(from + LOT)).filter(|lot| !lot.is_empty()) else {
+                return Ok::<(), Error>(());
+            };
+            for (index, lba) in lot {
+                let mut bytes = [0; BLOCK];
+                view.load(*lba, 0, &mut bytes)?;
+                let mut bits = 0u16;
+                for (slot, raw) in bytes.chunks_exact(INODE).enumerate() {
+                    let ino = index * PER_BLOCK + slot as u64;
+                    let Some((owned, more)) = decode_inode(seed, ino, raw)? else { continue };
+                    bits |= 1 << slot;
+                    let id = InoGen { ino, generation: owned.generation };
+                    if owned.links == 0 {
+                        orphans.lock().unwrap().push(id);
+                    }
+                    for (stream, tree) in [(Stream::Data, owned.tree), (Stream::Xattr, more.xattrs)] {
+                        let seed = seed.stream(ino, owned.generation, stream);
+                        map::walk(&view, seed, &tree, &mut |_, _, p| mark(p, ino), &mut |error| fault(error))?;
+                    }
+                }
+                used.lock().unwrap().push((*index, bits));
+            }
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let threads = if leaves.len() <= LOT { 1 } else { threads };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mine = work();
+        others.into_iter().map(|other| other.join().expect("a thread of the rebuild")).fold(mine, Result::and)
+    })?;
+    if let Some(error) = first_fault.into_inner().unwrap() {
+        return Err(error);
+    }
+    for block in (0..blocks).filter(|block| !marks.is_marked(Lba(*block))) {
+        core.blocks.set(block, false);
+    }
+    core.blocks.count();
+    for (index, bits) in used.into_inner().unwrap() {
+        for slot in (0..PER_BLOCK).filter(|slot| bits >> slot & 1 == 0 && index * PER_BLOCK + slot >= FIRST) {
+            core.inodes.set(index * PER_BLOCK + slot, false);
+        }
+    }
+    core.inodes.count();
+    for id in orphans.into_inner().unwrap() {
+        let mut group = super::group::Group::begin(core, Kind::Implicit, 0, super::group::Need::Vital)?;
+        group.record(&Operation::Free { what: id })?;
+        group.release_inode(id.ino);
+        group.commit()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,513 @@
+//! Calls that make, find, move and remove names. Errors come in the order in which Linux checks.
+
+use wholly::rules::acl;
+use wholly::rules::permit::{READ, SEARCH, WRITE};
+use wholly::sync::MutexGuard;
+use wholly::vfs::{Context, Errno, RenameFlags, Result};
+
+use super::attributes::{is_superuser, who};
+use super::dir::Place;
+use super::group::{Group, Need};
+use super::storage::Record;
+use super::table::{Held, Inode, State};
+use super::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE, xattrs};
+use crate::engine::{DataAt, Fields, InoGen, Kind, Mapped, Operation, Placed};
+use crate::format::dir::NAME_MAX;
+use crate::format::inode::{ROOT, SHORT_TARGET, Times};
+use crate::format::xattr::Xattrs;
+
+/// The most names of an inode.
+const LINKS_MAX: u32 = u32::MAX - 1;
+
+/// How an inode is made.
+pub struct Birth<'b> {
+    /// Type and permission bits.
+    pub mode: u32,
+    pub rdev: u64,
+    /// Of a symbolic link.
+    pub target: &'b [u8],
+}
+
+/// A name that a call may be about.
+pub fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        _ if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG),
+        b"" | b"." | b".." => Err(Errno::INVAL),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
+        _ => Ok(()),
+    }
+}
+
+impl Core {
+    /// That this is a directory that the context may search.
+    pub fn check_search(&self, ctx: &Context, dir: &Inode, state: &State) -> Result<()> {
+        if dir.kind != DIRECTORY {
+            return Err(Errno::NOTDIR);
+        }
+        self.check_permits(ctx, dir, state, SEARCH)
+    }
+
+    pub fn check_permits(&self, ctx: &Context, inode: &Inode, state: &State, wanted: u32) -> Result<()> {
+        if self.permits(ctx, inode, state, wanted)? { Ok(()) } else { Err(Errno::ACCESS) }
+    }
+
+    pub fn lookup(&self, ctx: &Context, dir: u64, name: &[u8]) -> Result<Held<'_>> {
+        let dir = self.held(dir)?;
+        let state = dir.state.read().unwrap();
+        self.check_search(ctx, &dir, &state)?;
+        let ino = match name {
+            b"." => dir.id.ino,
+            b".." if dir.id.ino == ROOT => ROOT,
+            b".." if state.record.owned.links == 0 => return Err(Errno::NOENT),
+            b".." => state.record.more.parent,
+            _ => {
+                check_name(name)?;
+                let found = self.find(&dir, &state, name)?.and_then(|place| place.found);
+                found.ok_or(Errno::NOENT)?.head.ino
+            }
+        };
+        Ok(self.named(ino)?)
+    }
+
+    /// What an object in a directory is made with: mode and group of users, and its extended attributes.
+    fn inherited(&self, ctx: &Context, dir: &Inode, state: &State, mode: u32) -> Result<(u32, u32, Xattrs)> {
+        use wholly::rules::set_id::{GROUP_EXECUTES, SET_GROUP_ID, may_set_group_id};
+        let (mut mode, mut gid) = (mode, ctx.gid);
+        let of_dir = state.record.owned;
+        if of_dir.mode & SET_GROUP_ID != 0 {
+            gid = of_dir.gid;
+            if mode & TYPE == DIRECTORY {
+                mode |= SET_GROUP_ID;
+            } else if mode & (SET_GROUP_ID | GROUP_EXECUTES) == SET_GROUP_ID | GROUP_EXECUTES
+                && !may_set_group_id(&who(ctx), gid)
+            {
+                mode &= !SET_GROUP_ID;
+            }
+        }
+        let mut lists = Xattrs::new();
+        if mode & TYPE == SYMLINK {
+            return Ok((mode, gid, lists));
+        }
+        let default = self.acl(dir, state, acl::DEFAULT)?;
+        let Some(default) = default else {
+            return Ok((mode & !(ctx.umask.as_raw_mode() & 0o777), gid, lists));
+        };
+        let (access, bits) = default.clone().inherited(mode);
+        if !access.is_mode() {
+            lists.push((acl::ACCESS.to_vec(), access.to_bytes()));
+        }
+        if mode & TYPE == DIRECTORY {
+            lists.push((acl::DEFAULT.to_vec(), default.to_bytes()));
+        }
+        Ok((mode & !0o777 | bits, gid, lists))
+    }
+
+    /// Makes an inode with a name.
+    ///
+    /// # Errors
+    /// `EEXIST` if the name is there; then nothing was checked but that the directory can be searched.
+    pub fn make(&self, ctx: &Context, dir: u64, name: &[u8], birth: &Birth<'_>) -> Result<Held<'_>> {
+        let dir = self.held(dir)?;
+        let mut state = dir.state.write().unwrap();
+        self.check_search(ctx, &dir, &state)?;
+        check_name(name)?;
+        let place = self.find(&dir, &state, name)?;
+        if place.as_ref().is_some_and(|place| place.found.is_some()) {
+            return Err(Errno::EXIST);
+        }
+        if state.record.owned.links == 0 {
+            return Err(Errno::NOENT);
+        }
+        self.check_permits(ctx, &dir, &state, WRITE)?;
+        let place = self.make_room(&dir, &mut state, name, place)?;
+        let is_dir = birth.mode & TYPE == DIRECTORY;
+        let (mut group, id, record) = self.bear(ctx, &dir, &state, birth, 1)?;
+        self.insert(&mut group, &dir, &place, name, (id.ino, birth.mode & TYPE))?;
+        let now = record.times.mtime;
+        self.touch(&mut group, &dir, &mut state, |times| (times.mtime, times.ctime) = (now, now))?;
+        group.commit()?;
+        if is_dir {
+            state.subdirs = state.subdirs.map(|count| count + 1);
+        }
+        let held = self.born(id.ino, record, true);
+        if is_dir {
+            held.state.write().unwrap().subdirs = Some(0);
+        }
+        Ok(held)
+    }
+
+    /// Makes a regular file without a name, in the care of a directory.
+    pub fn make_nameless(&self, ctx: &Context, dir: u64, mode: u32, nameable: bool) -> Result<Held<'_>> {
+        let dir = self.held(dir)?;
+        let state = dir.state.read().unwrap();
+        self.check_search(ctx, &dir, &state)?;
+        if state.record.owned.links == 0 {
+            return Err(Errno::NOENT);
+        }
+        self.check_permits(ctx, &dir, &state, WRITE)?;
+        let birth = Birth { mode: REGULAR | mode, rdev: 0, target: b"" };
+        let (group, id, record) = self.bear(ctx, &dir, &state, &birth, 0)?;
+        group.commit()?;
+        Ok(self.born(id.ino, record, nameable))
+    }
+
+    /// Begins the group that makes an inode.
+    fn bear(
+        &self,
+        ctx: &Context,
+        dir: &Inode,
+        state: &State,
+        birth: &Birth<'_>,
+        links: u32,
+    ) -> Result<(Group<'_>, InoGen, Record)> {
+        let (mode, gid, lists) = self.inherited(ctx, dir, state, birth.mode)?;
+        let bytes = crate::format::xattr::encode(&lists);
+        let is_long = birth.target.len() > SHORT_TARGET;
+        let blocks = xattrs::blocks_for(bytes.len()) + u64::from(is_long);
+        let ino = self.take_inode()?;
+        let begun = self
+            .storage
+            .next_generation(&*self.engine, ino)
+            .and_then(|generation| Ok((Group::begin(self, Kind::Implicit, blocks, Need::Ordinary)?, generation)));
+        let (mut group, generation) = begun.inspect_err(|_| self.inodes.give(ino, 1))?;
+        let id = InoGen { ino, generation };
+        let now = self.now();
+        let fields = Fields {
+            born: true,
+            mode: Some(mode),
+            uid: Some(ctx.uid),
+            gid: Some(gid),
+            links: Some(links),
+            size: Some(birth.target.len() as u64),
+            times: Some(Times { atime: now, mtime: now, ctime: now, btime: now }),
+            parent: (mode & TYPE == DIRECTORY).then_some(dir.id.ino),
+            rdev: Some(birth.rdev),
+            target: (!is_long).then(|| birth.target.to_vec()).filter(|target| !target.is_empty()),
+            target_sum: is_long.then(|| self.target_sum(id, birth.target)),
+        };
+        group.record(&Operation::Assign { on: id, fields: &fields })?;
+        let mut record = Record::default();
+        record.owned.generation = generation;
+        record.set(&fields);
+        if is_long {
+            let at = DataAt { file: id, block: 0, home: None, valid: false };
+            let Placed::Elsewhere(run) = group.write(&at, 0, birth.target)? else { unreachable!("it had no home") };
+            group.record(&Operation::Map { on: id, first: 0, count: 1, to: Mapped::Written(run.start) })?;
+        }
+        if !bytes.is_empty() {
+            self.put_xattrs(&mut group, id, &bytes)?;
+        }
+        if blocks > 0 {
+            record = self.storage.read(&*self.engine, ino)?;
+        }
+        Ok((group, id, record))
+    }
+
+    pub fn target_sum(&self, id: InoGen, target: &[u8]) -> u32 {
+        self.storage.seed.sum(id.ino, u64::from(id.generation) << 8 | 7, target) as u32
+    }
+
+    /// The target of a symbolic link.
+    pub fn target(&self, inode: &Inode) -> Result<Vec<u8>> {
+        use crate::engine::{View, corrupt};
+        let state = inode.state.read().unwrap();
+        if inode.kind != SYMLINK {
+            return Err(Errno::INVAL);
+        }
+        let len = state.record.owned.size as usize;
+        let stored = self.storage.target(&*self.engine, inode.id.ino)?;
+        if len <= SHORT_TARGET {
+            return Ok(stored.short[..len].to_vec());
+        }
+        let damaged = |what| corrupt(format!("symbolic link {}", inode.id.ino), crate::format::Fault(what));
+        let seed = self.storage.data_seed(inode.id);
+        let pointer = super::map::get(&*self.engine, seed, &state.record.owned.tree, 0)?;
+        let pointer = pointer.filter(|_| len <= crate::format::BLOCK).ok_or_else(|| damaged("it has no target"))?;
+        let mut target = vec![0; len];
+        let at = DataAt { file: inode.id, block: 0, home: Some(pointer.block), valid: true };
+        self.engine.read(View::Committed, &at, 0, &mut target)?;
+        if self.target_sum(inode.id, &target) != stored.sum {
+            return Err(damaged("its target has a wrong checksum").into());
+        }
+        Ok(target)
+    }
+
+    /// Gives an inode one more name.
+    pub fn link(&self, ctx: &Context, ino: u64, dir: u64, name: &[u8]) -> Result<Held<'_>> {
+        let (inode, dir) = (self.held(ino)?, self.held(dir)?);
+        let mut state = dir.state.write().unwrap();
+        self.check_search(ctx, &dir, &state)?;
+        check_name(name)?;
+        let place = self.find(&dir, &state, name)?;
+        if place.as_ref().is_some_and(|place| place.found.is_some()) {
+            return Err(Errno::EXIST);
+        }
+        if state.record.owned.links == 0 {
+            return Err(Errno::NOENT);
+        }
+        self.check_permits(ctx, &dir, &state, WRITE)?;
+        if inode.kind == DIRECTORY {
+            return Err(Errno::PERM);
+        }
+        let mut of_inode = inode.state.write().unwrap();
+        let links = of_inode.record.owned.links;
+        if links == 0 && !of_inode.nameable {
+            return Err(Errno::NOENT);
+        }
+        if links >= LINKS_MAX {
+            return Err(Errno::MLINK);
+        }
+        let place = self.make_room(&dir, &mut state, name, place)?;
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Ordinary)?;
+        self.set_links(&mut group, &inode, &mut of_inode, links + 1)?;
+        self.insert(&mut group, &dir, &place, name, (inode.id.ino, inode.kind))?;
+        self.dir_changed(&mut group, &dir, &mut state)?;
+        group.commit()?;
+        drop(of_inode);
+        Ok(inode)
+    }
+
+    fn set_links(&self, group: &mut Group<'_>, inode: &Inode, state: &mut State, links: u32) -> Result<()> {
+        let times = Times { ctime: self.now(), ..state.record.times };
+        let fields = Fields { links: Some(links), times: Some(times), ..Fields::default() };
+        self.assign(group, inode, state, &fields)?;
+        state.nameable = links > 0;
+        Ok(())
+    }
+
+    fn dir_changed(&self, group: &mut Group<'_>, dir: &Inode, state: &mut State) -> Result<()> {
+        let now = self.now();
+        Ok(self.touch(group, dir, state, |times| (times.mtime, times.ctime) = (now, now))?)
+    }
+
+    /// What Linux checks before a name goes (`may_delete`).
+    fn check_delete(
+        &self,
+        ctx: &Context,
+        (dir, state): (&Inode, &State),
+        (victim, of_victim): (&Inode, &State),
+        is_dir: bool,
+    ) -> Result<()> {
+        self.check_permits(ctx, dir, state, WRITE | SEARCH)?;
+        if !is_superuser(ctx) && who(ctx).is_kept_from(&state.stat(), &of_victim.stat()) {
+            return Err(Errno::PERM);
+        }
+        match (is_dir, victim.kind == DIRECTORY) {
+            (true, false) => Err(Errno::NOTDIR),
+            (false, true) => Err(Errno::ISDIR),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a name.
+    pub fn unlink(&self, ctx: &Context, dir: u64, name: &[u8], is_dir: bool) -> Result<()> {
+        let dir = self.held(dir)?;
+        let mut state = dir.state.write().unwrap();
+        self.check_search(ctx, &dir, &state)?;
+        check_name(name)?;
+        let place = self.find(&dir, &state, name)?.filter(|place| place.found.is_some()).ok_or(Errno::NOENT)?;
+        let ino = place.found.map_or(0, |found| found.head.ino);
+        // Given back after the locks: that may free it.
+        let victim = self.named(ino)?;
+        let mut of_victim = victim.state.write().unwrap();
+        self.check_delete(ctx, (&dir, &state), (&victim, &of_victim), is_dir)?;
+        if is_dir && !self.is_empty(&victim, &of_victim)? {
+            return Err(Errno::NOTEMPTY);
+        }
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        self.remove(&mut group, &dir, &place)?;
+        let links = if is_dir { 0 } else { of_victim.record.owned.links.saturating_sub(1) };
+        if links == 0 && self.take_last(&victim) {
+            group.record(&Operation::Free { what: victim.id })?;
+            group.release_inode(victim.id.ino);
+        } else {
+            self.set_links(&mut group, &victim, &mut of_victim, links)?;
+        }
+        self.dir_changed(&mut group, &dir, &mut state)?;
+        group.commit()?;
+        if is_dir {
+            state.subdirs = state.subdirs.map(|count| count.saturating_sub(1));
+        }
+        drop(of_victim);
+        self.tidy(&dir, &mut state, &place)?;
+        drop(state);
+        Ok(())
+    }
+
+    /// The directories above a directory, itself first, the root last.
+    fn line_of(&self, dir: &Inode) -> Result<Vec<u64>> {
+        let mut line = vec![dir.id.ino];
+        let mut at = dir.state.read().unwrap().record.more.parent;
+        while *line.last().expect("it has one") != ROOT {
+            // Damaged parents could go round for ever.
+            if line.len() > 1 << 20 {
+                return Err(Errno::UCLEAN);
+            }
+            line.push(at);
+            let above = self.named(at)?;
+            at = above.state.read().unwrap().record.more.parent;
+        }
+        Ok(line)
+    }
+
+    pub fn rename(
+        &self,
+        ctx: &Context,
+        (from, name): (u64, &[u8]),
+        (to, new_name): (u64, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (exchange, no_replace) = (flags == RenameFlags::EXCHANGE, flags == RenameFlags::NOREPLACE);
+        if !flags.is_empty() && !exchange && !no_replace {
+            return Err(Errno::INVAL);
+        }
+        let (from, to) = (self.held(from)?, self.held(to)?);
+        let across = from.id.ino != to.id.ino;
+        let _still: Option<MutexGuard<'_, ()>> = across.then(|| self.rename.lock().unwrap());
+        let is_dir = from.kind == DIRECTORY && to.kind == DIRECTORY;
+        let lines = match across && is_dir {
+            true => (self.line_of(&from)?, self.line_of(&to)?),
+            false => (Vec::new(), Vec::new()),
+        };
+        let to_first = lines.0.contains(&to.id.ino) || !lines.1.contains(&from.id.ino) && to.id.ino < from.id.ino;
+        let dirs = if to_first { [&to, &from] } else { [&from, &to] };
+        let mut dirs = Locked::take(&dirs[..if across { 2 } else { 1 }]);
+        for dir in [&from, &to] {
+            self.check_search(ctx, dir, dirs.get(dir))?;
+        }
+        check_name(name)?;
+        check_name(new_name)?;
+        let find = |dirs: &Locked<'_>, dir: &Inode, name| self.find(dir, dirs.get(dir), name);
+        let ino_of = |place: &Option<Place>| place.as_ref().and_then(|place| place.found).map(|found| found.head.ino);
+        let old_place = find(&dirs, &from, name)?;
+        let moved = self.named(ino_of(&old_place).ok_or(Errno::NOENT)?)?;
+        let new_place = find(&dirs, &to, new_name)?;
+        let taken = ino_of(&new_place).map(|ino| self.named(ino)).transpose()?;
+        match &taken {
+            Some(_) if no_replace => return Err(Errno::EXIST),
+            None if exchange => return Err(Errno::NOENT),
+            _ => {}
+        }
+        if lines.1.contains(&moved.id.ino) {
+            return Err(Errno::INVAL);
+        }
+        if taken.as_ref().is_some_and(|taken| lines.0.contains(&taken.id.ino)) {
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
+        }
+        if taken.as_ref().is_some_and(|taken| taken.id == moved.id) {
+            return Ok(());
+        }
+        let mut others: Vec<&Held<'_>> = [Some(&moved), taken.as_ref()].into_iter().flatten().collect();
+        others.sort_by_key(|inode| inode.id.ino);
+        let mut others = Locked::take(&others);
+        let moves_dir = moved.kind == DIRECTORY;
+        self.check_delete(ctx, (&from, dirs.get(&from)), (&moved, others.get(&moved)), moves_dir)?;
+        match &taken {
+            Some(taken) => {
+                let is_dir = if exchange { taken.kind == DIRECTORY } else { moves_dir };
+                self.check_delete(ctx, (&to, dirs.get(&to)), (taken, others.get(taken)), is_dir)?;
+            }
+            None if dirs.get(&to).record.owned.links == 0 => return Err(Errno::NOENT),
+            None => self.check_permits(ctx, &to, dirs.get(&to), WRITE)?,
+        }
+        if across {
+            let leave = |inode: &Held<'_>| match inode.kind == DIRECTORY {
+                true => self.check_permits(ctx, inode, others.get(inode), WRITE),
+                false => Ok(()),
+            };
+            leave(&moved)?;
+            taken.as_ref().filter(|_| exchange).map_or(Ok(()), leave)?;
+        }
+        if let Some(taken) = taken.as_ref().filter(|_| moves_dir && !exchange)
+            && !self.is_empty(taken, others.get(taken))?
+        {
+            return Err(Errno::NOTEMPTY);
+        }
+        let (new_place, old_place) = match &taken {
+            Some(_) => (new_place, old_place),
+            None => {
+                let room = self.make_room(&to, dirs.get_mut(&to), new_name, new_place)?;
+                // A split may have moved it.
+                (Some(room), find(&dirs, &from, name)?)
+            }
+        };
+        let (Some(old_place), Some(new_place)) = (old_place, new_place) else { return Err(Errno::UCLEAN) };
+
+        let mut group =
+            Group::begin(self, Kind::Implicit, 0, if taken.is_some() { Need::Vital } else { Need::Ordinary })?;
+        let named = |inode: &Held<'_>| (inode.id.ino, inode.kind);
+        match &taken {
+            None => self.insert(&mut group, &to, &new_place, new_name, named(&moved))?,
+            Some(_) => self.replace(&mut group, &to, &new_place, named(&moved), new_name)?,
+        }
+        match taken.as_ref().filter(|_| exchange) {
+            Some(taken) => self.replace(&mut group, &from, &old_place, named(taken), name)?,
+            None => self.remove(&mut group, &from, &old_place)?,
+        }
+        let now = self.now();
+        for (inode, parent) in [(Some(&moved), &to), (taken.as_ref(), &from)] {
+            let Some(inode) = inode else { continue };
+            let state = others.get_mut(inode);
+            let times = Some(Times { ctime: now, ..state.record.times });
+            let goes = !exchange && inode.id != moved.id;
+            let links = state.record.owned.links;
+            let fields = match (inode.kind == DIRECTORY, goes) {
+                (true, true) => Fields { links: Some(0), times, ..Fields::default() },
+                (false, true) => Fields { links: Some(links.saturating_sub(1)), times, ..Fields::default() },
+                (true, false) if across => Fields { parent: Some(parent.id.ino), times, ..Fields::default() },
+                _ => Fields { times, ..Fields::default() },
+            };
+            self.assign(&mut group, inode, state, &fields)?;
+            state.nameable = state.record.owned.links > 0;
+        }
+        self.dir_changed(&mut group, &from, dirs.get_mut(&from))?;
+        if across {
+            self.dir_changed(&mut group, &to, dirs.get_mut(&to))?;
+        }
+        group.commit()?;
+        let goes_to = |dir: &Inode, state: &mut State, by: i64| {
+            let _ = dir;
+            state.subdirs = state.subdirs.map(|count| count.saturating_add_signed(by));
+        };
+        let of_taken = i64::from(taken.as_ref().is_some_and(|taken| taken.kind == DIRECTORY));
+        let of_moved = i64::from(moves_dir);
+        goes_to(&from, dirs.get_mut(&from), if exchange { of_taken } else { 0 } - of_moved);
+        goes_to(&to, dirs.get_mut(&to), of_moved - of_taken);
+        drop(others);
+        if !exchange {
+            self.tidy(&from, dirs.get_mut(&from), &old_place)?;
+        }
+        drop(dirs);
+        Ok(())
+    }
+
+    /// That a directory may be read.
+    pub fn check_list(&self, ctx: &Context, dir: &Inode) -> Result<()> {
+        if dir.kind != DIRECTORY {
+            return Err(Errno::NOTDIR);
+        }
+        self.check_permits(ctx, dir, &dir.state.read().unwrap(), READ)
+    }
+
+    /// The bits of a mode that a caller may give to what it makes.
+    pub fn mode_of(kind: u32, mode: u32) -> u32 {
+        kind | mode & if kind == DIRECTORY { 0o1777 } else { PERMISSIONS }
+    }
+}
+
+/// Inodes that are locked, in the order in which they were given.
+struct Locked<'i>(Vec<(u64, std::sync::RwLockWriteGuard<'i, State>)>);
+
+impl<'i> Locked<'i> {
+    fn take(inodes: &[&'i Held<'_>]) -> Self {
+        Locked(inodes.iter().map(|inode| (inode.id.ino, inode.state.write().unwrap())).collect())
+    }
+
+    fn get(&self, inode: &Inode) -> &State {
+        &self.0.iter().find(|(ino, _)| *ino == inode.id.ino).expect("it is locked").1
+    }
+
+    fn get_mut(&mut self, inode: &Inode) -> &mut State {
+        &mut self.0.iter_mut().find(|(ino, _)| *ino == inode.id.ino).expect("it is locked").1
+    }
+}

@@ -1,0 +1,225 @@
+//! Which units, blocks or inodes, are free: one bit each, in zones with a lock each. Volatile: a mount rebuilds it.
+
+use wholly::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, thread_token};
+
+/// Units of a zone.
+const ZONE: u64 = 1 << 15;
+const WORDS: usize = (ZONE / 64) as usize;
+/// Places from which threads begin to look.
+const HINTS: usize = 64;
+
+struct Zone {
+    /// 1 is used, or does not exist.
+    bits: Box<[u64; WORDS]>,
+    free: u64,
+    /// Below are no free bits, mostly.
+    hint: usize,
+}
+
+impl Zone {
+    fn all_used() -> Zone {
+        Zone { bits: Box::new([u64::MAX; WORDS]), free: 0, hint: 0 }
+    }
+
+    /// Up to `want` free bits in a row, which are used from now on. There is a free bit.
+    fn take(&mut self, want: u64) -> (u64, u64) {
+        let word = (self.hint..WORDS).chain(0..self.hint).find(|&word| self.bits[word] != u64::MAX);
+        let word = word.expect("a zone counts its free bits");
+        let first = (!self.bits[word]).trailing_zeros() as usize + word * 64;
+        let mut count = 0;
+        while count < want && first + (count as usize) < ZONE as usize {
+            let at = first + count as usize;
+            // A whole word at once, where it is free.
+            if at.is_multiple_of(64) && want - count >= 64 && self.bits[at / 64] == 0 {
+                self.bits[at / 64] = u64::MAX;
+                count += 64;
+            } else if self.bits[at / 64] >> (at % 64) & 1 == 0 {
+                self.bits[at / 64] |= 1 << (at % 64);
+                count += 1;
+            } else {
+                break;
+            }
+        }
+        self.free -= count;
+        self.hint = (first + count as usize) / 64 % WORDS;
+        (first as u64, count)
+    }
+
+    fn set(&mut self, bit: usize, used: bool) -> bool {
+        let (word, mask) = (&mut self.bits[bit / 64], 1 << (bit % 64));
+        let was = *word & mask != 0;
+        if used {
+            *word |= mask
+        } else {
+            *word &= !mask
+        }
+        self.free = self.free + u64::from(was && !used) - u64::from(!was && used);
+        was
+    }
+}
+
+/// See the module.
+pub struct Space {
+    zones: RwLock<Vec<Mutex<Zone>>>,
+    units: AtomicU64,
+    /// Free, and not reserved.
+    free: AtomicU64,
+    hints: [AtomicUsize; HINTS],
+}
+
+impl Space {
+    /// `units` units, all used.
+    pub fn all_used(units: u64) -> Space {
+        let space = Space {
+            zones: RwLock::default(),
+            units: AtomicU64::new(0),
+            free: AtomicU64::new(0),
+            hints: std::array::from_fn(AtomicUsize::new),
+        };
+        space.grow(units);
+        space
+    }
+
+    /// More units, which are used.
+    pub fn grow(&self, units: u64) {
+        let mut zones = self.zones.write().unwrap();
+        zones.resize_with(units.div_ceil(ZONE) as usize, || Mutex::new(Zone::all_used()));
+        self.units.fetch_max(units, Ordering::Relaxed);
+    }
+
+    /// How many units there are.
+    pub fn units(&self) -> u64 {
+        self.units.load(Ordering::Relaxed)
+    }
+
+    /// How many are free and not reserved.
+    pub fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Sets units aside, if `keep` others stay free.
+    pub fn reserve(&self, count: u64, keep: u64) -> bool {
+        // A locked instruction waits for stores that are on their way to persistent memory.
+        if count == 0 {
+            return true;
+        }
+        let enough = |free: u64| free.checked_sub(count).filter(|left| *left >= keep);
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok()
+    }
+
+    /// Gives a part of a reservation back.
+    pub fn unreserve(&self, count: u64) {
+        if count > 0 {
+            self.free.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Up to `want` units in a row, of those that the caller has reserved.
+    ///
+    /// # Panics
+    /// If none is free: the caller has not reserved it.
+    pub fn take(&self, want: u64) -> (u64, u64) {
+        let zones = self.zones.read().unwrap();
+        let hint = &self.hints[thread_token() as usize % HINTS];
+        let begin = hint.load(Ordering::Relaxed);
+        // Another thread may give a unit back in a zone that was passed, and take one in a zone that was not: once more.
+        for round in 0..1000 * zones.len() {
+            let index = (begin + round) % zones.len();
+            let mut zone = zones[index].lock().unwrap();
+            if zone.free > 0 {
+                let (first, count) = zone.take(want);
+                if round > 0 {
+                    hint.store(index, Ordering::Relaxed);
+                }
+                return (index as u64 * ZONE + first, count);
+            }
+        }
+        panic!("a unit was reserved, and none is free");
+    }
+
+    /// Makes units free.
+    pub fn give(&self, first: u64, count: u64) {
+        for unit in first..first + count {
+            let was = self.set(unit, false);
+            assert!(was, "unit {unit} is given up twice");
+        }
+        self.free.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Marks a unit as used or free. Returns whether it was used. The count of free units is left alone.
+    pub fn set(&self, unit: u64, used: bool) -> bool {
+        let zones = self.zones.read().unwrap();
+        let mut zone = zones[(unit / ZONE) as usize].lock().unwrap();
+        zone.set((unit % ZONE) as usize, used)
+    }
+
+    /// Counts the free units anew.
+    pub fn count(&self) {
+        let zones = self.zones.read().unwrap();
+        self.free.store(zones.iter().map(|zone| zone.lock().unwrap().free).sum(), Ordering::Relaxed);
+    }
+
+    /// All bits, for [`restore`](Self::restore).
+    pub fn save(&self) -> Vec<u8> {
+        let zones = self.zones.read().unwrap();
+        let mut bytes = Vec::new();
+        for zone in zones.iter() {
+            let zone = zone.lock().unwrap();
+            zone.bits.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        }
+        bytes
+    }
+
+    /// The bytes that [`save`](Self::save) makes for so many units.
+    pub fn saved_bytes(units: u64) -> usize {
+        units.div_ceil(ZONE) as usize * WORDS * 8
+    }
+
+    /// Sets all bits as they were saved.
+    pub fn restore(&self, bytes: &[u8]) {
+        let zones = self.zones.read().unwrap();
+        for (zone, bytes) in zones.iter().zip(bytes.chunks(WORDS * 8)) {
+            let mut zone = zone.lock().unwrap();
+            for (word, bytes) in zone.bits.iter_mut().zip(bytes.chunks(8)) {
+                *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+            }
+            zone.free = zone.bits.iter().map(|word| u64::from(word.count_zeros())).sum();
+        }
+        drop(zones);
+        self.count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_taken_once() {
+        let space = Space::all_used(100_000);
+        (10..100_000).for_each(|unit| assert!(space.set(unit, false)));
+        space.count();
+        assert_eq!(space.free(), 99_990);
+        assert!(space.reserve(99_990, 0) && !space.reserve(1, 0) && space.reserve(0, 5));
+        let (mut left, mut taken) = (99_990, std::collections::BTreeSet::new());
+        while left > 0 {
+            let (first, count) = space.take(left.min(1000));
+            assert!((first..first + count).all(|unit| unit >= 10 && taken.insert(unit)));
+            left -= count;
+        }
+        let saved = space.save();
+        assert_eq!(saved.len(), Space::saved_bytes(100_000));
+        space.give(500, 200);
+        assert_eq!((space.free(), space.reserve(100, 101), space.reserve(100, 100)), (200, false, true));
+        space.restore(&saved);
+        assert_eq!(space.free(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "given up twice")]
+    fn giving_up_twice_is_a_defect() {
+        let space = Space::all_used(100);
+        space.give(5, 1);
+        space.give(5, 1);
+    }
+}

@@ -1,0 +1,366 @@
+//! The storage version: where metadata is, and the mutators that change it (invariants 1 and 2).
+
+use wholly::sync::{Mutex, RwLock};
+use wholly::{Error, Result};
+use wholly_media::Site;
+
+use super::map;
+use crate::engine::{Fields, InoGen, Load, Mapped, Operation, Replay, StorageView, Structure, corrupt};
+use crate::format::dir::{self, Leaf, NAME_MAX, SLOT};
+use crate::format::inode::{self, INODE, LINE, Line, More, Owned, PER_BLOCK, Target, Times, Tree};
+use crate::format::pointer::Pointer;
+use crate::format::superblock::{Superblock, copies};
+use crate::format::{BLOCK, Fault, Lba, Run, Seed, Stream};
+
+const INODE_LINE: Site = Site("volume.inode.line");
+const INODE_BORN: Site = Site("volume.inode.born");
+const INODE_BLOCK: Site = Site("volume.inode.block");
+const ENTRY_BODY: Site = Site("volume.entry.body");
+const ENTRY_LIVE: Site = Site("volume.entry.live");
+const ENTRY_CLEAR: Site = Site("volume.entry.clear");
+const LEAF: Site = Site("volume.leaf");
+const SUPERBLOCK: Site = Site("volume.superblock");
+pub const SITES: &[Site] =
+    &[INODE_LINE, INODE_BORN, INODE_BLOCK, ENTRY_BODY, ENTRY_LIVE, ENTRY_CLEAR, LEAF, SUPERBLOCK];
+
+/// Where everything begins.
+pub struct Storage {
+    pub seed: Seed,
+    /// The map of the inode file. Written with the growth lock held.
+    inode_tree: RwLock<Tree>,
+    pub superblock: Mutex<Superblock>,
+}
+
+/// An inode in memory: all that the storage version has of it, but for the target.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Record {
+    pub owned: Owned,
+    pub times: Times,
+    pub more: More,
+}
+
+impl Storage {
+    pub fn new(superblock: Superblock) -> Storage {
+        Storage {
+            seed: Seed::of(&superblock.volume_id),
+            inode_tree: RwLock::new(superblock.inode_tree),
+            superblock: Mutex::new(superblock),
+        }
+    }
+
+    pub fn inode_tree(&self) -> Tree {
+        *self.inode_tree.read().unwrap()
+    }
+
+    /// The seed of the inode file's stream.
+    pub fn inode_seed(&self) -> u64 {
+        self.seed.stream(inode::INODE_FILE, 0, Stream::Data)
+    }
+
+    pub fn data_seed(&self, on: InoGen) -> u64 {
+        self.seed.stream(on.ino, on.generation, Stream::Data)
+    }
+
+    pub fn xattr_seed(&self, on: InoGen) -> u64 {
+        self.seed.stream(on.ino, on.generation, Stream::Xattr)
+    }
+
+    /// The block with an inode, and the byte in it.
+    pub fn place(&self, load: &(impl Load + ?Sized), ino: u64) -> Result<(Lba, usize)> {
+        let tree = self.inode_tree();
+        match map::get(load, self.inode_seed(), &tree, ino / PER_BLOCK)? {
+            Some(pointer) => Ok((pointer.block, (ino % PER_BLOCK) as usize * INODE)),
+            None => Err(corrupt(format!("inode {ino}"), Fault("the inode file has no block for it"))),
+        }
+    }
+
+    fn line<L: Line>(&self, ino: u64, raw: &[u8]) -> Result<L> {
+        let raw = raw[L::NUMBER * LINE..][..LINE].try_into().expect("a line");
+        L::decode(self.seed, ino, raw).map_err(|fault| corrupt(format!("inode {ino}"), fault))
+    }
+
+    /// What the storage version has of an inode in use.
+    pub fn read(&self, load: &(impl Load + ?Sized), ino: u64) -> Result<Record> {
+        let (lba, at) = self.place(load, ino)?;
+        let mut raw = [0; INODE];
+        load.load(lba, at, &mut raw)?;
+        let owned: Owned = self.line(ino, &raw)?;
+        if owned.mode == 0 {
+            return Err(corrupt(format!("inode {ino}"), Fault("it is not in use, and something names it")));
+        }
+        Ok(Record { owned, times: self.line(ino, &raw)?, more: self.line(ino, &raw)? })
+    }
+
+    /// The generation for the next life of an inode that is not in use.
+    pub fn next_generation(&self, load: &(impl Load + ?Sized), ino: u64) -> Result<u32> {
+        let (lba, at) = self.place(load, ino)?;
+        let mut raw = [0; LINE];
+        load.load(lba, at, &mut raw)?;
+        let owned: Owned = self.line(ino, &raw)?;
+        if owned.mode != 0 {
+            return Err(corrupt(format!("inode {ino}"), Fault("it is in use, and counted as free")));
+        }
+        Ok(owned.generation.wrapping_add(1).max(1))
+    }
+
+    fn owned_at(&self, load: &(impl Load + ?Sized), on: InoGen, lba: Lba, at: usize) -> Result<Owned> {
+        let mut raw = [0; LINE];
+        load.load(lba, at, &mut raw)?;
+        let owned: Owned = self.line(on.ino, &raw)?;
+        if owned.generation != on.generation {
+            return Err(corrupt(format!("inode {}", on.ino), Fault("it is in another life")));
+        }
+        Ok(owned)
+    }
+
+    pub fn target(&self, load: &(impl Load + ?Sized), ino: u64) -> Result<Target> {
+        let (lba, at) = self.place(load, ino)?;
+        let mut raw = [0; INODE];
+        load.load(lba, at, &mut raw)?;
+        self.line(ino, &raw)
+    }
+
+    fn put<L: Line>(&self, view: &mut dyn StorageView, ino: u64, (lba, at): (Lba, usize), line: &L) -> Result<()> {
+        view.update(INODE_LINE, lba, at + L::NUMBER * LINE, &line.encode(self.seed, ino))
+    }
+
+    fn assign(&self, view: &mut dyn StorageView, on: InoGen, fields: &Fields) -> Result<()> {
+        let (lba, at) = self.place(view, on.ino)?;
+        if fields.born {
+            return self.bear(view, on, fields, (lba, at));
+        }
+        let owns = fields.mode.is_some()
+            || fields.uid.is_some()
+            || fields.gid.is_some()
+            || fields.links.is_some()
+            || fields.size.is_some();
+        if owns {
+            let mut owned = self.owned_at(view, on, lba, at)?;
+            set_owned(&mut owned, fields);
+            self.put(view, on.ino, (lba, at), &owned)?;
+        }
+        if let Some(times) = &fields.times {
+            self.put(view, on.ino, (lba, at), times)?;
+        }
+        if fields.parent.is_some() || fields.rdev.is_some() {
+            let mut raw = [0; INODE];
+            view.load(lba, at, &mut raw)?;
+            let mut more: More = self.line(on.ino, &raw)?;
+            set_more(&mut more, fields);
+            self.put(view, on.ino, (lba, at), &more)?;
+        }
+        Ok(())
+    }
+
+    fn bear(&self, view: &mut dyn StorageView, on: InoGen, fields: &Fields, place: (Lba, usize)) -> Result<()> {
+        let mut owned = Owned { generation: on.generation, ..Owned::default() };
+        let (mut more, mut target) = (More::default(), Target::default());
+        set_owned(&mut owned, fields);
+        set_more(&mut more, fields);
+        if let Some(short) = &fields.target {
+            target.short[..short.len()].copy_from_slice(short);
+        }
+        target.sum = fields.target_sum.unwrap_or(0);
+        let mut raw = [0; INODE];
+        raw[..LINE].copy_from_slice(&owned.encode(self.seed, on.ino));
+        raw[LINE..2 * LINE].copy_from_slice(&fields.times.unwrap_or_default().encode(self.seed, on.ino));
+        raw[2 * LINE..3 * LINE].copy_from_slice(&more.encode(self.seed, on.ino));
+        raw[3 * LINE..].copy_from_slice(&target.encode(self.seed, on.ino));
+        view.update(INODE_BORN, place.0, place.1, &raw)
+    }
+
+    /// Changes the map of an inode's content.
+    fn with_tree(
+        &self,
+        view: &mut dyn StorageView,
+        on: InoGen,
+        change: impl FnOnce(&mut dyn StorageView, u64, &mut Tree) -> Result<()>,
+    ) -> Result<()> {
+        let (lba, at) = self.place(view, on.ino)?;
+        let mut owned = self.owned_at(view, on, lba, at)?;
+        let before = owned.tree;
+        change(view, self.data_seed(on), &mut owned.tree)?;
+        if owned.tree != before { self.put(view, on.ino, (lba, at), &owned) } else { Ok(()) }
+    }
+
+    fn free_tree(&self, view: &mut dyn StorageView, of: InoGen, stream: Stream, mut tree: Tree) -> Result<()> {
+        map::clear(view, self.seed.stream(of.ino, of.generation, stream), &mut tree, 0, u64::MAX)
+    }
+
+    fn set_xattrs(&self, view: &mut dyn StorageView, on: InoGen, runs: &[Run], (bytes, sum): (u32, u32)) -> Result<()> {
+        let (lba, at) = self.place(view, on.ino)?;
+        let mut raw = [0; INODE];
+        view.load(lba, at, &mut raw)?;
+        let mut more: More = self.line(on.ino, &raw)?;
+        let before = more.xattrs;
+        let (mut tree, mut first) = (Tree::default(), 0);
+        for run in runs {
+            let to = |i: u64| Pointer::to(Lba(run.start.0 + i));
+            map::assign(view, self.xattr_seed(on), &mut tree, (first, run.count), to)?;
+            first += run.count;
+        }
+        (more.xattrs, more.xattr_bytes, more.xattr_sum) = (tree, bytes, sum);
+        self.put(view, on.ino, (lba, at), &more)?;
+        self.free_tree(view, on, Stream::Xattr, before)
+    }
+
+    fn free(&self, view: &mut dyn StorageView, what: InoGen) -> Result<()> {
+        let (lba, at) = self.place(view, what.ino)?;
+        let record = self.read(view, what.ino)?;
+        self.free_tree(view, what, Stream::Data, record.owned.tree)?;
+        self.free_tree(view, what, Stream::Xattr, record.more.xattrs)?;
+        let owned = Owned { generation: what.generation, ..Owned::default() };
+        self.put(view, what.ino, (lba, at), &owned)
+    }
+
+    /// Checks that a leaf has room at a slot.
+    fn insert(
+        &self,
+        view: &mut dyn StorageView,
+        on: InoGen,
+        (head, name): (dir::Head, &[u8]),
+        (lba, slot): (Lba, usize),
+    ) -> Result<()> {
+        let (live, raw) = dir::encode(self.data_seed(on), head, name);
+        let at = slot * SLOT;
+        view.update(ENTRY_BODY, lba, at + 8, &raw[8..dir::slots_for(name.len()) * SLOT])?;
+        view.update(ENTRY_LIVE, lba, at, &live.to_le_bytes())
+    }
+
+    fn structure(&self, view: &mut dyn StorageView, change: Structure) -> Result<()> {
+        match change {
+            Structure::FirstLeaf { dir } => self.with_tree(view, dir, |view, seed, tree| {
+                let leaf = view.fresh();
+                view.update(LEAF, leaf, 0, &[0; BLOCK])?;
+                map::assign(view, seed, tree, (1, 1), |_| Pointer::to(leaf))
+            }),
+            Structure::Split { dir, leaf } => {
+                self.with_tree(view, dir, |view, seed, tree| split(view, seed, tree, leaf))
+            }
+            Structure::Merge { dir, leaf } => self.with_tree(view, dir, |view, seed, tree| {
+                // The parent gets the block of one of the two: it takes no new one.
+                let kept = map::get(view, seed, tree, leaf)?;
+                let Some(kept) = kept else { return Err(corrupt("a directory", Fault("a leaf is not there"))) };
+                map::assign(view, seed, tree, (leaf / 2, 1), |_| kept)?;
+                let sibling = leaf ^ 1;
+                map::clear(view, seed, tree, sibling, sibling + 1)?;
+                map::forget(view, seed, tree, leaf)
+            }),
+            Structure::GrowInodes { blocks } => self.grow_inodes(view, blocks),
+        }
+    }
+
+    fn grow_inodes(&self, view: &mut dyn StorageView, blocks: u64) -> Result<()> {
+        let mut superblock = self.superblock.lock().unwrap();
+        let mut tree = superblock.inode_tree;
+        let first = superblock.inodes / PER_BLOCK;
+        for block in first..first + blocks {
+            let lba = view.fresh();
+            view.update(INODE_BLOCK, lba, 0, &[0; BLOCK])?;
+            map::assign(view, self.inode_seed(), &mut tree, (block, 1), |_| Pointer::to(lba))?;
+        }
+        superblock.inode_tree = tree;
+        superblock.inodes += blocks * PER_BLOCK;
+        write_superblock(view, &mut superblock)?;
+        *self.inode_tree.write().unwrap() = tree;
+        Ok(())
+    }
+}
+
+/// Writes the next generation of the superblock: to one of the slots, then to the copy.
+pub fn write_superblock(view: &mut dyn StorageView, superblock: &mut Superblock) -> Result<()> {
+    superblock.generation += 1;
+    let [first, second, last] = copies(superblock.blocks);
+    let slot = if superblock.generation.is_multiple_of(2) { first } else { second };
+    for at in [slot, last] {
+        view.update(SUPERBLOCK, at, 0, &superblock.encode(at))?;
+    }
+    Ok(())
+}
+
+fn set_owned(owned: &mut Owned, fields: &Fields) {
+    owned.mode = fields.mode.unwrap_or(owned.mode);
+    owned.uid = fields.uid.unwrap_or(owned.uid);
+    owned.gid = fields.gid.unwrap_or(owned.gid);
+    owned.links = fields.links.unwrap_or(owned.links);
+    owned.size = fields.size.unwrap_or(owned.size);
+}
+
+fn set_more(more: &mut More, fields: &Fields) {
+    more.parent = fields.parent.unwrap_or(more.parent);
+    more.rdev = fields.rdev.unwrap_or(more.rdev);
+}
+
+impl Record {
+    /// The same change in memory. The map is the mutators' business.
+    pub fn set(&mut self, fields: &Fields) {
+        set_owned(&mut self.owned, fields);
+        set_more(&mut self.more, fields);
+        self.times = fields.times.unwrap_or(self.times);
+    }
+}
+
+/// Replaces a leaf by two, each with the entries of its half.
+fn split(view: &mut dyn StorageView, seed: u64, tree: &mut Tree, leaf: u64) -> Result<()> {
+    let Some(old) = map::get(view, seed, tree, leaf)? else {
+        return Err(corrupt("a directory", Fault("a leaf is not there")));
+    };
+    let mut bytes = Box::new([0; BLOCK]);
+    view.load(old.block, 0, &mut bytes[..])?;
+    let read = Leaf::new(seed, &bytes);
+    let middle = dir::leaf_keys(2 * leaf + 1).0;
+    let mut halves = [Box::new([0; BLOCK]), Box::new([0; BLOCK])];
+    let mut next = [0, 0];
+    read.scan(|found| {
+        let half = usize::from(found.head.key >= middle);
+        let mut buf = [0; NAME_MAX];
+        let name = read.name(found, &mut buf);
+        let (live, mut raw) = dir::encode(seed, found.head, name);
+        raw[..8].copy_from_slice(&live.to_le_bytes());
+        let len = dir::slots_for(name.len()) * SLOT;
+        halves[half][next[half]..next[half] + len].copy_from_slice(&raw[..len]);
+        next[half] += len;
+        true
+    })
+    .map_err(|fault| corrupt(format!("directory leaf in block {}", old.block.0), fault))?;
+    let blocks = [view.fresh(), view.fresh()];
+    for (block, half) in blocks.iter().zip(&halves) {
+        view.update(LEAF, *block, 0, &half[..])?;
+    }
+    map::assign(view, seed, tree, (2 * leaf, 2), |i| Pointer::to(blocks[i as usize]))?;
+    map::clear(view, seed, tree, leaf, leaf + 1)
+}
+
+impl Replay for Storage {
+    fn redo(&self, operation: &Operation<'_>, view: &mut dyn StorageView) -> Result<()> {
+        match *operation {
+            Operation::Assign { on, fields } => self.assign(view, on, fields),
+            Operation::Map { on, first, count, to } => self.with_tree(view, on, |view, seed, tree| {
+                let (start, reserved) = match to {
+                    Mapped::Nothing => return map::clear(view, seed, tree, first, first.saturating_add(count)),
+                    Mapped::Written(start) => (start, false),
+                    Mapped::Reserved(start) => (start, true),
+                };
+                map::assign(view, seed, tree, (first, count), |i| Pointer { block: Lba(start.0 + i), reserved })
+            }),
+            Operation::Shift { on, from, by } => {
+                self.with_tree(view, on, |view, seed, tree| map::shift(view, seed, tree, from, by))
+            }
+            Operation::Insert { dir, head, name, at } => self.insert(view, dir, (head, name), at),
+            Operation::Remove { dir, key, at: (lba, slot) } => {
+                let mut raw = [0; SLOT];
+                view.load(lba, slot * SLOT, &mut raw)?;
+                if raw[8..16] != key.to_le_bytes() {
+                    return Err(Error::Corrupt {
+                        place: format!("directory {}", dir.ino),
+                        fault: "an entry is not where it was".into(),
+                    });
+                }
+                view.update(ENTRY_CLEAR, lba, slot * SLOT, &[0; 8])
+            }
+            Operation::Free { what } => self.free(view, what),
+            Operation::Xattrs { on, runs, bytes, sum } => self.set_xattrs(view, on, runs, (bytes, sum)),
+            Operation::Structure(change) => self.structure(view, change),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Inodes in memory: those that somebody refers to, and some that nobody does, up to a number.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use wholly::Result;
+use wholly::sync::{AtomicU32, AtomicU64, Mutex, Ordering, RwLock};
+use wholly::vfs::Errno;
+
+use super::Core;
+use super::storage::Record;
+use crate::engine::InoGen;
+
+const SHARDS: u64 = 64;
+
+/// By numbers that we give out: nobody can choose them so that they collide.
+pub type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
+
+/// One multiplication.
+#[derive(Default)]
+pub struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = crate::format::mix(number, 0);
+    }
+}
+/// What an inode takes in memory, about.
+pub const INODE_BYTES: usize = 512;
+
+/// What locks protect of an inode.
+#[derive(Debug, Default)]
+pub struct State {
+    pub record: Record,
+    /// Of a directory: how many directories are in it, once they were counted.
+    pub subdirs: Option<u64>,
+    /// Of a file without a name: whether it may get one.
+    pub nameable: bool,
+}
+
+/// One inode.
+pub struct Inode {
+    pub id: InoGen,
+    /// The type bits of the mode.
+    pub kind: u32,
+    pub state: RwLock<State>,
+    /// Of a directory: the depth at which the last leaf was found.
+    pub trie_depth: AtomicU32,
+    /// References. Changed under the lock of the shard where it is or becomes 0.
+    refs: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    inodes: ByNumber<Arc<Inode>>,
+    /// Those that had no references at some time, oldest first.
+    idle: VecDeque<u64>,
+}
+
+/// See the module.
+pub struct Table {
+    shards: Vec<Mutex<Shard>>,
+    most_idle: usize,
+}
+
+impl Table {
+    pub fn new(bytes: usize) -> Table {
+        let most_idle = (bytes / INODE_BYTES / SHARDS as usize).max(1);
+        Table { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), most_idle }
+    }
+
+    fn shard(&self, ino: u64) -> &Mutex<Shard> {
+        // Numbers that are given out together go to different shards.
+        &self.shards[(ino % SHARDS) as usize]
+    }
+
+    /// The number of references, but for the root's own.
+    pub fn references(&self) -> u64 {
+        let of = |shard: &Mutex<Shard>| -> u64 {
+            shard.lock().unwrap().inodes.values().map(|inode| inode.refs.load(Ordering::Relaxed)).sum()
+        };
+        self.shards.iter().map(of).sum::<u64>() - 1
+    }
+}
+
+/// A reference to an inode, given back when it is dropped.
+pub struct Held<'c> {
+    core: &'c Core,
+    inode: Arc<Inode>,
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Held<'_> {
+    /// Keeps the reference: it is given back by [`Core::forget`].
+    pub fn keep(self) -> Arc<Inode> {
+        let inode = self.inode.clone();
+        std::mem::forget(self);
+        inode
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.core.forget(&self.inode, 1);
+    }
+}
+
+impl Core {
+    /// One more reference to an inode that has some.
+    pub fn held(&self, ino: u64) -> std::result::Result<Held<'_>, Errno> {
+        let shard = self.table.shard(ino).lock().unwrap();
+        let inode = shard.inodes.get(&ino).filter(|inode| inode.refs.load(Ordering::Relaxed) > 0);
+        let inode = inode.ok_or(Errno::STALE)?.clone();
+        inode.refs.fetch_add(1, Ordering::Relaxed);
+        Ok(Held { core: self, inode })
+    }
+
+    /// One more reference to an inode that an entry names. The directory is locked meanwhile.
+    pub fn named(&self, ino: u64) -> Result<Held<'_>> {
+        let known = |shard: &Shard| {
+            let inode = shard.inodes.get(&ino)?.clone();
+            inode.refs.fetch_add(1, Ordering::Relaxed);
+            Some(Held { core: self, inode })
+        };
+        if let Some(held) = known(&self.table.shard(ino).lock().unwrap()) {
+            return Ok(held);
+        }
+        let record = self.storage.read(&*self.engine, ino)?;
+        let mut shard = self.table.shard(ino).lock().unwrap();
+        if let Some(held) = known(&shard) {
+            return Ok(held);
+        }
+        Ok(self.enter(&mut shard, ino, record, true))
+    }
+
+    /// Enters an inode that was just made, with one reference.
+    pub fn born(&self, ino: u64, record: Record, nameable: bool) -> Held<'_> {
+        let mut shard = self.table.shard(ino).lock().unwrap();
+        self.enter(&mut shard, ino, record, nameable)
+    }
+
+    fn enter(&self, shard: &mut Shard, ino: u64, record: Record, nameable: bool) -> Held<'_> {
+        let inode = Arc::new(Inode {
+            id: InoGen { ino, generation: record.owned.generation },
+            kind: record.owned.mode & super::TYPE,
+            state: RwLock::new(State { record, subdirs: None, nameable }),
+            trie_depth: AtomicU32::new(0),
+            refs: AtomicU64::new(1),
+        });
+        shard.inodes.insert(ino, inode.clone());
+        Held { core: self, inode }
+    }
+
+    /// Gives references back. Frees the inode if it has no name and nobody refers to it any more (invariant 6).
+    pub fn forget(&self, inode: &Arc<Inode>, references: u64) {
+        let ino = inode.id.ino;
+        let mut shard = self.table.shard(ino).lock().unwrap();
+        let before = inode.refs.load(Ordering::Relaxed);
+        let left = before.saturating_sub(references);
+        inode.refs.store(left, Ordering::Relaxed);
+        if left > 0 || before == 0 {
+            return;
+        }
+        // Nobody has a lock of it: each who had held a reference.
+        if inode.state.read().unwrap().record.owned.links == 0 {
+            shard.inodes.remove(&ino);
+            drop(shard);
+            // An error poisons the volume; the next mount frees the inode.
+            let _ = self.free_inode(inode);
+            return;
+        }
+        shard.idle.push_back(ino);
+        while shard.idle.len() > self.table.most_idle {
+            let Some(oldest) = shard.idle.pop_front() else { break };
+            if shard.inodes.get(&oldest).is_some_and(|inode| inode.refs.load(Ordering::Relaxed) == 0) {
+                shard.inodes.remove(&oldest);
+            }
+        }
+    }
+
+    /// Takes an inode out of the table whose only reference is the caller's, and whose only name it is about to remove:
+    /// nobody can come to it any more. The caller frees it in the group that removes the name.
+    pub fn take_last(&self, held: &Held<'_>) -> bool {
+        let mut shard = self.table.shard(held.id.ino).lock().unwrap();
+        let is_last = held.refs.load(Ordering::Relaxed) == 1;
+        if is_last {
+            shard.inodes.remove(&held.id.ino);
+            held.refs.store(0, Ordering::Relaxed);
+        }
+        is_last
+    }
+
+    /// An inode that somebody refers to, without one more reference.
+    pub fn known(&self, ino: u64) -> Option<Arc<Inode>> {
+        self.table.shard(ino).lock().unwrap().inodes.get(&ino).cloned()
+    }
+
+    /// Inodes without names that somebody refers to still: at an unmount they are freed.
+    pub fn nameless(&self) -> Vec<Arc<Inode>> {
+        let mut all = Vec::new();
+        for shard in &self.table.shards {
+            let shard = shard.lock().unwrap();
+            all.extend(shard.inodes.values().filter(|i| i.state.read().unwrap().record.owned.links == 0).cloned());
+        }
+        all
+    }
+}

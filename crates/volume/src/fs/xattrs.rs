@@ -1,0 +1,207 @@
+//! Extended attributes and access control lists.
+
+use wholly::rules::acl::{self, Acl};
+use wholly::rules::permit::{READ, STICKY, WRITE};
+use wholly::rules::set_id::{SET_GROUP_ID, may_set_group_id};
+use wholly::rules::xattr::{CAPABILITY, USER, are_capabilities, check_name, may_see};
+use wholly::vfs::{Context, Errno, Result, XattrFlags};
+
+use super::attributes::who;
+use super::group::{Group, Need};
+use super::table::{Inode, State};
+use super::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE, map};
+use crate::engine::{DataAt, Fields, InoGen, Kind, Operation, Placed, View, corrupt};
+use crate::format::pointer::{depth_for, nodes_for};
+use crate::format::xattr::{self, TOTAL_MAX, VALUE_MAX, Xattrs};
+use crate::format::{BLOCK, Fault};
+
+/// Blocks for so many bytes of attributes, with their map.
+pub fn blocks_for(bytes: usize) -> u64 {
+    let blocks = bytes.div_ceil(BLOCK) as u64;
+    if blocks == 0 { 0 } else { blocks + nodes_for(0, depth_for(blocks - 1), 0, blocks - 1) }
+}
+
+impl Core {
+    pub fn load_xattrs(&self, inode: &Inode, state: &State) -> Result<Xattrs> {
+        let more = &state.record.more;
+        let len = more.xattr_bytes as usize;
+        if len == 0 {
+            return Ok(Xattrs::new());
+        }
+        let damaged = |fault| corrupt(format!("extended attributes of inode {}", inode.id.ino), fault);
+        if len > TOTAL_MAX {
+            return Err(damaged(Fault("they are too long")).into());
+        }
+        let mut bytes = vec![0; len];
+        let seed = self.storage.xattr_seed(inode.id);
+        for (i, part) in bytes.chunks_mut(BLOCK).enumerate() {
+            let pointer = map::get(&*self.engine, seed, &more.xattrs, i as u64)?;
+            let home = Some(pointer.ok_or_else(|| damaged(Fault("a block is not there")))?.block);
+            let at = DataAt { file: inode.id, block: i as u64, home, valid: true };
+            self.engine.read(View::Committed, &at, 0, part)?;
+        }
+        if self.xattr_sum(inode.id, &bytes) != more.xattr_sum {
+            return Err(damaged(Fault("they have a wrong checksum")).into());
+        }
+        Ok(xattr::decode(&bytes).map_err(damaged)?)
+    }
+
+    pub fn xattr_sum(&self, id: InoGen, bytes: &[u8]) -> u32 {
+        self.storage.seed.sum(id.ino, u64::from(id.generation) << 8 | 6, bytes) as u32
+    }
+
+    /// Gives an inode other attributes: those are in new blocks, which the group has reserved.
+    pub fn put_xattrs(&self, group: &mut Group<'_>, on: InoGen, bytes: &[u8]) -> Result<()> {
+        let (mut runs, mut done) = (Vec::new(), 0);
+        while done < bytes.len() {
+            let at = DataAt { file: on, block: (done / BLOCK) as u64, home: None, valid: false };
+            let Placed::Elsewhere(run) = group.write(&at, 0, &bytes[done..])? else { unreachable!("it had no home") };
+            done += run.count as usize * BLOCK;
+            runs.push(run);
+        }
+        let (len, sum) = (bytes.len() as u32, self.xattr_sum(on, bytes));
+        Ok(group.record(&Operation::Xattrs { on, runs: &runs, bytes: len, sum })?)
+    }
+
+    pub fn store_xattrs(&self, inode: &Inode, state: &mut State, xattrs: &Xattrs, need: Need) -> Result<()> {
+        let bytes = xattr::encode(xattrs);
+        if bytes.len() > TOTAL_MAX {
+            return Err(Errno::NOSPC);
+        }
+        let mut group = Group::begin(self, Kind::Implicit, blocks_for(bytes.len()), need)?;
+        self.put_xattrs(&mut group, inode.id, &bytes)?;
+        let now = self.now();
+        self.touch(&mut group, inode, state, |times| times.ctime = now)?;
+        group.commit()?;
+        Ok(self.reload(inode, state)?)
+    }
+
+    /// An access control list of an inode.
+    pub fn acl(&self, inode: &Inode, state: &State, name: &[u8]) -> Result<Option<Acl>> {
+        if state.record.more.xattr_bytes == 0 {
+            return Ok(None);
+        }
+        let xattrs = self.load_xattrs(inode, state)?;
+        let value = xattrs.iter().find(|(other, _)| other == name);
+        Ok(value.and_then(|(_, value)| Acl::read(value).ok().flatten()))
+    }
+
+    /// Sets or removes a list, not the permission bits.
+    pub fn set_list(&self, inode: &Inode, state: &mut State, name: &[u8], list: Option<Acl>) -> Result<()> {
+        let mut xattrs = self.load_xattrs(inode, state)?;
+        let before = xattrs.clone();
+        xattrs.retain(|(other, _)| other != name);
+        let need = if list.is_none() { Need::Vital } else { Need::Ordinary };
+        xattrs.extend(list.map(|list| (name.to_vec(), list.to_bytes())));
+        xattrs.sort_unstable();
+        if xattrs == before { Ok(()) } else { self.store_xattrs(inode, state, &xattrs, need) }
+    }
+
+    fn set_acl(&self, ctx: &Context, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
+        let mut state = inode.state.write().unwrap();
+        let list = Acl::read(value)?;
+        let is_default = name == acl::DEFAULT;
+        match inode.kind {
+            SYMLINK => return Err(Errno::OPNOTSUPP),
+            _ if !who(ctx).owns(&state.stat()) => return Err(Errno::PERM),
+            DIRECTORY => {}
+            _ if is_default && list.is_some() => return Err(Errno::ACCESS),
+            _ if is_default => return Ok(()),
+            _ => {}
+        }
+        // A list that says no more than permission bits is not kept.
+        let kept = list.clone().filter(|list| is_default || !list.is_mode());
+        self.set_list(inode, &mut state, name, kept)?;
+        let Some(list) = list.filter(|_| !is_default) else { return Ok(()) };
+        let before = state.record.owned.mode;
+        let mut mode = before & PERMISSIONS & !0o777 | list.mode();
+        if !may_set_group_id(&who(ctx), state.record.owned.gid) {
+            mode &= !SET_GROUP_ID;
+        }
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let mut times = state.record.times;
+        times.ctime = self.now();
+        let fields = Fields { mode: Some(before & TYPE | mode), times: Some(times), ..Fields::default() };
+        self.assign(&mut group, inode, &mut state, &fields)?;
+        Ok(group.commit()?)
+    }
+
+    fn check_may_set(&self, ctx: &Context, inode: &Inode, state: &State, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        let who = who(ctx);
+        if !name.starts_with(USER) {
+            return if who.is_superuser() { Ok(()) } else { Err(Errno::PERM) };
+        }
+        let stat = state.stat();
+        let sticks = inode.kind == DIRECTORY && stat.mode & STICKY != 0 && !who.owns(&stat);
+        if sticks || !matches!(inode.kind, REGULAR | DIRECTORY) {
+            return Err(Errno::PERM);
+        }
+        self.check_permits(ctx, inode, state, WRITE)
+    }
+
+    pub fn set_xattr(&self, ctx: &Context, inode: &Inode, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+        if ![XattrFlags::empty(), XattrFlags::CREATE, XattrFlags::REPLACE].contains(&flags) {
+            return Err(Errno::INVAL);
+        }
+        if value.len() > VALUE_MAX {
+            return Err(Errno::TOOBIG);
+        }
+        if acl::is_acl(name) {
+            return self.set_acl(ctx, inode, name, value);
+        }
+        let mut state = inode.state.write().unwrap();
+        self.check_may_set(ctx, inode, &state, name)?;
+        if name == CAPABILITY && !are_capabilities(value) {
+            return Err(Errno::INVAL);
+        }
+        let mut xattrs = self.load_xattrs(inode, &state)?;
+        match xattrs.iter_mut().find(|(other, _)| other == name) {
+            Some(_) if flags == XattrFlags::CREATE => return Err(Errno::EXIST),
+            None if flags == XattrFlags::REPLACE => return Err(Errno::NODATA),
+            Some((_, there)) => *there = value.to_vec(),
+            None => xattrs.push((name.to_vec(), value.to_vec())),
+        }
+        xattrs.sort_unstable();
+        self.store_xattrs(inode, &mut state, &xattrs, Need::Ordinary)
+    }
+
+    pub fn remove_xattr(&self, ctx: &Context, inode: &Inode, name: &[u8]) -> Result<()> {
+        if acl::is_acl(name) {
+            return self.set_acl(ctx, inode, name, b"");
+        }
+        let mut state = inode.state.write().unwrap();
+        self.check_may_set(ctx, inode, &state, name)?;
+        let mut xattrs = self.load_xattrs(inode, &state)?;
+        let before = xattrs.len();
+        xattrs.retain(|(other, _)| other != name);
+        if xattrs.len() == before {
+            return Err(Errno::NODATA);
+        }
+        self.store_xattrs(inode, &mut state, &xattrs, Need::Vital)
+    }
+
+    pub fn xattr(&self, ctx: &Context, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        let state = inode.state.read().unwrap();
+        check_name(name)?;
+        let is_user = name.starts_with(USER);
+        if !may_see(&who(ctx), name) || is_user && !matches!(inode.kind, REGULAR | DIRECTORY) {
+            return Err(Errno::NODATA);
+        }
+        if acl::is_acl(name) && inode.kind == SYMLINK {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if is_user {
+            self.check_permits(ctx, inode, &state, READ)?;
+        }
+        let xattrs = self.load_xattrs(inode, &state)?;
+        xattrs.into_iter().find(|(other, _)| other == name).map(|(_, value)| value).ok_or(Errno::NODATA)
+    }
+
+    pub fn xattr_names(&self, ctx: &Context, inode: &Inode) -> Result<Vec<u8>> {
+        let xattrs = self.load_xattrs(inode, &inode.state.read().unwrap())?;
+        let who = who(ctx);
+        let seen = xattrs.into_iter().map(|(name, _)| name).filter(|name| may_see(&who, name));
+        Ok(seen.flat_map(|name| [name, vec![0]].concat()).collect())
+    }
+}

@@ -1,0 +1,80 @@
+//! Wholly's own file system: the *volume*.
+//!
+//! A store keeps ordinary files, so a checkpoint copies what was logged. A volume has its own block maps: an engine can
+//! swap a pointer instead. `docs/volume-format.md` describes the bytes on media, `docs/volume.md` what users see.
+//!
+//! # Terms
+//!
+//! - *core*: the file system (`fs/`): inodes, directories, maps, allocators. *Engine*: decides when and how changes
+//!   become permanent (`engine/`). The only engine so far is `none`, which gives no consistency after a crash.
+//! - *operation*: a logical change of metadata ([`engine::Operation`]). *Mutator*: the function that makes the change
+//!   in the bytes on the medium, through a [`engine::StorageView`] that the engine provides.
+//! - *storage version*: metadata on the medium. *Memory version*: metadata as running calls see it.
+//! - *group*: the operations of one call, or of an explicit group. *Reservation*: blocks set aside for a group.
+//! - *structure change*: growth of the inode file, split or merge of directory leaves: a group of its own.
+//! - *stream*, *map*, *leaf*, *key*, *live word*: see `format/`.
+//!
+//! # Invariants
+//!
+//! 1. Metadata on the medium changes through mutators only (`fs/storage.rs`); each proves itself by a checksum.
+//! 2. A group reserves, at its calls, all blocks that its mutators take: a mutator never meets `ENOSPC`.
+//! 3. A block that a group frees is not given out before the group has ended (`Group::settle`).
+//! 4. A structure change is complete before the operation that needs it is recorded, and is never undone.
+//! 5. Each block below the volume's size is exactly one of: superblock, free, data of one (inode, block), map node,
+//!    directory leaf, extended attributes, inode file. `check` proves it.
+//! 6. An inode in use has a name, or a reference; one without either is freed, at the latest by the next mount.
+//! 7. A directory has one name, in the directory that its inode calls its parent.
+//! 8. Locks are taken in this order: rename, parent directories (ancestors first, else by number), other inodes by
+//!    number, inode growth, shard of the inode cache, zone of an allocator. The last two are never held over a call.
+//! 9. Memory: the inode cache and the page cache have bounds in bytes; allocators take one bit a block or inode. No
+//!    directory is ever held whole.
+//! 10. `engine` imports nothing of `fs`, and `fs` no engine but through the trait (`tests/borders.rs`).
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`format`] | the bytes on media |
+//! | [`engine`] | the trait, its words, and the engines |
+//! | `fs` | the core |
+//! | `vfs` | [`VolumeVfs`]: the trait `Vfs` over the core |
+//! | `open` | [`Volume`]: making, opening and checking volumes |
+//! | `calls` | calls on a [`Volume`] by path, as a [`Store`](wholly::Store) has them outside of groups |
+//!
+//! ```
+//! # fn main() -> wholly::Result<()> {
+//! # let path = std::env::temp_dir().join(format!("wholly-doc-volume-{}", std::process::id()));
+//! use wholly_volume::{Volume, VolumeOptions};
+//!
+//! Volume::format(&path, 1 << 20, &VolumeOptions::default())?;
+//! let volume = Volume::open(&path, &VolumeOptions::default())?;
+//! let file = volume.create_file("a", 0o644)?;
+//! file.write_at(0, b"new")?;
+//! # drop(file);
+//! volume.close()?; // durable, and clean
+//! # assert_eq!(Volume::check(&path, &VolumeOptions::default())?.findings, []);
+//! # std::fs::remove_file(&path).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod calls;
+#[doc(hidden)]
+pub mod engine;
+#[doc(hidden)]
+pub mod format;
+#[allow(missing_docs, reason = "internal")]
+mod fs;
+mod open;
+mod vfs;
+
+pub use calls::VolumeFile;
+pub use fs::check::{Checked, Finding};
+pub use open::{Medium, Volume, VolumeOptions, VolumeStat};
+pub use vfs::VolumeVfs;
+
+/// All places that change or order bytes on the medium.
+pub fn sites() -> Vec<wholly_media::Site> {
+    [fs::sites(), engine::none::SITES.to_vec()].concat()
+}

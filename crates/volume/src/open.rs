@@ -1,0 +1,290 @@
+//! Making, opening and checking volumes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use wholly::sync::{AtomicBool, Ordering};
+use wholly::{Error, Result};
+use wholly_media::disk::DiskRegion;
+use wholly_media::pmem::{PmemOptions, PmemRegion};
+use wholly_media::{Error as MediaError, FileSystem, Guarantees, Region, Site};
+
+use crate::VolumeVfs;
+use crate::engine::none::NoneEngine;
+use crate::format::BLOCK;
+use crate::format::inode::Time;
+use crate::fs::check::{self, Checked};
+use crate::fs::{Core, mount};
+
+const LENGTH: Site = Site("volume.length");
+
+/// How a file or device is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Medium {
+    /// As persistent memory if it is a file in memory or on DAX, else as a disk.
+    #[default]
+    Auto,
+    /// As persistent memory, emulated if it is none.
+    Pmem,
+    /// As a disk.
+    Disk,
+}
+
+/// How a volume is made and opened.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// How the file or device is used.
+    pub medium: Medium,
+    /// The most bytes of memory for cached inodes, and for cached blocks of a disk. At least 1 MiB is used.
+    pub cache_bytes: usize,
+    /// The name of a new volume: at most 64 bytes.
+    pub label: String,
+    /// Whether a new volume may replace what is in the file or device.
+    pub force: bool,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        VolumeOptions { medium: Medium::Auto, cache_bytes: 64 << 20, label: String::new(), force: false }
+    }
+}
+
+/// What [`Volume::stat`] tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStat {
+    /// Which volume it is.
+    pub volume_id: [u8; 16],
+    /// Its name.
+    pub label: String,
+    /// The engine.
+    pub engine: String,
+    /// The medium, in words.
+    pub medium: String,
+    /// Whether persistence is only emulated.
+    pub emulated: bool,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Free ones.
+    pub free_blocks: u64,
+    /// Inodes that there is room for.
+    pub inodes: u64,
+    /// Free ones.
+    pub free_inodes: u64,
+    /// How often it was mounted.
+    pub incarnation: u64,
+}
+
+/// An open volume. Clones are the same one; it is unmounted when the last is dropped, or by [`close`](Self::close).
+#[derive(Clone)]
+pub struct Volume {
+    inner: Arc<Inner>,
+    calls: Arc<VolumeVfs>,
+}
+
+pub(crate) struct Inner {
+    pub core: Core,
+    region: Arc<dyn Region>,
+    closed: AtomicBool,
+    /// The lock of the file or device.
+    _owner: Option<OwnedFd>,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("medium", &self.inner.region.guarantees().description).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// Makes an empty volume of `bytes` bytes in a file, which is made if it does not exist (0: as long as the file is),
+    /// or on a block device, all of which it takes. The volume is durable on return; the name of a new file is not.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if there is something in the file or device and `force` is not set; [`Error::Busy`] if another
+    /// process has it open; [`Error::NoSpace`] if it is too small.
+    pub fn format(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
+        let file = open_file(path, OFlags::RDWR | OFlags::CREATE)?;
+        own(&file, path)?;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+        let region = region(file, path, options)?;
+        let block = BLOCK as u64;
+        if !options.force {
+            let mut head = vec![0; (region.len() as usize).min(16 * BLOCK)];
+            region.read(0, &mut head)?;
+            if head.iter().any(|byte| *byte != 0) {
+                return Err(Error::Exists(format!("{}: it is not empty", path.display())));
+            }
+        }
+        if !is_device {
+            let len = if bytes == 0 { region.len() } else { bytes } / block * block;
+            // What was there is gone: an old superblock at the end must not be found.
+            region.set_len(LENGTH, 0)?;
+            region.extend(LENGTH, len)?;
+        }
+        Self::format_region(&*region, options)
+    }
+
+    /// Makes an empty volume on a region, whose whole blocks it takes.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if it is too small.
+    pub fn format_region(region: &dyn Region, options: &VolumeOptions) -> Result<()> {
+        let mut id = [0; 16];
+        let got = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
+        got.map_err(|errno| Error::Media(MediaError::new("getrandom", "", errno)))?;
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let now = Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 };
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        mount::format(region, id, options.label.as_bytes(), owner, now)
+    }
+
+    /// Opens a volume in a file or on a device. No other process can open it meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]; [`Error::Unsupported`] if it is no volume; [`Error::Corrupt`].
+    pub fn open(path: &Path, options: &VolumeOptions) -> Result<Volume> {
+        let file = open_file(path, OFlags::RDWR)?;
+        own(&file, path)?;
+        let owner = rustix::io::fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
+        Self::open_owned(region(file, path, options)?, Some(owner), options)
+    }
+
+    /// Opens a volume on a region, which nobody else uses.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_region(region: Arc<dyn Region>, options: &VolumeOptions) -> Result<Volume> {
+        Self::open_owned(region, None, options)
+    }
+
+    fn open_owned(region: Arc<dyn Region>, owner: Option<OwnedFd>, options: &VolumeOptions) -> Result<Volume> {
+        let cache = options.cache_bytes.max(1 << 20);
+        let engine = Box::new(NoneEngine::new(region.clone(), cache));
+        let core = mount::mount(&region, engine, cache / 4)?;
+        let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
+        Ok(Volume { calls: Arc::new(VolumeVfs::over(inner.clone())), inner })
+    }
+
+    /// Checks a volume that is not mounted. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it is mounted; [`Error::Unsupported`] if it is no volume. Damage is in the result.
+    pub fn check(path: &Path, options: &VolumeOptions) -> Result<Checked> {
+        let file = open_file(path, OFlags::RDWR)?;
+        own(&file, path)?;
+        Self::check_region(&*region(file, path, options)?)
+    }
+
+    /// Checks a volume on a region that is not mounted.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn check_region(region: &dyn Region) -> Result<Checked> {
+        check::check(region)
+    }
+
+    /// Makes everything durable, and marks the volume as clean. Later calls on it fail.
+    ///
+    /// # Errors
+    /// Those of the medium: the volume is then not clean.
+    pub fn close(self) -> Result<()> {
+        self.inner.close()
+    }
+
+    /// Makes all changes so far durable.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.core.check_usable()?;
+        self.inner.core.engine.sync()
+    }
+
+    /// What the volume is, and how full.
+    pub fn stat(&self) -> VolumeStat {
+        let core = &self.inner.core;
+        let superblock = core.storage.superblock.lock().unwrap().clone();
+        let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
+        let Guarantees { description, emulated, .. } = self.inner.region.guarantees();
+        VolumeStat {
+            volume_id: superblock.volume_id,
+            label: String::from_utf8_lossy(label).into_owned(),
+            engine: core.engine.name().into(),
+            medium: description.clone(),
+            emulated: *emulated,
+            block_bytes: BLOCK as u64,
+            blocks: superblock.blocks,
+            free_blocks: core.blocks.free(),
+            inodes: core.inodes.units(),
+            free_inodes: core.inodes.free(),
+            incarnation: superblock.incarnation,
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// The calls by path go here.
+    pub(crate) fn calls(&self) -> &Arc<VolumeVfs> {
+        &self.calls
+    }
+}
+
+impl Inner {
+    fn close(&self) -> Result<()> {
+        match self.closed.swap(true, Ordering::AcqRel) {
+            true => Ok(()),
+            false => {
+                let unmounted = mount::unmount(&self.core, &*self.region);
+                self.core.end();
+                unmounted
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Without an unmount the next mount rebuilds the allocators.
+        let _ = self.close();
+    }
+}
+
+fn failed(what: &'static str, path: &Path, errno: rustix::io::Errno) -> Error {
+    match errno {
+        rustix::io::Errno::NOENT => Error::NotFound(path.display().to_string()),
+        errno => Error::Media(MediaError::new(what, path.display().to_string(), errno)),
+    }
+}
+
+fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    use std::os::unix::ffi::OsStrExt;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::openat(CWD, path.as_os_str().as_bytes(), flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|errno| failed("open", path, errno))
+}
+
+fn own(file: &OwnedFd, path: &Path) -> Result<()> {
+    match wholly_media::lock_file(file.as_fd(), &path.display().to_string())? {
+        true => Ok(()),
+        false => Err(Error::Busy(path.display().to_string(), "another process has the volume open".into())),
+    }
+}
+
+fn region(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
+    let name = path.display().to_string();
+    let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let in_memory = is_file && (FileSystem::of(&file)?.is_memory() || wholly_media::pmem::is_dax(file.as_fd()));
+    Ok(match options.medium {
+        Medium::Pmem => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
+        Medium::Auto if in_memory => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
+        _ => Arc::new(DiskRegion::open(file, name)?),
+    })
+}

@@ -1,0 +1,489 @@
+//! The trait [`Vfs`] over a volume: references, handles, and what is checked at an open.
+
+use std::sync::Arc;
+
+use wholly::rules::permit::{READ, WRITE};
+use wholly::sync::{AtomicU64, Ordering, RwLock};
+use wholly::vfs::{
+    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Handle, Ino, Mode, OFlags, PATH_MAX, RenameFlags,
+    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
+};
+
+use crate::Volume;
+use crate::format::BLOCK;
+use crate::format::inode::ROOT;
+use crate::fs::attributes::{is_superuser, who};
+use crate::fs::names::Birth;
+use crate::fs::table::{ByNumber, Held, Inode};
+use crate::fs::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK};
+use crate::open::Inner;
+
+const SHARDS: u64 = 16;
+/// Bytes that are copied from file to file at a time.
+const COPIED: usize = 1 << 20;
+/// Offsets in a listing below this one are those of `.` and `..`; then keys follow.
+const FIRST_NAME: u64 = 2;
+
+/// An open file or directory: it has a reference to its inode.
+struct Open {
+    inode: Arc<Inode>,
+    flags: OFlags,
+}
+
+impl Open {
+    fn reads(&self) -> bool {
+        !self.flags.contains(OFlags::WRONLY)
+    }
+
+    fn writes(&self) -> bool {
+        self.flags.intersects(OFlags::WRONLY | OFlags::RDWR)
+    }
+
+    fn is_dir(&self) -> bool {
+        self.inode.kind == DIRECTORY
+    }
+}
+
+/// A [`Volume`] as a [`Vfs`].
+pub struct VolumeVfs {
+    volume: Arc<Inner>,
+    next: AtomicU64,
+    handles: Vec<RwLock<ByNumber<Arc<Open>>>>,
+}
+
+impl std::fmt::Debug for VolumeVfs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VolumeVfs").finish_non_exhaustive()
+    }
+}
+
+impl VolumeVfs {
+    /// Makes a `Vfs` over a volume, which stays open as long as this does.
+    pub fn new(volume: &Volume) -> Self {
+        Self::over(volume.inner().clone())
+    }
+
+    pub(crate) fn over(volume: Arc<Inner>) -> Self {
+        VolumeVfs { volume, next: AtomicU64::new(1), handles: (0..SHARDS).map(|_| RwLock::default()).collect() }
+    }
+
+    fn core(&self) -> &Core {
+        &self.volume.core
+    }
+
+    /// The number of references to inodes, and of open files and directories: for tests that look for leaks.
+    #[doc(hidden)]
+    pub fn held(&self) -> (u64, usize) {
+        let handles = self.handles.iter().map(|shard| shard.read().unwrap().len()).sum();
+        (self.core().table.references(), handles)
+    }
+
+    fn shard(&self, handle: Handle) -> &RwLock<ByNumber<Arc<Open>>> {
+        &self.handles[(handle.0 % SHARDS) as usize]
+    }
+
+    fn opened(&self, handle: Handle) -> Result<Arc<Open>> {
+        self.shard(handle).read().unwrap().get(&handle.0).cloned().ok_or(Errno::BADF)
+    }
+
+    fn file(&self, handle: Handle) -> Result<Arc<Open>> {
+        self.opened(handle).and_then(|open| if open.is_dir() { Err(Errno::BADF) } else { Ok(open) })
+    }
+
+    fn directory(&self, handle: Handle) -> Result<Arc<Open>> {
+        self.opened(handle).and_then(|open| if open.is_dir() { Ok(open) } else { Err(Errno::NOTDIR) })
+    }
+
+    fn add(&self, held: Held<'_>, flags: OFlags) -> Handle {
+        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
+        let open = Open { inode: held.keep(), flags };
+        self.shard(handle).write().unwrap().insert(handle.0, Arc::new(open));
+        handle
+    }
+
+    fn close(&self, handle: Handle) -> Result<()> {
+        let open = self.shard(handle).write().unwrap().remove(&handle.0).ok_or(Errno::BADF)?;
+        self.core().forget(&open.inode, 1);
+        Ok(())
+    }
+
+    /// The attributes of an inode, with the reference that is given out.
+    fn given(&self, held: Held<'_>) -> Result<Attr> {
+        let attr = self.core().attr(&held)?;
+        held.keep();
+        Ok(attr)
+    }
+
+    fn open_held(&self, ctx: &Context, inode: &Inode, flags: OFlags) -> Result<()> {
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
+        match inode.kind {
+            SYMLINK => return Err(Errno::LOOP),
+            REGULAR if flags.contains(OFlags::DIRECTORY) => return Err(Errno::NOTDIR),
+            REGULAR => {}
+            DIRECTORY if writes => return Err(Errno::ISDIR),
+            DIRECTORY => {}
+            _ => return Err(Errno::NXIO),
+        }
+        let reads = !flags.contains(OFlags::WRONLY);
+        let wanted = if reads { READ } else { 0 } | if writes { WRITE } else { 0 };
+        let state = inode.state.read().unwrap();
+        self.core().check_permits(ctx, inode, &state, wanted)?;
+        if flags.contains(OFlags::NOATIME) && !is_superuser(ctx) && !who(ctx).owns(&state.stat()) {
+            return Err(Errno::PERM);
+        }
+        drop(state);
+        if inode.kind == DIRECTORY {
+            return Err(Errno::ISDIR);
+        }
+        if flags.contains(OFlags::TRUNC) {
+            let mut state = inode.state.write().unwrap();
+            self.core().drop_privileges(ctx, inode, &mut state)?;
+            self.core().cut(inode, &mut state, 0)?;
+        }
+        Ok(())
+    }
+
+    fn make(&self, ctx: &Context, dir: Ino, name: &[u8], birth: &Birth<'_>) -> Result<Attr> {
+        self.given(self.core().make(ctx, dir.0, name, birth)?)
+    }
+
+    fn write_at(&self, ctx: &Context, open: &Open, offset: Option<u64>, data: &[u8]) -> Result<(u64, usize)> {
+        if !open.writes() {
+            return Err(Errno::BADF);
+        }
+        let written = self.core().write(ctx, &open.inode, offset, data)?;
+        if open.flags.intersects(OFlags::DSYNC | OFlags::SYNC) && !self.core().engine.is_durable_per_call() {
+            self.core().engine.sync()?;
+        }
+        Ok(written)
+    }
+
+    fn read_from(&self, open: &Open, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if !open.reads() {
+            return Err(Errno::BADF);
+        }
+        let (read, is_late) = self.core().read(&open.inode, offset, buf)?;
+        if is_late && !buf.is_empty() && !open.flags.contains(OFlags::NOATIME) {
+            self.core().has_read(&open.inode)?;
+        }
+        Ok(read)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.core().check_usable()?;
+        Ok(self.core().engine.sync()?)
+    }
+}
+
+impl Vfs for VolumeVfs {
+    fn lookup(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Attr> {
+        self.given(self.core().lookup(ctx, dir.0, name)?)
+    }
+
+    fn forget(&self, ino: Ino, references: u64) {
+        if let Some(inode) = self.core().known(ino.0) {
+            self.core().forget(&inode, references);
+        }
+    }
+
+    fn getattr(&self, _ctx: &Context, ino: Ino) -> Result<Attr> {
+        self.core().attr(&*self.core().held(ino.0)?)
+    }
+
+    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
+        let held = self.core().held(ino.0)?;
+        let open = handle.map(|handle| self.opened(handle)).transpose()?;
+        if change.size.is_some() && open.as_ref().is_some_and(|open| open.inode.id.ino != ino.0 || !open.writes()) {
+            return Err(Errno::INVAL);
+        }
+        self.core().set_attributes(ctx, &held, open.is_some(), change)?;
+        self.core().attr(&held)
+    }
+
+    fn access(&self, ctx: &Context, ino: Ino, access: Access) -> Result<()> {
+        self.core().check_access(ctx, &*self.core().held(ino.0)?, access)
+    }
+
+    fn readlink(&self, _ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
+        let held = self.core().held(ino.0)?;
+        let target = self.core().target(&held)?;
+        self.core().has_read(&held)?;
+        Ok(target)
+    }
+
+    fn mknod(&self, ctx: &Context, dir: Ino, name: &[u8], kind: FileType, mode: Mode, rdev: u64) -> Result<Attr> {
+        let device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
+        match kind {
+            FileType::RegularFile | FileType::Fifo | FileType::Socket => {}
+            FileType::Directory => return Err(Errno::PERM),
+            _ if !device => return Err(Errno::INVAL),
+            _ if !is_superuser(ctx) => return Err(Errno::PERM),
+            _ => {}
+        }
+        let mode = Core::mode_of(kind.as_raw_mode(), mode.as_raw_mode());
+        self.make(ctx, dir, name, &Birth { mode, rdev: if device { rdev } else { 0 }, target: b"" })
+    }
+
+    fn mkdir(&self, ctx: &Context, dir: Ino, name: &[u8], mode: Mode) -> Result<Attr> {
+        let mode = Core::mode_of(DIRECTORY, mode.as_raw_mode());
+        self.make(ctx, dir, name, &Birth { mode, rdev: 0, target: b"" })
+    }
+
+    fn symlink(&self, ctx: &Context, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+        match target.len() {
+            0 => return Err(Errno::NOENT),
+            length if length >= PATH_MAX => return Err(Errno::NAMETOOLONG),
+            _ if target.contains(&0) => return Err(Errno::INVAL),
+            _ => {}
+        }
+        self.make(ctx, dir, name, &Birth { mode: SYMLINK | 0o777, rdev: 0, target })
+    }
+
+    fn link(&self, ctx: &Context, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
+        self.given(self.core().link(ctx, ino.0, dir.0, name)?)
+    }
+
+    fn unlink(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
+        self.core().unlink(ctx, dir.0, name, false)
+    }
+
+    fn rmdir(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
+        self.core().unlink(ctx, dir.0, name, true)
+    }
+
+    fn rename(
+        &self,
+        ctx: &Context,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.core().rename(ctx, (from.0, name), (to.0, new_name), flags)
+    }
+
+    fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
+        let held = self.core().held(ino.0)?;
+        self.open_held(ctx, &held, flags)?;
+        Ok(self.add(held, flags))
+    }
+
+    fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
+        let exclusive = flags.contains(OFlags::EXCL);
+        if name == b"." || name == b".." {
+            self.core().lookup(ctx, dir.0, name)?;
+            return Err(if exclusive { Errno::EXIST } else { Errno::ISDIR });
+        }
+        let birth = Birth { mode: REGULAR | mode.as_raw_mode() & PERMISSIONS, rdev: 0, target: b"" };
+        loop {
+            let held = match self.core().make(ctx, dir.0, name, &birth) {
+                // A file that was just made is open for its maker, however few permissions it has.
+                Err(Errno::EXIST) if !exclusive => match self.core().lookup(ctx, dir.0, name) {
+                    Err(Errno::NOENT) => continue,
+                    held => {
+                        let held = held?;
+                        self.open_held(ctx, &held, flags)?;
+                        held
+                    }
+                },
+                made => made?,
+            };
+            let ino = held.id.ino;
+            let handle = self.add(held, flags);
+            let given = self.core().held(ino).and_then(|held| self.given(held));
+            if given.is_err() {
+                self.close(handle)?;
+            }
+            return given.map(|attr| (attr, handle));
+        }
+    }
+
+    fn tmpfile(&self, ctx: &Context, dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
+        if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
+            return Err(Errno::INVAL);
+        }
+        let nameable = !flags.contains(OFlags::EXCL);
+        let held = self.core().make_nameless(ctx, dir.0, mode.as_raw_mode() & PERMISSIONS, nameable)?;
+        let second = self.core().held(held.id.ino)?;
+        let attr = self.given(held)?;
+        Ok((attr, self.add(second, flags)))
+    }
+
+    fn read(&self, _ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_from(&*self.file(handle)?, offset, buf)
+    }
+
+    fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        let open = self.file(handle)?;
+        let at = (!open.flags.contains(OFlags::APPEND)).then_some(offset);
+        self.write_at(ctx, &open, at, data).map(|(_, written)| written)
+    }
+
+    fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)> {
+        self.write_at(ctx, &*self.file(handle)?, None, data)
+    }
+
+    fn copy_file_range(
+        &self,
+        ctx: &Context,
+        from: Handle,
+        from_offset: u64,
+        to: Handle,
+        to_offset: u64,
+        len: usize,
+    ) -> Result<usize> {
+        let (from, to) = (self.file(from)?, self.file(to)?);
+        if !from.reads() || !to.writes() || to.flags.contains(OFlags::APPEND) {
+            return Err(Errno::BADF);
+        }
+        let end = |offset: u64| offset.checked_add(len as u64).filter(|end| i64::try_from(*end).is_ok());
+        let (Some(_), Some(_)) = (end(from_offset), end(to_offset)) else { return Err(Errno::OVERFLOW) };
+        let size = from.inode.state.read().unwrap().record.owned.size;
+        let len = (len as u64).min(size.saturating_sub(from_offset));
+        if len == 0 {
+            return Ok(0);
+        }
+        let same = from.inode.id == to.inode.id;
+        if same && from_offset < to_offset + len && to_offset < from_offset + len {
+            return Err(Errno::INVAL);
+        }
+        let mut buf = vec![0; usize::try_from(len).unwrap_or(COPIED).min(COPIED)];
+        let read = self.read_from(&from, from_offset, &mut buf)?;
+        if read == 0 {
+            return Ok(0);
+        }
+        self.write_at(ctx, &to, Some(to_offset), &buf[..read]).map(|(_, written)| written)
+    }
+
+    fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        let open = self.file(handle)?;
+        if !open.writes() {
+            return Err(Errno::BADF);
+        }
+        self.core().allocate(ctx, &open.inode, mode, offset, len)
+    }
+
+    fn seek(&self, _ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
+        self.core().seek(&self.file(handle)?.inode, seek)
+    }
+
+    fn fsync(&self, _ctx: &Context, handle: Handle) -> Result<()> {
+        self.file(handle)?;
+        self.sync_all()
+    }
+
+    fn fdatasync(&self, ctx: &Context, handle: Handle) -> Result<()> {
+        self.fsync(ctx, handle)
+    }
+
+    fn release(&self, _ctx: &Context, handle: Handle) -> Result<()> {
+        self.file(handle)?;
+        self.close(handle)
+    }
+
+    fn opendir(&self, ctx: &Context, dir: Ino) -> Result<Handle> {
+        let held = self.core().held(dir.0)?;
+        self.core().check_list(ctx, &held)?;
+        Ok(self.add(held, OFlags::RDONLY))
+    }
+
+    fn readdir(
+        &self,
+        _ctx: &Context,
+        handle: Handle,
+        offset: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let open = self.directory(handle)?;
+        let dir = &open.inode;
+        let parent = {
+            let state = dir.state.read().unwrap();
+            if state.record.owned.links == 0 {
+                return Err(Errno::NOENT);
+            }
+            if dir.id.ino == ROOT { ROOT } else { state.record.more.parent }
+        };
+        if offset == 0 {
+            self.core().has_read(dir)?;
+        }
+        for (at, ino, name) in [(0, dir.id.ino, &b"."[..]), (1, parent, &b".."[..])] {
+            let entry = DirEntry { ino: Ino(ino), next: at + 1, kind: FileType::Directory, name };
+            if offset <= at && !each(entry) {
+                return Ok(());
+            }
+        }
+        let mut key = offset.saturating_sub(FIRST_NAME);
+        loop {
+            // `each` may make calls of its own: nothing is locked then.
+            let (listed, next) = self.core().list(dir, &dir.state.read().unwrap(), key)?;
+            for entry in &listed {
+                let next = entry.key + 1 + FIRST_NAME;
+                let kind = FileType::from_raw_mode(entry.kind);
+                if !each(DirEntry { ino: Ino(entry.ino), next, kind, name: &entry.name }) {
+                    return Ok(());
+                }
+            }
+            if next <= key {
+                return Ok(());
+            }
+            key = next;
+        }
+    }
+
+    fn fsyncdir(&self, _ctx: &Context, handle: Handle) -> Result<()> {
+        self.directory(handle)?;
+        self.sync_all()
+    }
+
+    fn releasedir(&self, _ctx: &Context, handle: Handle) -> Result<()> {
+        self.directory(handle)?;
+        self.close(handle)
+    }
+
+    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+        self.core().set_xattr(ctx, &*self.core().held(ino.0)?, name, value, flags)
+    }
+
+    fn getxattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.core().xattr(ctx, &*self.core().held(ino.0)?, name)
+    }
+
+    fn listxattr(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
+        self.core().xattr_names(ctx, &*self.core().held(ino.0)?)
+    }
+
+    fn removexattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<()> {
+        self.core().remove_xattr(ctx, &*self.core().held(ino.0)?, name)
+    }
+
+    fn statfs(&self, _ctx: &Context, ino: Ino) -> Result<StatFs> {
+        let core = self.core();
+        core.held(ino.0)?;
+        let free = core.blocks.free();
+        let available = free.saturating_sub(crate::fs::group::KEPT);
+        let per_block = (BLOCK / crate::format::inode::INODE) as u64;
+        Ok(StatFs {
+            block_size: BLOCK as u64,
+            blocks: core.blocks.units(),
+            free_blocks: free,
+            available_blocks: available,
+            inodes: core.inodes.units() + available * per_block,
+            free_inodes: core.inodes.free() + available * per_block,
+            name_max: 255,
+        })
+    }
+
+    fn sync(&self, _ctx: &Context) -> Result<()> {
+        self.sync_all()
+    }
+}
+
+impl Drop for VolumeVfs {
+    fn drop(&mut self) {
+        for shard in &self.handles {
+            let opened: Vec<_> = shard.write().unwrap().drain().collect();
+            opened.into_iter().for_each(|(_, open)| self.core().forget(&open.inode, 1));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A bit flips, in any structure: `check` names it, or nothing is different. Never a panic, whatever is done then.
+
+use wholly::vfs::Ino;
+use wholly_media::Site;
+use wholly_posix::Tree;
+use wholly_posix::differ::{Caller, Described, describe};
+use wholly_volume::VolumeVfs;
+
+use crate::place::{CONTENT, Place, is_long, populate};
+
+const BYTES: usize = 2 << 20;
+const BLOCK: usize = 4096;
+const TEST: Site = Site("test");
+
+/// Numbers that look random, the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+}
+
+/// All that a mount shows, and some calls that change things. `None` if it does not open.
+fn look(place: &Place) -> Option<Described> {
+    let volume = place.try_open().ok()?;
+    let vfs = VolumeVfs::new(&volume);
+    let seen = describe(&vfs, Caller::Alone);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    // Whatever comes of it.
+    let _ = tree.file("new", 0o600, b"content");
+    let _ = tree.remove(b"dir");
+    let _ = tree.truncate("sparse", 0);
+    let _ = tree.remove(b"moved");
+    let _ = tree.set_xattr("file", "user.more", &[1; 5000]);
+    Some(seen)
+}
+
+#[test]
+fn each_flipped_bit_is_named_or_has_no_effect() {
+    let place = Place::pmem(BYTES as u64);
+    let volume = place.open();
+    populate(&VolumeVfs::new(&volume)).expect("make things");
+    volume.close().expect("close it");
+    let mut image = vec![0; BYTES];
+    place.region.read(0, &mut image).expect("read");
+    let sound = look(&place).expect("it opens");
+    let restore = || place.region.write(TEST, 0, &image).expect("restore it");
+    restore();
+    place.expect_sound();
+
+    // Content has no checksum; blocks of zeros are free, or as good as that.
+    let is_structure = |block: usize| {
+        let bytes = &image[block * BLOCK..][..BLOCK];
+        let content = bytes.iter().filter(|byte| **byte == CONTENT).count();
+        content < 1000 && bytes.iter().any(|byte| *byte != 0)
+    };
+    let structures: Vec<usize> = (0..BYTES / BLOCK).filter(|block| is_structure(*block)).collect();
+    assert!(structures.len() > 30, "only {} blocks", structures.len());
+    let mut random = Random(1);
+    let (mut named, mut idle) = (0, 0);
+    for block in structures {
+        let used: Vec<usize> = (0..BLOCK).filter(|at| image[block * BLOCK + at] != 0).collect();
+        for round in 0..if is_long() { 400 } else { 24 } {
+            // Half of them where something is.
+            let byte = if round % 2 == 0 { used[random.below(used.len())] } else { random.below(BLOCK) };
+            let (at, bit) = (block * BLOCK + byte, random.below(8));
+            place.region.write(TEST, at as u64, &[image[at] ^ 1 << bit]).expect("flip a bit");
+            let is_named = !place.check().findings.is_empty();
+            let seen = look(&place);
+            if !is_named {
+                let seen = seen.unwrap_or_else(|| panic!("byte {at} bit {bit}: sound, and it does not open"));
+                seen.same_as(&sound).unwrap_or_else(|why| panic!("byte {at} bit {bit} is not named: {why}"));
+            }
+            *(if is_named { &mut named } else { &mut idle }) += 1;
+            restore();
+        }
+    }
+    println!("{named} flips were named, {idle} had no effect");
+    assert!(named > 300 && idle > 100);
+}
+
+/// Whole blocks that are not what they were: lost writes, misdirected ones, zeros.
+#[test]
+fn each_exchanged_block_is_named_or_has_no_effect() {
+    let place = Place::pmem(BYTES as u64);
+    let volume = place.open();
+    populate(&VolumeVfs::new(&volume)).expect("make things");
+    volume.close().expect("close it");
+    let mut image = vec![0; BYTES];
+    place.region.read(0, &mut image).expect("read");
+    let sound = look(&place).expect("it opens");
+    let restore = || place.region.write(TEST, 0, &image).expect("restore it");
+    restore();
+    let mut random = Random(2);
+    let blocks = BYTES / BLOCK;
+    let is_content =
+        |block: usize| image[block * BLOCK..][..BLOCK].iter().filter(|byte| **byte == CONTENT).count() > 1000;
+    for block in (0..blocks).filter(|block| !is_content(*block)) {
+        let bytes = |block: usize| &image[block * BLOCK..][..BLOCK];
+        if bytes(block).iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let other = bytes(random.below(100));
+        place.region.write(TEST, (block * BLOCK) as u64, other).expect("write to a wrong place");
+        let is_named = !place.check().findings.is_empty();
+        let seen = look(&place);
+        if !is_named {
+            let seen = seen.unwrap_or_else(|| panic!("block {block}: sound, and it does not open"));
+            seen.same_as(&sound).unwrap_or_else(|why| panic!("block {block} is not named: {why}"));
+        }
+        restore();
+    }
+}

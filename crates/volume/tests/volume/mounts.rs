@@ -1,0 +1,109 @@
+//! What a mount finds after an unmount, and after the death of the process that had the volume.
+//!
+//! The death of a process is not a power failure: on persistent memory all stores are there.
+
+use wholly::vfs::{Ino, OFlags};
+use wholly_posix::Tree;
+use wholly_posix::differ::{Caller, describe};
+use wholly_volume::VolumeVfs;
+
+use crate::place::{Place, populate};
+
+#[test]
+fn everything_comes_back() {
+    for place in [Place::pmem(16 << 20), Place::disk(16 << 20)] {
+        let volume = place.open();
+        let vfs = VolumeVfs::new(&volume);
+        populate(&vfs).expect("make things");
+        let before = describe(&vfs, Caller::Alone);
+        let free = volume.stat().free_blocks;
+        drop(vfs);
+        volume.close().expect("close it");
+        assert!(place.expect_sound().is_clean);
+
+        let volume = place.open();
+        let vfs = VolumeVfs::new(&volume);
+        describe(&vfs, Caller::Alone).same_as(&before).expect("the same");
+        assert_eq!(volume.stat().free_blocks, free, "the allocators were saved");
+        drop(vfs);
+        drop(volume);
+        assert!(place.expect_sound().is_clean, "dropping unmounts, too");
+    }
+}
+
+/// The allocators of a mount after a crash are rebuilt, and are what they were; what was removed while it was open goes.
+#[test]
+fn a_dead_process_leaves_what_was_done() {
+    let place = Place::pmem(16 << 20);
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    populate(&vfs).expect("make things");
+    let (before, free) = (describe(&vfs, Caller::Alone), volume.stat());
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let open = tree.file("removed", 0o600, &[1; 100_000]).expect("make a file");
+    tree.unlink("removed").expect("remove it");
+    let unnamed = tree.tmpfile("/", OFlags::RDWR, 0o600).expect("make a file without a name");
+    unnamed.write(0, &[2; 5000]).expect("write");
+    std::mem::forget((open, unnamed));
+    std::mem::forget((vfs, volume));
+
+    let checked = place.expect_sound();
+    assert_eq!((checked.is_clean, checked.orphans), (false, 2));
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    describe(&vfs, Caller::Alone).same_as(&before).expect("the same");
+    assert_eq!((volume.stat().free_blocks, volume.stat().free_inodes), (free.free_blocks, free.free_inodes));
+    drop(vfs);
+    volume.close().expect("close it");
+    assert_eq!(place.expect_sound().orphans, 0);
+}
+
+/// Saved allocators that are damaged are not believed.
+#[test]
+fn damaged_saved_allocators_are_rebuilt() {
+    let place = Place::pmem(16 << 20);
+    let volume = place.open();
+    populate(&VolumeVfs::new(&volume)).expect("make things");
+    let free = volume.stat().free_blocks;
+    volume.close().expect("close it");
+    // All that is free, and with it what was saved.
+    let used = place.expect_sound().used_blocks;
+    let mut image = vec![0; 16 << 20];
+    place.region.read(0, &mut image).expect("read");
+    for block in 2..image.len() / 4096 - 1 {
+        let bytes = &mut image[block * 4096..][..4096];
+        let mut changed = bytes.to_vec();
+        changed[100] ^= 1;
+        let site = wholly_media::Site("test");
+        place.region.write(site, block as u64 * 4096, &changed).expect("damage it");
+        // Only what nobody else uses stays damaged.
+        if !place.check().findings.is_empty() || place.check().used_blocks != used {
+            place.region.write(site, block as u64 * 4096, bytes).expect("mend it");
+        }
+        if block > 600 {
+            break;
+        }
+    }
+    let volume = place.open();
+    assert_eq!(volume.stat().free_blocks, free);
+}
+
+#[test]
+fn both_superblock_slots_may_be_lost() {
+    let place = Place::pmem(4 << 20);
+    drop(place.open());
+    for (lost, is_volume) in [(&[0][..], true), (&[0, 1], true), (&[0, 1, 1023], false)] {
+        for block in lost {
+            place.region.write(wholly_media::Site("test"), block * 4096, &[0xff; 4096]).expect("damage it");
+        }
+        match is_volume {
+            true => {
+                assert!(!place.check().findings.is_empty(), "it is named");
+                let volume = place.open();
+                assert!(volume.stat().incarnation > 1);
+                std::mem::forget(volume);
+            }
+            false => drop(place.try_open().expect_err("nothing is left")),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Volumes in memory.
+
+use std::sync::Arc;
+
+use wholly::vfs::{Ino, OFlags, RenameFlags, XattrFlags};
+use wholly_media::Region;
+use wholly_media::disk::DiskRegion;
+use wholly_media::pmem::{PmemOptions, PmemRegion};
+use wholly_posix::Tree;
+use wholly_volume::{Checked, Volume, VolumeOptions, VolumeVfs};
+
+/// The bytes of files whose content is not to be compared.
+pub const CONTENT: u8 = 0xd5;
+
+pub struct Place {
+    pub region: Arc<dyn Region>,
+}
+
+/// What runs beyond the usual.
+pub fn is_long() -> bool {
+    std::env::var_os("WHOLLY_LONG").is_some()
+}
+
+fn file(bytes: u64) -> rustix::fd::OwnedFd {
+    let file = rustix::fs::memfd_create("volume", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
+    rustix::fs::ftruncate(&file, bytes).expect("its length");
+    file
+}
+
+impl Place {
+    pub fn pmem(bytes: u64) -> Place {
+        Place::of(Arc::new(PmemRegion::open(file(bytes), PmemOptions::default()).expect("a region")))
+    }
+
+    pub fn disk(bytes: u64) -> Place {
+        Place::of(Arc::new(DiskRegion::open(file(bytes), "disk").expect("a region")))
+    }
+
+    fn of(region: Arc<dyn Region>) -> Place {
+        Volume::format_region(&*region, &VolumeOptions::default()).expect("make a volume");
+        Place { region }
+    }
+
+    pub fn open(&self) -> Volume {
+        self.try_open().expect("open it")
+    }
+
+    pub fn try_open(&self) -> wholly::Result<Volume> {
+        // The smallest cache, so that things come and go.
+        let options = VolumeOptions { cache_bytes: 1 << 20, ..VolumeOptions::default() };
+        Volume::open_region(self.region.clone(), &options)
+    }
+
+    pub fn check(&self) -> Checked {
+        Volume::check_region(&*self.region).expect("check it")
+    }
+
+    pub fn expect_sound(&self) -> Checked {
+        let checked = self.check();
+        assert_eq!(checked.findings, []);
+        checked
+    }
+}
+
+/// Makes one of everything that a volume can have.
+pub fn populate(vfs: &VolumeVfs) -> wholly::vfs::Result<()> {
+    let t = Tree::new(vfs, Ino::ROOT);
+    t.mkdir("dir", 0o755)?;
+    t.mkdir("dir/sub", 0o700)?;
+    t.mkdir("dir/gone", 0o700)?;
+    for i in 0..150 {
+        t.file(format!("dir/{i}-{}", "n".repeat(i % 97)), 0o644, b"")?;
+    }
+    t.rmdir("dir/gone")?;
+    t.file("file", 0o640, &[CONTENT; 40_000])?;
+    let sparse = t.file("sparse", 0o644, &[CONTENT; 4096])?;
+    sparse.write(600 * 4096, &[CONTENT; 4096])?;
+    sparse.allocate(wholly::vfs::FallocateFlags::KEEP_SIZE, 700 * 4096, 20_000)?;
+    sparse.truncate(1 << 22)?;
+    t.symlink("short", "dir/sub")?;
+    t.symlink("long", "x/".repeat(500))?;
+    t.mknod("fifo", wholly::vfs::FileType::Fifo, 0o600)?;
+    t.link("file", "dir/sub/other")?;
+    t.set_xattr_with("file", "user.small", b"value", XattrFlags::CREATE)?;
+    t.set_xattr_with("dir", "user.large", &[7; 20_000], XattrFlags::CREATE)?;
+    t.rename_with("short", "fifo", RenameFlags::EXCHANGE)?;
+    t.rename("dir/sub", "moved")?;
+    t.open("file", OFlags::RDWR).map(drop)
+}
