@@ -66,8 +66,10 @@ pub struct wholly_options {
     /// it cannot be found. The waiting group is parked, to be applied or discarded by someone who knows the outcome.
     /// Otherwise wholly_store_open fails with -EBUSY.
     pub release: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Not zero: a group is written back as part of its commit. wholly_group_commit then returns when the group is in the
+    /// directory. If the file system refuses that, the commit fails, nothing has changed, and the store goes on. Only for
+    /// one thread at a time.
+    pub at_once: u32,
 }
 
 // SAFETY: integers, each at a multiple of its size without a gap, and words of four bytes, an even number of them, at the end.
@@ -101,9 +103,6 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         WHOLLY_POLICY_SHARED => Policy::Shared { interval: Duration::from_millis(given.shared_interval_ms) },
         _ => return refuse("no such policy"),
     };
-    if given.reserved != 0 {
-        return refuse("what is reserved is not zero");
-    }
     let medium = match given.medium {
         WHOLLY_MEDIUM_AUTO => HostMedium::Auto,
         WHOLLY_MEDIUM_PMEM => HostMedium::Pmem,
@@ -121,6 +120,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         checkpoint_threads: or(given.checkpoint_threads.into(), default.checkpoint_threads as u64) as usize,
         gather_bytes: or(given.gather_bytes, default.gather_bytes),
         stage_bytes: or(given.stage_bytes, default.stage_bytes),
+        at_once: given.at_once != 0,
         adopt: given.adopt != 0,
         release: given.release != 0,
         trust_owner: false,

@@ -86,9 +86,9 @@ pub unsafe fn write<T: Sized>(pointer: *mut T, value: T) -> Result<()> {
 }
 
 /// A text for a struct: ends in a zero, and is cut where it is too long.
-pub fn text<const N: usize>(text: &str) -> [std::ffi::c_char; N] {
+pub fn text<const N: usize>(text: impl AsRef<[u8]>) -> [std::ffi::c_char; N] {
     let mut room = [0; N];
-    let bytes = text.bytes().filter(|&byte| byte != 0);
+    let bytes = text.as_ref().iter().copied().filter(|&byte| byte != 0);
     room.iter_mut().take(N - 1).zip(bytes).for_each(|(place, byte)| *place = byte as std::ffi::c_char);
     room
 }

@@ -1,6 +1,7 @@
 //! Stores.
 
 use std::ffi::{c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
 
 use wholly::{Error, Store};
 
@@ -364,7 +365,7 @@ pub unsafe extern "C" fn wholly_store_conflict(
         let filled = health.run(|| {
             let found = usize::try_from(index).ok().and_then(|index| store.recovery().conflicts.get(index));
             let (path, change) = found.ok_or_else(|| Error::Invalid(format!("there is no conflict {index}")))?;
-            Ok(wholly_conflict { size: 0, path: sized::text(path), change: sized::text(change) })
+            Ok(wholly_conflict { size: 0, path: sized::text(path.as_os_str().as_bytes()), change: sized::text(change) })
         })?;
         // SAFETY: as above.
         unsafe { sized::write(conflict, filled) }

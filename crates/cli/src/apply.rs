@@ -40,7 +40,7 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     }
     let mut stores = Vec::new();
     for (dir, _) in &groups {
-        stores.push(recover::open("apply", dir, ui)?);
+        stores.push(recover::open_at_once("apply", dir, ui)?);
     }
     let done = match (&stores[..], &groups[..]) {
         ([store], [(_, id)]) => store.apply(*id),

@@ -203,6 +203,7 @@ fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&T
             EntryKind::Staged => "staged",
             EntryKind::Applied => "applied",
             EntryKind::Shadow => "shadow",
+            EntryKind::Provisional => "provisional",
             EntryKind::Create => "create",
             EntryKind::Name => "name",
             EntryKind::Attributes => "attributes",
@@ -218,7 +219,9 @@ fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&T
         },
         operands: match entry.kind {
             EntryKind::Clock => Some(Operands::Clock { time_ns: entry.offset }),
-            EntryKind::Applied => Some(Operands::Applied { parked: wholly::ParkedId(entry.offset).to_string() }),
+            EntryKind::Applied | EntryKind::Provisional => {
+                Some(Operands::Applied { parked: wholly::ParkedId(entry.offset).to_string() })
+            }
             _ => told.and_then(Operands::of),
         },
     }

@@ -210,6 +210,12 @@ impl From<&[u8]> for Name {
     }
 }
 
+impl From<&std::ffi::OsStr> for Name {
+    fn from(text: &std::ffi::OsStr) -> Name {
+        text.as_bytes().into()
+    }
+}
+
 impl From<&str> for Name {
     fn from(text: &str) -> Name {
         text.as_bytes().into()

@@ -88,7 +88,7 @@ struct Conflict {
 
 /// Recovers a store, or all that are registered.
 pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let how = How { adopt: args.adopt, release: args.release, trust_owner: args.trust_owner };
+    let how = How { adopt: args.adopt, release: args.release, trust_owner: args.trust_owner, at_once: false };
     if args.all {
         return all::run(how, ui);
     }
@@ -179,12 +179,18 @@ pub fn open(verb: &str, dir: &Path, ui: &Ui) -> Result<Store, Failure> {
     open_as(verb, dir, How::default(), ui)
 }
 
+/// The same, to write groups back as part of their commits.
+pub fn open_at_once(verb: &str, dir: &Path, ui: &Ui) -> Result<Store, Failure> {
+    open_as(verb, dir, How { at_once: true, ..How::default() }, ui)
+}
+
 /// What else is wanted: see [`Options`].
 #[derive(Clone, Copy, Default)]
 struct How {
     adopt: bool,
     release: bool,
     trust_owner: bool,
+    at_once: bool,
 }
 
 fn open_as(verb: &str, dir: &Path, how: How, ui: &Ui) -> Result<Store, Failure> {
@@ -194,8 +200,8 @@ fn open_as(verb: &str, dir: &Path, how: How, ui: &Ui) -> Result<Store, Failure> 
 
 fn open_on(medium: HostMedium, dir: &Path, how: How, ui: &Ui) -> wholly::Result<Store> {
     let spinner = ui.spinner("reading the log");
-    let How { adopt, release, trust_owner } = how;
-    let options = Options { background: false, adopt, release, trust_owner, ..Options::default() };
+    let How { adopt, release, trust_owner, at_once } = how;
+    let options = Options { background: false, adopt, release, trust_owner, at_once, ..Options::default() };
     let store = opening::open_on(medium, dir, options);
     spinner.finish_and_clear();
     store

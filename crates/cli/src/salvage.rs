@@ -3,7 +3,7 @@
 use crate::args::SalvageArgs;
 use crate::check::kind;
 use crate::error::{Exit, Failure};
-use crate::output::{Ui, count, name, size};
+use crate::output::{Name, Ui, count, name, size};
 use crate::survey::number;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ struct Group {
 #[derive(Serialize)]
 struct Finding {
     kind: &'static str,
-    place: String,
+    place: Name,
     what: String,
 }
 
@@ -72,7 +72,7 @@ pub fn run(args: &SalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
         findings: found
             .findings
             .iter()
-            .map(|f| Finding { kind: kind(f.kind), place: name(f.place.as_bytes()), what: name(f.what.as_bytes()) })
+            .map(|f| Finding { kind: kind(f.kind), place: Name::from(&*f.place), what: name(f.what.as_bytes()) })
             .collect(),
         seconds: start.elapsed().as_secs_f64(),
     };

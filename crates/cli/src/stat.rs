@@ -89,7 +89,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
     {
         readable &= is_readable(&report);
         let in_log = |f: &&wholly::Finding| matches!(f.kind, FindingKind::Log | FindingKind::Missing);
-        faults.extend(report.findings.iter().filter(in_log).map(|f| format!("{}: {}", f.place, f.what)));
+        faults.extend(report.findings.iter().filter(in_log).map(|f| format!("{}: {}", f.place.display(), f.what)));
     }
     let stat = Stat {
         dir: Name::of_dir(&args.dir),

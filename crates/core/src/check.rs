@@ -1,5 +1,7 @@
 //! Checking stores in real directories, and tidying their folders.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -164,7 +166,7 @@ fn look_at_folder(host: &HostDir, dir: &Path) -> Result<Vec<Finding>> {
     let leftover = |name: &[u8]| name.starts_with(UNFINISHED.as_bytes());
     for entry in host.read_dir(b"")?.iter().filter(|entry| leftover(&entry.name)) {
         let what = "the folder of a store that was half made or half removed";
-        findings.push(Finding::new(FindingKind::Leftover, String::from_utf8_lossy(&entry.name), what));
+        findings.push(Finding::new(FindingKind::Leftover, OsString::from_vec(entry.name.clone()), what));
     }
     Ok(findings)
 }

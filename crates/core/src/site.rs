@@ -153,6 +153,12 @@ sites! {
     JOINT_BEGIN = "joint.begin";
     /// It survives before a prepared group refers to it.
     JOINT_BEGIN_SYNC = "joint.begin-sync";
+    /// What undoes a group gets its name.
+    UNDO_RENAME = "undo.rename";
+    /// It survives before its group is committed.
+    UNDO_SYNC = "undo.sync";
+    /// It is gone: the group is final.
+    UNDO_END = "undo.end";
     /// A prepared group gets its name.
     JOINT_PREPARE = "joint.prepare";
     /// It survives before anything is decided.

@@ -20,6 +20,7 @@ mod look;
 pub mod mutants;
 mod quiet;
 mod reader;
+pub mod refused;
 mod replay;
 mod run;
 pub mod script;

@@ -246,6 +246,8 @@ const NEW_NAME: &str = "new/name";
 fn no_conflict(store: &Store) -> Result<(), String> {
     match store.recovery().conflicts.first() {
         None => Ok(()),
-        Some((path, change)) => Err(format!("recovery reports a conflict where nobody interfered: {path}: {change}")),
+        Some((path, change)) => {
+            Err(format!("recovery reports a conflict where nobody interfered: {}: {change}", path.display()))
+        }
     }
 }

@@ -159,7 +159,7 @@ fn judge(
     close: bool,
 ) -> Result<bool, String> {
     if let Some((path, change)) = store.recovery().conflicts.first() {
-        return Err(format!("{path} is said to have been changed by another program: {change}"));
+        return Err(format!("{} is said to have been changed by another program: {change}", path.display()));
     }
     let changed = committed.after(work, groups);
     let there = committed.judge(&changed, |name| read(store, name))?;

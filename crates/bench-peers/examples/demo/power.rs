@@ -157,7 +157,7 @@ fn judge(
 ) -> Result<bool, String> {
     let store = Store::open_on(world.log(), world.host(), options(), None).map_err(|error| error.to_string())?;
     if let Some((path, change)) = store.recovery().conflicts.first() {
-        return Err(format!("{path} is said to have been changed by another program: {change}"));
+        return Err(format!("{} is said to have been changed by another program: {change}", path.display()));
     }
     committed.judge(changed, |name| read(&store, name))
 }

@@ -115,7 +115,5 @@ int main(int argc, char **argv)
     options.release = 1;
     OK(wholly_store_open(dirs[0], &options, &stores[0]));
     OK(wholly_store_close(stores[0]));
-    options.reserved = 1;
-    FAILS(EINVAL, "reserved", wholly_store_open(dirs[0], &options, &stores[0]));
     return 0;
 }

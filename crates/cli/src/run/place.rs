@@ -120,7 +120,7 @@ impl Place {
             })?;
         }
         drop(host);
-        let store = opening::open("run in", dir, &itself, Options::default())?;
+        let store = opening::open("run in", dir, &itself, Options { at_once: true, ..Options::default() })?;
         // Also one that a run has left that was killed.
         let is_guest = store.is_guest().map_err(failed)?;
         tell_settled(dir, &store);

@@ -25,7 +25,9 @@ impl Told {
     pub fn of(kind: EntryKind, payload: &[u8]) -> Option<Box<Told>> {
         let told = match kind {
             EntryKind::Write | EntryKind::Truncate => return None,
-            EntryKind::Parts | EntryKind::Clock | EntryKind::Applied | EntryKind::Staged => return None,
+            EntryKind::Parts | EntryKind::Clock | EntryKind::Applied | EntryKind::Provisional | EntryKind::Staged => {
+                return None;
+            }
             EntryKind::Identify => Identity::checked(payload).map(Told::Identity),
             EntryKind::Create => Birth::checked(payload).map(Told::Birth),
             EntryKind::Name => Value::checked(payload).map(Told::Value),

@@ -5,6 +5,7 @@
 //! which an open leaves to their first read, are all verified.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use wholly_media::{Guarantees, HostFile, HostFs, Kind, PersistenceDomain, Region, Site};
@@ -59,13 +60,13 @@ pub struct Finding {
     /// What it is about.
     pub kind: FindingKind,
     /// A place in the log, or a path relative to the store's directory.
-    pub place: String,
+    pub place: OsString,
     /// What is wrong there.
     pub what: String,
 }
 
 impl Finding {
-    pub(crate) fn new(kind: FindingKind, place: impl Into<String>, what: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: FindingKind, place: impl Into<OsString>, what: impl Into<String>) -> Self {
         Finding { kind, place: place.into(), what: what.into() }
     }
 
@@ -195,7 +196,7 @@ struct Judge<'a> {
     start: u64,
     scratch: Vec<u8>,
     /// What follows from a fault is often found at the same place again.
-    places: HashSet<String>,
+    places: HashSet<OsString>,
     report: &'a mut Report,
 }
 

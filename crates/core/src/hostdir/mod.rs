@@ -150,6 +150,11 @@ pub struct Options {
     /// system at once and are written once. It applies to a file that the group has created, and to writes in a row to
     /// an existing file if the host's files can share blocks.
     pub stage_bytes: u64,
+    /// Whether an explicit group is written back as part of its commit; false by default. The commit then returns when
+    /// the group is in the directory. If the host refuses that, the commit fails, nothing has changed, and the store
+    /// goes on. For one user at a time: no other thread makes calls while a group commits. Groups that commit together
+    /// are written back later.
+    pub at_once: bool,
     /// Whether to accept a copy of a store whose log holds updates ([`Error::Copied`]); false by default. The store
     /// then uses the files at the paths of the copied ones, whatever inodes they are. Has no effect on a store that is
     /// not a copy.
@@ -179,6 +184,7 @@ impl Default for Options {
             checkpoint_threads: 2,
             gather_bytes: 512 << 10,
             stage_bytes: 512 << 10,
+            at_once: false,
             adopt: false,
             release: false,
             trust_owner: false,

@@ -5,6 +5,7 @@
 
 mod replay;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use wholly_media::{HostFs, Region};
@@ -16,7 +17,7 @@ use super::joint::{JointCommits, Neighbours};
 use super::lanes::Seats;
 use super::memory::Memory;
 use super::names::{Names, Object, ROOT};
-use super::parked::ParkedGroups;
+use super::parked::{ParkedGroups, undo_path};
 use super::published::Published;
 use super::shadow::Shadows;
 use super::{Options, StoreInner};
@@ -42,7 +43,7 @@ pub struct RecoveryReport {
     pub adopted: bool,
     /// Files that another program changed while the log held updates for them, and how. The updates stay in the log,
     /// and nothing is written back.
-    pub conflicts: Vec<(String, String)>,
+    pub conflicts: Vec<(PathBuf, String)>,
 }
 
 /// Opens the store whose log is `region`.
@@ -73,7 +74,7 @@ pub(super) fn open(
     let mut conflicts: Vec<_> = replay.conflicts().cloned().collect();
     conflicts.sort();
     if let Some((path, change)) = conflicts.first() {
-        checkpointer.block(Error::Conflict { path: path.clone(), change: change.clone() });
+        checkpointer.block(Error::Conflict { path: path.display().to_string(), change: change.clone() });
     }
     let recovery = RecoveryReport {
         scan,
@@ -82,7 +83,14 @@ pub(super) fn open(
         adopted: replay.names.is_adopted(),
         conflicts,
     };
-    let Replay { files, names, clock, applied, .. } = replay;
+    let Replay { files, names, clock, mut applied, provisional, .. } = replay;
+    let is_undone = |id: &u64, applied: &[(u64, u64)]| applied.iter().any(|(_, applied)| applied == id);
+    let undone = provisional.iter().map(|(_, id)| *id).filter(|id| !is_undone(id, &applied)).collect();
+    // What a group applied that is undone is parked still, unless the group is final.
+    let has_undo = |id: u64| host.stat(&undo_path(id)).is_ok();
+    let is_final = |&(_, id): &(u64, u64)| !is_undone(&id, &applied) && !has_undo(id);
+    let not_final: Vec<u64> = provisional.iter().filter(|group| !is_final(group)).map(|group| group.0).collect();
+    applied.retain(|(sequence, _)| !not_final.contains(sequence));
     let (time, told) = clock.unwrap_or((0, 0));
     let next_object = first_of(log.incarnation());
     let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
@@ -101,7 +109,7 @@ pub(super) fn open(
         names: Names::recovered(names.state, next_object),
         xattr_spaces: Default::default(),
         clock: Clock::new(time, told),
-        parked: ParkedGroups::new(applied),
+        parked: ParkedGroups::new(applied, undone),
         joint: JointCommits::new(neighbours),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),
@@ -128,14 +136,14 @@ impl StoreInner {
         self.clean_asides()?;
         // Whoever wrote there is gone. What cannot be removed keeps nobody from opening the store: who wants a layer is told.
         let _ = self.remove_layer();
-        if !self.recovery.conflicts.is_empty() {
-            return Ok(());
+        if self.recovery.conflicts.is_empty() {
+            if self.recovery.adopted {
+                self.adopt()?;
+            }
+            self.clean_shadows()?;
+            self.clean_folders(self.recovery.scan.groups == 0)?;
         }
-        if self.recovery.adopted {
-            self.adopt()?;
-        }
-        self.clean_shadows()?;
-        self.clean_folders(self.recovery.scan.groups == 0)
+        self.undo_provisional()
     }
 
     /// The log learns which inodes its objects are in this copy; from then on it is none.

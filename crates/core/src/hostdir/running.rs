@@ -18,6 +18,7 @@ mod shadow;
 mod space;
 mod stage;
 mod times;
+mod undo;
 mod xattrs;
 
 use std::collections::HashMap;

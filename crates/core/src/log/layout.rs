@@ -31,8 +31,10 @@ const SUPERBLOCK_SEED: u64 = 0x5355_5045_5242_4c4b;
 
 /// The superblock tells how many segments the log has.
 pub const FEATURE_SEGMENT_COUNT: u32 = 1;
+/// Groups may be provisional.
+pub const FEATURE_PROVISIONAL: u32 = 2;
 /// Features that a reader must know to open the store at all.
-pub const KNOWN_INCOMPATIBLE: u32 = FEATURE_SEGMENT_COUNT;
+pub const KNOWN_INCOMPATIBLE: u32 = FEATURE_SEGMENT_COUNT | FEATURE_PROVISIONAL;
 
 /// One superblock slot as it stands on media.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -182,7 +184,7 @@ impl Superblock {
             checksum: U64::ZERO,
             magic: SUPERBLOCK_MAGIC,
             version: U32::new(FORMAT_VERSION),
-            incompatible: U32::new(self.segments.map_or(0, |_| FEATURE_SEGMENT_COUNT)),
+            incompatible: U32::new(self.segments.map_or(0, |_| KNOWN_INCOMPATIBLE)),
             compatible: U32::ZERO,
             block: U32::new(self.block),
             volume_id: self.volume_id,
@@ -487,6 +489,8 @@ pub enum EntryKind {
     Applied = 8,
     /// The payload tells where bytes are that `file` has from `offset` on.
     Shadow = 9,
+    /// `offset` is the id of this group, which is undone unless it is written back; see `running/undo.rs` of the store.
+    Provisional = 10,
     /// The payload is all that `file` is made with: the group creates it.
     Create = 16,
     /// The payload tells which object a name in the directory `file` stands for from here on.
@@ -551,6 +555,7 @@ impl Entry {
             7 => EntryKind::Staged,
             8 => EntryKind::Applied,
             9 => EntryKind::Shadow,
+            10 => EntryKind::Provisional,
             16 => EntryKind::Create,
             17 => EntryKind::Name,
             18 => EntryKind::Attributes,
@@ -582,7 +587,7 @@ impl Entry {
             EntryKind::Write | EntryKind::Truncate => {
                 offset.checked_add(u64::from(length)).is_some_and(|end| end <= LARGEST_FILE)
             }
-            EntryKind::Parts | EntryKind::Clock | EntryKind::Applied => {
+            EntryKind::Parts | EntryKind::Clock | EntryKind::Applied | EntryKind::Provisional => {
                 offset <= i64::MAX as u64 && length == 0 && file == 0
             }
             EntryKind::Staged => offset <= LARGEST_FILE && length == 0 && file != 0,
@@ -691,6 +696,9 @@ mod tests {
             (Applied, 0, 1, 0, true),
             (Applied, 0, 1, 1, false),
             (Applied, 7, 1, 0, false),
+            (Provisional, 0, 1, 0, true),
+            (Provisional, 0, 1, 1, false),
+            (Provisional, 7, 1, 0, false),
         ];
         for (kind, file, offset, length, fits) in table {
             assert_eq!(read_back(kind, file, offset, length).is_some(), fits, "{kind:?} {file} {offset} {length}");

@@ -87,7 +87,9 @@ fn opened(world: &Arc<World>, when: &str) -> Result<Store, String> {
     let store = open(world).map_err(|error| format!("{when}: {error}"))?;
     match store.recovery().conflicts.first() {
         None => Ok(store),
-        Some((path, change)) => Err(format!("{when} reports a conflict where nobody interfered: {path}: {change}")),
+        Some((path, change)) => {
+            Err(format!("{when} reports a conflict where nobody interfered: {}: {change}", path.display()))
+        }
     }
 }
 

@@ -217,6 +217,7 @@ impl StoreInner {
         let result = pass.run(lot, announced);
         let report = pass.end();
         result?;
+        self.finish_provisional()?;
         self.remove_applied(target)?;
         let segments_freed = self.log.release_below(target).map_err(|error| self.poison(&error))? as u64;
         self.memory.release_below(target);

@@ -154,7 +154,7 @@ impl StoreInner {
         let mut running = Running::new(self.clone(), Sharing::Own);
         let mismatches = running.apply(file, &mut finder)?;
         if mismatches.is_empty() {
-            running.commit()?;
+            running.commit_to_log()?;
             // It is committed, whatever becomes of the file: the log goes on telling, and the next pass tries again.
             let _ = self.remove_applied(u64::MAX);
         }

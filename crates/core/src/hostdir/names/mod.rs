@@ -107,6 +107,8 @@ pub(crate) struct State {
     pub strange: Vec<Strange>,
     /// Where objects lie in those folders that were on their way out when a crash came, and which they are.
     pub spent: Vec<(Name, u64)>,
+    /// What a provisional group removes, and what it is undone with.
+    pub kept: BTreeSet<u64>,
     /// The next id of an object.
     next: u64,
 }
@@ -327,6 +329,11 @@ impl State {
 
     /// A path for messages: as everybody sees the object.
     pub fn path(&self, id: u64) -> String {
+        String::from_utf8_lossy(&self.path_bytes(id)).into_owned()
+    }
+
+    /// The same, exactly.
+    pub fn path_bytes(&self, id: u64) -> Vec<u8> {
         let mut parts: Vec<&[u8]> = Vec::new();
         let mut at = id;
         while let Some((dir, name)) = self.objects.get(&at).and_then(|object| object.place.as_ref()) {
@@ -335,16 +342,20 @@ impl State {
         }
         parts.reverse();
         match parts.is_empty() {
-            true if at != ROOT => format!("object {id:#x}"),
-            true => ".".into(),
-            false => String::from_utf8_lossy(&parts.join(&b'/')).into_owned(),
+            true if at != ROOT => format!("object {id:#x}").into_bytes(),
+            true => b".".to_vec(),
+            false => parts.join(&b'/'),
         }
     }
 
     /// A path for messages: of a name.
     pub fn path_of(&self, dir: u64, name: &[u8]) -> String {
-        let name = String::from_utf8_lossy(name);
-        if dir == ROOT { name.into_owned() } else { format!("{}/{name}", self.path(dir)) }
+        String::from_utf8_lossy(&self.path_bytes_of(dir, name)).into_owned()
+    }
+
+    /// The same, exactly.
+    pub fn path_bytes_of(&self, dir: u64, name: &[u8]) -> Vec<u8> {
+        if dir == ROOT { name.to_vec() } else { join(&self.path_bytes(dir), name) }
     }
 
     /// Counts one name of `object` in `dir` more or less than the host does.

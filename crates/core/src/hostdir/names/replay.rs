@@ -38,7 +38,7 @@ pub(crate) struct NameReplay {
     looked: HashMap<Name, Option<Stat>>,
     /// Directories that were on their way out, by their place in a folder of the store, and are not empty.
     held: Vec<(u64, Vec<u8>, u64)>,
-    conflicts: Vec<(u64, String, String)>,
+    conflicts: Vec<(u64, Vec<u8>, String)>,
 }
 
 /// Where an object was found.
@@ -189,7 +189,7 @@ impl NameReplay {
                     // It was there when it was looked at: what its names have is not known.
                     Err(error) if error.errno == Errno::STALE => {
                         let change = "another program has exchanged it, or its directory".into();
-                        self.conflicts.push((dir, self.state.path(dir), change));
+                        self.conflicts.push((dir, self.state.path_bytes(dir), change));
                         None
                     }
                     Err(error) => return Err(Error::Media(error)),
@@ -352,7 +352,7 @@ impl NameReplay {
                 (Some(_), Some(id)) if could_be.contains(&id) => (id, false),
                 (Some(stat), None) if self.is_stray(host, dir, &name, stat, &could_be)? => (0, true),
                 (Some(_), _) => {
-                    let path = self.state.path_of(dir, &name);
+                    let path = self.state.path_bytes_of(dir, &name);
                     let id = could_be.iter().copied().find(|&id| id != 0).unwrap_or(0);
                     self.conflicts.push((id, path, "another file has taken its name".into()));
                     (0, false)
@@ -399,7 +399,7 @@ impl NameReplay {
     }
 
     /// What bystanders did to names: the object, a path, and what, in words.
-    pub fn conflicts(&self) -> Vec<(u64, String, String)> {
+    pub fn conflicts(&self) -> Vec<(u64, Vec<u8>, String)> {
         let mut conflicts = self.conflicts.clone();
         for (id, object) in &self.state.objects {
             let named = object.named != 0 || self.state.registers.contains_key(id) || !object.sets.is_empty();
@@ -407,7 +407,7 @@ impl NameReplay {
                 && named
                 && let FoundObject::Lost(change) = self.found(*id)
             {
-                conflicts.push((*id, self.state.path(*id), change));
+                conflicts.push((*id, self.state.path_bytes(*id), change));
             }
         }
         conflicts

@@ -9,7 +9,7 @@ use super::super::joint::folder::{prepared_id, prepared_path};
 use super::super::names::{OWN_FOLDER, id_name, id_of, join, names_in};
 use super::super::table::host_error;
 use super::format::path_of;
-use super::{FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, UNFINISHED};
+use super::{FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, UNDO, UNFINISHED};
 use crate::error::{Error, Result};
 use crate::rules::acl;
 use crate::site;
@@ -18,6 +18,16 @@ use crate::sync::{AtomicU8, Ordering};
 /// The id that a file in the folder is named by; none where it has no such name.
 fn named(name: &[u8]) -> Option<u64> {
     Some(id_of(name)).filter(|&id| id != 0 && id_name(id) == name)
+}
+
+/// The path of the file that undoes a group.
+pub(in crate::hostdir) fn undo_path(id: u64) -> Vec<u8> {
+    join(FOLDER, &[&id_name(id), UNDO].concat())
+}
+
+/// The group that a file in the folder undoes, by its name.
+fn undoes(name: &[u8]) -> Option<u64> {
+    name.strip_suffix(UNDO).map(id_of).filter(|&id| id != 0 && [&id_name(id), UNDO].concat() == name)
 }
 
 /// What is parked, by id.
@@ -62,7 +72,7 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
     for name in names_in(host, FOLDER)? {
         let path = join(FOLDER, &name);
         let place = String::from_utf8_lossy(&path).into_owned();
-        let Some(id) = named(&name).or_else(|| prepared_id(&name)) else {
+        let Some(id) = named(&name).or_else(|| prepared_id(&name)).or_else(|| undoes(&name)) else {
             findings.push(match name.ends_with(UNFINISHED) {
                 true => Finding::new(FindingKind::Torn, place, "a group that was being parked"),
                 false => Finding::new(FindingKind::Stranger, place, "it does not belong to a store"),
@@ -148,6 +158,11 @@ impl StoreInner {
             Err(error) => return Err(host_error(error, FOLDER)),
         };
         for entry in names.iter().filter(|entry| entry.name.ends_with(UNFINISHED)) {
+            self.unlink_parked(&join(FOLDER, &entry.name))?;
+        }
+        // Its group is final, or was never committed.
+        let provisional = self.parked.provisional.lock().unwrap().clone();
+        for entry in names.iter().filter(|entry| undoes(&entry.name).is_some_and(|id| !provisional.contains(&id))) {
             self.unlink_parked(&join(FOLDER, &entry.name))?;
         }
         for (_, id) in std::mem::take(&mut *self.parked.applied.lock().unwrap()) {
@@ -274,7 +289,8 @@ impl StoreInner {
     /// Removes a group that the log has, whether it was parked or prepared.
     fn unlink_applied(&self, id: u64) -> Result<()> {
         self.unlink_parked(&path_of(id))?;
-        self.unlink_parked(&prepared_path(id))
+        self.unlink_parked(&prepared_path(id))?;
+        self.unlink_parked(&undo_path(id))
     }
 
     pub fn unlink_parked(&self, path: &[u8]) -> Result<()> {

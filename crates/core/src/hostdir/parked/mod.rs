@@ -35,6 +35,7 @@ mod summary;
 
 pub use changes::{Change, Review, Side, What, XattrChange};
 pub(super) use find::Finder;
+pub(super) use folder::undo_path;
 pub(super) use format::{Head, ParkedFile, Writing, is_readable, path_of};
 pub(super) use summary::{Base, Content, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
 
@@ -47,6 +48,9 @@ use crate::sync::{AtomicU8, AtomicU64, Mutex};
 
 /// The folder of parked groups, below the store's directory.
 pub(super) const FOLDER: &[u8] = b".wholly/parked";
+
+/// After the id in the name of a file that undoes a group.
+pub(super) const UNDO: &[u8] = b".undo";
 
 /// Behind the name of a file that is being written.
 pub(super) const UNFINISHED: &[u8] = b".new";
@@ -122,6 +126,8 @@ impl fmt::Display for Mismatch {
 pub(crate) struct ParkedGroups {
     /// Groups that were applied and whose files may come back after a crash: sequence, and id.
     applied: Mutex<Vec<(u64, u64)>>,
+    /// Groups that recovery has found, and has to undo.
+    pub(super) provisional: Mutex<Vec<u64>>,
     /// Those that somebody applies or discards.
     at_work: Mutex<Vec<u64>>,
     /// When the next one expires, in ns since the epoch.
@@ -134,14 +140,20 @@ pub(crate) struct ParkedGroups {
 const NEVER: u64 = i64::MAX as u64;
 
 impl ParkedGroups {
-    /// Of a store whose log says that these were applied.
-    pub fn new(applied: Vec<(u64, u64)>) -> Self {
+    /// Of a store whose log says that these were applied, and that these are provisional.
+    pub fn new(applied: Vec<(u64, u64)>, provisional: Vec<u64>) -> Self {
         ParkedGroups {
             applied: Mutex::new(applied),
+            provisional: Mutex::new(provisional),
             at_work: Mutex::default(),
             next_expiry: AtomicU64::new(NEVER),
             has_folder: AtomicU8::new(0),
         }
+    }
+
+    /// What these groups would change was undone: they are parked still.
+    pub fn is_not_applied(&self, ids: &[u64]) {
+        self.applied.lock().unwrap().retain(|(_, id)| !ids.contains(id));
     }
 
     /// A committed group at `sequence` is the parked group `id`.

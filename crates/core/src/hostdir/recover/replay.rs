@@ -2,6 +2,9 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -55,11 +58,13 @@ pub(in crate::hostdir) struct Replay<'a> {
     pub(super) names: NameReplay,
     pub(super) found: KnownFiles,
     /// By object.
-    conflicts: HashMap<u64, (String, String)>,
+    conflicts: HashMap<u64, (PathBuf, String)>,
     pub(super) numbers: Numbers,
     pub(super) dirty: Vec<DirtyBlock>,
     /// Parked groups that were applied: sequence and id.
     pub(super) applied: Vec<(u64, u64)>,
+    /// Groups that are undone unless they are written back, by sequence and id.
+    pub(super) provisional: Vec<(u64, u64)>,
     /// The last time that a group told, and its sequence.
     pub(super) clock: Option<(i64, u64)>,
     /// Home files that are kept open.
@@ -186,6 +191,7 @@ impl<'a> Replay<'a> {
             numbers: Numbers::default(),
             dirty: Vec::new(),
             applied: Vec::new(),
+            provisional: Vec::new(),
             clock: None,
             open: 0,
             may_adopt: false,
@@ -212,25 +218,25 @@ impl<'a> Replay<'a> {
         }
         self.settle_shadows()?;
         for (id, path, change) in self.names.conflicts() {
-            self.conflicts.entry(id).or_insert((path, change));
+            self.conflicts.entry(id).or_insert((OsString::from_vec(path).into(), change));
         }
         Ok(())
     }
 
     /// Which files bystanders have changed, and how, once all is settled.
-    pub fn conflicts(&self) -> impl Iterator<Item = &(String, String)> {
+    pub fn conflicts(&self) -> impl Iterator<Item = &(PathBuf, String)> {
         self.conflicts.values()
     }
 
     /// What lies in the store's own folders and is not its own, by path.
-    pub fn strange(&self) -> Vec<String> {
+    pub fn strange(&self) -> Vec<OsString> {
         let state = &self.names.state;
         let path = |one: &Strange| state.host_path_of(one.place.0, &one.place.1).unwrap_or_default();
-        state.strange.iter().map(|one| String::from_utf8_lossy(&path(one)).into_owned()).collect()
+        state.strange.iter().map(|one| OsString::from_vec(path(one))).collect()
     }
 
     /// The same, by object.
-    pub fn conflicting(&self) -> impl Iterator<Item = (u64, &(String, String))> {
+    pub fn conflicting(&self) -> impl Iterator<Item = (u64, &(PathBuf, String))> {
         self.conflicts.iter().map(|(id, conflict)| (*id, conflict))
     }
 
@@ -483,6 +489,10 @@ impl<'a> Replay<'a> {
                     self.applied.push((sequence, entry.offset));
                     continue;
                 }
+                if entry.kind == EntryKind::Provisional {
+                    self.provisional.push((sequence, entry.offset));
+                    continue;
+                }
                 let payload = self.payload(record, entry, NAME)?;
                 let foul = || foul(record, entry, NAME);
                 match entry.kind {
@@ -628,7 +638,8 @@ impl<'a> Replay<'a> {
     }
 
     fn conflict(&mut self, id: u64, change: String) -> Result<()> {
-        self.conflicts.insert(id, (self.names.state.path(id), change));
+        let path = OsString::from_vec(self.names.state.path_bytes(id));
+        self.conflicts.insert(id, (path.into(), change));
         Ok(())
     }
 }
@@ -666,8 +677,8 @@ const RECOVERED: u64 = 0;
 
 /// Whether an entry speaks of objects, names or times rather than of bytes.
 fn is_of_names(kind: EntryKind) -> bool {
-    use EntryKind::{Applied, Attributes, Clock, Create, Identify, Name, Xattr};
-    matches!(kind, Applied | Identify | Clock | Create | Name | Attributes | Xattr)
+    use EntryKind::{Applied, Attributes, Clock, Create, Identify, Name, Provisional, Xattr};
+    matches!(kind, Applied | Provisional | Identify | Clock | Create | Name | Attributes | Xattr)
 }
 
 /// Whether there is nothing, or no file, where a file has just been found.

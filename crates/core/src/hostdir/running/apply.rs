@@ -126,7 +126,7 @@ impl Running {
         Ok(())
     }
 
-    fn claim_all(&mut self, applying: &Applying<'_>) -> Result<()> {
+    pub(super) fn claim_all(&mut self, applying: &Applying<'_>) -> Result<()> {
         let summary = applying.summary;
         let mut wanted = Wanted::default();
         for name in summary.names().keys() {
@@ -322,7 +322,7 @@ impl Running {
         true
     }
 
-    fn set_content(&mut self, parked: &ParkedFile, file: &Arc<Inner>, content: &Content) -> Result<()> {
+    pub(super) fn set_content(&mut self, parked: &ParkedFile, file: &Arc<Inner>, content: &Content) -> Result<()> {
         if content.limit < self.size_of(file)? {
             self.set_len(file, content.limit)?;
         }
@@ -339,7 +339,13 @@ impl Running {
     }
 
     /// Sets attributes as the calls did that set them; of what is new, whatever its directory would have handed down.
-    fn set_all(&mut self, id: u64, path: &[u8], (set, mtime_ns): (&Set, Option<i64>), born: bool) -> Result<()> {
+    pub(super) fn set_all(
+        &mut self,
+        id: u64,
+        path: &[u8],
+        (set, mtime_ns): (&Set, Option<i64>),
+        born: bool,
+    ) -> Result<()> {
         let (at, found) = (At::Path(path), self.object(id)?);
         let file = self.join_named(path, &found)?;
         let mine = Mine { stat: self.stat(path, &found)?, found, file };

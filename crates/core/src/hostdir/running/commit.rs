@@ -18,6 +18,14 @@ use crate::sync::Ordering;
 impl Running {
     /// See [`Group::commit`](crate::Group::commit).
     pub(in crate::hostdir) fn commit(&mut self) -> Result<()> {
+        match self.store.options.at_once && !self.implicit {
+            true => self.commit_at_once(),
+            false => self.commit_to_log(),
+        }
+    }
+
+    /// Commits the group. It is written back later.
+    pub(in crate::hostdir) fn commit_to_log(&mut self) -> Result<()> {
         self.store.check_usable()?;
         self.check_whole()?;
         self.end_run()?;

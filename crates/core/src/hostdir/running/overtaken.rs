@@ -12,6 +12,7 @@ use wholly_media::Stat;
 
 use super::Running;
 use super::apply::{Applying, content_changed};
+use super::park::For;
 use crate::error::{Error, Result};
 use crate::hostdir::names::ROOT;
 use crate::hostdir::parked::{Known, Mismatch, Summary};
@@ -35,7 +36,7 @@ impl Running {
         if mismatches.is_empty() {
             return self.commit();
         }
-        if look_steadily(|| self.summarize(false))?.is_empty() {
+        if look_steadily(|| self.summarize(For::Review))?.is_empty() {
             // Others have done the same: there is nothing to commit, and nothing to park.
             return self.commit();
         }
@@ -43,7 +44,7 @@ impl Running {
             Ok(id) => Err(Error::Overtaken(id, mismatches.into())),
             // What is committed, and this group builds on, cannot go home: no pass will touch anything before that is settled, and the log
             // is where both are safe.
-            Err(Error::Conflict { .. }) => self.commit(),
+            Err(Error::Conflict { .. }) => self.commit_to_log(),
             Err(error) => Err(error),
         }
     }
@@ -51,7 +52,7 @@ impl Running {
     /// All that the group builds on and that a bystander has changed, in order.
     pub(in crate::hostdir) fn overtaken(&self) -> Result<Vec<Mismatch>> {
         self.check_open()?;
-        let look = || look_steadily(|| self.look_for_changes(&self.summarize(false)?));
+        let look = || look_steadily(|| self.look_for_changes(&self.summarize(For::Review)?));
         let wrong = look()?;
         // A pass that runs has changed files of which the table does not say so yet.
         let mut wrong = if wrong.is_empty() { wrong } else { self.store.between_passes(look)? };

@@ -24,6 +24,17 @@ use crate::log::layout::LARGEST_FILE;
 use crate::site;
 use crate::sync::Ordering;
 
+/// What a summary of a running group is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    /// To be looked at.
+    Review,
+    /// To be parked: that takes names for all that it speaks of.
+    Parking,
+    /// To undo it once it is written back: also what it changes of objects that it removes.
+    Undo,
+}
+
 /// Bytes that are read at a time: a whole number of what checksums go by.
 const BUFFER: usize = 1 << 20;
 
@@ -42,7 +53,7 @@ impl Running {
     ) -> Result<ParkedId> {
         self.set_aside_as_parked(note, keep, others).or_else(|error| match error {
             // Nothing goes home before that is settled, and until then the log keeps the group, too.
-            Error::Conflict { .. } => self.commit().and(Err(error)),
+            Error::Conflict { .. } => self.commit_to_log().and(Err(error)),
             error => Err(error),
         })
     }
@@ -89,7 +100,7 @@ impl Running {
     /// Commits a group that was prepared: its record says that it is that one.
     pub(in crate::hostdir) fn commit_prepared(&mut self) -> Result<()> {
         self.is_applied(self.id)?;
-        self.commit()
+        self.commit_to_log()
     }
 
     /// What the group would change, with all by which that is known again; none where it changes nothing.
@@ -97,7 +108,7 @@ impl Running {
         self.check_open()?;
         let summarize = || {
             look_steadily(|| {
-                let mut summary = self.summarize(true)?;
+                let mut summary = self.summarize(For::Parking)?;
                 let lasts = self.lasts(&summary)?;
                 if lasts && !summary.is_empty() {
                     self.find_bases(&mut summary)?;
@@ -159,18 +170,19 @@ impl Running {
     /// Whether nothing would be parked.
     pub(in crate::hostdir) fn changes_nothing(&self) -> Result<bool> {
         self.check_open()?;
-        look_steadily(|| self.summarize(false)).map(|summary| summary.is_empty())
+        look_steadily(|| self.summarize(For::Review)).map(|summary| summary.is_empty())
     }
 
     /// What the group would change, to be looked at.
     pub(in crate::hostdir) fn review(&self) -> Result<Summary> {
         self.check_open()?;
         self.check_shown()?;
-        self.summarize(false)
+        self.summarize(For::Review)
     }
 
-    /// What the group would change, net. To be parked takes names for all that it speaks of.
-    pub(super) fn summarize(&self, to_park: bool) -> Result<Summary> {
+    /// What the group would change, net.
+    pub(super) fn summarize(&self, what_for: For) -> Result<Summary> {
+        let to_park = what_for == For::Parking;
         if to_park {
             self.check_shown()?;
         }
@@ -189,6 +201,9 @@ impl Running {
         let stays = |id: u64, summary: &Summary| -> Result<bool> {
             let gains = summary.moved().get(&id).is_some_and(|moves| !moves.gained.is_empty());
             let loses = summary.moved().contains_key(&id);
+            if what_for == For::Undo {
+                return Ok(!born.contains(&id));
+            }
             match born.contains(&id) {
                 true => Ok(gains),
                 false if gains || !loses => Ok(gains || self.has_place(id)),

@@ -1,6 +1,7 @@
 //! Which groups are proven, and in which order they were committed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use super::{Fate, Finding, FindingKind, Inodes, Log, SalvagedGroup};
@@ -134,7 +135,7 @@ impl<'a> Proof<'a> {
                     }
                     says.changes.insert(Thing::Name(entry.file, value.name));
                 }
-                EntryKind::Parts | EntryKind::Clock | EntryKind::Applied => {}
+                EntryKind::Parts | EntryKind::Clock | EntryKind::Applied | EntryKind::Provisional => {}
                 EntryKind::Create | EntryKind::Attributes | EntryKind::Xattr => _ = says.changes.insert(object),
                 EntryKind::Write | EntryKind::Truncate | EntryKind::Space | EntryKind::Staged | EntryKind::Shadow => {
                     says.written.insert(entry.file);
@@ -328,12 +329,14 @@ impl<'a> Proof<'a> {
                 let says = &self.says[i];
                 // Of a name whose object nobody knows only the path is told.
                 let names_it = |thing: &Thing| match thing {
-                    Thing::Name(_, name) => id == 0 && path.as_bytes().ends_with(name),
+                    Thing::Name(_, name) => id == 0 && path.as_os_str().as_bytes().ends_with(name),
                     Thing::Object(object) => id != 0 && *object == id,
                 };
                 let speaks = says.changes.iter().any(names_it);
                 if what == Extent::All && speaks {
-                    found.entry(i).or_insert_with(|| format!("{path} was changed by another program: {change}"));
+                    found
+                        .entry(i)
+                        .or_insert_with(|| format!("{} was changed by another program: {change}", path.display()));
                 }
             }
         }

@@ -123,10 +123,17 @@ impl NamePlan<'_> {
                 Kind::Symlink => host.symlink_at(site::NAMES_MAKE, &birth.target, at)?,
                 Kind::Special => host.mknod_at(site::NAMES_MAKE, at, birth.mode & TYPE | bits, birth.rdev)?,
             }
-            match &made {
+            let stat = match &made {
                 Some(home) => home.stat(),
                 None => host.stat_at(at),
-            }
+            };
+            // What nobody has heard of must not stay.
+            stat.inspect_err(|_| {
+                _ = match kind {
+                    Kind::Directory => host.rmdir_at(site::NAMES_CLEAN, at),
+                    _ => host.unlink_at(site::NAMES_CLEAN, at),
+                };
+            })
         };
         let make = || {
             let stat = match &aside {
@@ -322,7 +329,7 @@ impl crate::hostdir::StoreInner {
         let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
         let mut group = Running::new(store, Sharing::Own);
         self.checkpointer.hold(true);
-        let known = group.know(ids).and_then(|()| group.commit());
+        let known = group.know(ids).and_then(|()| group.commit_to_log());
         self.checkpointer.hold(false);
         known
     }

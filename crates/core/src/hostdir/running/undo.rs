@@ -1,0 +1,289 @@
+//! Groups that are written back as part of their commit: when that returns, the group is in the directory, or nothing has changed.
+//!
+//! The host may refuse what a committed group asks for: it has no room for a name or an attribute, a file is immutable, a quota is exceeded. Then
+//! the group is undone, by another group.
+//!
+//! # Terms
+//!
+//! - *undo*: a file beside the parked groups, `<id>.undo`. It has the names that group `id` changes, with the objects before and after, and of
+//!   files and attributes that it changes what was there before.
+//! - *provisional*: a group that is committed and whose undo survives. It is final once that is gone.
+//!
+//! # Invariants
+//!
+//! 1. An undo survives before the record of its group.
+//! 2. A checkpoint removes the undo, durably, once all of the group is durable in the directory, and before the tail passes it.
+//! 3. While a group is provisional no other group commits, but those of its checkpoint and the one that undoes it. That is the
+//!    caller's: nobody else uses the store meanwhile.
+//! 4. What the group removes keeps a place, on an anchor, until it is final. The parked group that it applies stays, too.
+//! 5. A recovery that finds a provisional group undoes it before it serves anything. One that finds an undo without its group removes it. Where the
+//!    undo is gone, or another program's change is in its way, the group is final, and that survives before anything is served.
+//!
+//! ```text
+//!  running ──undo survives──► running ──commit──► provisional ──written back──► final
+//!     `──crash──► gone                               `──refused, or a crash──► undone
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wholly_media::Rename;
+
+use super::apply::Applying;
+use super::park::For;
+use super::{Inner, Running, Sharing};
+use crate::error::{Error, Result};
+use crate::hostdir::StoreInner;
+use crate::hostdir::names::{Found, Kind, Last, ROOT, Set};
+use crate::hostdir::parked::{
+    Content, Known, ParkedFile, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
+};
+use crate::hostdir::records::Birth;
+use crate::hostdir::table::host_error;
+use crate::log::layout::EntryKind;
+use crate::site;
+use crate::sync::Ordering;
+
+/// Bytes that are looked at a time for holes.
+const STEP: u64 = 64 << 10;
+
+impl Running {
+    /// Commits the group and writes it back, or undoes it.
+    ///
+    /// # Errors
+    /// Why it was refused: nothing has changed. [`Error::Poisoned`] where it could not be undone either: the next open does that.
+    pub(super) fn commit_at_once(&mut self) -> Result<()> {
+        let store = self.store.clone();
+        let Some(summary) = self.write_undo()? else {
+            self.commit_to_log()?;
+            return store.checkpoint().map(drop);
+        };
+        let id = self.id;
+        let applied = self.names.as_ref().map_or_else(Vec::new, |names| names.applied.clone());
+        let lost = summary.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id);
+        store.names.with(|state| state.kept.extend(lost));
+        store.parked.provisional.lock().unwrap().push(id);
+        let committed = self.entry(EntryKind::Provisional, 0, id, &[]).and_then(|_| self.commit_to_log());
+        let done = match committed {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            Err(error) => store.finish_provisional().and(Err(error)),
+            Ok(()) => match store.checkpoint() {
+                Ok(_) => Ok(()),
+                Err(error @ Error::Poisoned(_)) => Err(error),
+                // What was refused is undone. If that is refused too, the next open goes on with it.
+                Err(error) => {
+                    store.parked.is_not_applied(&applied);
+                    match store.undo(id).and_then(|()| store.checkpoint()) {
+                        Ok(_) => Err(error),
+                        Err(other) => Err(store.poison(&Error::invalid(format!("{error}; to undo it: {other}")))),
+                    }
+                }
+            },
+        };
+        store.names.with(|state| state.kept.clear());
+        done
+    }
+
+    /// Writes the group's undo. It survives when this returns. None where the group changes nothing.
+    fn write_undo(&mut self) -> Result<Option<Summary>> {
+        let store = self.store.clone();
+        let _caller = store.names.caller();
+        let mut summary = self.summarize(For::Undo)?;
+        if summary.is_empty() {
+            return Ok(None);
+        }
+        self.turn_back(&mut summary)?;
+        store.make_parked_folder()?;
+        let path = undo_path(self.id);
+        let unfinished = [&path, UNFINISHED].concat();
+        let now = store.host.now_ns();
+        let head = (store.log.volume_id(), self.id, "what undoes a group that is written back");
+        let mut write = || {
+            let mut writing = Writing::new(&*store.host, &unfinished, head, (now, 0))?;
+            let mut buffer = Vec::new();
+            for (id, content) in &mut summary.contents {
+                let file = store.file_of(b"", &found(*id, Kind::Regular))?;
+                let looking = Running::looking(store.clone());
+                for piece in &mut content.pieces {
+                    buffer.resize(piece.length as usize, 0);
+                    looking.read(&file, piece.offset, &mut buffer)?;
+                    writing.write(piece, &buffer)?;
+                }
+            }
+            writing.finish(&summary)?;
+            store
+                .host
+                .rename(site::UNDO_RENAME, &unfinished, &path, Rename::Replace)
+                .map_err(|error| host_error(error, &path))?;
+            store.sync_parked(site::UNDO_SYNC)
+        };
+        write().inspect_err(|_| _ = store.host.unlink(site::PARK_REMOVE, &unfinished))?;
+        Ok(Some(summary))
+    }
+
+    /// From what the group changes to what there was before. Names stay as they are.
+    fn turn_back(&self, summary: &mut Summary) -> Result<()> {
+        let looking = Running::looking(self.store.clone());
+        let is_made = |summary: &Summary, id: u64| !matches!(summary.objects.get(&id), Some(Known::Settled(_)));
+        let changed: Vec<u64> = summary.contents.keys().copied().collect();
+        for id in changed {
+            if is_made(summary, id) {
+                summary.contents.remove(&id);
+                continue;
+            }
+            let file = looking.open_object(id, false)?;
+            let content = summary.contents.get_mut(&id).expect("it was just listed");
+            *content = looking.content_before(&file, content)?;
+        }
+        let sets: Vec<u64> = summary.sets.keys().copied().collect();
+        for id in sets {
+            if is_made(summary, id) {
+                summary.sets.remove(&id);
+                continue;
+            }
+            let stat = looking.stat_of(id)?;
+            let found = looking.object(id)?;
+            let (set, mtime) = summary.sets.get_mut(&id).expect("it was just listed");
+            let mut before = Set {
+                mode: set.mode.map(|_| stat.mode & 0o7777),
+                uid: set.uid.map(|_| stat.uid),
+                gid: set.gid.map(|_| stat.gid),
+                atime_ns: set.atime_ns.map(|_| stat.atime_ns),
+                ..Set::default()
+            };
+            for name in set.xattrs.keys() {
+                let path = self.store.names.with(|state| state.path(id)).into_bytes();
+                let value = looking.xattr_of(super::At::Path(&path), &found, name)?;
+                before.xattrs.insert(name.clone(), value);
+            }
+            (*set, *mtime) = (before, Some(stat.mtime_ns));
+        }
+        // Of what changes otherwise, the time.
+        let dirs: Vec<u64> =
+            summary.names().keys().map(|(dir, _)| *dir).chain(summary.contents.keys().copied()).collect();
+        for id in dirs {
+            if id == ROOT || !is_made(summary, id) {
+                let stat = looking.stat_of(id)?;
+                summary.sets.entry(id).or_insert_with(|| (Set::default(), Some(stat.mtime_ns)));
+                let root = || Known::Settled(Settled { stat, place: (0, Vec::new()), base: None });
+                if id == ROOT {
+                    summary.objects.entry(id).or_insert_with(root);
+                }
+            }
+        }
+        // What the group has made is only taken away: what it was made as does not matter.
+        let names: Vec<u64> = summary.names().values().flat_map(|(before, after)| [*before, *after]).collect();
+        for id in names {
+            if id != 0 && !summary.objects.contains_key(&id) {
+                let kind = self.store.names.with(|state| state.objects.get(&id).map_or(0, |object| object.mode()));
+                summary.objects.insert(id, Known::Born(Arc::new(placeholder(kind))));
+            }
+        }
+        debug_assert!(is_readable(summary), "an undo is read as it is written");
+        Ok(())
+    }
+
+    /// The bytes of a file that the group changes, as everybody has them.
+    fn content_before(&self, file: &Arc<Inner>, content: &Content) -> Result<Content> {
+        let size = file.size.load(Ordering::Acquire);
+        let mut ranges: Vec<(u64, u64)> = content.pieces.iter().map(|piece| (piece.offset, piece.end())).collect();
+        ranges.extend(content.space.iter().filter(|(_, how)| how.zeroes()).map(|(range, _)| (range.start, range.end)));
+        ranges.push((content.limit.min(content.size), u64::MAX));
+        let mut there = Vec::new();
+        let mut buffer = vec![0; STEP as usize];
+        for piece in runs(ranges.into_iter().map(|(from, to)| (from.min(size), to.min(size))).collect()) {
+            let mut at = piece.offset;
+            while at < piece.end() {
+                let length = (piece.end() - at).min(STEP);
+                // What is beyond the group's own end comes as zeros.
+                let part = &mut buffer[..length as usize];
+                self.read(file, at, part)?;
+                if at < content.limit.min(content.size) || part.iter().any(|byte| *byte != 0) {
+                    there.push((at, at + length));
+                }
+                at += length;
+            }
+        }
+        Ok(Content { limit: content.limit.min(size), size, space: Vec::new(), pieces: runs(there) })
+    }
+
+    /// Undoes a provisional group, but for the commit.
+    fn revert(&mut self, undo: &ParkedFile) -> Result<()> {
+        let summary = &undo.summary;
+        let ids = summary.objects.keys().chain([&ROOT]).map(|id| (*id, *id)).collect::<HashMap<_, _>>();
+        let applying = Applying { summary, ids, wrong: Vec::new() };
+        self.claim_all(&applying)?;
+        for &id in summary.moved().keys() {
+            self.join_named(&applying.path(id), &found(id, summary.kind(id)))?;
+        }
+        for ((dir, name), (before, after)) in summary.names() {
+            self.set_name(&Last { dir: *dir, name: name.clone() }, *after, *before)?;
+        }
+        for &id in summary.moved().keys().filter(|id| summary.kind(**id) == Kind::Regular) {
+            let file = self.store.file_of(b"", &found(id, Kind::Regular))?;
+            self.touch(self.find(&file));
+        }
+        for (id, content) in &summary.contents {
+            let file = self.open_object(*id, true)?;
+            self.join(&file)?;
+            self.set_content(undo, &file, content)?;
+        }
+        for (id, (set, mtime_ns)) in &summary.sets {
+            self.set_all(*id, &applying.path(*id), (set, *mtime_ns), true)?;
+        }
+        self.is_applied(undo.head.id)
+    }
+}
+
+fn found(id: u64, kind: Kind) -> Found {
+    Found { id, kind, stat: None }
+}
+
+/// Stands in an undo for an object that the group has made.
+fn placeholder(mode: u32) -> Birth {
+    let target = if Kind::of(mode) == Kind::Symlink { b".".to_vec() } else { Vec::new() };
+    Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: 0, atime_ns: 0, mtime_ns: 0, target }
+}
+
+impl StoreInner {
+    /// Provisional groups are final, and that survives when this returns.
+    pub(in crate::hostdir) fn finish_provisional(&self) -> Result<()> {
+        let mut provisional = self.parked.provisional.lock().unwrap();
+        if provisional.is_empty() {
+            return Ok(());
+        }
+        provisional.iter().try_for_each(|id| self.unlink_parked(&undo_path(*id)))?;
+        provisional.clear();
+        self.sync_parked(site::UNDO_END)
+    }
+
+    /// Undoes what recovery has found to be provisional.
+    pub(in crate::hostdir) fn undo_provisional(&self) -> Result<()> {
+        let provisional = std::mem::take(&mut *self.parked.provisional.lock().unwrap());
+        for id in provisional {
+            match self.undo(id) {
+                Ok(()) => {}
+                Err(error @ Error::Poisoned(_)) => return Err(error),
+                // Without an undo, which somebody has removed, or where another program is in the way, the group is final. Others may build on it
+                // from here on.
+                Err(_) => {
+                    self.unlink_parked(&undo_path(id))?;
+                    self.sync_parked(site::UNDO_END)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits a group that undoes the provisional one.
+    pub(in crate::hostdir) fn undo(&self, id: u64) -> Result<()> {
+        let undo = ParkedFile::read(&*self.host, &undo_path(id))?;
+        let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
+        let _caller = self.names.caller();
+        let mut group = Running::new(store, Sharing::Own);
+        self.checkpointer.hold(true);
+        let done = group.revert(&undo).and_then(|()| group.commit_to_log());
+        self.checkpointer.hold(false);
+        done
+    }
+}

@@ -1,0 +1,269 @@
+//! A host that refuses what a group asks for, at any of the calls by which the group is written back: contract 10.
+//!
+//! The store writes groups back as part of their commit ([`Options::at_once`](wholly::Options)). Before one of its calls on the host directory the
+//! host begins to refuse: that call only, or all of that kind until the commit has returned. Then
+//!
+//! 1. The commit succeeds, and the directory has the group; or it fails, and the directory is as it was.
+//! 2. The next group commits; where the store has failed, once it is opened again.
+//! 3. After a crash at any moment of that, the store opens, and a checkpoint leaves the directory with the group, or as it was.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use wholly::{Error, Options, Store};
+use wholly_media::sim::{ExploreLimits, Explorer, Image, World};
+use wholly_media::{
+    At, DirEntry, FileHandle, Guarantees, HostFile, HostFs, HostNames, Rename, Result as Media, SetXattr, Site, Space,
+    Stat,
+};
+
+use crate::bystanders::perform;
+use crate::look::at_home;
+use crate::run::format;
+use crate::script::workload;
+use crate::setting::Setting;
+use crate::tree::State;
+use crate::workload::{Step, Workload};
+
+/// What is there, and the group, as [scripts](crate::script).
+pub const ALL: &[&str] = &[
+    "bare,create-foo+append-foo",
+    "bare,mkdir-B+create-B/foo+append-B/foo+symlink-nowhere-B/bar",
+    "bare,unlink-A/foo",
+    "bare,write-A/foo+append-A/foo",
+    "bare,cut-A/foo",
+    "bare,grow-A/foo+write-A/foo",
+    "bare,punch-A/foo",
+    "bare,chmod-A/foo+tag-A/foo+chown-A",
+    "bare,chmod-A/foo+note-A/foo+times-A/foo+unlink-A/foo",
+    "bare,rename-A/foo-foo+append-foo+mkdir-C",
+    "bare,create-foo+append-foo+rename-foo-A/foo",
+    "bare,link-A/foo-foo+unlink-A/foo+create-A/foo+fifo-bar",
+    "dirs,rmdir-B+create-foo+append-foo",
+    "dirs,rename-B-C+create-C/foo+append-C/foo",
+    "dirs,unlink-A/foo+rename-B-C+chmod-A",
+    "bare.staged,create-foo+fill-foo+unlink-A/foo",
+    "bare.staged,create-foo+fill-foo+rename-foo-A/foo+mkdir-B",
+];
+
+/// What hosts say.
+pub const ERRNOS: [Errno; 6] = [Errno::NOSPC, Errno::DQUOT, Errno::MLINK, Errno::PERM, Errno::MFILE, Errno::IO];
+
+/// How many calls and images were judged, and how many groups were refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Judged {
+    /// Calls before which the host began to refuse.
+    pub calls: u64,
+    /// Commits that failed.
+    pub refused: u64,
+    /// Images of crashes.
+    pub images: u64,
+}
+
+/// A file of the next group.
+const LATE: &str = "late";
+
+/// Tries a host that refuses at each call of the group in `script`, with `errno`. With `lasts` it goes on refusing calls of that kind.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn explore(
+    script: &str,
+    setting: &Setting,
+    (errno, lasts): (Errno, bool),
+    limits: Option<&ExploreLimits>,
+) -> Result<Judged, String> {
+    let mut judged = Judged::default();
+    for call in 1.. {
+        let one = crate::quiet::catch(|| at(script, setting, (errno, lasts, call), limits)).unwrap_or_else(Err);
+        let named = |what| format!("{script}, {errno:?} from call {call}, lasts: {lasts}: {what}");
+        let Some(one) = one.map_err(named)? else { break };
+        judged.calls += 1;
+        judged.refused += one.refused;
+        judged.images += one.images;
+        assert!(call < 10_000, "a group makes fewer calls");
+    }
+    Ok(judged)
+}
+
+fn at(
+    script: &str,
+    setting: &Setting,
+    (errno, lasts, call): (Errno, bool, u64),
+    limits: Option<&ExploreLimits>,
+) -> Result<Option<Judged>, String> {
+    let workload = workload(script).expect("it makes sense");
+    let [Step::Group { ops, commit: true }] = &workload.steps[..] else { panic!("{script} is no group") };
+    let world = World::new(setting.sim.clone());
+    let before = workload.initial();
+    before.put_into(&world);
+    format(&world, &workload, setting).map_err(|error| error.to_string())?;
+    let host =
+        Arc::new(Refusing { host: world.host(), left: AtomicU64::new(u64::MAX), errno, lasts, kind: Mutex::new(None) });
+    let store = open(&world, host.clone(), &workload, setting)?;
+    let mut after = before.clone();
+    let mut group = store.begin();
+    perform(&mut group, &mut after, ops, 0)?;
+    let from = world.now() + 1;
+    host.left.store(call, Ordering::SeqCst);
+    let committed = group.commit();
+    let came = host.left.swap(u64::MAX, Ordering::SeqCst) > u64::MAX / 2 || host.kind.lock().unwrap().is_some();
+    *host.kind.lock().unwrap() = None;
+    let (expected, what) = match &committed {
+        Ok(()) => (&after, "committed"),
+        Err(_) => (&before, "refused"),
+    };
+    let is_failed = matches!(committed, Err(Error::Poisoned(_)));
+    let (trace, end) = (world.trace(), world.now());
+    if !is_failed {
+        goes_on(&store)?;
+        store.close().map_err(|error| format!("close: {error}"))?;
+        let home = at_home(&world.latest())?;
+        if let Some(difference) = expected.difference(&home) {
+            return Err(format!("{what} ({committed:?}), but {difference}"));
+        }
+    } else {
+        drop(store);
+        let image = world.kill();
+        survives(&image, (&workload, setting), &[&before, &after])?;
+    }
+    let mut judged = Judged { calls: 1, refused: u64::from(committed.is_err()), images: 0 };
+    let Some(limits) = limits else { return Ok(came.then_some(judged)) };
+    let (mut explorer, mut wrong) = (Explorer::new(&trace), None);
+    for point in from..=end.min(trace.events.len() as u64) {
+        explorer.seek(point);
+        let mut one = |choice: String, image: &Image| {
+            judged.images += 1;
+            let both = [&before, &after];
+            let what = crate::quiet::catch(|| survives(image, (&workload, setting), &both)).unwrap_or_else(Err);
+            wrong = what.err().map(|what| format!("{committed:?}, {choice}: {what}"));
+            if wrong.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        if one(format!("p{point}:kill"), &explorer.kill_image()).is_continue() {
+            explorer.for_each_image(limits, |choice, image| one(choice.to_string(), image));
+        }
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+    }
+    Ok(came.then_some(judged))
+}
+
+/// After a crash the group is in the directory, or nothing of it.
+fn survives(image: &Image, (workload, setting): (&Workload, &Setting), states: &[&State]) -> Result<(), String> {
+    let world = World::from_image(image, setting.sim.clone());
+    let store = open(&world, world.host(), workload, setting)?;
+    goes_on(&store)?;
+    store.close().map_err(|error| format!("close after a crash: {error}"))?;
+    let home = at_home(&world.latest())?;
+    if states.iter().all(|state| state.difference(&home).is_some()) {
+        let differences: Vec<_> = states.iter().filter_map(|state| state.difference(&home)).collect();
+        return Err(format!("after a crash the directory is neither: {}", differences.join("; or ")));
+    }
+    Ok(())
+}
+
+/// A group that has nothing to do with it, and one that undoes it.
+fn goes_on(store: &Store) -> Result<(), String> {
+    let make = || {
+        let mut group = store.begin();
+        let file = group.create(LATE, 0o600)?;
+        group.append(&file, b"later")?;
+        group.commit()?;
+        let mut group = store.begin();
+        group.unlink(LATE)?;
+        group.commit()
+    };
+    make().map_err(|error: Error| format!("the next group: {error}"))
+}
+
+fn open(world: &Arc<World>, host: Arc<dyn HostFs>, workload: &Workload, setting: &Setting) -> Result<Store, String> {
+    let options = Options { at_once: true, ..workload.options(setting.segment_bytes()) };
+    Store::open_on(world.log(), host, options, None).map_err(|error| format!("open: {error}"))
+}
+
+/// A host directory that begins to refuse before one of the calls.
+struct Refusing {
+    host: Arc<dyn HostFs>,
+    /// Calls until then.
+    left: AtomicU64,
+    errno: Errno,
+    lasts: bool,
+    /// The kind of call that is refused.
+    kind: Mutex<Option<&'static str>>,
+}
+
+impl Refusing {
+    fn call(&self, kind: &'static str) -> Media<()> {
+        if self.left.load(Ordering::SeqCst) > u64::MAX / 2 && self.kind.lock().unwrap().is_none() {
+            return Ok(());
+        }
+        let mut refused = self.kind.lock().unwrap();
+        let is_now = self.left.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_now {
+            *refused = Some(kind);
+        }
+        let refuses = is_now || self.lasts && *refused == Some(kind);
+        if refuses { Err(wholly_media::Error::new(kind, "", self.errno)) } else { Ok(()) }
+    }
+}
+
+macro_rules! counted {
+    ($($call:ident($($name:ident: $type:ty),*) -> $given:ty;)*) => {
+        $(fn $call(&self, $($name: $type),*) -> Media<$given> {
+            self.call(stringify!($call))?;
+            self.host.$call($($name),*)
+        })*
+    };
+}
+
+impl HostFs for Refusing {
+    fn guarantees(&self) -> &Guarantees {
+        self.host.guarantees()
+    }
+
+    fn now_ns(&self) -> i64 {
+        self.host.now_ns()
+    }
+
+    fn shares_blocks(&self) -> bool {
+        self.host.shares_blocks()
+    }
+
+    counted! {
+        open(path: &[u8], write: bool) -> Arc<dyn HostFile>;
+        stat(path: &[u8]) -> Stat;
+        space() -> Space;
+        create_unnamed(site: Site, parent: &[u8], mode: u32) -> Arc<dyn HostFile>;
+        link(site: Site, file: &dyn HostFile, path: &[u8]) -> ();
+        sync_dir(site: Site, path: &[u8]) -> ();
+        sync_all(site: Site) -> ();
+    }
+}
+
+impl HostNames for Refusing {
+    counted! {
+        create_at(site: Site, at: At<'_>, mode: u32) -> Arc<dyn HostFile>;
+        mkdir_at(site: Site, at: At<'_>, mode: u32) -> ();
+        mknod_at(site: Site, at: At<'_>, mode: u32, rdev: u64) -> ();
+        symlink_at(site: Site, target: &[u8], at: At<'_>) -> ();
+        hard_link_at(site: Site, from: At<'_>, to: At<'_>) -> ();
+        rename_at(site: Site, from: At<'_>, to: At<'_>, how: Rename) -> ();
+        unlink_at(site: Site, at: At<'_>) -> ();
+        rmdir_at(site: Site, at: At<'_>) -> ();
+        stat_at(at: At<'_>) -> Stat;
+        read_link(path: &[u8]) -> Vec<u8>;
+        read_dir(path: &[u8]) -> Vec<DirEntry>;
+        set_mode_at(site: Site, at: At<'_>, mode: u32) -> ();
+        set_owner_at(site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> ();
+        set_times_at(site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> ();
+        get_xattr(path: &[u8], name: &[u8]) -> Option<Vec<u8>>;
+        list_xattrs(path: &[u8]) -> Vec<Vec<u8>>;
+        set_xattr_at(site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> ();
+        remove_xattr_at(site: Site, at: At<'_>, name: &[u8]) -> ();
+        handle(path: &[u8]) -> Option<FileHandle>;
+    }
+}

@@ -1,0 +1,45 @@
+//! A host that refuses what a group asks for while it is written back: see the module `refused`.
+
+use rustix::io::Errno;
+use wholly_crash::{Setting, refused};
+
+#[test]
+fn what_the_host_refuses_changes_nothing() {
+    for setting in ["disk-ext4", "pmem"] {
+        let setting = Setting::named(setting);
+        let (mut calls, mut refusals, mut wrong) = (0, 0, Vec::new());
+        for script in refused::ALL {
+            for errno in refused::ERRNOS {
+                for lasts in [false, true] {
+                    match refused::explore(script, &setting, (errno, lasts), None) {
+                        Ok(judged) => {
+                            calls += judged.calls;
+                            refusals += judged.refused;
+                        }
+                        Err(what) => wrong.push(what),
+                    }
+                }
+            }
+        }
+        println!("{}: {calls} calls, {refusals} groups refused", setting.name);
+        assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+        assert!(refusals > 1_000, "only {refusals} groups were refused");
+    }
+}
+
+#[test]
+fn a_crash_after_a_refusal_leaves_all_or_nothing() {
+    for setting in ["disk-ext4", "disk", "pmem"] {
+        let setting = Setting::named(setting);
+        let limits = wholly_crash::Limits::glance().states;
+        let (mut images, mut wrong) = (0, Vec::new());
+        for script in refused::ALL {
+            match refused::explore(script, &setting, (Errno::NOSPC, false), Some(&limits)) {
+                Ok(judged) => images += judged.images,
+                Err(what) => wrong.push(what),
+            }
+        }
+        println!("{}: {images} images", setting.name);
+        assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    }
+}
