@@ -73,7 +73,7 @@ fn found(name: &str, damage: impl Fn(&Path)) -> Vec<Report> {
 }
 
 fn has(report: &Report, kind: FindingKind, place: &str, what: &str) -> bool {
-    let fits = |f: &&Finding| f.kind == kind && f.place.contains(place) && f.what.contains(what);
+    let fits = |f: &&Finding| f.kind == kind && f.place.to_string_lossy().contains(place) && f.what.contains(what);
     report.findings.iter().any(|finding| fits(&finding))
 }
 

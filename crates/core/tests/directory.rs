@@ -317,7 +317,8 @@ fn what_stands_in_a_files_place_is_a_conflict() {
         symlink("loop", dir.join("loop")).unwrap();
         std::fs::write(dir.join("other"), "original").unwrap();
         let store = Store::open_with(dir, options, host).unwrap();
-        let mut conflicts: Vec<&str> = store.recovery().conflicts.iter().map(|(path, _)| &**path).collect();
+        let mut conflicts: Vec<&str> =
+            store.recovery().conflicts.iter().map(|(path, _)| path.to_str().unwrap()).collect();
         conflicts.sort_unstable();
         assert_eq!(conflicts, ["fifo", "folder", "loop", "other", "socket"]);
         let mut bytes = [0; 8];

@@ -261,7 +261,7 @@ fn what_is_gone_is_a_conflict() {
             false => world.host().unlink(Site("test.unlink"), &path).unwrap(),
         }
         let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
-        assert_eq!(store.recovery().conflicts, [("a".to_string(), change.to_string())]);
+        assert_eq!(store.recovery().conflicts, [("a".into(), change.to_string())]);
         assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })));
     }
 }

@@ -304,7 +304,7 @@ fn what_is_gone_is_a_conflict() {
     let name = world.host().read_dir(b".wholly/blank").unwrap().remove(0).name;
     world.host().unlink(Site("test.unlink"), &[b".wholly/blank/", &name[..]].concat()).unwrap();
     let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
-    let conflict = ("a".to_string(), "what a group has written of it is gone".to_string());
+    let conflict = ("a".into(), "what a group has written of it is gone".to_string());
     assert_eq!(store.recovery().conflicts, [conflict]);
     assert!(matches!(store.checkpoint(), Err(Error::Conflict { .. })));
 }

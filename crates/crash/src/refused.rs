@@ -7,6 +7,7 @@
 //! 2. The next group commits; where the store has failed, once it is opened again.
 //! 3. After a crash at any moment of that, the store opens, and a checkpoint leaves the directory with the group, or as it was.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -53,7 +54,7 @@ pub const ALL: &[&str] = &[
 pub const ERRNOS: [Errno; 6] = [Errno::NOSPC, Errno::DQUOT, Errno::MLINK, Errno::PERM, Errno::MFILE, Errno::IO];
 
 /// How many calls and images were judged, and how many groups were refused.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Judged {
     /// Calls before which the host began to refuse.
     pub calls: u64,
@@ -61,6 +62,8 @@ pub struct Judged {
     pub refused: u64,
     /// Images of crashes.
     pub images: u64,
+    /// Sites of the calls after which there were crashes.
+    pub sites: BTreeSet<&'static str>,
 }
 
 /// A file of the next group.
@@ -84,6 +87,7 @@ pub fn explore(
         judged.calls += 1;
         judged.refused += one.refused;
         judged.images += one.images;
+        judged.sites.extend(one.sites);
         assert!(call < 10_000, "a group makes fewer calls");
     }
     Ok(judged)
@@ -130,11 +134,12 @@ fn at(
         let image = world.kill();
         survives(&image, (&workload, setting), &[&before, &after])?;
     }
-    let mut judged = Judged { calls: 1, refused: u64::from(committed.is_err()), images: 0 };
+    let mut judged = Judged { calls: 1, refused: u64::from(committed.is_err()), ..Judged::default() };
     let Some(limits) = limits else { return Ok(came.then_some(judged)) };
     let (mut explorer, mut wrong) = (Explorer::new(&trace), None);
     for point in from..=end.min(trace.events.len() as u64) {
         explorer.seek(point);
+        judged.sites.extend(trace.events.get(point as usize - 1).and_then(|event| event.site).map(|site| site.0));
         let mut one = |choice: String, image: &Image| {
             judged.images += 1;
             let both = [&before, &after];

@@ -16,8 +16,18 @@ fn random(from: u64, few: u64, many: u64) -> Vec<Workload> {
 
 /// Sites of names and attributes, of parked groups, of joint commits and of staged files are covered by the workloads on those.
 fn of_bytes(sites: &[Site]) -> Vec<Site> {
-    let others =
-        coverage::of(&["names.", "attributes.", "park.", "guest.", "joint.", "stage.", "shadow.", "layer.", "adopt."]);
+    let others = coverage::of(&[
+        "names.",
+        "attributes.",
+        "park.",
+        "guest.",
+        "joint.",
+        "stage.",
+        "shadow.",
+        "layer.",
+        "adopt.",
+        "undo.",
+    ]);
     sites.iter().copied().filter(|site| !others.contains(site)).collect()
 }
 

@@ -1,7 +1,9 @@
 //! A host that refuses what a group asks for while it is written back: see the module `refused`.
 
+use std::collections::BTreeSet;
+
 use rustix::io::Errno;
-use wholly_crash::{Setting, refused};
+use wholly_crash::{Setting, coverage, refused};
 
 #[test]
 fn what_the_host_refuses_changes_nothing() {
@@ -32,14 +34,20 @@ fn a_crash_after_a_refusal_leaves_all_or_nothing() {
     for setting in ["disk-ext4", "disk", "pmem"] {
         let setting = Setting::named(setting);
         let limits = wholly_crash::Limits::glance().states;
-        let (mut images, mut wrong) = (0, Vec::new());
+        let (mut images, mut sites, mut wrong) = (0, BTreeSet::new(), Vec::new());
         for script in refused::ALL {
             match refused::explore(script, &setting, (Errno::NOSPC, false), Some(&limits)) {
-                Ok(judged) => images += judged.images,
+                Ok(judged) => {
+                    images += judged.images;
+                    sites.extend(judged.sites);
+                }
                 Err(what) => wrong.push(what),
             }
         }
         println!("{}: {images} images", setting.name);
         assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+        for site in coverage::of(&["undo."]) {
+            assert!(sites.contains(site.0), "{} was no crash point", site.0);
+        }
     }
 }
