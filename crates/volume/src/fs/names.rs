@@ -334,18 +334,29 @@ impl Core {
         Ok(())
     }
 
-    /// The directories above a directory, itself first, the root last.
+    /// The directories above a directory, itself first, the root last. The caller holds the rename lock.
+    ///
+    /// # Errors
+    /// `ENOENT` if one of them has been removed meanwhile.
     fn line_of(&self, dir: &Inode) -> Result<Vec<u64>> {
+        // A directory with a name keeps its parent from being removed, as long as it is locked.
+        let above = |dir: &Inode| -> Result<Held<'_>> {
+            let state = dir.state.read().unwrap();
+            if state.record.owned.links == 0 {
+                return Err(Errno::NOENT);
+            }
+            Ok(self.named(state.record.more.parent)?)
+        };
         let mut line = vec![dir.id.ino];
-        let mut at = dir.state.read().unwrap().record.more.parent;
+        let mut at: Option<Held<'_>> = None;
         while *line.last().expect("it has one") != ROOT {
             // Damaged parents could go round for ever.
             if line.len() > 1 << 20 {
                 return Err(Errno::UCLEAN);
             }
-            line.push(at);
-            let above = self.named(at)?;
-            at = above.state.read().unwrap().record.more.parent;
+            let next = above(at.as_ref().map_or(dir, |held| held))?;
+            line.push(next.id.ino);
+            at = Some(next);
         }
         Ok(line)
     }

@@ -39,7 +39,7 @@ fn look(place: &Place) -> Option<Described> {
 
 #[test]
 fn each_flipped_bit_is_named_or_has_no_effect() {
-    let place = Place::pmem(BYTES as u64);
+    let place = Place::blank(BYTES as u64);
     let volume = place.open();
     populate(&VolumeVfs::new(&volume)).expect("make things");
     volume.close().expect("close it");
@@ -84,7 +84,7 @@ fn each_flipped_bit_is_named_or_has_no_effect() {
 /// Whole blocks that are not what they were: lost writes, misdirected ones, zeros.
 #[test]
 fn each_exchanged_block_is_named_or_has_no_effect() {
-    let place = Place::pmem(BYTES as u64);
+    let place = Place::blank(BYTES as u64);
     let volume = place.open();
     populate(&VolumeVfs::new(&volume)).expect("make things");
     volume.close().expect("close it");

@@ -61,7 +61,7 @@ fn a_dead_process_leaves_what_was_done() {
 /// Saved allocators that are damaged are not believed.
 #[test]
 fn damaged_saved_allocators_are_rebuilt() {
-    let place = Place::pmem(16 << 20);
+    let place = Place::blank(16 << 20);
     let volume = place.open();
     populate(&VolumeVfs::new(&volume)).expect("make things");
     let free = volume.stat().free_blocks;

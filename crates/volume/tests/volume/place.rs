@@ -28,7 +28,18 @@ fn file(bytes: u64) -> rustix::fd::OwnedFd {
 }
 
 impl Place {
+    /// On persistent memory that had other content before.
     pub fn pmem(bytes: u64) -> Place {
+        let place = Place::blank(bytes);
+        let garbage = vec![0xa5; 1 << 20];
+        for at in (0..bytes).step_by(garbage.len()) {
+            place.region.write(wholly_media::Site("test"), at, &garbage).expect("write");
+        }
+        Place::of(place.region)
+    }
+
+    /// On persistent memory that was zeros before.
+    pub fn blank(bytes: u64) -> Place {
         Place::of(Arc::new(PmemRegion::open(file(bytes), PmemOptions::default()).expect("a region")))
     }
 

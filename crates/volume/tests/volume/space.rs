@@ -113,10 +113,17 @@ fn full_in_each_way() {
         let volume = place.open();
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.file("two", 0o644, b"").expect("make a file");
+        tree.set_xattr("two", "user.large", &[1; 9000]).expect("set an attribute");
+        tree.set_xattr("two", "user.small", &[1; 3000]).expect("set an attribute");
         let count = (0..100_000).find(|i| may_be_full(fill(&tree, *i))).expect("it gets full");
         assert!(count > 50, "{what}: {count}");
         assert!(may_be_full(tree.file("one more", 0o644, &[1; 50_000]).map(drop)), "{what}");
+        // To the last block that is for everybody.
+        while !may_be_full(tree.open("two", OFlags::RDWR).and_then(|file| file.append(&[1; 4096]))) {}
         place.expect_sound();
+        // What is left of the attributes needs a new block.
+        tree.remove_xattr("two", "user.large").unwrap_or_else(|errno| panic!("{what}: an attribute stays: {errno}"));
         let names = tree.names("/").expect("list");
         for name in names {
             tree.remove(&name.name).unwrap_or_else(|errno| panic!("{what}: {errno}"));

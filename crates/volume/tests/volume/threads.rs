@@ -101,3 +101,27 @@ fn what_each_writes_is_there() {
         place.expect_sound();
     }
 }
+
+/// Directories that were removed while somebody refers to them have nothing in them, and nothing above: their parents may
+/// be gone, too.
+#[test]
+fn a_removed_directory_leads_nowhere() {
+    let place = Place::pmem(4 << 20);
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.mkdir("a", 0o755).expect("make it");
+    tree.mkdir("a/b", 0o755).expect("make it");
+    tree.file("file", 0o644, b"").expect("make it");
+    let found = tree.find("a/b").expect("find it");
+    tree.rmdir("a/b").expect("remove it");
+    tree.rmdir("a").expect("remove it");
+    let below = Tree { at: found.ino(), ..tree.clone() };
+    assert_eq!(below.rename("file", "/other").expect_err("nothing is there"), Errno::NOENT);
+    assert_eq!(below.rename("/file", "other").expect_err("nothing can be made there"), Errno::NOENT);
+    assert_eq!(below.find("..").expect_err("nothing is above"), Errno::NOENT);
+    assert_eq!(below.mkdir("c", 0o755).expect_err("nothing can be made there"), Errno::NOENT);
+    drop((below, found));
+    tree.stat("file").expect("it is still there");
+    place.expect_sound();
+}
