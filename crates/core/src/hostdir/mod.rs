@@ -650,8 +650,14 @@ impl StoreInner {
     /// Records that a write to the log has failed: nothing is known of what survives of it, so nothing more is promised.
     #[cold]
     pub fn poison(&self, error: &Error) -> Error {
+        self.poison_because(|| error.to_string())
+    }
+
+    /// The same, for a reason in words.
+    #[cold]
+    pub fn poison_because(&self, reason: impl FnOnce() -> String) -> Error {
         let mut poison = self.poison.lock().unwrap();
-        let reason = poison.get_or_insert_with(|| error.to_string()).clone();
+        let reason = poison.get_or_insert_with(reason).clone();
         self.poisoned.store(1, Ordering::Relaxed);
         Error::Poisoned(reason)
     }

@@ -75,7 +75,9 @@ impl Running {
                     store.parked.is_not_applied(&applied);
                     match store.undo(id).and_then(|()| store.checkpoint()) {
                         Ok(_) => Err(error),
-                        Err(other) => Err(store.poison(&Error::invalid(format!("{error}; to undo it: {other}")))),
+                        Err(other) => {
+                            Err(store.poison_because(|| format!("{error}; and it could not be undone: {other}")))
+                        }
                     }
                 }
             },
