@@ -26,8 +26,8 @@ use crate::look::at_home;
 use crate::run::format;
 use crate::script::workload;
 use crate::setting::Setting;
-use crate::tree::State;
-use crate::workload::{Step, Workload};
+use crate::tree::{State, make_in_layer};
+use crate::workload::{Op, Step, Workload};
 
 /// What is there, and the group, as [scripts](crate::script).
 pub const ALL: &[&str] = &[
@@ -46,6 +46,8 @@ pub const ALL: &[&str] = &[
     "dirs,rmdir-B+create-foo+append-foo",
     "dirs,rename-B-C+create-C/foo+append-C/foo",
     "dirs,unlink-A/foo+rename-B-C+chmod-A",
+    "bare,adopt-B+unlink-A/foo",
+    "bare,take-foo+adopt-C+chmod-A/foo",
     "bare.staged,create-foo+fill-foo+unlink-A/foo",
     "bare.staged,create-foo+fill-foo+rename-foo-A/foo+mkdir-B",
 ];
@@ -109,6 +111,15 @@ fn at(
         Arc::new(Refusing { host: world.host(), left: AtomicU64::new(u64::MAX), errno, lasts, kind: Mutex::new(None) });
     let store = open(&world, host.clone(), &workload, setting)?;
     let mut after = before.clone();
+    for (number, op) in ops.iter().enumerate() {
+        if let Op::Adopt { path, whole } = op {
+            if world.host().stat(wholly::LAYER.as_bytes()).is_err() {
+                store.make_layer().map_err(|error| format!("the layer: {error}"))?;
+            }
+            let bytes = op.bytes(number as u64).unwrap_or_default();
+            make_in_layer(&*world.host(), path, *whole, &bytes).map_err(|error| format!("in the layer: {error}"))?;
+        }
+    }
     let mut group = store.begin();
     perform(&mut group, &mut after, ops, 0)?;
     let from = world.now() + 1;

@@ -109,6 +109,8 @@ pub(crate) struct State {
     pub spent: Vec<(Name, u64)>,
     /// What a provisional group removes, and what it is undone with.
     pub kept: BTreeSet<u64>,
+    /// Directories that a group had adopted, with all that is in them, and that is undone.
+    pub undone: BTreeSet<u64>,
     /// The next id of an object.
     next: u64,
 }

@@ -162,11 +162,19 @@ impl StoreInner {
         }
         // Its group is final, or was never committed.
         let provisional = self.parked.provisional.lock().unwrap().clone();
-        for entry in names.iter().filter(|entry| undoes(&entry.name).is_some_and(|id| !provisional.contains(&id))) {
+        let applied: Vec<u64> = self.parked.applied.lock().unwrap().iter().map(|(_, id)| *id).collect();
+        let is_needed = |id: u64| provisional.contains(&id) || applied.contains(&id);
+        for entry in names.iter().filter(|entry| undoes(&entry.name).is_some_and(|id| !is_needed(id))) {
             self.unlink_parked(&join(FOLDER, &entry.name))?;
         }
-        for (_, id) in std::mem::take(&mut *self.parked.applied.lock().unwrap()) {
-            self.unlink_applied(id)?;
+        for applied in std::mem::take(&mut *self.parked.applied.lock().unwrap()) {
+            // What undoes a group stays until that is written back.
+            if self.host.stat(&undo_path(applied.1)).is_ok() {
+                self.remember_undone(applied.1)?;
+                self.parked.applied.lock().unwrap().push(applied);
+            } else {
+                self.unlink_applied(applied.1)?;
+            }
         }
         for id in self.expired()? {
             self.unlink_parked(&path_of(id))?;

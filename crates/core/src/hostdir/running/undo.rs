@@ -178,7 +178,8 @@ impl Running {
         for id in names {
             if id != 0 && !summary.objects.contains_key(&id) {
                 let kind = self.store.names.with(|state| state.objects.get(&id).map_or(0, |object| object.mode()));
-                summary.objects.insert(id, Known::Born(Arc::new(placeholder(kind))));
+                let is_adopted = self.names.as_ref().is_some_and(|names| names.adopted.contains(&id));
+                summary.objects.insert(id, Known::Born(Arc::new(placeholder(kind, is_adopted))));
             }
         }
         debug_assert!(is_readable(summary), "an undo is read as it is written");
@@ -241,13 +242,29 @@ fn found(id: u64, kind: Kind) -> Found {
     Found { id, kind, stat: None }
 }
 
-/// Stands in an undo for an object that the group has made.
-fn placeholder(mode: u32) -> Birth {
+/// Stands in an undo for an object that the group has made or adopted.
+fn placeholder(mode: u32, is_adopted: bool) -> Birth {
     let target = if Kind::of(mode) == Kind::Symlink { b".".to_vec() } else { Vec::new() };
-    Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: 0, atime_ns: 0, mtime_ns: 0, target }
+    Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: i64::from(is_adopted), atime_ns: 0, mtime_ns: 0, target }
+}
+
+/// The directories that the group had adopted.
+fn adopted(undo: &ParkedFile) -> impl Iterator<Item = u64> + '_ {
+    let is_adopted = |(id, known): (&u64, &Known)| match known {
+        Known::Born(birth) if birth.btime_ns == 1 && Kind::of(birth.mode) == Kind::Directory => Some(*id),
+        _ => None,
+    };
+    undo.summary.objects.iter().filter_map(is_adopted)
 }
 
 impl StoreInner {
+    /// What a recovery has to know of a group that is undone already, and not written back.
+    pub(in crate::hostdir) fn remember_undone(&self, id: u64) -> Result<()> {
+        let undo = ParkedFile::read(&*self.host, &undo_path(id))?;
+        self.names.with(|state| state.undone.extend(adopted(&undo)));
+        Ok(())
+    }
+
     /// Provisional groups are final, and that survives when this returns.
     pub(in crate::hostdir) fn finish_provisional(&self) -> Result<()> {
         let mut provisional = self.parked.provisional.lock().unwrap();
@@ -282,6 +299,7 @@ impl StoreInner {
         let undo = ParkedFile::read(&*self.host, &undo_path(id))?;
         let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
         let _caller = self.names.caller();
+        self.names.with(|state| state.undone.extend(adopted(&undo)));
         let mut group = Running::new(store, Sharing::Own);
         self.checkpointer.hold(true);
         let done = group.revert(&undo).and_then(|()| group.commit_to_log());

@@ -53,13 +53,21 @@ impl StoreInner {
         }
         let look = || {
             let stat = host.stat(&aside)?;
-            if is_it(&aside, &stat)? {
-                remove(host, site::NAMES_CLEAN, aside[..].into(), &stat)
-            } else {
-                Err(stale(at.path))
+            match is_it(&aside, &stat)? {
+                true if self.names.with(|state| state.undone.contains(&id)) => self.remove_undone(&aside),
+                true => remove(host, site::NAMES_CLEAN, aside[..].into(), &stat),
+                false => Err(stale(at.path)),
             }
         };
         look().inspect_err(|_| self.give_back(&aside, at, (ANCHORS, aside_name(id, name)), name))
+    }
+
+    /// Removes a directory that a group had adopted, with all that is in it.
+    fn remove_undone(&self, aside: &[u8]) -> wholly_media::Result<()> {
+        self.remove_tree(site::NAMES_CLEAN, aside).map_err(|error| match error {
+            Error::Media(error) => error,
+            other => wholly_media::Error::new("remove", String::from_utf8_lossy(aside), Errno::from(other)),
+        })
     }
 
     /// Moves `name` of object `id` to `anchor`.
