@@ -120,7 +120,7 @@ fn judge(kind: &str, scratch: &Path, disk: u64, Allowed { is_made, least, most }
     }
     let store = open(&dir)?;
     if let Some((path, change)) = store.recovery().conflicts.first() {
-        return Err(format!("a conflict where nobody interfered: {path}: {change}"));
+        return Err(format!("a conflict where nobody interfered: {}: {change}", path.display()));
     }
     let found = tree::served(&store).map_err(|error| error.to_string())?;
     let Some(groups) = (least..=most).find(|groups| tree::after(*groups) == found) else {
