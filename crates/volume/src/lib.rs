@@ -25,7 +25,7 @@
 //! 6. An inode in use has a name, or a reference; one without either is freed, at the latest by the next mount.
 //! 7. A directory has one name, in the directory that its inode calls its parent.
 //! 8. Locks are taken in this order: rename, parent directories (ancestors first, else by number), other inodes by
-//!    number, inode growth, shard of the inode cache, zone of an allocator. The last two are never held over a call.
+//!    number, inode growth, shard of the inode cache (held while an inode is read), zone of an allocator.
 //! 9. Memory: the inode cache and the page cache have bounds in bytes; allocators take one bit a block or inode. No
 //!    directory is ever held whole.
 //! 10. `engine` imports nothing of `fs`, and `fs` no engine but through the trait (`tests/borders.rs`).

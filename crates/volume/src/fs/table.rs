@@ -57,13 +57,15 @@ pub struct Inode {
     pub trie_depth: AtomicU32,
     /// References. Changed under the lock of the shard where it is or becomes 0.
     refs: AtomicU64,
+    /// How often it had no references.
+    idled: AtomicU32,
 }
 
 #[derive(Default)]
 struct Shard {
     inodes: ByNumber<Arc<Inode>>,
-    /// Those that had no references at some time, oldest first.
-    idle: VecDeque<u64>,
+    /// Those that had no references at some time, oldest first, and which time of theirs that was.
+    idle: VecDeque<(u64, u32)>,
 }
 
 /// See the module.
@@ -133,19 +135,13 @@ impl Core {
 
     /// One more reference to an inode that an entry names. The directory is locked meanwhile.
     pub fn named(&self, ino: u64) -> Result<Held<'_>> {
-        let known = |shard: &Shard| {
-            let inode = shard.inodes.get(&ino)?.clone();
-            inode.refs.fetch_add(1, Ordering::Relaxed);
-            Some(Held { core: self, inode })
-        };
-        if let Some(held) = known(&self.table.shard(ino).lock().unwrap()) {
-            return Ok(held);
-        }
-        let record = self.storage.read(&*self.engine, ino)?;
         let mut shard = self.table.shard(ino).lock().unwrap();
-        if let Some(held) = known(&shard) {
-            return Ok(held);
+        if let Some(inode) = shard.inodes.get(&ino) {
+            inode.refs.fetch_add(1, Ordering::Relaxed);
+            return Ok(Held { core: self, inode: inode.clone() });
         }
+        // Read under the lock: another thread could enter the inode, change it and let it go meanwhile.
+        let record = self.storage.read(&*self.engine, ino)?;
         Ok(self.enter(&mut shard, ino, record, true))
     }
 
@@ -162,6 +158,7 @@ impl Core {
             state: RwLock::new(State { record, subdirs: None, nameable }),
             trie_depth: AtomicU32::new(0),
             refs: AtomicU64::new(1),
+            idled: AtomicU32::new(0),
         });
         shard.inodes.insert(ino, inode.clone());
         Held { core: self, inode }
@@ -185,10 +182,14 @@ impl Core {
             let _ = self.free_inode(inode);
             return;
         }
-        shard.idle.push_back(ino);
+        let time = inode.idled.fetch_add(1, Ordering::Relaxed) + 1;
+        shard.idle.push_back((ino, time));
         while shard.idle.len() > self.table.most_idle {
-            let Some(oldest) = shard.idle.pop_front() else { break };
-            if shard.inodes.get(&oldest).is_some_and(|inode| inode.refs.load(Ordering::Relaxed) == 0) {
+            let Some((oldest, time)) = shard.idle.pop_front() else { break };
+            let is_idle = |inode: &Arc<Inode>| {
+                inode.refs.load(Ordering::Relaxed) == 0 && inode.idled.load(Ordering::Relaxed) == time
+            };
+            if shard.inodes.get(&oldest).is_some_and(is_idle) {
                 shard.inodes.remove(&oldest);
             }
         }

@@ -90,6 +90,9 @@ fn a_file_with_holes_at_all_depths() {
             let at = at.wrapping_add_signed(by);
             assert_eq!(file.read(at, 5000).expect("read"), [i as u8 + 1; 5000], "place {i}");
             assert_eq!(file.read(at - 50, 50).expect("read"), [0; 50]);
+            if i + 1 < places.len() {
+                assert_eq!(file.read(at + 5000, 100).expect("read"), [0; 100], "behind place {i}");
+            }
         }
     };
     check(0);
