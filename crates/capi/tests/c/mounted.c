@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 
     FAILS(EOPNOTSUPP, "wholly_mount_begin", wholly_store_open(dir, NULL, &store));
     int root = open("/", O_RDONLY | O_DIRECTORY);
-    FAILS(EOPNOTSUPP, "no mount of a store", wholly_mount_begin(root, &group));
+    FAILS(EOPNOTSUPP, "not on a mount of a store", wholly_mount_begin(root, &group));
     CHECK(group == NULL);
     FAILS(EINVAL, "no descriptor", wholly_mount_begin(-1, &group));
     FAILS(EINVAL, "NULL", wholly_mount_begin(fd, NULL));
