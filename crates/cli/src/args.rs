@@ -79,10 +79,13 @@ pub enum Verb {
     #[command(after_help = MKFS_EXAMPLES)]
     Mkfs(MkfsArgs),
     /// Check a volume that is not mounted; changes nothing
+    #[command(after_help = FSCK_EXAMPLES)]
     Fsck(FsckArgs),
     /// Copy a directory into a volume that is not mounted
+    #[command(after_help = IMPORT_EXAMPLES)]
     Import(CopyArgs),
     /// Copy a volume that is not mounted into a new directory
+    #[command(after_help = EXPORT_EXAMPLES)]
     Export(CopyArgs),
     /// Show the state of a store; changes nothing, works while the store is in use
     #[command(after_help = STAT_EXAMPLES)]
@@ -686,6 +689,20 @@ Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
   wholly mount v.img /mnt            mount it
   wholly mkfs --force /dev/sdx       on a block device, whatever is there";
+
+const FSCK_EXAMPLES: &str = "\
+The exit code is 0 if nothing is wrong, and 4 if something is.
+
+Examples:
+  wholly fsck -n v.img               name what is wrong";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  wholly import v.img DIR            copy what is in DIR to the root of the volume";
+
+const EXPORT_EXAMPLES: &str = "\
+Examples:
+  wholly export v.img DIR            copy everything, into a directory that is made";
 
 /// `wholly mkfs`.
 #[derive(Args, Debug)]

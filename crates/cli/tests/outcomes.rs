@@ -105,9 +105,9 @@ fn an_unknown_outcome_is_called_so() {
     if !may_run(&["prlimit", "awk"]) {
         return;
     }
-    // Not in memory, where a log is not written by calls.
+    // Not in memory, where a log is not written by calls. What undoes the group is written, the log not.
     let place = Place::on_disk();
-    let script = format!("echo new > a; {WHOLLY}; prlimit --pid $wholly --fsize=0:");
+    let script = format!("echo new > a; {WHOLLY}; prlimit --pid $wholly --fsize=8192:");
     for (options, is_json) in [(&[][..], false), (&["--json"], true)] {
         let output = run(&place.dir, options, &script);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -283,7 +283,7 @@ mod tests {
         assert_eq!((&json["type"], &json["name"]), (&"file".into(), &"n\u{1b}".into()));
         assert_eq!(
             shown(Told::Identity(identity.clone())),
-            "inode 7 born @1700000000.000000001, file 0640 of 1000:100, names 2, 3 B at home"
+            "inode 7 created @1700000000.000000001, file 0640 of 1000:100, names 2, 3 B in the file"
         );
         let fresh = Identity { ino: 0, handle: 0, baseline: None, mode: 0o040755, ..identity };
         assert_eq!(shown(Told::Identity(fresh)), "no inode yet, directory 0755 of 1000:100, names 2");
