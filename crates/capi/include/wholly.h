@@ -542,9 +542,9 @@ typedef struct wholly_options {
      */
     uint32_t release;
     /**
-     * Not zero: a group is written back as part of its commit. wholly_group_commit then returns when the group is in the
-     * directory. If the file system refuses that, the commit fails, nothing has changed, and the store goes on. Only for
-     * one thread at a time.
+     * Not zero: a group is written back as part of its commit. wholly_group_commit then returns when the group is in
+     * the directory. If the file system refuses that, the commit fails, nothing has changed, and the store goes on.
+     * Only for one thread at a time.
      */
     uint32_t at_once;
 } wholly_options;

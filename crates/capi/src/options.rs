@@ -66,9 +66,9 @@ pub struct wholly_options {
     /// it cannot be found. The waiting group is parked, to be applied or discarded by someone who knows the outcome.
     /// Otherwise wholly_store_open fails with -EBUSY.
     pub release: u32,
-    /// Not zero: a group is written back as part of its commit. wholly_group_commit then returns when the group is in the
-    /// directory. If the file system refuses that, the commit fails, nothing has changed, and the store goes on. Only for
-    /// one thread at a time.
+    /// Not zero: a group is written back as part of its commit. wholly_group_commit then returns when the group is in
+    /// the directory. If the file system refuses that, the commit fails, nothing has changed, and the store goes on.
+    /// Only for one thread at a time.
     pub at_once: u32,
 }
 
