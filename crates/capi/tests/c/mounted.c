@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     int root = open("/", O_RDONLY | O_DIRECTORY);
     FAILS(EOPNOTSUPP, "not on a mount of a store", wholly_mount_begin(root, &group));
     CHECK(group == NULL);
-    FAILS(EINVAL, "no descriptor", wholly_mount_begin(-1, &group));
+    FAILS(EINVAL, "not a descriptor", wholly_mount_begin(-1, &group));
     FAILS(EINVAL, "NULL", wholly_mount_begin(fd, NULL));
     FAILS(EINVAL, "NULL", wholly_mount_commit(NULL));
     FAILS(EINVAL, "NULL", wholly_mount_abort(NULL));
