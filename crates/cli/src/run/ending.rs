@@ -4,6 +4,7 @@
 use super::Running;
 use super::interrupts::Interrupts;
 use super::layer::How;
+use super::place::Place;
 use super::review::{self, Verdict};
 use crate::args::RunArgs;
 use crate::diff;
@@ -191,7 +192,7 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
     if let [Running { view, group, place, has_adopted, .. }] = running {
         if *has_adopted {
             // What a bystander does after the last look is a conflict, as after any commit.
-            return view.commit(*group).map_err(|error| place.undecided(error));
+            return view.commit(*group).map_err(|error| refused(place, error));
         }
         return match view.commit_or_park(*group, &note(args), None) {
             Err(Error::Overtaken(id, overtaken)) => {
@@ -202,7 +203,7 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
                 dir.count = parked.changes().len();
                 Ok(())
             }
-            committed => committed.map_err(|error| place.undecided(error)),
+            committed => committed.map_err(|error| refused(place, error)),
         };
     }
     for (Running { view, group, place, .. }, dir) in running.iter().zip(&mut outcome.dirs) {
@@ -221,6 +222,13 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
             error => Failure::new(what, error),
         }
     })
+}
+
+/// A group was not committed, unless nobody knows.
+fn refused(place: &Place, error: Error) -> Failure {
+    let is_unknown = matches!(error, Error::Poisoned(_));
+    let failure = place.undecided(error);
+    if is_unknown { failure } else { failure.advice("nothing has changed; remove the cause, and run it again") }
 }
 
 /// Each group is parked in its own directory, where it changes anything; they name each other.

@@ -167,7 +167,8 @@ impl StoreInner {
         for entry in names.iter().filter(|entry| undoes(&entry.name).is_some_and(|id| !is_needed(id))) {
             self.unlink_parked(&join(FOLDER, &entry.name))?;
         }
-        for applied in std::mem::take(&mut *self.parked.applied.lock().unwrap()) {
+        let was_applied = std::mem::take(&mut *self.parked.applied.lock().unwrap());
+        for applied in was_applied {
             // What undoes a group stays until that is written back.
             if self.host.stat(&undo_path(applied.1)).is_ok() {
                 self.remember_undone(applied.1)?;
