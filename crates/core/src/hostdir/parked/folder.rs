@@ -171,7 +171,7 @@ impl StoreInner {
         for applied in was_applied {
             // What undoes a group stays until that is written back.
             if self.host.stat(&undo_path(applied.1)).is_ok() {
-                self.remember_undone(applied.1)?;
+                self.remember_undone(applied.1);
                 self.parked.applied.lock().unwrap().push(applied);
             } else {
                 self.unlink_applied(applied.1)?;

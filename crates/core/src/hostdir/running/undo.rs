@@ -259,10 +259,11 @@ fn adopted(undo: &ParkedFile) -> impl Iterator<Item = u64> + '_ {
 
 impl StoreInner {
     /// What a recovery has to know of a group that is undone already, and not written back.
-    pub(in crate::hostdir) fn remember_undone(&self, id: u64) -> Result<()> {
-        let undo = ParkedFile::read(&*self.host, &undo_path(id))?;
-        self.names.with(|state| state.undone.extend(adopted(&undo)));
-        Ok(())
+    pub(in crate::hostdir) fn remember_undone(&self, id: u64) {
+        // Where it cannot be read, what is in such directories is in the way of a checkpoint, and not of the open.
+        if let Ok(undo) = ParkedFile::read(&*self.host, &undo_path(id)) {
+            self.names.with(|state| state.undone.extend(adopted(&undo)));
+        }
     }
 
     /// Provisional groups are final, and that survives when this returns.
