@@ -288,7 +288,7 @@ impl HostNames for SimHost {
         }
         let call = live.call(&self.world.config, thread, site, "rename", || shown(from.path))?;
         let left = if how == Rename::Exchange { new.obj } else { None };
-        if call.mutation == Some(MutationKind::Split) && how == Rename::Replace && new.obj.is_some() {
+        if call.mutation == Some(MutationKind::Split) && how != Rename::NoReplace && new.obj.is_some() {
             self.change_names(&mut live, &call, "unlink", [new.becomes(None)]);
         }
         self.change_names(&mut live, &call, "rename", [old.becomes(left), new.becomes(Some(moved))]);

@@ -247,13 +247,18 @@ impl NameReplay {
             0 if is_aside && self.by_place => return Ok(false),
             // Nothing is exchanged for what the log does not know by its inode yet.
             0 if !is_aside && (!self.inodes.values().any(|of| *of == id) || is_blank()?) => return Ok(true),
-            0 if !is_blank()? => {}
+            0 if self.knows(id) && !is_blank()? => {}
+            // What the log knows no more was on its way out when the tail passed it.
             _ if Kind::of(stat.mode) != Kind::Directory || names_in(host, &path)?.is_empty() => {
                 self.state.spent.push(((folder, entry.to_vec()), object));
                 return Ok(false);
             }
-            0 => {}
             // A crash may have kept what was in it.
+            0 if self.knows(id) && self.holds_only_blanks(host, &path, id)? => {
+                self.state.spent.push(((folder, entry.to_vec()), object));
+                return Ok(false);
+            }
+            0 => {}
             _ => {
                 self.held.push((folder, entry.to_vec(), object));
                 return Ok(true);
@@ -261,6 +266,29 @@ impl NameReplay {
         }
         self.state.strange.push(Strange { place: (folder, entry.to_vec()), object: 0, from: None, instead: 0 });
         Ok(false)
+    }
+
+    /// Whether all that is in a directory, which a pass made for an object, is what a pass made for objects in it.
+    fn holds_only_blanks(&self, host: &dyn HostFs, path: &[u8], dir: u64) -> Result<bool> {
+        for name in names_in(host, path)? {
+            let at = join(path, &name);
+            let Some(stat) = stat_or_nothing(host, &at)? else { continue };
+            let values = self.state.register(dir, &name).map_or(&[][..], |register| &register.values);
+            let mut made = None;
+            for &(_, id) in values {
+                let birth = self.state.objects.get(&id).and_then(|object| object.birth.clone());
+                if let Some(birth) = birth
+                    && is_blank(host, &at, &stat, &birth)?
+                {
+                    made = Some(id);
+                }
+            }
+            let Some(id) = made else { return Ok(false) };
+            if Kind::of(stat.mode) == Kind::Directory && !self.holds_only_blanks(host, &at, id)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Another program may have put something into directories that were about to be removed: they go back with it.

@@ -133,8 +133,12 @@ impl StoreInner {
     pub fn clean_asides(&self) -> Result<()> {
         for ((folder, entry), object) in self.names.with(|state| std::mem::take(&mut state.spent)) {
             let path = self.names.with(|state| state.host_path_of(folder, &entry)).unwrap_or_default();
-            let remove = || remove(&*self.host, site::NAMES_CLEAN, path[..].into(), &self.host.stat(&path)?);
-            remove().map_err(|error| host_error(error, &path))?;
+            let stat = self.host.stat(&path).map_err(|error| host_error(error, &path))?;
+            match Kind::of(stat.mode) {
+                // It is empty, or holds what a pass has made.
+                Kind::Directory => self.remove_tree(site::NAMES_CLEAN, &path)?,
+                _ => self.host.unlink(site::NAMES_CLEAN, &path).map_err(|error| host_error(error, &path))?,
+            }
             if let Some(file) = self.names.with(|state| state.file(object)) {
                 file.relinked_by_pass(self)?;
             }
