@@ -82,7 +82,7 @@ impl StoreInner {
         let stat = self.host.stat(path).map_err(failed)?;
         if Kind::of(stat.mode) == Kind::Directory
             && folder == BLANKS
-            && self.names.with(|state| !state.objects.contains_key(&id) || state.undone.contains(&id))
+            && self.names.with(|state| state.objects.get(&id).is_none_or(|object| object.birth.is_none()))
         {
             // A pass has told the log of a directory that it made before anything but blanks came into it. What cannot be removed, since others have made it, keeps
             // nobody from his store: no other object ever gets its id.
