@@ -71,7 +71,8 @@ pub struct Judged {
 /// A file of the next group.
 const LATE: &str = "late";
 
-/// Tries a host that refuses at each call of the group in `script`, with `errno`. With `lasts` it goes on refusing calls of that kind.
+/// Tries a host that refuses at each call of the group in `script`, with `errno`. With `lasts` it goes on refusing calls of that kind. With `crashes`
+/// there are crashes in one of so many.
 ///
 /// # Errors
 /// What is wrong, in words.
@@ -79,10 +80,11 @@ pub fn explore(
     script: &str,
     setting: &Setting,
     (errno, lasts): (Errno, bool),
-    limits: Option<&ExploreLimits>,
+    crashes: Option<(&ExploreLimits, u64)>,
 ) -> Result<Judged, String> {
     let mut judged = Judged::default();
     for call in 1.. {
+        let limits = crashes.filter(|(_, every)| call % every == 0).map(|(limits, _)| limits);
         let one = crate::quiet::catch(|| at(script, setting, (errno, lasts, call), limits)).unwrap_or_else(Err);
         let named = |what| format!("{script}, {errno:?} from call {call}, lasts: {lasts}: {what}");
         let Some(one) = one.map_err(named)? else { break };
