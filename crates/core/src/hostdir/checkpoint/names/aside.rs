@@ -97,12 +97,18 @@ impl StoreInner {
         }
     }
 
-    /// Gives what lies at `from`, in a folder of the store, the name of another object, which is removed if `is_it` says that it is the one that was
+    /// Gives object `id`, which lies at `from`, `place` in a folder of the store, the `name` of another object, which is removed if `is_it` says that it is the one that was
     /// meant (invariant 2).
     ///
     /// # Errors
     /// `ESTALE` where it is not; then nothing has changed.
-    pub(super) fn replace(&self, from: &[u8], to: At<'_>, is_it: &IsIt<'_>) -> wholly_media::Result<()> {
+    pub(super) fn replace(
+        &self,
+        (from, place): (&[u8], Name),
+        to: At<'_>,
+        (name, id): (&Name, u64),
+        is_it: &IsIt<'_>,
+    ) -> wholly_media::Result<()> {
         let host = &*self.host;
         let exchanged = match host.copies_up() {
             true => Err(Errno::XDEV),
@@ -124,7 +130,10 @@ impl StoreInner {
             if is_it(from, &stat)? { remove(host, site::NAMES_CLEAN, from.into(), &stat) } else { Err(stale(to.path)) }
         };
         look().or_else(|error| {
-            host.rename_at(site::NAMES_ANCHOR, from.into(), to, Rename::Exchange)?;
+            if host.rename_at(site::NAMES_ANCHOR, from.into(), to, Rename::Exchange).is_err() {
+                let from = Some(name.clone());
+                self.names.with(|state| state.strange.push(Strange { place, object: 0, from, instead: id }));
+            }
             Err(error)
         })
     }

@@ -75,8 +75,8 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Removes what hangs in a folder of the store's own: a directory only if nothing is in it but what a pass made, or if no record speaks of it
-    /// and a group has adopted it.
+    /// Removes what hangs in a folder of the store's own: a directory only if nothing is in it but what a pass made, or if a group had adopted
+    /// it.
     fn remove_hanging(&self, folder: u64, path: &[u8], id: u64) -> Result<()> {
         let failed = |error| host_error(error, path);
         let stat = self.host.stat(path).map_err(failed)?;

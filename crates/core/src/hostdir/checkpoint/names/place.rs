@@ -178,7 +178,7 @@ impl NamePlan<'_> {
         let is_it = |_: &[u8], stat: &Stat| Ok(was.is_none_or(|was| was == stat.inode()));
         let rename = || match is {
             0 => store.host.rename_at(site::NAMES_PLACE, from[..].into(), to, Rename::NoReplace),
-            _ => store.replace(&from, to, &is_it),
+            _ => store.replace((&from, (folder, id_name(id))), to, (&change.name, id), &is_it),
         };
         let renamed = store.names.change_home(rename, |state, ()| {
             state.unhang(id, folder);
