@@ -73,13 +73,8 @@ impl Running {
                 // What was refused is undone. If that is refused too, the next open goes on with it.
                 Err(error) => {
                     store.parked.is_not_applied(&applied);
-                    let undone = store.undo(id).and_then(|()| match store.checkpoint() {
-                        // The log undoes it, behind what another program has changed.
-                        Err(Error::Conflict { .. }) => Ok(()),
-                        written_back => written_back.map(drop),
-                    });
-                    match undone {
-                        Ok(()) => Err(error),
+                    match store.undo(id).and_then(|()| store.checkpoint()) {
+                        Ok(_) => Err(error),
                         Err(other) => {
                             Err(store.poison_because(|| format!("{error}; and it could not be undone: {other}")))
                         }
