@@ -82,6 +82,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "without the folder no shadow can be made, and all goes to the log: no state is another's, only slower.",
     ),
     ("shadow.remove", "delay-write", "", UNSPOKEN),
+    ("names.unlink", "delay-write", "", ASIDE),
+    ("names.rmdir", "delay-write", "", ASIDE),
     (
         "names.clean",
         "delay-write",
@@ -101,6 +103,9 @@ const NOBODYS: &str =
 
 const UNSPOKEN: &str = "no group of the log speaks of a shadow that is removed, and no other gets its number; what is left takes space until the next \
                         close or open; that it goes at once, the tests of the core ask";
+
+const ASIDE: &str = "the object moves aside, and what it moved to is removed by the next call: the changes of one name survive in order, so the \
+                     barrier that makes the removal durable makes the move durable.";
 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";
