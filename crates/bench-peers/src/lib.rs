@@ -1,7 +1,8 @@
 //! What people use today, as systems of the benchmarks: the only place that links competitors.
 //!
-//! A peer whose library is not installed is left out when this crate is built; [`MISSING`] names it. `scripts/setup` installs
-//! all of them. Peers get their recommended settings, which their rows' settings repeat; nothing is ever done to slow one.
+//! A peer whose library is not installed is left out when this crate is built; [`MISSING`] names it. `scripts/setup`
+//! installs all of them. Peers get their recommended settings, which their rows' settings repeat; nothing is ever done
+//! to slow one.
 //!
 //! | system | what it is |
 //! |---|---|

@@ -1,6 +1,7 @@
 //! The benchmarks with the peers in the same run, in turns: `cargo run --release -p wholly-bench-peers -- groups`.
 //!
-//! Arguments are those of `wholly bench`. `--peers` is accepted and changes nothing: `wholly bench --peers` runs this program.
+//! Arguments are those of `wholly bench`. `--peers` is accepted and changes nothing: `wholly bench --peers` runs this
+//! program.
 
 use std::process::ExitCode;
 use wholly_bench::{Result, cli, place, systems};

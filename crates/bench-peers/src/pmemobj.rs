@@ -1,10 +1,11 @@
 //! libpmemobj: undo-log transactions on persistent memory.
 //!
-//! A transaction cannot span two pools, so the files of a case are objects of one pool; a group is one transaction over ranges of them
-//! (`TX_BEGIN`, `TX_MEMCPY` for each update, `TX_END`). That does less than a file system: objects have no names and never grow.
+//! A transaction cannot span two pools, so the files of a case are objects of one pool; a group is one transaction over
+//! ranges of them (`TX_BEGIN`, `TX_MEMCPY` for each update, `TX_END`). That does less than a file system: objects have
+//! no names and never grow.
 //!
-//! `PMEM_IS_PMEM_FORCE=1` must be in the environment when the process starts: without it the library takes a tmpfs for a page
-//! cache and calls `msync` where it flushes on persistent memory. Without it this peer is skipped.
+//! `PMEM_IS_PMEM_FORCE=1` must be in the environment when the process starts: without it the library takes a tmpfs for
+//! a page cache and calls `msync` where it flushes on persistent memory. Without it this peer is skipped.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;

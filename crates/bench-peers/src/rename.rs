@@ -1,9 +1,9 @@
-//! `rename`: what careful programs do by hand. For each file of a group: write a temporary file, `fsync` it, rename it over
-//! the old one, `fsync` the directory.
+//! `rename`: what careful programs do by hand. For each file of a group: write a temporary file, `fsync` it, rename it
+//! over the old one, `fsync` the directory.
 //!
-//! Two concessions, both in its favour. The new file holds only the bytes of the update, as though files were no larger than what
-//! changes; a program with larger files copies the rest too. And two files of a group change one after the other: nothing
-//! makes the group atomic.
+//! Two concessions, both in its favour. The new file holds only the bytes of the update, as though files were no larger
+//! than what changes; a program with larger files copies the rest too. And two files of a group change one after the
+//! other: nothing makes the group atomic.
 
 use rustix::fs::{Mode, OFlags, fsync, openat, renameat};
 use std::fs::File;

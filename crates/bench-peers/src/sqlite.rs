@@ -1,12 +1,12 @@
 //! SQLite in WAL mode with `synchronous=FULL`: what most programs use when an update must be atomic.
 //!
 //! Files are rows: each row holds the next 4,040 bytes of a file and fills one page of the database, so that an update
-//! dirties as few pages as SQLite can do with. A group is one transaction; each update is an incremental blob write into the rows
-//! that it touches, which is what SQLite's documentation recommends for overwriting a part of a value. No SQL is parsed
-//! inside the clock but for opening the blob once a transaction, which SQLite asks for.
+//! dirties as few pages as SQLite can do with. A group is one transaction; each update is an incremental blob write
+//! into the rows that it touches, which is what SQLite's documentation recommends for overwriting a part of a value. No
+//! SQL is parsed inside the clock but for opening the blob once a transaction, which SQLite asks for.
 //!
-//! Settings in favour of SQLite: the connection is exclusive, as a store of Wholly is (no locks, no shared memory); the page cache
-//! holds 64 MiB; checkpoints come when SQLite wants them, inside the clock.
+//! Settings in favour of SQLite: the connection is exclusive, as a store of Wholly is (no locks, no shared memory); the
+//! page cache holds 64 MiB; checkpoints come when SQLite wants them, inside the clock.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;

@@ -23,8 +23,8 @@ use std::time::Instant;
 /// Checksum of `data` under `seed`.
 type Checksum = fn(u64, &[u8]) -> u64;
 
-/// Mixes the checksum of a piece into what came before it. A bijection in each argument, and sensitive to order: one wrong
-/// seed or one wrong piece always shows, and two pieces that change places do.
+/// Mixes the checksum of a piece into what came before it. A bijection in each argument, and sensitive to order: one
+/// wrong seed or one wrong piece always shows, and two pieces that change places do.
 #[inline(always)]
 fn fold(seed: u64, checksum: u64) -> u64 {
     (seed ^ checksum).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
@@ -102,8 +102,8 @@ fn store_past_caches(wide: bool, target: &mut [Line], offset: usize, source: &[u
     assert!(offset.is_multiple_of(64) && source.len().is_multiple_of(8));
     assert!(offset + source.len() <= target.len() * 64);
     let lines = if wide { source.len() / 64 } else { 0 };
-    // SAFETY: bounds and alignment are asserted above, `target` is borrowed exclusively, and `wide` is only set where the
-    // processor has AVX-512F; SSE2 is part of x86-64.
+    // SAFETY: bounds and alignment are asserted above, `target` is borrowed exclusively, and `wide` is only set where
+    // the processor has AVX-512F; SSE2 is part of x86-64.
     unsafe {
         let mut to = target.as_mut_ptr().cast::<u8>().add(offset);
         let mut from = source.as_ptr();

@@ -61,7 +61,8 @@ struct Entrant<'a> {
 /// Runs `plan` with `systems`, telling `progress` what it is about to do.
 ///
 /// # Errors
-/// The first failure of a system. What a medium or a system cannot do is no failure; the report says it under `skipped`.
+/// The first failure of a system. What a medium or a system cannot do is no failure; the report says it under
+/// `skipped`.
 pub fn run(plan: &Plan, systems: &mut [Box<dyn System>], progress: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut report = empty_report(plan);
     for case in &plan.cases {

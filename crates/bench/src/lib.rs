@@ -1,8 +1,9 @@
 //! The measurements of Wholly: what `wholly bench SUITE --json` runs and prints.
 //!
-//! A suite is a list of [`Case`]s. Each case is run on each medium by each [`System`] *in turns*: A B C A B C. The figure
-//! of a system is the median over its turns; what counts is the ratio of medians to a named base in the same run, since
-//! machines and neighbours differ. Bounds (`raw`) and peers (crate `wholly-bench-peers`) are systems like ours.
+//! A suite is a list of [`Case`]s. Each case is run on each medium by each [`System`] *in turns*: A B C A B C. The
+//! figure of a system is the median over its turns; what counts is the ratio of medians to a named base in the same
+//! run, since machines and neighbours differ. Bounds (`raw`) and peers (crate `wholly-bench-peers`) are systems like
+//! ours.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -21,12 +22,13 @@
 //!
 //! # What is inside the clock
 //!
-//! - `ns_per_group`: wall time of a turn over its groups. A turn writes at least three times what the
-//!   system's log holds, and ends with [`System::settle`] inside the clock, so that checkpoints are paid for; a system that
-//!   leaves them for later says [`deferred`](system::Ready::deferred), and so do its rows.
-//! - `p99_ns` comes from turns of their own, in which each group is timed: reading the clock twice takes 40-60 ns, half of the
-//!   smallest group, and would otherwise be inside `ns_per_group`. It is still inside `p99_ns`.
-//! - `cpu_ns_per_group`: processor time of all threads of the process; kernel threads, such as those of loop devices, are not in it.
+//! - `ns_per_group`: wall time of a turn over its groups. A turn writes at least three times what the system's log
+//!   holds, and ends with [`System::settle`] inside the clock, so that checkpoints are paid for; a system that leaves
+//!   them for later says [`deferred`](system::Ready::deferred), and so do its rows.
+//! - `p99_ns` comes from turns of their own, in which each group is timed: reading the clock twice takes 40-60 ns, half
+//!   of the smallest group, and would otherwise be inside `ns_per_group`. It is still inside `p99_ns`.
+//! - `cpu_ns_per_group`: processor time of all threads of the process; kernel threads, such as those of loop devices,
+//!   are not in it.
 //! - The random sequence is made outside the clock; every system reads it from the same table.
 
 #![warn(missing_docs)]

@@ -2,16 +2,19 @@
 //!
 //! # What is measured
 //!
-//! - `log_*`: a log of 1 GiB is filled with groups and left as the death of its process leaves it: nothing of it is home, and the store was
-//!   never closed. (It is dropped, which writes no more than a kill does.) Each turn puts back the superblocks of that moment, so that
-//!   every turn is the first recovery after it. `open_ns` is from the call of `open` until the first read of a block from the log has been
-//!   served: mapping the log, recovery, opening the file, verifying the segment that the read meets.
-//! - `memory_bytes`: by how much the anonymous memory of the process (`RssAnon`) has grown when that read was served; the largest growth
-//!   of all turns. The allocator first gives back what it kept of earlier turns, which would hide some of it. Buffers that recovery has
-//!   freed and the allocator has kept are counted; the mapped log is the medium and is not.
-//! - `idle`: a store whose log is empty is opened (`open_ns`) and closed (`close_ns`). `disk_bytes` is what its folder takes.
-//! - `raw`, the bound: one thread maps the same log and computes the checksum of the first line of each record, whose places it
-//!   is told. No recovery that believes checksums can do less on one thread.
+//! - `log_*`: a log of 1 GiB is filled with groups and left as the death of its process leaves it: nothing of it is
+//!   home, and the store was never closed. (It is dropped, which writes no more than a kill does.) Each turn puts back
+//!   the superblocks of that moment, so that every turn is the first recovery after it. `open_ns` is from the call of
+//!   `open` until the first read of a block from the log has been served: mapping the log, recovery, opening the file,
+//!   verifying the segment that the read meets.
+//! - `memory_bytes`: by how much the anonymous memory of the process (`RssAnon`) has grown when that read was served;
+//!   the largest growth of all turns. The allocator first gives back what it kept of earlier turns, which would hide
+//!   some of it. Buffers that recovery has freed and the allocator has kept are counted; the mapped log is the medium
+//!   and is not.
+//! - `idle`: a store whose log is empty is opened (`open_ns`) and closed (`close_ns`). `disk_bytes` is what its folder
+//!   takes.
+//! - `raw`, the bound: one thread maps the same log and computes the checksum of the first line of each record, whose
+//!   places it is told. No recovery that believes checksums can do less on one thread.
 
 use crate::harness::{Plan, cpu_ns};
 use crate::place::{Medium, Place};
@@ -117,7 +120,8 @@ fn recovery(
     Ok((figures, groups))
 }
 
-/// Makes a store and fills its log with groups of the case. Returns how many, and a file and offset that the last one wrote.
+/// Makes a store and fills its log with groups of the case. Returns how many, and a file and offset that the last one
+/// wrote.
 fn fill(plan: &Plan, case: &Case, place: &Place, options: &Options) -> Result<(u64, (u32, u64))> {
     let zeros = vec![0u8; case.file_bytes as usize];
     for n in 0..case.files {
@@ -133,8 +137,8 @@ fn fill(plan: &Plan, case: &Case, place: &Place, options: &Options) -> Result<(u
     let sequence = Sequence::new(case, plan.seed, 0, Sequence::MAX_GROUPS);
     let mut groups = 0;
     let mut last = (0, 0);
-    // Until the last free segment was begun: what would not fit any more would be taken home first. A segment holds more groups than are
-    // made between two looks.
+    // Until the last free segment was begun: what would not fit any more would be taken home first. A segment holds
+    // more groups than are made between two looks.
     let look = if plan.tiny { 1 } else { 64 };
     for group in sequence.groups(usize::MAX) {
         if groups % look == 0 && store.stat().free_segments == 0 {

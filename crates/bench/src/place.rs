@@ -1,8 +1,8 @@
 //! The media of a run: where systems put their files.
 //!
-//! A case gets a fresh file system on each medium. Loop devices and mounts vanish with the [`Place`], also when a test panics.
-//! Against the death of the process there are two measures: the file below a loop device has no name while it is in
-//! use, and the device detaches itself with its last mount. A mount itself dies with its process only in a mount
+//! A case gets a fresh file system on each medium. Loop devices and mounts vanish with the [`Place`], also when a test
+//! panics. Against the death of the process there are two measures: the file below a loop device has no name while it
+//! is in use, and the device detaches itself with its last mount. A mount itself dies with its process only in a mount
 //! namespace of its own, into which [`isolate`] takes the programs that measure.
 
 use crate::workload::Case;
@@ -115,8 +115,8 @@ pub struct Place {
     pub medium: Medium,
     /// An empty directory.
     pub dir: PathBuf,
-    /// What slows persistent memory down to the speed of real modules, shared by all regions of a place. A system that cannot be
-    /// slowed by it must not run beside those that are.
+    /// What slows persistent memory down to the speed of real modules, shared by all regions of a place. A system that
+    /// cannot be slowed by it must not run beside those that are.
     pub emulator: Option<Arc<Emulator>>,
     _cleanup: Arc<Cleanup>,
 }
@@ -143,8 +143,8 @@ impl Place {
         }
     }
 
-    /// Bytes that the block device below has been told to write so far. `None` on persistent memory, whose stores no device
-    /// counts.
+    /// Bytes that the block device below has been told to write so far. `None` on persistent memory, whose stores no
+    /// device counts.
     pub fn device_bytes_written(&self) -> Option<u64> {
         if self.medium.is_pmem() {
             return None;
@@ -242,8 +242,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs the calling program again in a mount namespace of its own with `variables` set, so that its mounts die with it however
-/// it dies. Returns in that second run, and at once where there is no root to do so.
+/// Runs the calling program again in a mount namespace of its own with `variables` set, so that its mounts die with it
+/// however it dies. Returns in that second run, and at once where there is no root to do so.
 ///
 /// # Errors
 /// If `unshare` cannot be run.

@@ -49,7 +49,8 @@ pub struct MediumFacts {
     pub emulated: bool,
 }
 
-/// One system's figures for one case on one medium. `None` (`null`) where a field has no meaning or the system cannot tell.
+/// One system's figures for one case on one medium. `None` (`null`) where a field has no meaning or the system cannot
+/// tell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The suite.
@@ -80,7 +81,8 @@ pub struct Row {
     /// Median over turns of processor time of all threads. NaN (`null`) where there is no group.
     #[serde(deserialize_with = "number_or_null")]
     pub cpu_ns_per_group: f64,
-    /// Median of [`ns_per_group`](Self::ns_per_group) over that of the base; `None` for a medium that the base did not run on.
+    /// Median of [`ns_per_group`](Self::ns_per_group) over that of the base; `None` for a medium that the base did not
+    /// run on.
     pub ratio: Option<f64>,
     /// The system that [`ratio`](Self::ratio) refers to.
     pub base: String,
@@ -90,7 +92,8 @@ pub struct Row {
     pub open_ns: Option<f64>,
     /// Suite `open`: median time of a close.
     pub close_ns: Option<f64>,
-    /// Suite `open`: anonymous memory that the open took. Suite `store`: by how much the largest resident set exceeded the first.
+    /// Suite `open`: anonymous memory that the open took. Suite `store`: by how much the largest resident set exceeded
+    /// the first.
     pub memory_bytes: Option<u64>,
     /// Suite `open`: what the store's own folder takes on its medium.
     pub disk_bytes: Option<u64>,

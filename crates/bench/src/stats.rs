@@ -12,7 +12,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The ratio of the medians of `values` and `base`; below 1 is less than the base. `None` where either has none, or the base is 0.
+/// The ratio of the medians of `values` and `base`; below 1 is less than the base. `None` where either has none, or the
+/// base is 0.
 pub fn ratio(values: &[f64], base: &[f64]) -> Option<f64> {
     match (median(values)?, median(base)?) {
         (_, 0.0) => None,

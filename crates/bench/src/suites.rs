@@ -16,9 +16,10 @@ pub const GROUPS: [Case; 4] = [
 
 /// Opening a store: see [`opening`](crate::opening).
 ///
-/// - `log_4k`, `log_64`: a log of 1 GiB full of groups that overwrite 4 KiB or 64 bytes of one file of 256 MiB. Each block of the file has
-///   4 or 128 versions in the log then: a table of a database under a load that is spread evenly. A file of which the log touches each
-///   block only once needs more memory a group: the index takes 512 bytes for 64 neighbouring blocks of which one was touched.
+/// - `log_4k`, `log_64`: a log of 1 GiB full of groups that overwrite 4 KiB or 64 bytes of one file of 256 MiB. Each
+///   block of the file has 4 or 128 versions in the log then: a table of a database under a load that is spread evenly.
+///   A file of which the log touches each block only once needs more memory a group: the index takes 512 bytes for 64
+///   neighbouring blocks of which one was touched.
 /// - `log_4k_files`: the same over 1,000 files, which recovery has to open.
 /// - `idle`: nothing in the log.
 pub const OPEN: [Case; 4] = [
@@ -72,7 +73,8 @@ pub const RUN: [Case; 6] = [
 
 /// Calls on a mounted store: see [`mounts`](crate::mounts).
 ///
-/// - `read_4k`: reads of 4 KiB at random from a file of 64 MiB that the kernel has in its pages; `read_4k_uncached`: the same past them.
+/// - `read_4k`: reads of 4 KiB at random from a file of 64 MiB that the kernel has in its pages; `read_4k_uncached`:
+///   the same past them.
 /// - `write_4k`: writes of 4 KiB at random to a file of 64 MiB, past the kernel's pages, and an `fsync`.
 /// - `fstat`: of an open file.
 /// - `create_unlink`: a file is made, closed and removed.

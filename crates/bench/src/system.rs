@@ -49,7 +49,8 @@ pub enum Prepared {
 
 /// A system that is measured: ours, a bound, or a peer.
 ///
-/// The harness calls [`prepare`](Self::prepare), then many turns, then [`finish`](Self::finish), for each case on each medium.
+/// The harness calls [`prepare`](Self::prepare), then many turns, then [`finish`](Self::finish), for each case on each
+/// medium.
 pub trait System {
     /// Its name in reports.
     fn name(&self) -> &'static str;
@@ -82,8 +83,8 @@ pub trait System {
     /// Closes everything. The harness removes the directory afterwards.
     fn finish(&mut self) -> Result<()>;
 
-    /// Runs a turn. Compiled for each system, so that [`run_group`](Self::run_group) is no indirect call; systems that run groups
-    /// otherwise (many threads, say) have their own.
+    /// Runs a turn. Compiled for each system, so that [`run_group`](Self::run_group) is no indirect call; systems that
+    /// run groups otherwise (many threads, say) have their own.
     fn run_turn(&mut self, turn: &mut Turn<'_>) -> Result<()> {
         run_alone(self, turn)
     }

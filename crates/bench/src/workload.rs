@@ -126,7 +126,8 @@ impl Sequence {
     /// At most this many groups are held; longer turns repeat them.
     pub const MAX_GROUPS: usize = 1 << 20;
 
-    /// The first `groups` groups of turn `turn`. For the same seed, case and turn a shorter sequence is a prefix of a longer one.
+    /// The first `groups` groups of turn `turn`. For the same seed, case and turn a shorter sequence is a prefix of a
+    /// longer one.
     pub fn new(case: &Case, seed: u64, turn: u64, groups: usize) -> Sequence {
         let mut random = Random(seed ^ Random(turn).draw());
         let groups = groups.min(Self::MAX_GROUPS);

@@ -3,8 +3,9 @@
 //! # Invariants
 //!
 //! 1. No panic leaves a function of this library: each does its work inside [`answer`].
-//! 2. A store in whose code there was a panic is not touched again by this process, not even to drop it: the panic may have left anything
-//!    half-done, locks included. Every later call on it fails, and the next process finds what a crash would have left.
+//! 2. A store in whose code there was a panic is not touched again by this process, not even to drop it: the panic may
+//!    have left anything half-done, locks included. Every later call on it fails, and the next process finds what a
+//!    crash would have left.
 
 use std::any::Any;
 use std::cell::RefCell;

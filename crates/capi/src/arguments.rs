@@ -1,4 +1,5 @@
-//! From pointers to references. What can be told of an argument is told here: that it is null, or not aligned, or too long.
+//! From pointers to references. What can be told of an argument is told here: that it is null, or not aligned, or too
+//! long.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +53,8 @@ pub unsafe fn owned<T>(pointer: *mut T, name: &str) -> Result<Box<T>> {
 /// Unless it is null, `place` may be written during `'a`, by nobody else.
 pub unsafe fn place<'a, T>(place: *mut *mut T) -> Result<&'a mut *mut T> {
     check(place, "the place for the handle")?;
-    // SAFETY: the caller's promise; null was refused. A pointer has no invalid values, but may be uninitialized: it is written first.
+    // SAFETY: the caller's promise; null was refused. A pointer has no invalid values, but may be uninitialized: it is
+    // written first.
     unsafe { place.write(std::ptr::null_mut()) };
     // SAFETY: as above, and now it is initialized.
     Ok(unsafe { &mut *place })
@@ -100,8 +102,8 @@ pub unsafe fn bytes_mut<'a>(room: *mut c_void, length: usize) -> Result<&'a mut 
         return Ok(&mut []);
     }
     check_buffer(room, length)?;
-    // SAFETY: the caller's promise; null and what is longer than a slice may be were refused. What C never wrote to is a byte all the same:
-    // it came over the boundary from memory of which Rust knows nothing.
+    // SAFETY: the caller's promise; null and what is longer than a slice may be were refused. What C never wrote to is
+    // a byte all the same: it came over the boundary from memory of which Rust knows nothing.
     Ok(unsafe { std::slice::from_raw_parts_mut(room.cast(), length) })
 }
 

@@ -74,7 +74,8 @@ fn listed(names: &[Vec<u8>]) -> Vec<u8> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_chmod(group: *mut wholly_group, path: *const c_char, mode: u32) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and buffers of their length.
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and
+        // buffers of their length.
         let (handle, path) = unsafe { (exclusive(group, "group")?, crate::arguments::path(path)?) };
         handle.call(|group| group.set_mode(path, mode))
     })
@@ -92,7 +93,8 @@ pub unsafe extern "C" fn wholly_group_chown(
     gid: u32,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and buffers of their length.
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and
+        // buffers of their length.
         let (handle, path) = unsafe { (exclusive(group, "group")?, crate::arguments::path(path)?) };
         handle.call(|group| group.set_owner(path, owner(uid), owner(gid)))
     })
@@ -110,7 +112,8 @@ pub unsafe extern "C" fn wholly_group_utimens(
     mtime_ns: i64,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and buffers of their length.
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and
+        // buffers of their length.
         let (handle, path) = unsafe { (exclusive(group, "group")?, crate::arguments::path(path)?) };
         handle.call(|group| group.set_times(path, time(atime_ns), time(mtime_ns)))
     })
@@ -133,7 +136,8 @@ pub unsafe extern "C" fn wholly_group_setxattr(
     flags: u32,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and buffers of their length.
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and
+        // buffers of their length.
         let (handle, path, name, value) =
             unsafe { (exclusive(group, "group")?, crate::arguments::path(path)?, named(name)?, bytes(value, length)?) };
         let how = how(flags)?;
@@ -151,7 +155,8 @@ pub unsafe extern "C" fn wholly_group_removexattr(
     name: *const c_char,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and buffers of their length.
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and
+        // buffers of their length.
         let (handle, path, name) = unsafe { (exclusive(group, "group")?, crate::arguments::path(path)?, named(name)?) };
         handle.call(|group| group.remove_xattr(path, name))
     })
@@ -171,7 +176,8 @@ pub unsafe extern "C" fn wholly_group_getxattr(
     length: usize,
 ) -> i64 {
     answer(|| {
-        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and buffers of their length.
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and
+        // buffers of their length.
         let (handle, path, name, room) = unsafe {
             (exclusive(group, "group")?, crate::arguments::path(path)?, named(name)?, bytes_mut(buffer, length)?)
         };
@@ -191,7 +197,8 @@ pub unsafe extern "C" fn wholly_group_listxattr(
     length: usize,
 ) -> i64 {
     answer(|| {
-        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and buffers of their length.
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts, and
+        // buffers of their length.
         let (handle, path, room) =
             unsafe { (exclusive(group, "group")?, crate::arguments::path(path)?, bytes_mut(buffer, length)?) };
         fill(room, &listed(&handle.call(|group| group.xattrs(path))?))

@@ -49,7 +49,8 @@ pub struct wholly_dir_entry {
     pub reserved: u32,
 }
 
-// SAFETY: a size, a pointer (which may be any, since it is never followed here), a word of eight bytes and two of four, without a gap.
+// SAFETY: a size, a pointer (which may be any, since it is never followed here), a word of eight bytes and two of four,
+// without a gap.
 unsafe impl Sized for wholly_dir_entry {
     const FIRST: usize = 32;
     const NAME: &str = "directory entry";
@@ -69,7 +70,8 @@ pub unsafe extern "C" fn wholly_group_open_dir(
     dir: *mut *mut wholly_dir,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the handle, a text.
+        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the
+        // handle, a text.
         let (place, handle, path) = unsafe { (place(dir)?, exclusive(group, "group")?, crate::arguments::path(path)?) };
         *place = wholly_dir::new(handle.call(|group| group.read_dir(path))?);
         Ok(())

@@ -87,7 +87,8 @@ pub unsafe extern "C" fn wholly_group_open_file(
     file: *mut *mut wholly_file,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the handle, a text.
+        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the
+        // handle, a text.
         let (place, handle, path) =
             unsafe { (place(file)?, exclusive(group, "group")?, crate::arguments::path(path)?) };
         *place = wholly_file::new(handle.call(|group| group.open_file(path))?, &handle.health);
@@ -107,7 +108,8 @@ pub unsafe extern "C" fn wholly_group_create(
     file: *mut *mut wholly_file,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the handle, a text.
+        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the
+        // handle, a text.
         let (place, handle, path) =
             unsafe { (place(file)?, exclusive(group, "group")?, crate::arguments::path(path)?) };
         *place = wholly_file::new(handle.call(|group| group.create(path, mode))?, &handle.health);
@@ -126,7 +128,8 @@ pub unsafe extern "C" fn wholly_group_open_or_create(
     file: *mut *mut wholly_file,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the handle, a text.
+        // SAFETY: the caller's part of the contract: a place for a handle, a group of which no other thread uses the
+        // handle, a text.
         let (place, handle, path) =
             unsafe { (place(file)?, exclusive(group, "group")?, crate::arguments::path(path)?) };
         *place = wholly_file::new(handle.call(|group| group.open_or_create(path, mode))?, &handle.health);
@@ -177,7 +180,8 @@ pub unsafe extern "C" fn wholly_group_write(
     length: usize,
 ) -> c_int {
     done(|| {
-        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread, and `length` bytes.
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread, and `length`
+        // bytes.
         let (handle, file, data) = unsafe { (exclusive(group, "group")?, shared(file, "file")?, bytes(data, length)?) };
         handle.call(|group| group.write_at(&file.file, offset, data))
     })
@@ -194,7 +198,8 @@ pub unsafe extern "C" fn wholly_group_append(
     length: usize,
 ) -> i64 {
     answer(|| {
-        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread, and `length` bytes.
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread, and `length`
+        // bytes.
         let (handle, file, data) = unsafe { (exclusive(group, "group")?, shared(file, "file")?, bytes(data, length)?) };
         handle.call(|group| group.append(&file.file, data))
     })
@@ -259,7 +264,8 @@ pub unsafe extern "C" fn wholly_group_read(
     length: usize,
 ) -> i64 {
     answer(|| {
-        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread, and room for `length` bytes.
+        // SAFETY: the caller's part of the contract: open handles, the group's used by no other thread, and room for
+        // `length` bytes.
         let (handle, file, room) =
             unsafe { (exclusive(group, "group")?, shared(file, "file")?, bytes_mut(buffer, length)?) };
         handle.call(|group| Ok(group.read_at(&file.file, offset, room)? as u64))

@@ -134,7 +134,8 @@ pub unsafe extern "C" fn wholly_group_readlink(
     length: usize,
 ) -> i64 {
     answer(|| {
-        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, a text, and room for `length` bytes.
+        // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, a text, and room
+        // for `length` bytes.
         let (handle, path, room) =
             unsafe { (exclusive(group, "group")?, crate::arguments::path(path)?, bytes_mut(buffer, length)?) };
         fill(room, &handle.call(|group| group.read_link(path))?)

@@ -72,7 +72,8 @@ pub struct wholly_options {
     pub at_once: u32,
 }
 
-// SAFETY: integers, each at a multiple of its size without a gap, and words of four bytes, an even number of them, at the end.
+// SAFETY: integers, each at a multiple of its size without a gap, and words of four bytes, an even number of them, at
+// the end.
 unsafe impl Sized for wholly_options {
     const FIRST: usize = 88;
     const NAME: &str = "options";

@@ -266,7 +266,8 @@ pub struct wholly_change {
     pub xattrs: u64,
 }
 
-// SAFETY: a size, two pointers (which may be any, since they are never followed here), words of eight bytes, and eight of four.
+// SAFETY: a size, two pointers (which may be any, since they are never followed here), words of eight bytes, and eight
+// of four.
 unsafe impl Sized for wholly_change {
     const FIRST: usize = 80;
     const NAME: &str = "change";
@@ -364,7 +365,8 @@ pub unsafe extern "C" fn wholly_review_read(
     length: usize,
 ) -> i64 {
     answer(|| {
-        // SAFETY: the caller's part of the contract: an open handle, used by no other thread, and room for `length` bytes.
+        // SAFETY: the caller's part of the contract: an open handle, used by no other thread, and room for `length`
+        // bytes.
         let (handle, room) = unsafe { (exclusive(review, "review")?, bytes_mut(buffer, length)?) };
         let told = handle.told.checked_sub(1).and_then(|told| handle.review.changes().get(told));
         let change = told.ok_or_else(|| Error::Invalid("no change has been read".into()))?;

@@ -1,5 +1,5 @@
-//! Structs that may grow: each begins with its size as the program knows it, so that programs and libraries of different versions
-//! understand each other, as with `openat2(2)`.
+//! Structs that may grow: each begins with its size as the program knows it, so that programs and libraries of
+//! different versions understand each other, as with `openat2(2)`.
 
 use std::mem::{MaybeUninit, size_of};
 

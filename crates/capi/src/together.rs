@@ -47,7 +47,8 @@ pub unsafe extern "C" fn wholly_groups_commit_together(groups: *const *mut wholl
         let all: Vec<Health> = handles.iter().map(health).collect::<Result<_>>()?;
         let mut ended = Vec::new();
         for handle in handles {
-            // SAFETY: as above; the handle is not used any more. Nothing of the groups is dropped but where panics are caught.
+            // SAFETY: as above; the handle is not used any more. Nothing of the groups is dropped but where panics are
+            // caught.
             ended.push(unsafe { end_with(handle, |group| Ok(ManuallyDrop::new(group))) });
         }
         Health::run_all(&all, || {

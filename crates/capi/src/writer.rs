@@ -33,8 +33,8 @@ pub unsafe extern "C" fn wholly_writer_begin(writer: *mut wholly_writer, group: 
         // SAFETY: the caller's part of the contract: a place for a handle.
         let place = unsafe { place(group) }?;
         check(writer, "writer")?;
-        // No reference to all of the writer: one would end the right of a group's handle, which is a part of it, to be used.
-        // SAFETY: the caller's part of the contract: an open handle, used by no other thread.
+        // No reference to all of the writer: one would end the right of a group's handle, which is a part of it, to be
+        // used. SAFETY: the caller's part of the contract: an open handle, used by no other thread.
         let (handle, from) = unsafe { (&raw mut (*writer).group, (*writer).writer) };
         // SAFETY: as above. Nobody else refers to the group: its calls have returned.
         let group = unsafe { &mut *handle };

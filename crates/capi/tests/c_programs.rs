@@ -1,4 +1,5 @@
-//! C and C++ programs against the installed library: what `make install` copies is found by pkg-config, compiled with and run.
+//! C and C++ programs against the installed library: what `make install` copies is found by pkg-config, compiled with
+//! and run.
 
 mod installed;
 #[path = "../../media/tests/no_libc/harness.rs"]
@@ -41,8 +42,9 @@ fn programs_in_cpp() {
     each_program(Language::Cpp, &[]);
 }
 
-/// The library itself is not instrumented: what is found is what programs and library do to each other, and handles that leak. Not of the one that
-/// forks: `fork` does not take the sanitizer's own locks (GCC 12), so that a child may wait for ever for one that a thread of the parent had.
+/// The library itself is not instrumented: what is found is what programs and library do to each other, and handles
+/// that leak. Not of the one that forks: `fork` does not take the sanitizer's own locks (GCC 12), so that a child may
+/// wait for ever for one that a thread of the parent had.
 #[test]
 fn programs_under_sanitizers() {
     const FLAGS: [&str; 3] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"];

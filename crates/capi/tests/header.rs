@@ -1,4 +1,5 @@
-//! `include/wholly.h` is what the sources say. It is in the repository so that an installation needs no cbindgen, and readers find it.
+//! `include/wholly.h` is what the sources say. It is in the repository so that an installation needs no cbindgen, and
+//! readers find it.
 
 use std::path::Path;
 

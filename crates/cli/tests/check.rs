@@ -1,4 +1,5 @@
-//! `wholly check` and `wholly deinit` as a user meets them. What the check can find is tested in the core; here it is how it is told.
+//! `wholly check` and `wholly deinit` as a user meets them. What the check can find is tested in the core; here it is
+//! how it is told.
 
 mod common;
 
@@ -129,8 +130,9 @@ fn deinit_refuses_what_cannot_go_home() {
     }
 }
 
-/// The command is killed at each call that changes something: what is left is a store that opens, or none, and files that are whole. (A
-/// kill, not a power failure: what a power failure may leave of the checkpoint the crash explorer tries, and the rest is one rename.)
+/// The command is killed at each call that changes something: what is left is a store that opens, or none, and files
+/// that are whole. (A kill, not a power failure: what a power failure may leave of the checkpoint the crash explorer
+/// tries, and the rest is one rename.)
 #[test]
 fn deinit_can_be_killed_at_any_call() {
     if Command::new("strace").arg("-V").output().is_err() {

@@ -218,8 +218,8 @@ fn what_cannot_be_had_leaves_all_as_they_were() {
     assert_eq!(dirs.are_new(), [false; 2]);
 }
 
-/// `wholly` is killed while the command runs, or while it commits: as it comes. Whoever opens the directories next, in whatever order, finds
-/// all of them new or none.
+/// `wholly` is killed while the command runs, or while it commits: as it comes. Whoever opens the directories next, in
+/// whatever order, finds all of them new or none.
 #[test]
 fn killed_at_any_moment_it_leaves_all_or_nothing() {
     if !may_mount() {
@@ -272,7 +272,8 @@ fn killed_at_any_moment_it_leaves_all_or_nothing() {
         for dir in order.iter().filter(|dir| dir.join(".wholly").exists()) {
             wholly(&["deinit", dir.to_str().unwrap()]).exits(0);
         }
-        // Killed while it took the store away again, it leaves that under another name, which the next command takes away.
+        // Killed while it took the store away again, it leaves that under another name, which the next command takes
+        // away.
         for dir in &dirs.0 {
             wholly(&["run", "--dir", dir.to_str().unwrap(), "--", "true"]).exits(0);
         }

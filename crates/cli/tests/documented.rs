@@ -1,5 +1,5 @@
-//! Every command that README, docs and `--help` show is run as it stands there, in directories made for it. What cannot be run here is listed
-//! with its reason in [`not_run`]; then its words at least are those that the command line takes.
+//! Every command that README, docs and `--help` show is run as it stands there, in directories made for it. What cannot
+//! be run here is listed with its reason in [`not_run`]; then its words at least are those that the command line takes.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

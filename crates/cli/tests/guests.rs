@@ -1,11 +1,13 @@
-//! Directories that are stores only for as long as a command runs: what is left of one whose command was killed, and who makes it one for good.
+//! Directories that are stores only for as long as a command runs: what is left of one whose command was killed, and
+//! who makes it one for good.
 
 mod common;
 
 use common::{Place, may_mount, places, wholly};
 use wholly::{Options, Store};
 
-/// Leaves what `wholly run` leaves that was killed when its group had committed, and perhaps another group that is parked.
+/// Leaves what `wholly run` leaves that was killed when its group had committed, and perhaps another group that is
+/// parked.
 fn left_behind(place: &Place, is_parked: bool) {
     let options = Options { background: false, ..Options::default() };
     Store::init_guest(&place.dir, &options).unwrap();
@@ -98,8 +100,8 @@ fn a_mount_makes_it_one_for_good() {
     }
 }
 
-/// A crash in the middle of making or removing a store leaves a folder of another name. `recover` removes it, whether there is a store or not; one that
-/// somebody works on stays.
+/// A crash in the middle of making or removing a store leaves a folder of another name. `recover` removes it, whether
+/// there is a store or not; one that somebody works on stays.
 #[test]
 fn what_was_half_made_or_half_removed_is_removed() {
     for place in places() {

@@ -1,5 +1,5 @@
-//! Another user exchanges what is in his directory once a command of the superuser has ended there, while its changes are
-//! written back: nothing comes of it outside of that directory.
+//! Another user exchanges what is in his directory once a command of the superuser has ended there, while its changes
+//! are written back: nothing comes of it outside of that directory.
 //!
 //! Needs root.
 

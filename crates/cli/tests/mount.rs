@@ -205,7 +205,8 @@ impl Worker {
 }
 
 /// The server dies after a drawn number of calls, while threads make, rename and remove names, and a pass of the
-/// checkpoint takes home what the last round has left. The store opens all the same, and holds what had returned, by policy.
+/// checkpoint takes home what the last round has left. The store opens all the same, and holds what had returned, by
+/// policy.
 fn names_survive_a_killed_server(parent: &Path, policy: &str) {
     const WORKERS: u64 = 3;
     let name = format!("load-{policy}");

@@ -98,7 +98,8 @@ fn while_it_runs(dir: &Path, options: &[&str], script: &str, between: impl FnOnc
 /// Its parent and the parent of that, of the command: by them `wholly` itself is found.
 const WHOLLY: &str = "wholly=$(awk '{ print $4 }' /proc/$PPID/stat)";
 
-/// The write of the commit fails when the command has ended: the limit of a file's size stands for a medium that has failed.
+/// The write of the commit fails when the command has ended: the limit of a file's size stands for a medium that has
+/// failed.
 #[test]
 fn an_unknown_outcome_is_called_so() {
     let Some(rig) = Rig::new("unknown") else { return };

@@ -1,5 +1,6 @@
-//! The tools by which a system is built, as one group: `dpkg` and `apt-get`, in a Debian system of its own in a directory. It takes minutes, and so
-//! happens only with `WHOLLY_LONG=1`. Nothing is asked of the network but for that system, which is kept.
+//! The tools by which a system is built, as one group: `dpkg` and `apt-get`, in a Debian system of its own in a
+//! directory. It takes minutes, and so happens only with `WHOLLY_LONG=1`. Nothing is asked of the network but for that
+//! system, which is kept.
 
 mod common;
 

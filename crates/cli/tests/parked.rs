@@ -155,7 +155,8 @@ fn damage_is_found_and_can_be_discarded() {
     }
 }
 
-/// What a command has done and nobody has applied survives the git commands of every day, which neither delete it nor take it for the work tree's own.
+/// What a command has done and nobody has applied survives the git commands of every day, which neither delete it nor
+/// take it for the work tree's own.
 #[test]
 fn parked_work_survives_git() {
     let Some(rig) = Rig::new("parked-git") else { return };

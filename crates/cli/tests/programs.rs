@@ -1,5 +1,6 @@
-//! Real programs as one group: each is compared with the same program in an ordinary directory, is made to fail at its end, and is struck at
-//! random moments. What is left is what the program makes, or what was there before; nothing between, and nothing else.
+//! Real programs as one group: each is compared with the same program in an ordinary directory, is made to fail at its
+//! end, and is struck at random moments. What is left is what the program makes, or what was there before; nothing
+//! between, and nothing else.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! `wholly run --root`: the root directory is the view, and other file systems in it are not. It is that of a small system in a directory, never this one's.
+//! `wholly run --root`: the root directory is the view, and other file systems in it are not. It is that of a small
+//! system in a directory, never this one's.
 
 mod common;
 
@@ -135,8 +136,8 @@ fn what_it_leaves_running_is_ended_and_what_it_mounts_is_gone() {
     assert_ordinary(root.dir());
 }
 
-/// What is mounted outside in what is passed through is seen inside, and what is unmounted is gone; nothing that the command mounts is seen outside, and nothing outside is in
-/// use by its view alone.
+/// What is mounted outside in what is passed through is seen inside, and what is unmounted is gone; nothing that the
+/// command mounts is seen outside, and nothing outside is in use by its view alone.
 #[test]
 fn mounts_outside_come_and_go() {
     let Some(rig) = rig("root-mounts") else { return };

@@ -1,4 +1,5 @@
-//! `wholly run`: a command is one group. How it begins and ends, and what others see of it; `programs.rs` has real programs.
+//! `wholly run`: a command is one group. How it begins and ends, and what others see of it; `programs.rs` has real
+//! programs.
 
 mod common;
 
@@ -97,7 +98,8 @@ fn what_is_mounted_in_it_is_not_covered() {
     assert!(dir.join("moved/inside").read_dir().unwrap().next().is_none() && !has_store(&dir));
 }
 
-/// What runs outside can be run and replaced by the command, and what that runs can be run outside. Only to write to it is refused, as it always is.
+/// What runs outside can be run and replaced by the command, and what that runs can be run outside. Only to write to it
+/// is refused, as it always is.
 #[test]
 fn programs_run_inside_and_outside() {
     let Some(rig) = Rig::new("programs") else { return };
@@ -140,7 +142,8 @@ fn a_program_that_runs_outside_is_not_written_to() {
     assert!(!dir.join("new").exists() && !has_store(&dir));
 }
 
-/// Who has mapped a file before it is changed sees what it was in an overlay: the kernel writes to a copy. Who reads it sees the change. See `docs/run.md`.
+/// Who has mapped a file before it is changed sees what it was in an overlay: the kernel writes to a copy. Who reads it
+/// sees the change. See `docs/run.md`.
 #[test]
 fn what_was_opened_before_a_change_shows_the_change() {
     let Some(rig) = Rig::new("opened") else { return };
@@ -203,7 +206,8 @@ fn directories_that_cannot_be_covered_are_refused() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("belongs to user 12345"), "{output:?}");
 }
 
-/// A signal that comes from anybody ends it as if the command had failed, whatever that makes of it; one that is ignored is.
+/// A signal that comes from anybody ends it as if the command had failed, whatever that makes of it; one that is
+/// ignored is.
 #[test]
 fn signals() {
     let Some(rig) = Rig::new("signals") else { return };
@@ -299,7 +303,8 @@ fn ctrl_c_ends_the_pager_alone() {
     assert!(!has_store(&dir));
 }
 
-/// Pages that the kernel could not write back are lost. Who wrote them may have been told, and the next who asked; what is committed is to be all that there was.
+/// Pages that the kernel could not write back are lost. Who wrote them may have been told, and the next who asked; what
+/// is committed is to be all that there was.
 #[test]
 fn what_is_lost_of_a_mapping_is_not_committed() {
     let Some(rig) = Rig::new("lost") else { return };
@@ -387,7 +392,8 @@ fn an_automount_is_refused() {
         return common::skipped("the kernel has no autofs");
     }
     let dir = rig.dir("dir", "");
-    // Its daemon has the pipe and never answers. Processes of the daemon's own process group do not trigger the mount, so the command runs in another.
+    // Its daemon has the pipe and never answers. Processes of the daemon's own process group do not trigger the mount,
+    // so the command runs in another.
     let script = "import os, subprocess, sys
 point, wholly = sys.argv[1:]
 read, write = os.pipe()

@@ -1,4 +1,5 @@
-//! Stores that somebody else may have written to, as a user meets them: what does something of what is written in them is refused.
+//! Stores that somebody else may have written to, as a user meets them: what does something of what is written in them
+//! is refused.
 
 mod common;
 

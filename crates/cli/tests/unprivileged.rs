@@ -1,4 +1,5 @@
-//! `wholly run` for ordinary users. Where the tests run as the superuser, they become one: user and group 1000, and two groups more.
+//! `wholly run` for ordinary users. Where the tests run as the superuser, they become one: user and group 1000, and two
+//! groups more.
 
 #[path = "unprivileged/calls.rs"]
 mod calls;
@@ -12,7 +13,8 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 /// The user as which they run, where they may choose.
 const USER: u32 = 1000;
 
-/// A tmpfs of which only the process knows has a device that everybody may open, or nobody (`$1`, a mode); then the rest of the words runs as the user.
+/// A tmpfs of which only the process knows has a device that everybody may open, or nobody (`$1`, a mode); then the
+/// rest of the words runs as the user.
 const BECOME: &str = "mount -t tmpfs none \"$0\" && mknod -m $1 \"$0/fuse\" c 10 229 && chmod $1 \"$0/fuse\" && \
                       mount --bind \"$0/fuse\" /dev/fuse && umount -l \"$0\" && shift && \
                       exec setpriv --reuid 1000 --regid 1000 --groups 1000,27,4 \"$@\"";
@@ -395,7 +397,8 @@ fn what_is_missing_is_said_and_nothing_is_made() {
     assert!(!others.join(".wholly").exists());
 }
 
-/// What is committed and cannot be taken home to the end, or leaves its folder, is told as what it is: in JSON, and by the exit code.
+/// What is committed and cannot be taken home to the end, or leaves its folder, is told as what it is: in JSON, and by
+/// the exit code.
 #[test]
 fn what_is_committed_is_told_though_something_stays() {
     let Some(rig) = Rig::new("stays") else { return };

@@ -100,7 +100,8 @@ fn a_view_that_is_used_outside_commits_nothing() {
     assert_eq!(common::run::traces(&dir), [] as [&Path; 0]);
 }
 
-/// What the view shows of the directory itself is what it is, access lists and other attributes too; and the command may change that.
+/// What the view shows of the directory itself is what it is, access lists and other attributes too; and the command
+/// may change that.
 #[test]
 fn the_directory_itself_is_seen_and_changed() {
     let Some(rig) = Rig::new("itself") else { return };

@@ -23,7 +23,8 @@ pub fn options() -> Options {
     }
 }
 
-/// A store that was killed, with a log of small groups, large ones, created files, a truncation, holes, aborted groups and two incarnations.
+/// A store that was killed, with a log of small groups, large ones, created files, a truncation, holes, aborted groups
+/// and two incarnations.
 pub fn filled(config: SimConfig) -> Arc<World> {
     let world = World::new(SimConfig { log_len: 0, ..config });
     world.add_file("a", &[0; LENGTH]);

@@ -1,7 +1,8 @@
-//! What the fuzz targets do with their input. The same is done with the files in `corpus` by the test `fuzz_corpus`, on any compiler.
+//! What the fuzz targets do with their input. The same is done with the files in `corpus` by the test `fuzz_corpus`, on
+//! any compiler.
 //!
-//! Random bytes do not get past a checksum, so both targets mend the checksums behind what they changed: what is tried is what code
-//! does that trusts a checksum more than it should.
+//! Random bytes do not get past a checksum, so both targets mend the checksums behind what they changed: what is tried
+//! is what code does that trusts a checksum more than it should.
 
 #[path = "filled.rs"]
 mod filled;
@@ -69,7 +70,8 @@ pub fn record(input: &[u8]) {
     }
 }
 
-/// Makes the checksums of a record, and of its payloads, fit. Returns where the next one is; none where there can be none.
+/// Makes the checksums of a record, and of its payloads, fit. Returns where the next one is; none where there can be
+/// none.
 fn mend_record(log: &mut [u8], at: usize, end: usize, seed: u64) -> Option<usize> {
     let line = LINE as usize;
     if at + line > end {
@@ -139,7 +141,8 @@ fn seed_of(log: &[u8], start: usize) -> u64 {
     segment_seed(&volume, word(16), word(24))
 }
 
-/// The input says what is changed in a valid log, in steps of eight bytes: where (three), how (one), and to what (four).
+/// The input says what is changed in a valid log, in steps of eight bytes: where (three), how (one), and to what
+/// (four).
 pub fn recovery(input: &[u8]) {
     static TEMPLATES: OnceLock<[Template; 2]> = OnceLock::new();
     let Some((mode, steps)) = input.split_first() else { return };

@@ -83,11 +83,12 @@ pub fn parked(dir: impl AsRef<Path>) -> Result<Vec<Parked>> {
     parked_on(&host)
 }
 
-/// The other parts of a parked group of the store in `dir` that was [parked together](crate::StoreVfs::park_together) with groups of other stores, and what has
-/// become of them: looked at from outside, as by [`parked`].
+/// The other parts of a parked group of the store in `dir` that was [parked together](crate::StoreVfs::park_together)
+/// with groups of other stores, and what has become of them: looked at from outside, as by [`parked`].
 ///
 /// # Errors
-/// [`Error::NotAStore`]; [`Error::NotFound`] where there is no group of this name; [`Error::Corrupt`]; [`Error::Media`].
+/// [`Error::NotAStore`]; [`Error::NotFound`] where there is no group of this name; [`Error::Corrupt`];
+/// [`Error::Media`].
 pub fn parts(dir: impl AsRef<Path>, id: ParkedId) -> Result<Vec<Part>> {
     let dir = dir.as_ref();
     let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
@@ -97,8 +98,8 @@ pub fn parts(dir: impl AsRef<Path>, id: ParkedId) -> Result<Vec<Part>> {
     parts_on(&*host, &ByPath::of(host.clone()), id)
 }
 
-/// Gives the folder of the store in `dir` its mode, and removes what was left by stores that were half made or half removed there, and of
-/// files that never got a name. On return that survives. The log and all files stay as they are.
+/// Gives the folder of the store in `dir` its mode, and removes what was left by stores that were half made or half
+/// removed there, and of files that never got a name. On return that survives. The log and all files stay as they are.
 ///
 /// # Errors
 /// - [`Error::NotAStore`].

@@ -103,7 +103,8 @@ impl Store {
         rustix::rand::getrandom(&mut volume_id[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| wholly_media::Error::new("getrandom", "volume id", errno))?;
         let mut failed = None;
-        // What is there already is to survive, too, and does: what a power failure took back of a file would be a conflict with the log's updates.
+        // What is there already is to survive, too, and does: what a power failure took back of a file would be a
+        // conflict with the log's updates.
         let made = StoreHome::create(&host, |home| {
             if is_guest {
                 home.create_mark(GUEST)?;
@@ -145,8 +146,9 @@ impl Store {
         Self::open_with(dir, Options::default(), HostOptions::default())
     }
 
-    /// Opens the store in `dir` as [`open`](Self::open) does. Where there is none it is made first, and the directory too if only
-    /// that is missing: both survive a crash when this returns. After a crash before, there may be the directory without a store.
+    /// Opens the store in `dir` as [`open`](Self::open) does. Where there is none it is made first, and the directory
+    /// too if only that is missing: both survive a crash when this returns. After a crash before, there may be the
+    /// directory without a store.
     ///
     /// # Errors
     /// Those of [`open`](Self::open), [`init`](Self::init) and `mkdir`.
@@ -189,8 +191,8 @@ impl Store {
         }
     }
 
-    /// Like [`open`](Self::open), with options, on a medium of the caller's choice. The segment size is the one that the store was made
-    /// with.
+    /// Like [`open`](Self::open), with options, on a medium of the caller's choice. The segment size is the one that
+    /// the store was made with.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).

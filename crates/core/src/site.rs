@@ -1,6 +1,7 @@
 //! Every place in this crate that changes or orders persistent bytes, by name.
 //!
-//! The crash explorer drops each one in turn and asks that some workload notices; it also asks that a crash was tried at each.
+//! The crash explorer drops each one in turn and asks that some workload notices; it also asks that a crash was tried
+//! at each.
 
 use wholly_media::Site;
 

@@ -1,6 +1,6 @@
-//! The only door to threads, locks and atomics, so that schedulers for tests can take their place: `wholly-threads` and `wholly-orders`
-//! compile the same sources with a module of their own in the place of this one. Nothing here may be used in a `const` but `new`, nor
-//! there in the index: not all of theirs are made before the program runs.
+//! The only door to threads, locks and atomics, so that schedulers for tests can take their place: `wholly-threads` and
+//! `wholly-orders` compile the same sources with a module of their own in the place of this one. Nothing here may be
+//! used in a `const` but `new`, nor there in the index: not all of theirs are made before the program runs.
 
 pub use crossbeam_utils::atomic::AtomicCell;
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,8 @@ pub use std::thread;
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
 
-/// Blocks that a thread of a checkpoint takes, and visits, at a time. Here because a scheduler tries lots of a few blocks only.
+/// Blocks that a thread of a checkpoint takes, and visits, at a time. Here because a scheduler tries lots of a few
+/// blocks only.
 pub const BLOCKS_AT_A_TIME: usize = 1024;
 
 /// A small number that names the calling thread, from 0 up, the same for its whole life.
@@ -26,7 +27,8 @@ pub fn thread_token() -> u64 {
     })
 }
 
-/// Does `work` while another thread does `help`; alone where the system gives no other thread. Returns when both are done.
+/// Does `work` while another thread does `help`; alone where the system gives no other thread. Returns when both are
+/// done.
 pub fn beside<T>(help: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let helper = thread::Builder::new().name("wholly-recovery".into()).spawn_scoped(scope, help);
@@ -76,9 +78,9 @@ pub fn prepare_fences() {
     }
 }
 
-/// One half of an asymmetric pair with [`heavy_fence`]: whoever stored `a`, came by here and loads `b`, and whoever stored `b`, came by
-/// there and loads `a`: one of them sees the other's store. This half costs nothing. (An ordinary fence, or any locked instruction, would
-/// wait for non-temporal stores to reach memory, in the middle of a commit.)
+/// One half of an asymmetric pair with [`heavy_fence`]: whoever stored `a`, came by here and loads `b`, and whoever
+/// stored `b`, came by there and loads `a`: one of them sees the other's store. This half costs nothing. (An ordinary
+/// fence, or any locked instruction, would wait for non-temporal stores to reach memory, in the middle of a commit.)
 #[inline]
 pub fn light_fence() {
     if EXPEDITED.load(Ordering::Relaxed) == 1 {

@@ -1,4 +1,5 @@
-//! What groups adopt from a store's layer, on real directories. Processes die here, no power fails: that is the crash explorer's.
+//! What groups adopt from a store's layer, on real directories. Processes die here, no power fails: that is the crash
+//! explorer's.
 
 mod common;
 
@@ -17,7 +18,8 @@ fn layer(name: &str) -> PathBuf {
     Path::new(LAYER).join(name)
 }
 
-/// Makes in the layer a directory `tree` with a file, a deep one, two names of one file, a link and modes that nothing has by itself; beside it a file.
+/// Makes in the layer a directory `tree` with a file, a deep one, two names of one file, a link and modes that nothing
+/// has by itself; beside it a file.
 fn fill(dir: &Path, store: &Store) {
     store.make_layer().unwrap();
     let at = |name: &str| dir.join(layer(name));

@@ -1,4 +1,5 @@
-//! Attributes: times that changes have, claims, bystanders, permissions. What calls do is compared with the host's in `names.rs`.
+//! Attributes: times that changes have, claims, bystanders, permissions. What calls do is compared with the host's in
+//! `names.rs`.
 
 mod common;
 
@@ -117,7 +118,8 @@ fn a_chosen_time_lasts_until_the_next_change() {
     }
 }
 
-/// Groups that set attributes of one object exclude each other; those that change names in a directory are in nobody's way.
+/// Groups that set attributes of one object exclude each other; those that change names in a directory are in nobody's
+/// way.
 #[test]
 fn attributes_belong_to_one_group_at_a_time() {
     let dir = common::Dir::new(&std::env::temp_dir(), "attribute-claims");
@@ -282,7 +284,8 @@ fn attributes_of_what_has_no_name_yet() {
     }
 }
 
-/// A file without a name that a running group is about to name is not taken away by a pass, though nobody has it open any more.
+/// A file without a name that a running group is about to name is not taken away by a pass, though nobody has it open
+/// any more.
 #[test]
 fn a_name_that_is_about_to_be_given() {
     use wholly::StoreVfs;
@@ -307,7 +310,8 @@ fn a_name_that_is_about_to_be_given() {
     }
 }
 
-/// A file is known by the name by which somebody found it last. Where that goes, and another stays, what is set by the other name is set at home.
+/// A file is known by the name by which somebody found it last. Where that goes, and another stays, what is set by the
+/// other name is set at home.
 #[test]
 fn what_is_set_by_a_name_that_stays_is_set() {
     for (dir, medium) in common::stores_of_files("names-stays") {

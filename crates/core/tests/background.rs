@@ -1,5 +1,5 @@
-//! The checkpoint in the background, with a log so small that groups keep running out of it: what was committed is read back while
-//! passes go on, after them, and after the process died, or the power failed, in the middle.
+//! The checkpoint in the background, with a log so small that groups keep running out of it: what was committed is read
+//! back while passes go on, after them, and after the process died, or the power failed, in the middle.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -107,8 +107,9 @@ fn disk() {
     (0..6).for_each(|seed| threads(SimConfig::disk(), seed));
 }
 
-/// A log of which idle lanes hold the last segments stays full whatever goes home. The background thread has to see that there is nothing
-/// left to do: it made one empty pass after the other, and whoever closed the store waited for it for ever.
+/// A log of which idle lanes hold the last segments stays full whatever goes home. The background thread has to see
+/// that there is nothing left to do: it made one empty pass after the other, and whoever closed the store waited for it
+/// for ever.
 #[test]
 fn a_log_that_stays_full_ends_the_work() {
     let small = Options { segment_bytes: 256 << 10, log_min_bytes: 512 << 10, log_max_bytes: 768 << 10, ..options() };
@@ -133,8 +134,8 @@ fn a_log_that_stays_full_ends_the_work() {
     }
 }
 
-/// One thread commits, the other takes home; the power fails at points all over that. What recovery serves is what the groups that
-/// had returned made, or that and the group in flight.
+/// One thread commits, the other takes home; the power fails at points all over that. What recovery serves is what the
+/// groups that had returned made, or that and the group in flight.
 fn power_failures(config: SimConfig, seed: u64) {
     const GROUPS: usize = 250;
     const POINTS: u64 = 120;

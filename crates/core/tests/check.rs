@@ -1,4 +1,5 @@
-//! A store is damaged in each of its structures, and the check says where; it says nothing of stores that are sound, and changes none.
+//! A store is damaged in each of its structures, and the check says where; it says nothing of stores that are sound,
+//! and changes none.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};

@@ -48,8 +48,8 @@ fn a_group_goes_home_when_the_store_is_closed() {
     });
 }
 
-/// The group began before the directory that it makes one in was made. Replay must not put it first: the link count and time of the
-/// directory are those of what was made in it.
+/// The group began before the directory that it makes one in was made. Replay must not put it first: the link count and
+/// time of the directory are those of what was made in it.
 #[test]
 fn a_group_makes_a_directory_in_one_that_is_younger_than_the_group() {
     on_media("younger", |dir, medium| {
@@ -211,8 +211,8 @@ fn a_bystanders_change_is_not_overwritten_by_who_comes_later() {
     });
 }
 
-/// A pass announces the newest target and takes the oldest updates home, so most of what the log holds was identified before it: it is the
-/// last identification of a file that tells whether a bystander was there, not the first.
+/// A pass announces the newest target and takes the oldest updates home, so most of what the log holds was identified
+/// before it: it is the last identification of a file that tells whether a bystander was there, not the first.
 #[test]
 fn a_bystanders_change_between_a_pass_and_a_crash_is_found_by_recovery() {
     on_media("crash-bystander", |dir, medium| {

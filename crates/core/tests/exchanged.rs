@@ -1,5 +1,6 @@
-//! Another user exchanges what is in his directory before a call on the host, before each of them in turn, while a group of the superuser's goes
-//! home: nothing comes of it outside of that directory, and once it is as it was, the group goes home.
+//! Another user exchanges what is in his directory before a call on the host, before each of them in turn, while a
+//! group of the superuser's goes home: nothing comes of it outside of that directory, and once it is as it was, the
+//! group goes home.
 //!
 //! Needs root.
 
@@ -164,7 +165,8 @@ fn open_watched(
     Ok((store, watched, home))
 }
 
-/// Has a group go home, beside whatever is done before each call; afterwards all is as it was. Gives how many calls that took.
+/// Has a group go home, beside whatever is done before each call; afterwards all is as it was. Gives how many calls
+/// that took.
 fn go_home(
     what: &str,
     (recovers, changes_files): (bool, bool),
@@ -276,7 +278,8 @@ fn an_exchange_from_a_call_of_a_recovery_on_leads_nowhere() {
     SWAPS.iter().for_each(|swap| stay(*swap, true));
 }
 
-/// What another program exchanges for an object of its own: files that a group removes, replaces and moves, and such directories.
+/// What another program exchanges for an object of its own: files that a group removes, replaces and moves, and such
+/// directories.
 const TAKEN: [&str; 5] = ["f", "g", "d", "e", "k"];
 
 /// The inode of what lies at a path, if there is anything.
@@ -284,8 +287,8 @@ fn inode(path: &Path) -> Option<u64> {
     std::fs::symlink_metadata(path).ok().map(|stat| std::os::unix::fs::MetadataExt::ino(&stat))
 }
 
-/// Another program puts an object of its own in the place of `taken` before call `at` of a checkpoint; the process dies at the call `dies`. Whether there
-/// were so many calls.
+/// Another program puts an object of its own in the place of `taken` before call `at` of a checkpoint; the process dies
+/// at the call `dies`. Whether there were so many calls.
 fn take(taken: &str, at: u64, dies: Option<u64>) -> bool {
     let what = format!("{taken} before call {at}, death at {dies:?}");
     let thread = std::thread::current();

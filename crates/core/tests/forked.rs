@@ -1,5 +1,5 @@
-//! A store after a real `fork`: whichever of parent and child uses it first keeps it, the other is told who has it, and a child that does
-//! not use it disturbs nobody.
+//! A store after a real `fork`: whichever of parent and child uses it first keeps it, the other is told who has it, and
+//! a child that does not use it disturbs nobody.
 
 use std::io::{Read, Write};
 use std::sync::Mutex;
@@ -28,10 +28,12 @@ fn own<T>(value: &T) -> T {
 struct Child(i32);
 
 impl Child {
-    /// `work` runs in the child, which says on standard error what went wrong, and ends without dropping what it did not make.
+    /// `work` runs in the child, which says on standard error what went wrong, and ends without dropping what it did
+    /// not make.
     fn fork(work: impl FnOnce() -> Result<(), Error>) -> Child {
-        // SAFETY: the parent's threads are not in the child, so that a lock one of them holds is held for ever: glibc sees to its
-        // allocator, and that the store's own locks do no harm is what is tested. The child leaves by `_exit`.
+        // SAFETY: the parent's threads are not in the child, so that a lock one of them holds is held for ever: glibc
+        // sees to its allocator, and that the store's own locks do no harm is what is tested. The child leaves by
+        // `_exit`.
         let pid = unsafe { fork() };
         assert!(pid >= 0);
         if pid == 0 {
@@ -76,8 +78,8 @@ impl Place {
     }
 }
 
-/// A child has the descriptors of all stores that are open in the process, and with them their locks, for as long as it lives: one test at
-/// a time, or a child of one keeps what another one's dead owner has left.
+/// A child has the descriptors of all stores that are open in the process, and with them their locks, for as long as it
+/// lives: one test at a time, or a child of one keeps what another one's dead owner has left.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs a test on emulated persistent memory and on the disk that temporary files are on.
@@ -218,7 +220,8 @@ fn children_that_do_not_use_it_disturb_nobody() {
     });
 }
 
-/// A daemon opens its store, forks, and the parent ends without a word. Here the parent is a child itself, so that it can be outlived.
+/// A daemon opens its store, forks, and the parent ends without a word. Here the parent is a child itself, so that it
+/// can be outlived.
 #[test]
 fn a_child_outlives_its_parent() {
     on_media("daemon", Policy::PerOp, |place| {

@@ -49,8 +49,8 @@ fn tree(host: &dyn HostFs, dir: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// Names that end do so before the bytes for which there is no space: of files, of a directory out of which something moves, of what is moved,
-/// and of what is replaced. The power may fail at any point of that.
+/// Names that end do so before the bytes for which there is no space: of files, of a directory out of which something
+/// moves, of what is moved, and of what is replaced. The power may fail at any point of that.
 #[test]
 fn a_pass_removes_names_to_make_space() {
     for config in media() {

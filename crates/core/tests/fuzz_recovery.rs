@@ -1,5 +1,5 @@
-//! Recovery over logs that something has scribbled on: it never panics and never hangs, and where it serves, it serves bytes that
-//! some group wrote, or an error that names the place.
+//! Recovery over logs that something has scribbled on: it never panics and never hangs, and where it serves, it serves
+//! bytes that some group wrote, or an error that names the place.
 
 use proptest::prelude::*;
 use wholly::{Error, Store};

@@ -1,7 +1,7 @@
-//! Stores on each file system that can be mounted here: what `Store::init` says of it, and that it holds. A program that commits groups is
-//! killed there, the file system is unmounted and mounted again where that leaves something of it, and the store recovers: inode numbers and
-//! times of birth are the same, or the files would not be known again. Killing is not a power failure: those are `real_fs.rs`'s of the crash
-//! explorer.
+//! Stores on each file system that can be mounted here: what `Store::init` says of it, and that it holds. A program
+//! that commits groups is killed there, the file system is unmounted and mounted again where that leaves something of
+//! it, and the store recovers: inode numbers and times of birth are the same, or the files would not be known again.
+//! Killing is not a power failure: those are `real_fs.rs`'s of the crash explorer.
 //!
 //! Needs root.
 
@@ -200,8 +200,8 @@ fn commit(dir: &Path) {
     }
 }
 
-/// Runs a program of ours until it has said so often that it committed, kills it, and returns the last round that it told of. Every file of it is
-/// too much for the log, or none.
+/// Runs a program of ours until it has said so often that it committed, kills it, and returns the last round that it
+/// told of. Every file of it is too much for the log, or none.
 fn kill_after(groups: usize, staging: bool) -> u64 {
     let stage = if staging { BYTES as u64 } else { u64::MAX };
     let mut command = this_program();
@@ -294,7 +294,8 @@ fn on(host: &Host, scratch: &Path) {
     assert!(!at.join(".wholly").exists());
 }
 
-/// A file in a snapshot has the inode number and the time of birth of the one that it was taken of: a store must not take it for that.
+/// A file in a snapshot has the inode number and the time of birth of the one that it was taken of: a store must not
+/// take it for that.
 fn refuses_other_volumes(scratch: &Path, at: &Path) {
     run(scratch, "btrfs -q subvolume snapshot at at/snapshot");
     let store = open(at);

@@ -1,5 +1,5 @@
-//! The process that has the store open is killed, again and again. Killing a process is not a power failure: what it wrote stays, and only
-//! its memory is gone. Power failures are the crash explorer's.
+//! The process that has the store open is killed, again and again. Killing a process is not a power failure: what it
+//! wrote stays, and only its memory is gone. Power failures are the crash explorer's.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Recovery of logs that two threads read: of several lanes, with groups of many segments, and with bytes that were written over and over.
+//! Recovery of logs that two threads read: of several lanes, with groups of many segments, and with bytes that were
+//! written over and over.
 //!
 //! This is the death of a process: a store is dropped with everything still in its log.
 

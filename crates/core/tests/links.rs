@@ -1,5 +1,6 @@
-//! Another user exchanges what is in his directory while a group of the superuser's goes home: nothing comes of it outside of that directory, whenever
-//! he does. (Whether he finds the moment within a call depends on luck here; the moments between two calls `exchanged.rs` tries one by one.)
+//! Another user exchanges what is in his directory while a group of the superuser's goes home: nothing comes of it
+//! outside of that directory, whenever he does. (Whether he finds the moment within a call depends on luck here; the
+//! moments between two calls `exchanged.rs` tries one by one.)
 //!
 //! Needs root.
 

@@ -1,5 +1,5 @@
-//! The store against a plain map: random groups, implicit calls, aborts, checkpoints, reopenings, on every medium. No crash here: the
-//! crash explorer does that.
+//! The store against a plain map: random groups, implicit calls, aborts, checkpoints, reopenings, on every medium. No
+//! crash here: the crash explorer does that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

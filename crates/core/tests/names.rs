@@ -1,5 +1,5 @@
-//! Names of a store against those of the host's own file system: the same calls on both, and the same trees to be seen, in a group, after its
-//! commit or abort, at home, and after a process that died.
+//! Names of a store against those of the host's own file system: the same calls on both, and the same trees to be seen,
+//! in a group, after its commit or abort, at home, and after a process that died.
 
 mod common;
 
@@ -482,8 +482,8 @@ fn run(steps: &[Step], options: &Options, home: &Path, medium: HostMedium) {
     }
 }
 
-/// A group's record names the last group that changed one of its files: of a call that was refused half-way there is no entry, and it must not
-/// count. The log was taken for rotten.
+/// A group's record names the last group that changed one of its files: of a call that was refused half-way there is no
+/// entry, and it must not count. The log was taken for rotten.
 #[test]
 fn a_refused_rename_leaves_no_trace_in_the_groups_record() {
     for (dir, medium) in common::Dir::on_media("refused-rename") {
@@ -523,7 +523,8 @@ proptest! {
     }
 }
 
-/// A file that loses the name by which the log knew it hangs on an anchor while the log has something for it, and no longer.
+/// A file that loses the name by which the log knew it hangs on an anchor while the log has something for it, and no
+/// longer.
 #[test]
 fn an_anchor_goes_when_nobody_needs_it() {
     for (dir, medium) in Dir::on_media("idle-anchor") {
@@ -611,7 +612,8 @@ fn a_file_is_found_by_the_name_that_is_left() {
     }
 }
 
-/// A pass that gives a file another name changes its time of change: that is nobody's conflict after a crash, however the file was known before.
+/// A pass that gives a file another name changes its time of change: that is nobody's conflict after a crash, however
+/// the file was known before.
 #[test]
 fn a_second_name_is_no_conflict() {
     for (dir, medium) in Dir::on_media("second-name") {
@@ -634,7 +636,8 @@ fn a_second_name_is_no_conflict() {
     }
 }
 
-/// Of two names that the host knows one goes, by a lot that was announced before that: the file is still found by the other.
+/// Of two names that the host knows one goes, by a lot that was announced before that: the file is still found by the
+/// other.
 #[test]
 fn the_other_name_is_a_home() {
     use wholly::StoreVfs;

@@ -1,4 +1,5 @@
-//! The store reaches the kernel without libc's file functions, since the preload library, which replaces them, carries it.
+//! The store reaches the kernel without libc's file functions, since the preload library, which replaces them, carries
+//! it.
 
 #[path = "../../media/tests/no_libc/harness.rs"]
 mod harness;

@@ -1,5 +1,6 @@
-//! Stores of ordinary users: what the superuser's capabilities do for his, the store does for itself where it may, and where it may not it says so. Where the tests run as the superuser,
-//! a thread becomes such a user, and what it starts with it.
+//! Stores of ordinary users: what the superuser's capabilities do for his, the store does for itself where it may, and
+//! where it may not it says so. Where the tests run as the superuser, a thread becomes such a user, and what it starts
+//! with it.
 
 mod common;
 
@@ -238,7 +239,8 @@ fn what_goes_home_often_keeps_its_bits() {
     }
 }
 
-/// Files of others are read where they let the user read them; nothing of them is changed, and who tries is told so at once.
+/// Files of others are read where they let the user read them; nothing of them is changed, and who tries is told so at
+/// once.
 #[test]
 fn files_of_others() {
     let dir = Dir::new(&std::env::temp_dir(), "ordinary-others");

@@ -292,7 +292,8 @@ fn another_owner_is_found() {
     }
 }
 
-/// What only looks like it: reading, the store's own passes, other groups in the same directories, what others have committed that is not home.
+/// What only looks like it: reading, the store's own passes, other groups in the same directories, what others have
+/// committed that is not home.
 #[test]
 fn nothing_else_counts_as_a_bystander() {
     for passes in 0..16u32 {
@@ -447,7 +448,8 @@ fn a_group_of_a_view_is_looked_at_and_parked_too() {
     }
 }
 
-/// A file that nobody has open is removed by a group, and a pass takes an earlier rename of it home meanwhile: what is in it is still what the group has claimed.
+/// A file that nobody has open is removed by a group, and a pass takes an earlier rename of it home meanwhile: what is
+/// in it is still what the group has claimed.
 #[test]
 fn a_pass_does_not_forget_how_a_claimed_file_lay() {
     for (dir, medium) in stores_of_files("overtaken-renamed") {

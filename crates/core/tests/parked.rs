@@ -392,7 +392,8 @@ fn space_of(path: &Path) -> (Vec<(u64, u64)>, u64) {
     (data, fs::metadata(path).unwrap().blocks())
 }
 
-/// A group that gives space back and reserves it, in files that are there, in a small new one and in one that is staged.
+/// A group that gives space back and reserves it, in files that are there, in a small new one and in one that is
+/// staged.
 fn change_space(store: &Store) -> wholly::Group<'static> {
     let mut group = store.begin();
     let b = group.open_file("d/b").unwrap();

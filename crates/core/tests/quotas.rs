@@ -1,5 +1,6 @@
-//! Stores whose directory has a quota, or lies on a file system that is full: what cannot go home stays in the log, is served from there, over
-//! new opens too, and goes home when there is space. Each case is made on each file system with quotas that the kernel can mount.
+//! Stores whose directory has a quota, or lies on a file system that is full: what cannot go home stays in the log, is
+//! served from there, over new opens too, and goes home when there is space. Each case is made on each file system with
+//! quotas that the kernel can mount.
 //!
 //! Needs root. What is tried has no CAP_SYS_RESOURCE, with which the limits of most file systems are none.
 
@@ -275,7 +276,8 @@ fn new_files_wait_for_space(rig: &mut Rig<'_>) {
     }
 }
 
-/// A large file of a group hits the limit while it is written: what was written before is whole, and the group may go on, or not.
+/// A large file of a group hits the limit while it is written: what was written before is whole, and the group may go
+/// on, or not.
 fn a_staged_file_hits_the_limit(rig: &mut Rig<'_>) {
     rig.init(MIB).close().unwrap();
     rig.options.stage_bytes = 64 * KIB;
@@ -419,7 +421,8 @@ fn a_removed_file_makes_room(rig: &mut Rig<'_>) {
     assert!(std::fs::read(rig.at("a")).unwrap() == model);
 }
 
-/// Where the host needs space to overwrite, the log fails at the limit, and the store with it. What was committed is there when there is space.
+/// Where the host needs space to overwrite, the log fails at the limit, and the store with it. What was committed is
+/// there when there is space.
 fn what_was_committed_is_kept(rig: &mut Rig<'_>) {
     let store = rig.init(4 * MIB);
     let file = store.create_file("a", 0o600).unwrap();
@@ -448,7 +451,8 @@ fn what_was_committed_is_kept(rig: &mut Rig<'_>) {
     assert!(std::fs::read(rig.at("a")).unwrap() == now);
 }
 
-/// Of a directory into which the host does not rename: what a pass cannot place there waits, and goes home when it is to be elsewhere.
+/// Of a directory into which the host does not rename: what a pass cannot place there waits, and goes home when it is
+/// to be elsewhere.
 fn what_cannot_be_placed_waits(rig: &mut Rig<'_>) {
     rig.init(MIB).close().unwrap();
     rig.options.stage_bytes = 64 * KIB;

@@ -32,7 +32,8 @@ fn flip(log: &dyn Region, at: u64) {
     log.fence(ROT).unwrap();
 }
 
-/// The older slot tells an older tail: what is between the tails is partly overwritten, and the rest would be replayed over newer files.
+/// The older slot tells an older tail: what is between the tails is partly overwritten, and the rest would be replayed
+/// over newer files.
 #[test]
 fn a_superblock_that_rots_is_not_replaced_by_the_one_before_it() {
     for config in [SimConfig::pmem(), SimConfig::disk()] {
@@ -114,7 +115,8 @@ fn payload(world: &Arc<World>, byte: u8) -> u64 {
     bytes_of(world).windows(700).position(|bytes| bytes == [byte; 700]).unwrap() as u64
 }
 
-/// Nothing stands behind the end of what a life wrote that would tell of it, once that life is over; the superblock does.
+/// Nothing stands behind the end of what a life wrote that would tell of it, once that life is over; the superblock
+/// does.
 #[test]
 fn the_end_of_an_earlier_life_is_not_taken_for_torn() {
     for config in [SimConfig::pmem(), SimConfig::disk()] {

@@ -399,7 +399,8 @@ fn groups(dir: &Path, medium: HostMedium, all: &[(u8, &str)]) {
     }
 }
 
-/// The file was identified by a group that holds: nothing but what it builds on tells that the last group must not be there.
+/// The file was identified by a group that holds: nothing but what it builds on tells that the last group must not be
+/// there.
 #[test]
 fn what_builds_on_a_group_that_rotted_is_left_out() {
     for (dir, medium) in Dir::on_media("salvage-builds") {
@@ -414,8 +415,8 @@ fn what_builds_on_a_group_that_rotted_is_left_out() {
     }
 }
 
-/// The last group says that it comes after the third, which is there. That the second one has changed `a` as well nobody
-/// knows any more, only that a group may be lost there.
+/// The last group says that it comes after the third, which is there. That the second one has changed `a` as well
+/// nobody knows any more, only that a group may be lost there.
 #[test]
 fn what_may_build_on_a_group_that_is_lost_is_left_out() {
     for (dir, medium) in Dir::on_media("salvage-masked") {

@@ -1,4 +1,5 @@
-//! Files that exist and to which a group writes much: what that costs, what is left of it when the group does not commit, and what lies above what.
+//! Files that exist and to which a group writes much: what that costs, what is left of it when the group does not
+//! commit, and what lies above what.
 
 mod common;
 

@@ -68,8 +68,8 @@ fn media() -> [SimConfig; 2] {
     [SimConfig::pmem(), SimConfig::disk()]
 }
 
-/// A hole of a terabyte is one small record, one entry in memory and one call at home; besides, it costs a version for each block of it that
-/// has one.
+/// A hole of a terabyte is one small record, one entry in memory and one call at home; besides, it costs a version for
+/// each block of it that has one.
 #[test]
 fn a_hole_costs_what_is_there_and_not_what_is_not() {
     const TERABYTE: u64 = 1 << 40;
@@ -149,7 +149,8 @@ fn what_is_over_and_below_a_hole_in_one_group() {
     }
 }
 
-/// What one pass leaves to the next: a hole of a group that commits after the pass has begun is not made by it, nor forgotten.
+/// What one pass leaves to the next: a hole of a group that commits after the pass has begun is not made by it, nor
+/// forgotten.
 #[test]
 fn what_was_reserved_is_there_after_a_death() {
     for config in media() {

@@ -1,5 +1,5 @@
-//! Files that a group makes and writes much to: what that costs, what is left of it when the group does not commit, and what else the group may
-//! do to them meanwhile.
+//! Files that a group makes and writes much to: what that costs, what is left of it when the group does not commit, and
+//! what else the group may do to them meanwhile.
 
 mod common;
 

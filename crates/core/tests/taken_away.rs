@@ -1,4 +1,5 @@
-//! File systems that fail, become read-only or go away while a store is open on them: what was committed is there when they are back.
+//! File systems that fail, become read-only or go away while a store is open on them: what was committed is there when
+//! they are back.
 //!
 //! Needs root. Each is mounted in a program of its own.
 

@@ -48,8 +48,8 @@ fn on_media(name: &str, rounds: (u64, u64), test: impl Fn(&Rig, u64)) {
     }
 }
 
-/// Each thread has a file and a copy of it in memory, and now and then a group over its own and its neighbour's file, which
-/// may be busy.
+/// Each thread has a file and a copy of it in memory, and now and then a group over its own and its neighbour's file,
+/// which may be busy.
 #[test]
 fn groups_on_files_of_their_own() {
     const BYTES: u64 = 100_000;
@@ -107,7 +107,8 @@ fn groups_on_files_of_their_own() {
     });
 }
 
-/// Implicit calls of all threads append to one file and overwrite one block: no record is lost or torn, and none lies over another.
+/// Implicit calls of all threads append to one file and overwrite one block: no record is lost or torn, and none lies
+/// over another.
 #[test]
 fn calls_on_one_file() {
     const RECORD: usize = 100;
@@ -249,8 +250,8 @@ fn groups_that_want_the_same_files() {
     });
 }
 
-/// A checkpoint so large that threads share it, over files that writers go on changing and readers go on reading: what a reader sees of a
-/// block never grows older, and home is as it was written last.
+/// A checkpoint so large that threads share it, over files that writers go on changing and readers go on reading: what
+/// a reader sees of a block never grows older, and home is as it was written last.
 #[test]
 fn a_large_amount_goes_home_by_several_threads() {
     const BLOCKS: u64 = 6000;
@@ -312,8 +313,8 @@ fn a_large_amount_goes_home_by_several_threads() {
     });
 }
 
-/// A group that takes a file commits its epoch first. That another call begins the next one meanwhile is not the group's concern: epochs
-/// end by themselves, and only other groups are in its way.
+/// A group that takes a file commits its epoch first. That another call begins the next one meanwhile is not the
+/// group's concern: epochs end by themselves, and only other groups are in its way.
 #[test]
 fn epochs_are_in_no_groups_way() {
     on_media("epochs", (1, 1), |rig, _| {
@@ -385,7 +386,8 @@ fn a_group_waits_as_long_as_it_is_told() {
     });
 }
 
-/// Its times are set by path, while others open it, write to it and close it, and passes run: none of that is a bystander's doing.
+/// Its times are set by path, while others open it, write to it and close it, and passes run: none of that is a
+/// bystander's doing.
 #[test]
 fn times_and_bytes_of_one_file() {
     on_media("times", (3000, 300), |rig, rounds| {
@@ -527,8 +529,9 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Threads take turns in one group, as those do that serve a mount, and another one commits it. Its fence drains its own stores only, so it stores again
-/// what they have stored: once. It was once for each turn, all that the group had by then.
+/// Threads take turns in one group, as those do that serve a mount, and another one commits it. Its fence drains its
+/// own stores only, so it stores again what they have stored: once. It was once for each turn, all that the group had
+/// by then.
 #[test]
 fn a_group_goes_from_thread_to_thread() {
     const TURNS: u64 = 24;

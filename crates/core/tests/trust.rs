@@ -93,7 +93,8 @@ fn a_folder_elsewhere_is_none() {
     }
 }
 
-/// Somebody may leave a folder that looks half made in a directory where the superuser makes a store, and move into it what he could not remove.
+/// Somebody may leave a folder that looks half made in a directory where the superuser makes a store, and move into it
+/// what he could not remove.
 #[test]
 fn what_somebody_else_has_half_made_stays() {
     if !geteuid().is_root() {

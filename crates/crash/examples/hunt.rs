@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! cargo run --release -p wholly-crash --example hunt -- pairs disk glance
-//! cargo run --release -p wholly-crash --example hunt -- shorten 'bare,create-foo+append-foo,home,unlink-foo,home' disk hunt
+//! cargo run --release -p wholly-crash --example hunt -- \
+//!   shorten 'bare,create-foo+append-foo,home,unlink-foo,home' disk hunt
 //! ```
 
 use std::collections::BTreeMap;

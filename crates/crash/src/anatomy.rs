@@ -115,17 +115,18 @@ impl Anatomy {
         if names.is_empty() { "nothing that counts".into() } else { names.join(" + ") }
     }
 
-    /// Whether groups can be lost with these ranges without anybody seeing it, named by how many came behind each: if so many stand at the
-    /// ends of lanes in the last life with everything hit from there on. Before that something is left that tells of what was there. Where
-    /// the last life has not committed, and one fault takes the superblock that it began with as well, that holds of the life before.
+    /// Whether groups can be lost with these ranges without anybody seeing it, named by how many came behind each: if
+    /// so many stand at the ends of lanes in the last life with everything hit from there on. Before that something is
+    /// left that tells of what was there. Where the last life has not committed, and one fault takes the superblock
+    /// that it began with as well, that holds of the life before.
     pub(crate) fn excuses(&self, ranges: &[Range<u64>], groups: &BTreeSet<usize>) -> bool {
         let hit: Vec<u64> = self.hit(ranges).filter_map(|part| part.commit).collect();
         let unbegun = self.commits.is_empty() && ranges.iter().any(|range| range.contains(&self.in_force.start));
         let commits = if unbegun { &self.inherited } else { &self.commits };
         let end = |lane: &Vec<u64>| lane.iter().rev().take_while(|commit| hit.contains(commit)).count();
         let ends: usize = commits.values().map(end).sum();
-        // One lane has one end (a group that made an empty file whose name is home already does not show that it is gone). Of several lanes
-        // it is not known which groups are whose.
+        // One lane has one end (a group that made an empty file whose name is home already does not show that it is
+        // gone). Of several lanes it is not known which groups are whose.
         groups.len() <= ends && (commits.len() > 1 || groups.iter().all(|group| *group < ends))
     }
 }

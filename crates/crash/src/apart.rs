@@ -1,4 +1,5 @@
-//! Whether two groups that run at the same time have nothing to do with each other: then neither may find the other in its way.
+//! Whether two groups that run at the same time have nothing to do with each other: then neither may find the other in
+//! its way.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +13,9 @@ struct Touched {
     names: BTreeSet<(Number, String)>,
 }
 
-/// Whether two groups that begin with this state have nothing to do with each other, as far as that is plain: where a directory is made, moved or
-/// removed, or an op is refused, nothing is said. Attributes of a directory have nothing to do with the names in it.
+/// Whether two groups that begin with this state have nothing to do with each other, as far as that is plain: where a
+/// directory is made, moved or removed, or an op is refused, nothing is said. Attributes of a directory have nothing to
+/// do with the names in it.
 pub(crate) fn go_together(state: &State, first: &[Op], second: &[Op]) -> bool {
     match (touched(state, first), touched(state, second)) {
         (Some(first), Some(second)) => {

@@ -1,4 +1,5 @@
-//! A bystander who acts between any two calls of a store on its host directory, while a group commits, is parked or goes home: contract 9 at its closest.
+//! A bystander who acts between any two calls of a store on its host directory, while a group commits, is parked or
+//! goes home: contract 9 at its closest.
 //!
 //! However it meets the store, afterwards:
 //!

@@ -1,12 +1,13 @@
 //! Programs that change the directory of a store behind its back: contract 9.
 //!
-//! Groups commit, and nothing of them is home; then somebody else changes what they are about, and what he did is durable. From there on, in this
-//! process and after every crash:
+//! Groups commit, and nothing of them is home; then somebody else changes what they are about, and what he did is
+//! durable. From there on, in this process and after every crash:
 //!
 //! 1. A checkpoint, and a close, report a conflict.
 //! 2. The store serves what its groups committed, and the next group commits.
 //! 3. The directory holds what it held before, with what the bystander did to it, and nothing of the store's.
-//! 4. Once the bystander's change is out of the way, where that can be, everything goes home, and what he made is still there.
+//! 4. Once the bystander's change is out of the way, where that can be, everything goes home, and what he made is still
+//!    there.
 //!
 //! The same, but for what the directory holds, where he comes after a crash in the middle of a checkpoint.
 
@@ -86,8 +87,9 @@ struct Scene {
 }
 
 impl Bystander {
-    /// Tries every crash from when the bystander is done until the process ends, and him after every crash in a checkpoint. Returns how many
-    /// images were judged, and in how many of the second kind there was still something for him to do.
+    /// Tries every crash from when the bystander is done until the process ends, and him after every crash in a
+    /// checkpoint. Returns how many images were judged, and in how many of the second kind there was still something
+    /// for him to do.
     ///
     /// # Errors
     /// What is wrong, in words, and after which crash.
@@ -133,7 +135,8 @@ impl Bystander {
     }
 
     fn crashed_before(&self, setting: &Setting, limits: &ExploreLimits) -> Result<(u64, u64), String> {
-        // What he takes away may hang on an anchor by then: nobody loses it, and whether there is a conflict depends on the crash.
+        // What he takes away may hang on an anchor by then: nobody loses it, and whether there is a conflict depends on
+        // the crash.
         if self.undo.is_empty() || !self.but.is_empty() {
             return Ok((0, 0));
         }

@@ -438,9 +438,10 @@ pub fn find(name: &str) -> Option<Workload> {
     by_hand.find(|workload| workload.name == name).or_else(|| script::workload(name))
 }
 
-/// The workloads of a name, which may stand for several: `random-3..9` and `names-3..9` for those of these seeds, `by-hand`, `ones`, `pairs`
-/// and `some-pairs` for those on names, `parked` for those on parked groups, `adopted` for those on what groups adopt, `staged` and `staged-pairs` for
-/// those on staged files, `files` for the others that are written by hand.
+/// The workloads of a name, which may stand for several: `random-3..9` and `names-3..9` for those of these seeds,
+/// `by-hand`, `ones`, `pairs` and `some-pairs` for those on names, `parked` for those on parked groups, `adopted` for
+/// those on what groups adopt, `staged` and `staged-pairs` for those on staged files, `files` for the others that are
+/// written by hand.
 pub fn several(name: &str) -> Option<Vec<Workload>> {
     match name {
         "files" => return Some(all()),
@@ -510,8 +511,8 @@ impl Draw {
     }
 }
 
-/// From this seed on passes take home what was committed before, and leave what came since; and there are holes. Of lower seeds some stand in
-/// tests of bugs that are gone.
+/// From this seed on passes take home what was committed before, and leave what came since; and there are holes. Of
+/// lower seeds some stand in tests of bugs that are gone.
 pub const LATER: u64 = 2000;
 
 /// From this seed on what groups make and write to is staged.

@@ -1,13 +1,14 @@
-//! Copies of stores: the process is dead, the directory is copied with the log in it, and the copy is adopted. Its files are other inodes than
-//! the log says.
+//! Copies of stores: the process is dead, the directory is copied with the log in it, and the copy is adopted. Its
+//! files are other inodes than the log says.
 //!
 //! After every crash of an adoption, and of what follows it:
 //!
 //! 1. The copy is adopted again, without a conflict, and serves what had committed.
 //! 2. The next group commits, and a close takes all of it home.
 //!
-//! A copy is made of what a dead process left between two calls. One that was made of a half-done checkpoint may have conflicts, so that nothing of it
-//! goes home; that those are reported, and that it serves what was committed, is asked.
+//! A copy is made of what a dead process left between two calls. One that was made of a half-done checkpoint may have
+//! conflicts, so that nothing of it goes home; that those are reported, and that it serves what was committed, is
+//! asked.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ pub const ALL: &[&str] = &[
 /// How much higher the inodes of a copy are.
 const INODES: u64 = 1 << 40;
 
-/// Copies what each operation left, adopts the copy, and crashes that. Returns how many images were judged, and how many copies had conflicts.
+/// Copies what each operation left, adopts the copy, and crashes that. Returns how many images were judged, and how
+/// many copies had conflicts.
 ///
 /// # Errors
 /// What is wrong, in words, and after which crash.

@@ -1,7 +1,8 @@
 //! Walking over the crash points of runs, and over the states of each: two workers, one count.
 //!
-//! A state is judged once: images are told apart by their hash, together with what they owe. States are counted by what recovery and the
-//! reading of all files looked at (the *fingerprint*), so that two images which differ where nobody looks count once.
+//! A state is judged once: images are told apart by their hash, together with what they owe. States are counted by what
+//! recovery and the reading of all files looked at (the *fingerprint*), so that two images which differ where nobody
+//! looks count once.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -25,12 +26,13 @@ pub struct Limits {
     pub states: ExploreLimits,
     /// One in so many states is crashed inside of its recovery, at `nested_points` points.
     pub nested_one_in: u64,
-    /// Of states that keep all or nothing of what is pending, and of deaths of the process, one in so many is crashed at every point of
-    /// recovery, and where each later operation returns.
+    /// Of states that keep all or nothing of what is pending, and of deaths of the process, one in so many is crashed
+    /// at every point of recovery, and where each later operation returns.
     pub whole_one_in: u64,
     /// Points of a recovery and of what follows it, drawn.
     pub nested_points: u64,
-    /// States of a point inside of recovery that are drawn, besides none, all, and all but what one of the last events wrote.
+    /// States of a point inside of recovery that are drawn, besides none, all, and all but what one of the last events
+    /// wrote.
     pub nested_samples: u64,
     /// One in so many states lives on after recovery, and as many recover twice.
     pub go_on_one_in: u64,
@@ -206,7 +208,8 @@ pub fn explore_all(jobs: &[Job], limits: &Limits) -> Outcome {
     explore_into(&Seen::default(), jobs, limits)
 }
 
-/// Explores many, leaving out what was seen before. Points are shared by the workers; what is found does not depend on who takes which.
+/// Explores many, leaving out what was seen before. Points are shared by the workers; what is found does not depend on
+/// who takes which.
 pub fn explore_into(seen: &Seen, jobs: &[Job], limits: &Limits) -> Outcome {
     let mut total = Outcome::default();
     let mut prepared = Vec::new();

@@ -1,12 +1,13 @@
-//! What media do beyond a crash: rot, read errors, misdirected writes, lost flushes. Whatever it is, a store must not serve what never was,
-//! and must not panic: it reports the place, or is not affected.
+//! What media do beyond a crash: rot, read errors, misdirected writes, lost flushes. Whatever it is, a store must not
+//! serve what never was, and must not panic: it reports the place, or is not affected.
 //!
-//! One thing cannot be told from a crash. Behind the last commit of a lane in the last life may stand anything: what an earlier lap left,
-//! or what was torn. So where the end of a lane was destroyed, *all of it* from some commit on, the log is that of another history, in
-//! which that commit was never made. Whoever loses groups without a word must have been hit like that, must lose them wholly, and no group
-//! that another one builds on: see [`Anatomy::excuses`]. So it is with the end of the life before, where one fault takes the superblock
-//! along that the last life began with, and that life has committed nothing yet. There is no other exception.
-//! Home files are ordinary files: rot in them is the host's.
+//! One thing cannot be told from a crash. Behind the last commit of a lane in the last life may stand anything: what an
+//! earlier lap left, or what was torn. So where the end of a lane was destroyed, *all of it* from some commit on, the
+//! log is that of another history, in which that commit was never made. Whoever loses groups without a word must have
+//! been hit like that, must lose them wholly, and no group that another one builds on: see [`Anatomy::excuses`]. So it
+//! is with the end of the life before, where one fault takes the superblock along that the last life began with, and
+//! that life has committed nothing yet. There is no other exception. Home files are ordinary files: rot in them is the
+//! host's.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,7 +35,8 @@ enum Effect {
     Reported,
     /// Everything is as it should be.
     None,
-    /// These groups are gone wholly and without a word, by how many that changed something came behind each; the others are wholly there.
+    /// These groups are gone wholly and without a word, by how many that changed something came behind each; the others
+    /// are wholly there.
     Lost(BTreeSet<usize>),
 }
 
@@ -94,7 +96,8 @@ impl fmt::Display for FaultOutcome {
     }
 }
 
-/// Tries every fault on the log as each commit and each checkpoint leaves it. `pairs` bounds the misdirected writes of one moment.
+/// Tries every fault on the log as each commit and each checkpoint leaves it. `pairs` bounds the misdirected writes of
+/// one moment.
 pub fn faults(workload: &Workload, setting: &Setting, pairs: u64) -> FaultOutcome {
     let run = run(workload, setting);
     let mut outcome = FaultOutcome::default();
@@ -298,8 +301,9 @@ fn paths(workload: &Workload, states: &[Promise], served: &State) -> Vec<String>
     all.into_iter().collect()
 }
 
-/// The fewest groups that must be gone for names to be as in one of the states that `shown` gives for each: by how many came behind
-/// them. None if no groups are wholly gone, with all that change the same names later, and the others wholly there.
+/// The fewest groups that must be gone for names to be as in one of the states that `shown` gives for each: by how many
+/// came behind them. None if no groups are wholly gone, with all that change the same names later, and the others
+/// wholly there.
 fn lost(states: &[Promise], paths: &[String], shown: &[Vec<usize>]) -> Option<BTreeSet<usize>> {
     let touches = |group: usize, at: usize| states[group].shows(&paths[at]) != states[group + 1].shows(&paths[at]);
     // Each name has lost the groups that touched it later than this state.

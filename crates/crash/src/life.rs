@@ -3,7 +3,8 @@
 //! 1. Recovery succeeds, reports no conflict and serves one of the allowed states: nothing else.
 //! 2. Recovering once more serves the same.
 //! 3. What is parked can be applied, if all is as it was; a new group over old and new files commits.
-//! 4. A close takes everything home: all in the directory is as expected, byte for byte, link for link, and there is nothing else.
+//! 4. A close takes everything home: all in the directory is as expected, byte for byte, link for link, and there is
+//!    nothing else.
 //! 5. The log is empty then, and another open serves the same.
 
 use std::borrow::Cow;

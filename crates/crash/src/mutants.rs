@@ -1,5 +1,6 @@
-//! Mutants: each site of the code broken in turn, in every way that applies to it. Some workload must notice; who survives is either
-//! equivalent, with a proof in [`EQUIVALENT`], or a hole in the workloads, or an instruction that the code does not need.
+//! Mutants: each site of the code broken in turn, in every way that applies to it. Some workload must notice; who
+//! survives is either equivalent, with a proof in [`EQUIVALENT`], or a hole in the workloads, or an instruction that
+//! the code does not need.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -151,7 +152,8 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// Whether it went unnoticed and nobody has said why it may; or it was noticed, and somebody has said that nobody can.
+    /// Whether it went unnoticed and nobody has said why it may; or it was noticed, and somebody has said that nobody
+    /// can.
     pub fn is_wrong(&self) -> bool {
         self.caught.is_none() == self.proof.is_none()
     }
@@ -202,8 +204,8 @@ fn kind_of(number: u8) -> MutationKind {
 
 /// A hunt for mutants of one world.
 ///
-/// A workload that does not pass a site cannot notice what is broken there. Of those that do, the ones that caught most so far come first,
-/// then the cheap ones; all of them are glanced through before the first is gone through at length.
+/// A workload that does not pass a site cannot notice what is broken there. Of those that do, the ones that caught most
+/// so far come first, then the cheap ones; all of them are glanced through before the first is gone through at length.
 pub struct Hunt<'s> {
     setting: &'s Setting,
     prey: Vec<Mutation>,
@@ -239,7 +241,8 @@ impl<'s> Hunt<'s> {
         self
     }
 
-    /// Hunts all of them on two threads, at a glance and then by `limits`. Those that have a proof are hunted only if somebody doubts it, and at a glance.
+    /// Hunts all of them on two threads, at a glance and then by `limits`. Those that have a proof are hunted only if
+    /// somebody doubts it, and at a glance.
     pub fn run(&self, doubt: bool, limits: &Limits) -> Vec<Mutant> {
         let work = || {
             let mut found = Vec::new();

@@ -1,4 +1,5 @@
-//! Panics as results: what a crash or a mutation made of the store must not end the explorer, nor print a page each time.
+//! Panics as results: what a crash or a mutation made of the store must not end the explorer, nor print a page each
+//! time.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

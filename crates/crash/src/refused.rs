@@ -1,11 +1,13 @@
 //! A host that refuses what a group asks for, at any of the calls by which the group is written back: contract 10.
 //!
-//! The store writes groups back as part of their commit ([`Options::at_once`](wholly::Options)). Before one of its calls on the host directory the
-//! host begins to refuse: that call only, or all of that kind until the commit has returned. Then
+//! The store writes groups back as part of their commit ([`Options::at_once`](wholly::Options)). Before one of its
+//! calls on the host directory the host begins to refuse: that call only, or all of that kind until the commit has
+//! returned. Then
 //!
 //! 1. The commit succeeds, and the directory has the group; or it fails, and the directory is as it was.
 //! 2. The next group commits; where the store has failed, once it is opened again.
-//! 3. After a crash at any moment of that, the store opens, and a checkpoint leaves the directory with the group, or as it was.
+//! 3. After a crash at any moment of that, the store opens, and a checkpoint leaves the directory with the group, or as
+//!    it was.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -71,8 +73,8 @@ pub struct Judged {
 /// A file of the next group.
 const LATE: &str = "late";
 
-/// Tries a host that refuses at each call of the group in `script`, with `errno`. With `lasts` it goes on refusing calls of that kind. With `crashes`
-/// there are crashes in one of so many.
+/// Tries a host that refuses at each call of the group in `script`, with `errno`. With `lasts` it goes on refusing
+/// calls of that kind. With `crashes` there are crashes in one of so many.
 ///
 /// # Errors
 /// What is wrong, in words.

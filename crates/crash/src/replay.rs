@@ -1,4 +1,5 @@
-//! Rebuilding one state from its name: `WORKLOAD:WORLD:CHOICE`, with `/CHOICE` for each crash inside of the recovery before it.
+//! Rebuilding one state from its name: `WORKLOAD:WORLD:CHOICE`, with `/CHOICE` for each crash inside of the recovery
+//! before it.
 
 use std::fmt;
 

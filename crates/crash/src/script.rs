@@ -4,8 +4,8 @@
 //! bare,link-A/foo-foo+unlink-A/foo,home,write-foo,kill,home
 //! ```
 //!
-//! First what is there before ([`Start`]), with `.tight` for a log of two segments that may not grow, and `.staged` where files
-//! are staged, or have shadows, to which a group writes 50 bytes; then one step after the other:
+//! First what is there before ([`Start`]), with `.tight` for a log of two segments that may not grow, and `.staged`
+//! where files are staged, or have shadows, to which a group writes 50 bytes; then one step after the other:
 //!
 //! | step | what it is |
 //! |---|---|

@@ -1,8 +1,9 @@
 //! Workloads on names: every op with its operands, pairs of them, longer ones written by hand and drawn.
 //!
-//! The names are those of bounded black-box crash testing (ACE, B3: Mohan and others, OSDI 2018): `foo` and `bar`, in the store's directory, `A`,
-//! `B` and `A/C`. An op is one of a pair if the system does not refuse it, and if it has to do with the other: a name, a file, or a
-//! directory of it. Of `foo` and `bar` in a directory that has neither, `foo` comes first: the other is the same.
+//! The names are those of bounded black-box crash testing (ACE, B3: Mohan and others, OSDI 2018): `foo` and `bar`, in
+//! the store's directory, `A`, `B` and `A/C`. An op is one of a pair if the system does not refuse it, and if it has to
+//! do with the other: a name, a file, or a directory of it. Of `foo` and `bar` in a directory that has neither, `foo`
+//! comes first: the other is the same.
 
 use std::collections::BTreeMap;
 
@@ -274,8 +275,8 @@ pub const STAGING: u64 = 200_000;
 /// From this seed on lots are announced between the groups, and go home later.
 pub const LOTS: u64 = 100_000;
 
-/// A workload drawn by a seed, called by its script: five to eight ops. The same seed gives the same one as long as the vocabulary stays
-/// as it is.
+/// A workload drawn by a seed, called by its script: five to eight ops. The same seed gives the same one as long as the
+/// vocabulary stays as it is.
 pub fn drawn(seed: u64) -> Workload {
     let mut verbs: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for word in vocabulary() {

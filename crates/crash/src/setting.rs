@@ -59,7 +59,8 @@ impl Setting {
             "disk-ext4" => disk(HostModel::Ext4Ordered),
             "disk-sync" => disk(HostModel::Synchronous),
             "disk-sectors" => SimConfig { home_page: 512, ..disk(HostModel::Weak) },
-            // Not the files: a home sector that tears into zeros takes bytes with it that no group wrote and no log holds.
+            // Not the files: a home sector that tears into zeros takes bytes with it that no group wrote and no log
+            // holds.
             "disk-torn" => SimConfig { tearing: true, log: Medium::DISK, ..pmem(HostModel::Weak) },
             "pmem-over-disk" => SimConfig { log: Medium::PMEM, ..disk(HostModel::Weak) },
             _ => return None,

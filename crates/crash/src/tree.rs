@@ -2,10 +2,10 @@
 //!
 //! # Terms
 //!
-//! - *object*: a file, a directory, a symbolic link or a FIFO. Several names of one file are one object, by its number here; which numbers two
-//!   states use does not matter when they are compared.
-//! - *opened*: by which path the process has opened which file. Whatever becomes of the name, `@` and that path mean this file. A file
-//!   without a name lives as long as it is opened, and nobody else sees it.
+//! - *object*: a file, a directory, a symbolic link or a FIFO. Several names of one file are one object, by its number
+//!   here; which numbers two states use does not matter when they are compared.
+//! - *opened*: by which path the process has opened which file. Whatever becomes of the name, `@` and that path mean
+//!   this file. A file without a name lives as long as it is opened, and nobody else sees it.
 
 mod attributes;
 mod compare;
@@ -156,7 +156,8 @@ impl State {
         self.set(dir, name, Some(number));
     }
 
-    /// Makes all of it in a world in which nothing has happened yet: directories and files with their usual permission bits.
+    /// Makes all of it in a world in which nothing has happened yet: directories and files with their usual permission
+    /// bits.
     pub fn put_into(&self, world: &World) {
         if self.guest {
             world.add_dir(".wholly");

@@ -2,8 +2,10 @@
 //!
 //! # Terms
 //!
-//! - *op*: one change of names or of a file's bytes. *Step*: one thing that a program asks of a store; a group with its ops is one step.
-//! - *file*, of an op: a path, or `@` and the path by which it was opened or made: that file, whatever became of its name.
+//! - *op*: one change of names or of a file's bytes. *Step*: one thing that a program asks of a store; a group with its
+//!   ops is one step.
+//! - *file*, of an op: a path, or `@` and the path by which it was opened or made: that file, whatever became of its
+//!   name.
 //!
 //! No two writes of a workload put the same word anywhere, so that bytes of one can never pass for bytes of another.
 
@@ -16,7 +18,8 @@ use wholly_media::sim::Random;
 
 use crate::tree::{FILE_MODE, Object, State};
 
-/// The names of the files of workloads in which only files change, by number. The first two exist from the start, the second one empty.
+/// The names of the files of workloads in which only files change, by number. The first two exist from the start, the
+/// second one empty.
 pub const NAMES: &[&str] = &[
     "a", "dir/b", "c", "dir/d", "e", "f", "g", "dir/h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u",
 ];
@@ -145,7 +148,8 @@ pub enum Op {
 /// Bytes of all files that an [`Op::Adopt`] brings.
 const ADOPTED_BYTES: usize = 60;
 
-/// What lies in a directory that is adopted: path, and which of the bytes that it brings are its own where it is a file.
+/// What lies in a directory that is adopted: path, and which of the bytes that it brings are its own where it is a
+/// file.
 pub(crate) const ADOPTED: &[(&str, Option<std::ops::Range<usize>>)] =
     &[("foo", Some(0..40)), ("C", None), ("C/bar", Some(40..ADOPTED_BYTES))];
 
@@ -175,7 +179,8 @@ impl Op {
         matches!(self, SetMode { .. } | SetOwner(_) | SetTimes { .. } | SetXattr { .. } | RemoveXattr { .. })
     }
 
-    /// The bytes that it takes as the write with this number: what it writes, the value of an attribute, or what times are made of.
+    /// The bytes that it takes as the write with this number: what it writes, the value of an attribute, or what times
+    /// are made of.
     pub fn bytes(&self, number: u64) -> Option<Vec<u8>> {
         let length = match self {
             Op::Write { length, .. } | Op::Append { length, .. } | Op::SetXattr { length, .. } => *length,
@@ -197,8 +202,8 @@ pub enum Step {
         /// How it ends.
         commit: bool,
     },
-    /// Two explicit groups at once: the first does its ops, then the second does and commits, then the first commits. If they are in each
-    /// other's way, the second one is given up.
+    /// Two explicit groups at once: the first does its ops, then the second does and commits, then the first commits.
+    /// If they are in each other's way, the second one is given up.
     Across {
         /// What the group does that begins first and commits last.
         first: Vec<Op>,

@@ -1,4 +1,5 @@
-//! The crash explorer over what groups adopt: whole directories that another program has made, and that nobody has synced.
+//! The crash explorer over what groups adopt: whole directories that another program has made, and that nobody has
+//! synced.
 //!
 //! `WHOLLY_LONG=1` goes through every world, and more of each. No verdict depends on time.
 

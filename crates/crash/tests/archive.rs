@@ -24,7 +24,8 @@ fn ten_thousand_new_files_are_all_there_or_none() {
     }
 }
 
-/// Each is one that small groups do not have: what a large one writes before its commit record, and home files by the thousand.
+/// Each is one that small groups do not have: what a large one writes before its commit record, and home files by the
+/// thousand.
 #[test]
 fn what_is_broken_on_purpose_is_noticed() {
     for (archive, world, site) in [

@@ -1,4 +1,5 @@
-//! Programs that change the directory of a store behind its back, and crashes after that: see `wholly_crash::bystanders`.
+//! Programs that change the directory of a store behind its back, and crashes after that: see
+//! `wholly_crash::bystanders`.
 
 use wholly_crash::{Limits, Setting, between, bystanders};
 

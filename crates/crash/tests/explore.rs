@@ -1,4 +1,5 @@
-//! The crash explorer over the store: hand-written and drawn workloads, every world, no violation, every site a crash point.
+//! The crash explorer over the store: hand-written and drawn workloads, every world, no violation, every site a crash
+//! point.
 //!
 //! `WHOLLY_LONG=1` goes through more workloads and more states. No verdict depends on time.
 
@@ -14,7 +15,8 @@ fn random(from: u64, few: u64, many: u64) -> Vec<Workload> {
     (from..from + if is_long() { many } else { few }).map(catalogue::random).collect()
 }
 
-/// Sites of names and attributes, of parked groups, of joint commits and of staged files are covered by the workloads on those.
+/// Sites of names and attributes, of parked groups, of joint commits and of staged files are covered by the workloads
+/// on those.
 fn of_bytes(sites: &[Site]) -> Vec<Site> {
     let others = coverage::of(&[
         "names.",

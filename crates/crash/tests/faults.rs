@@ -1,4 +1,5 @@
-//! Faults of media beyond a crash: each is reported, or has no effect, or destroyed the end of a lane; see `wholly_crash::faults`.
+//! Faults of media beyond a crash: each is reported, or has no effect, or destroyed the end of a lane; see
+//! `wholly_crash::faults`.
 
 use wholly_crash::faults::{FaultOutcome, faults, lost_flushes};
 use wholly_crash::{Setting, catalogue};
@@ -14,8 +15,8 @@ fn tried(setting: &str) -> FaultOutcome {
     all
 }
 
-/// Whatever rots, cannot be read or goes astray in the log, and whatever flush is lost: nothing is served that never was, and nothing is
-/// gone without a word that something behind it tells of.
+/// Whatever rots, cannot be read or goes astray in the log, and whatever flush is lost: nothing is served that never
+/// was, and nothing is gone without a word that something behind it tells of.
 fn nothing_is_lost_without_a_word(setting: &str) {
     let all = tried(setting);
     let violations = all.violations.iter().map(ToString::to_string);

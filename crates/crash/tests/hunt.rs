@@ -1,4 +1,5 @@
-//! A glance at all workloads that are written by hand, for `make check`: a few states of each point. `make test` goes further.
+//! A glance at all workloads that are written by hand, for `make check`: a few states of each point. `make test` goes
+//! further.
 
 use wholly_crash::{Job, Limits, Outcome, Seen, Setting, Workload, catalogue, explore_into, sequences};
 

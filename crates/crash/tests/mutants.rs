@@ -1,4 +1,5 @@
-//! The rig can see: every mutant of the code is caught by some workload, or has a proof that no state can tell it from the code.
+//! The rig can see: every mutant of the code is caught by some workload, or has a proof that no state can tell it from
+//! the code.
 
 use wholly_crash::mutants::{Hunt, Mutant};
 use wholly_crash::{Limits, Setting, Workload, catalogue, explore, sequences};
@@ -53,7 +54,8 @@ fn every_mutant_is_caught_or_proven_equivalent() {
     mutants_of("disk", &sequences::adopted(), of_adopted);
 }
 
-/// The fence that commits a group is taken away: if this is not caught, nothing that the explorer says is worth anything.
+/// The fence that commits a group is taken away: if this is not caught, nothing that the explorer says is worth
+/// anything.
 #[test]
 fn a_planted_bug_is_caught() {
     let workload = catalogue::find("small-commit").expect("a workload");

@@ -1,6 +1,8 @@
-//! The crash explorer over names and attributes: every op that makes sense, pairs of them, longer workloads written by hand and drawn.
+//! The crash explorer over names and attributes: every op that makes sense, pairs of them, longer workloads written by
+//! hand and drawn.
 //!
-//! `WHOLLY_LONG=1` goes through more of everything; `wholly crash pairs` goes through all pairs. No verdict depends on time.
+//! `WHOLLY_LONG=1` goes through more of everything; `wholly crash pairs` goes through all pairs. No verdict depends on
+//! time.
 
 mod common;
 

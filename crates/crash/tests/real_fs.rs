@@ -1,13 +1,15 @@
-//! The store on real ext4, XFS and btrfs, and a power failure beneath them: is what the model says of host file systems true of them?
+//! The store on real ext4, XFS and btrfs, and a power failure beneath them: is what the model says of host file systems
+//! true of them?
 //!
-//! A loop device stands on a recording file. A program makes a store on the file system there, of files that nobody has synced, commits groups, and tells
-//! when each of that begins and has returned. From the record images are made: what was flushed, and a subset of what was not. Each is mounted, so that
-//! the file system recovers itself. Where the making had not returned there is a whole store or none, and one can be made; else the store is opened,
-//! recovers itself, and must serve every group whose commit had returned, and of the one in flight
-//! all or nothing: bytes, names, permission bits and extended attributes. Then a new group commits, everything goes home, and the directory holds it.
+//! A loop device stands on a recording file. A program makes a store on the file system there, of files that nobody has
+//! synced, commits groups, and tells when each of that begins and has returned. From the record images are made: what
+//! was flushed, and a subset of what was not. Each is mounted, so that the file system recovers itself. Where the
+//! making had not returned there is a whole store or none, and one can be made; else the store is opened, recovers
+//! itself, and must serve every group whose commit had returned, and of the one in flight all or nothing: bytes, names,
+//! permission bits and extended attributes. Then a new group commits, everything goes home, and the directory holds it.
 //!
-//! Needs root, FUSE and loop devices; the long run makes some thousand images. All mounts are in a mount namespace of their own process
-//! and go with it.
+//! Needs root, FUSE and loop devices; the long run makes some thousand images. All mounts are in a mount namespace of
+//! their own process and go with it.
 
 #[path = "real_fs/disk.rs"]
 mod disk;
@@ -201,7 +203,8 @@ fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
         if made + images.len() >= wanted {
             break;
         }
-        // One in three while the store is made; half of the points right before a flush, where most is pending; and first of all when it is just made.
+        // One in three while the store is made; half of the points right before a flush, where most is pending; and
+        // first of all when it is just made.
         let among = if n % 3 == 2 { making..returned + 1 } else { 0..events.len() + 1 };
         let mut point = among.start + Random(n as u64).below(among.len() as u64) as usize;
         if n % 2 == 1 {

@@ -1,4 +1,5 @@
-//! The crash explorer over files that are staged, and those that have shadows: their bytes are on the host before their group commits.
+//! The crash explorer over files that are staged, and those that have shadows: their bytes are on the host before their
+//! group commits.
 //!
 //! `WHOLLY_LONG=1` goes through every world, and more of each. No verdict depends on time.
 

@@ -44,7 +44,8 @@ pub(crate) struct Adapter {
     pub lost: Lost,
 }
 
-/// What the kernel does not know the meaning of, or deals with alone: a handle of ours neither appends nor syncs by itself.
+/// What the kernel does not know the meaning of, or deals with alone: a handle of ours neither appends nor syncs by
+/// itself.
 fn flags(open: OpenFlags) -> OFlags {
     OFlags::from_bits_retain(open.0 as u32) - (OFlags::APPEND | OFlags::SYNC | OFlags::DSYNC | OFlags::DIRECT)
 }
@@ -96,8 +97,8 @@ impl Adapter {
         }
     }
 
-    /// The pages of a file change by calls that the kernel sees, and otherwise with its times: they are good for who opens it next. But what is
-    /// written through them comes page by page.
+    /// The pages of a file change by calls that the kernel sees, and otherwise with its times: they are good for who
+    /// opens it next. But what is written through them comes page by page.
     fn open_flags(&self, open: OpenFlags) -> FopenFlags {
         match self.whole_writes && open.acc_mode() != OpenAccMode::O_RDONLY {
             true => FopenFlags::FOPEN_DIRECT_IO,
@@ -125,7 +126,8 @@ impl fuser::Filesystem for Adapter {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.find(&self.look(req).ctx, ino(parent), name) {
-            // That there is no such name the kernel keeps too, and for as long: whoever makes it does so through the kernel, but for bystanders.
+            // That there is no such name the kernel keeps too, and for as long: whoever makes it does so through the
+            // kernel, but for bystanders.
             Err(Errno::NOENT) => reply.entry(&self.valid, &nothing(), GENERATION),
             found => self.entry(reply, found),
         }
@@ -291,8 +293,8 @@ impl fuser::Filesystem for Adapter {
         match self.syncs_on_close {
             // The kernel does not wait for `release`.
             true => done(reply, self.vfs.fsync(&self.outside(req).ctx, handle(fh))),
-            // There is nothing to do at any close, and this answer the kernel keeps: it does not ask again. It writes what is dirty in its pages
-            // all the same.
+            // There is nothing to do at any close, and this answer the kernel keeps: it does not ask again. It writes
+            // what is dirty in its pages all the same.
             false => reply.error(errno(Errno::NOSYS)),
         }
     }
@@ -339,8 +341,8 @@ impl fuser::Filesystem for Adapter {
                 Ok(found) => found,
                 // It has gone since the list was made.
                 Err(Errno::NOENT) => return true,
-                // It cannot be looked at, as what another file system covers that programs do not see. Of the name the kernel keeps nothing: it asks, and
-                // is refused.
+                // It cannot be looked at, as what another file system covers that programs do not see. Of the name the
+                // kernel keeps nothing: it asks, and is refused.
                 Err(_) => {
                     let unknown = unknown(entry.ino, entry.kind);
                     return !reply.add(unknown.ino, entry.next, name, &Duration::ZERO, &unknown, GENERATION);

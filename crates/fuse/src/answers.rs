@@ -47,9 +47,10 @@ pub(crate) fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits & 0o7777)
 }
 
-/// Whether a change of attributes costs a file its set-id bits, beside one of its owner, of which the store knows. A new size does, unless it is the superuser's: of
-/// the request's flags the crate does not tell the one that says so. And so does a request that asks for nothing: the kernel makes one for a `chown` that
-/// gives no new owner, and before a change of content that takes the bits.
+/// Whether a change of attributes costs a file its set-id bits, beside one of its owner, of which the store knows. A
+/// new size does, unless it is the superuser's: of the request's flags the crate does not tell the one that says so.
+/// And so does a request that asks for nothing: the kernel makes one for a `chown` that gives no new owner, and before
+/// a change of content that takes the bits.
 pub(crate) fn takes_set_id(req: &Request, change: &SetAttr) -> bool {
     let SetAttr { mode, uid, gid, size, atime, mtime } = change;
     let nothing = (mode, uid, gid, size) == (&None, &None, &None, &None);
@@ -78,8 +79,8 @@ pub fn ask(config: &mut KernelConfig) {
         InitFlags::FUSE_AUTO_INVAL_DATA,
         // Also what is open for writing may be mapped, where whole writes are wanted.
         InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-        // Set-id bits go here when content or owner change ([`takes_set_id`]): else the kernel would ask for a file's attributes before each
-        // `chown`, and for its capabilities before each write.
+        // Set-id bits go here when content or owner change ([`takes_set_id`]): else the kernel would ask for a file's
+        // attributes before each `chown`, and for its capabilities before each write.
         InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     ];
     for flag in wanted {

@@ -1,7 +1,8 @@
 //! On whose behalf a request is made.
 //!
-//! The kernel has checked permissions before it asks (the mount has `default_permissions` and access lists), it takes capabilities away by requests
-//! of their own, and it says, or lets know by what it asks for, when set-id bits are to go. So what is left of a caller is whose new files are.
+//! The kernel has checked permissions before it asks (the mount has `default_permissions` and access lists), it takes
+//! capabilities away by requests of their own, and it says, or lets know by what it asks for, when set-id bits are to
+//! go. So what is left of a caller is whose new files are.
 
 use fuser::Request;
 use wholly::vfs::{Context, Mode, Result};

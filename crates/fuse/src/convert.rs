@@ -37,8 +37,8 @@ fn time(at: Timestamp) -> SystemTime {
     }
 }
 
-/// What a call wants of a time. `fuser` 0.18 counts the nanoseconds of a time before 1970 backward from its second; here they are turned
-/// round again.
+/// What a call wants of a time. `fuser` 0.18 counts the nanoseconds of a time before 1970 backward from its second;
+/// here they are turned round again.
 pub(crate) fn set_time(wanted: Option<TimeOrNow>) -> SetTime {
     match wanted {
         None => SetTime::Omit,
@@ -100,13 +100,15 @@ pub(crate) fn nothing() -> FileAttr {
     }
 }
 
-/// What the kernel is told of a name in a list that cannot be looked up. `fuser` 0.18 lists no name without an inode: this one is nobody's, its number is no inode's
-/// that the kernel was told of: those of objects that the host has not made have the highest bit, and never the next one.
+/// What the kernel is told of a name in a list that cannot be looked up. `fuser` 0.18 lists no name without an inode:
+/// this one is nobody's, its number is no inode's that the kernel was told of: those of objects that the host has not
+/// made have the highest bit, and never the next one.
 pub(crate) fn unknown(listed: Ino, of: FileType) -> FileAttr {
     FileAttr { ino: INodeNo(listed.0 | 3 << 62), kind: kind(of), nlink: 1, ..nothing() }
 }
 
-/// A device as the kernel numbers it in 32 bits (`new_encode_dev`): 12 bits for the driver, 20 for which of its devices.
+/// A device as the kernel numbers it in 32 bits (`new_encode_dev`): 12 bits for the driver, 20 for which of its
+/// devices.
 fn kernel_device(rdev: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12)

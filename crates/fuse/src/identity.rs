@@ -1,10 +1,12 @@
 //! Whose numbers a mount speaks of.
 //!
-//! The kernel takes the numbers of users and groups that a server tells for those of the user namespace to which the mount belongs. One that an ordinary
-//! user makes has his own number and that of his first group, and no others. The kernel shows all others as nobody's, and changes nothing of a file of which
-//! it does not know *both* whose it is and which group's: it could not write that back. So a file of the user's is shown as his first
-//! group's, whatever group it has, which says nothing else of what he may do with it, and so is a file of somebody else's that has one of his groups, by which he
-//! may read it. Files of others stay nobody's: they can be read as far as their permissions let him, and not be changed.
+//! The kernel takes the numbers of users and groups that a server tells for those of the user namespace to which the
+//! mount belongs. One that an ordinary user makes has his own number and that of his first group, and no others. The
+//! kernel shows all others as nobody's, and changes nothing of a file of which it does not know *both* whose it is and
+//! which group's: it could not write that back. So a file of the user's is shown as his first group's, whatever group
+//! it has, which says nothing else of what he may do with it, and so is a file of somebody else's that has one of his
+//! groups, by which he may read it. Files of others stay nobody's: they can be read as far as their permissions let
+//! him, and not be changed.
 
 use rustix::process::{getegid, geteuid, getgroups};
 use wholly::vfs::Attr;

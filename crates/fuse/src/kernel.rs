@@ -33,7 +33,8 @@ enum Way {
     Helper(Arc<Mutex<SessionUnmounter>>),
 }
 
-/// By which a mount is known, beside its type. The kernel gives numbers of mounts that are gone to others, but not, where it has such, the *unique* ones.
+/// By which a mount is known, beside its type. The kernel gives numbers of mounts that are gone to others, but not,
+/// where it has such, the *unique* ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     unique: Option<u64>,
@@ -41,14 +42,16 @@ struct Identity {
     device: (u32, u32),
 }
 
-/// The path by which what is mounted over a directory is found. The root directory's own leads beneath all that is mounted over it; `..` there leads to the
-/// uppermost.
+/// The path by which what is mounted over a directory is found. The root directory's own leads beneath all that is
+/// mounted over it; `..` there leads to the uppermost.
 fn uppermost(point: PathBuf) -> PathBuf {
     if point == Path::new("/") { "/..".into() } else { point }
 }
 
-/// Mounts at the directory `point` what a [`Server`](crate::Server) will answer for by the device that is given, in this process or in another one: programs see
-/// it when this returns, and wait. Over the root directory it is seen as `/..` only, by who then makes that its root directory. It takes the right to mount, and a `/dev/fuse` that the process may open.
+/// Mounts at the directory `point` what a [`Server`](crate::Server) will answer for by the device that is given, in
+/// this process or in another one: programs see it when this returns, and wait. Over the root directory it is seen as
+/// `/..` only, by who then makes that its root directory. It takes the right to mount, and a `/dev/fuse` that the
+/// process may open.
 ///
 /// # Errors
 /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the process may not mount there.
@@ -101,8 +104,8 @@ impl Unmounter {
         Unmounter(Way::Helper(Arc::new(Mutex::new(session))))
     }
 
-    /// Of what this process has just mounted at `point`, which is an absolute path without symbolic links; the kernel calls such a file system `kind`. It need not be
-    /// one of ours.
+    /// Of what this process has just mounted at `point`, which is an absolute path without symbolic links; the kernel
+    /// calls such a file system `kind`. It need not be one of ours.
     ///
     /// # Errors
     /// Of `statx`.
@@ -112,8 +115,8 @@ impl Unmounter {
         Ok(Unmounter(Way::Call { point, kind, mount }))
     }
 
-    /// Takes the mount away from where it is; [`Mount::serve`](crate::Mount::serve) returns once nobody uses it any more. Does nothing where that
-    /// is done already.
+    /// Takes the mount away from where it is; [`Mount::serve`](crate::Mount::serve) returns once nobody uses it any
+    /// more. Does nothing where that is done already.
     ///
     /// # Errors
     /// `EBUSY` where a program has a file of it open, or its current directory there, or something is mounted over it.
@@ -157,7 +160,8 @@ fn is_mounted(mount: &Identity, kind: &str) -> io::Result<bool> {
     let mounts = std::fs::read("/proc/self/mountinfo")?;
     let (number, device) = (mount.number.to_string(), format!("{}:{}", mount.device.0, mount.device.1));
     Ok(mounts.split(|byte| *byte == b'\n').any(|line| {
-        // Its number, that of the one above it, the device, ..., and behind a dash its type: another one may have taken over the numbers.
+        // Its number, that of the one above it, the device, ..., and behind a dash its type: another one may have taken
+        // over the numbers.
         let mut words = line.split(|byte| *byte == b' ');
         let is_it = words.next() == Some(number.as_bytes()) && words.nth(1) == Some(device.as_bytes());
         is_it && words.skip_while(|word| *word != b"-").nth(1) == Some(kind.as_bytes())

@@ -2,31 +2,33 @@
 //!
 //! # What a program may rely on
 //!
-//! A mount is the whole store to the programs that use it: what one of them does, the others see when its call returns, as on any file
-//! system. What survives a crash is what the store's policy for calls outside of groups says ([`wholly::vfs`]), with the calls of the
-//! kernel in the place of those of programs, which are the same but for two:
+//! A mount is the whole store to the programs that use it: what one of them does, the others see when its call returns,
+//! as on any file system. What survives a crash is what the store's policy for calls outside of groups says
+//! ([`wholly::vfs`]), with the calls of the kernel in the place of those of programs, which are the same but for two:
 //!
-//! - *mapped memory*: what is written through a shared mapping reaches the store by `msync`, `munmap`, `fsync` or whenever the kernel
-//!   likes, and then counts as written.
-//! - *closing*: the kernel does not wait for the last close of a file. So where closing is to make a file durable, each close does
-//!   ([`MountOptions::syncs_on_close`]).
+//! - *mapped memory*: what is written through a shared mapping reaches the store by `msync`, `munmap`, `fsync` or
+//!   whenever the kernel likes, and then counts as written.
+//! - *closing*: the kernel does not wait for the last close of a file. So where closing is to make a file durable, each
+//!   close does ([`MountOptions::syncs_on_close`]).
 //!
 //! # Caching, and why it is no lie
 //!
-//! The kernel keeps names, attributes and pages. All changes of the store come through the kernel, which changes what it keeps before the
-//! call returns, except those of
+//! The kernel keeps names, attributes and pages. All changes of the store come through the kernel, which changes what
+//! it keeps before the call returns, except those of
 //!
-//! - *bystanders*, who change home files behind the store's back. What they do shows once what the kernel keeps has expired
-//!   ([`MountOptions::valid`]): its pages go when it sees another time of change or size (`FUSE_AUTO_INVAL_DATA`). A mount over the
-//!   store's own directory hides it, and has none;
-//! - *passes* of the checkpoint, which change only what no program relies on: the space that a file takes, and times of change upward.
+//! - *bystanders*, who change home files behind the store's back. What they do shows once what the kernel keeps has
+//!   expired ([`MountOptions::valid`]): its pages go when it sees another time of change or size
+//!   (`FUSE_AUTO_INVAL_DATA`). A mount over the store's own directory hides it, and has none;
+//! - *passes* of the checkpoint, which change only what no program relies on: the space that a file takes, and times of
+//!   change upward.
 //!
-//! Writes go through: no page is dirty but by mappings, since a write that the kernel puts off (`FUSE_WRITEBACK_CACHE`) would be in a
-//! group of its own choice.
+//! Writes go through: no page is dirty but by mappings, since a write that the kernel puts off (`FUSE_WRITEBACK_CACHE`)
+//! would be in a group of its own choice.
 //!
 //! # Permissions
 //!
-//! The kernel decides who may do what, from modes and access lists (`default_permissions`, `FUSE_POSIX_ACL`), before it asks.
+//! The kernel decides who may do what, from modes and access lists (`default_permissions`, `FUSE_POSIX_ACL`), before it
+//! asks.
 //!
 //! | file | idea |
 //! |---|---|
@@ -88,7 +90,8 @@ impl Mount {
     /// It takes the superuser, or `fusermount3` (Debian: the package `fuse3`) and a `/dev/fuse` that the user may open.
     ///
     /// # Errors
-    /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; those of finding its points; what `fusermount3` says otherwise.
+    /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; those of finding
+    /// its points; what `fusermount3` says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
         let adapter = adapter(vfs, options)?;
         let (groups, lost) = (adapter.groups.clone(), adapter.lost.clone());
@@ -97,8 +100,8 @@ impl Mount {
         Ok(Mount { server: Server { session, doom: groups.doom(), lost }, unmounter })
     }
 
-    /// Answers the kernel until the file system is unmounted, by whomever. On return everything that programs did outside of groups is
-    /// durable.
+    /// Answers the kernel until the file system is unmounted, by whomever. On return everything that programs did
+    /// outside of groups is durable.
     ///
     /// # Errors
     /// Of the kernel's device.
@@ -112,7 +115,8 @@ impl Mount {
     }
 }
 
-/// Mounts any file system of the crate `fuser` as [`Mount::new`] does: so what ours is measured beside has the same options.
+/// Mounts any file system of the crate `fuser` as [`Mount::new`] does: so what ours is measured beside has the same
+/// options.
 ///
 /// # Errors
 /// Those of [`Mount::new`].
@@ -148,7 +152,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of the mount that `device` is of, with the options with which that was mounted. On return the kernel and it know each other.
+    /// The server of the mount that `device` is of, with the options with which that was mounted. On return the kernel
+    /// and it know each other.
     ///
     /// # Errors
     /// Of the kernel's device, and of finding the points.
@@ -160,7 +165,8 @@ impl Server {
         Ok(Server { session, doom: groups.doom(), lost })
     }
 
-    /// Why the group that all calls belong to is not to be committed, if anything of it is undone. Of other mounts nothing ever is told.
+    /// Why the group that all calls belong to is not to be committed, if anything of it is undone. Of other mounts
+    /// nothing ever is told.
     pub fn doom(&self) -> Doom {
         self.doom.clone()
     }

@@ -1,7 +1,7 @@
 //! Writes of which no program is sure to hear that they failed.
 //!
-//! What is written to mapped memory the kernel hands on when it likes: perhaps when the file is closed, and who wrote it has ended. Where that fails the kernel
-//! forgets what was written, and tells the next one who asks, once.
+//! What is written to mapped memory the kernel hands on when it likes: perhaps when the file is closed, and who wrote
+//! it has ended. Where that fails the kernel forgets what was written, and tells the next one who asks, once.
 
 use std::io;
 use std::sync::Arc;

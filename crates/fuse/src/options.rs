@@ -43,8 +43,8 @@ pub struct MountOptions {
     pub valid: Duration,
     /// Whether closing a file makes it durable: to be set where the policy is `per-sync`.
     pub syncs_on_close: bool,
-    /// Whether what one call writes is in one group, up to [`LARGEST_WRITE`](crate::LARGEST_WRITE) bytes: to be set where the policy is `per-op`. Files that
-    /// are open for writing are not read from the kernel's pages then.
+    /// Whether what one call writes is in one group, up to [`LARGEST_WRITE`](crate::LARGEST_WRITE) bytes: to be set
+    /// where the policy is `per-op`. Files that are open for writing are not read from the kernel's pages then.
     pub whole_writes: bool,
     /// The explicit group that all calls of all programs belong to: the mount shows what that sees, and ends before it.
     pub group: Option<GroupId>,
@@ -90,7 +90,8 @@ pub enum OptionError {
 }
 
 impl MountOptions {
-    /// Takes one option as it stands behind `-o`, between commas. Those that only concern who mounts it, and when, are nothing to us.
+    /// Takes one option as it stands behind `-o`, between commas. Those that only concern who mounts it, and when, are
+    /// nothing to us.
     ///
     /// # Errors
     /// [`OptionError`].

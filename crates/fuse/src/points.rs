@@ -1,8 +1,9 @@
 //! Names on which other file systems are mounted, for programs as for the host.
 //!
-//! The host has another file system on such a name, so that a store knows nothing of what it is there, and refuses it (`EXDEV`). To mount the same again over
-//! the name in the kernel's view, the kernel has to find something there: an empty directory or file that is nobody's, and no object of the store. What a program
-//! wants of it once it has unmounted what lies over it is refused (`ESTALE`): the store has no such number.
+//! The host has another file system on such a name, so that a store knows nothing of what it is there, and refuses it
+//! (`EXDEV`). To mount the same again over the name in the kernel's view, the kernel has to find something there: an
+//! empty directory or file that is nobody's, and no object of the store. What a program wants of it once it has
+//! unmounted what lies over it is refused (`ESTALE`): the store has no such number.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

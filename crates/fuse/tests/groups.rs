@@ -1,4 +1,5 @@
-//! Groups by `ioctl` on a mount that programs share: what belongs to them, what others see, and what the kernel keeps when they end.
+//! Groups by `ioctl` on a mount that programs share: what belongs to them, what others see, and what the kernel keeps
+//! when they end.
 
 mod common;
 

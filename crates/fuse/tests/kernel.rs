@@ -1,4 +1,5 @@
-//! What the kernel adds to the calls of the suite: mappings, caches, locks, long listings, and files whose daemon is gone.
+//! What the kernel adds to the calls of the suite: mappings, caches, locks, long listings, and files whose daemon is
+//! gone.
 
 mod common;
 
@@ -200,7 +201,8 @@ fn a_bystander_is_seen_when_the_kernel_asks_again() {
     mounted.end();
 }
 
-/// The kernel keeps that there is no such name: it is as long blind to what a bystander makes. What programs of the mount make is there at once.
+/// The kernel keeps that there is no such name: it is as long blind to what a bystander makes. What programs of the
+/// mount make is there at once.
 #[test]
 fn a_name_that_was_not_there_is_seen_when_it_is_made() {
     let store = Options { policy: Policy::PerOp, ..Options::default() };

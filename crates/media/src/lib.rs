@@ -3,7 +3,8 @@
 //! Two traits are all that the rest of Wholly knows of storage:
 //!
 //! - [`Region`]: a linear range of bytes (the log of a store, a home file mapped from persistent memory);
-//! - [`HostFs`] with [`HostNames`] and [`HostFile`]: the calls by which a store reaches the ordinary directory that it cares for.
+//! - [`HostFs`] with [`HostNames`] and [`HostFile`]: the calls by which a store reaches the ordinary directory that it
+//!   cares for.
 //!
 //! [`Guarantees`] tells what a medium may do at a crash. The code above reads it; the simulator obeys it.
 //!
@@ -82,8 +83,8 @@ pub trait Region: Send + Sync {
     /// If the range is not inside the region: bounds are our own arithmetic, checked before the call.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Copies the bytes that a crash at this moment would be certain to keep, past any cache that might show bytes which
-    /// are not there yet (`O_DIRECT` on disks). On persistent memory the same as [`read`](Self::read).
+    /// Copies the bytes that a crash at this moment would be certain to keep, past any cache that might show bytes
+    /// which are not there yet (`O_DIRECT` on disks). On persistent memory the same as [`read`](Self::read).
     fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.read(offset, buf)
     }
@@ -95,8 +96,8 @@ pub trait Region: Send + Sync {
     /// without a barrier (past the page cache where the region's synchronous writes go past it, else into it).
     fn write(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Copies `len` bytes of `source` from `from` on to `offset`: a [`write`](Self::write) in all respects. Where both are memory the
-    /// bytes go straight from one to the other.
+    /// Copies `len` bytes of `source` from `from` on to `offset`: a [`write`](Self::write) in all respects. Where both
+    /// are memory the bytes go straight from one to the other.
     ///
     /// # Errors
     /// As [`write`](Self::write), and the read errors of `source`.
@@ -110,8 +111,8 @@ pub trait Region: Send + Sync {
         Ok(())
     }
 
-    /// Where `len` bytes from `offset` on are, for media that copy from one region to another; `None` where they are not in memory. The
-    /// address holds while the region lives and is not made shorter; it is only read through.
+    /// Where `len` bytes from `offset` on are, for media that copy from one region to another; `None` where they are
+    /// not in memory. The address holds while the region lives and is not made shorter; it is only read through.
     ///
     /// # Panics
     /// If the range is not inside the region.
@@ -135,13 +136,14 @@ pub trait Region: Send + Sync {
     /// that works; `offset` and the length must be multiples of [`Guarantees::block`].
     fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Makes the region `len` bytes long. New bytes are zero, allocated and durable when the call returns: writing
-    /// them later can fail neither for want of space nor for an unwritten extent. Bytes beyond a smaller `len` are given back.
-    /// Where the region is as long already, that becomes durable: whoever made it so may have died on the way.
+    /// Makes the region `len` bytes long. New bytes are zero, allocated and durable when the call returns: writing them
+    /// later can fail neither for want of space nor for an unwritten extent. Bytes beyond a smaller `len` are given
+    /// back. Where the region is as long already, that becomes durable: whoever made it so may have died on the way.
     fn set_len(&self, site: Site, len: u64) -> Result<()>;
 
-    /// [`set_len`](Self::set_len) for a caller who is about to write all that is new, in large pieces: what is new may be allocated only, so
-    /// that the first write to it takes longer. It reads as zeros, and writing it cannot fail for want of space.
+    /// [`set_len`](Self::set_len) for a caller who is about to write all that is new, in large pieces: what is new may
+    /// be allocated only, so that the first write to it takes longer. It reads as zeros, and writing it cannot fail for
+    /// want of space.
     fn extend(&self, site: Site, len: u64) -> Result<()> {
         self.set_len(site, len)
     }
@@ -151,8 +153,8 @@ pub trait Region: Send + Sync {
         let _ = offset;
     }
 
-    /// Asks the processor to fetch the first `len` bytes of what [`write_from`](Self::write_from) is going to copy from here next, where
-    /// that means anything.
+    /// Asks the processor to fetch the first `len` bytes of what [`write_from`](Self::write_from) is going to copy from
+    /// here next, where that means anything.
     fn prefetch_range(&self, offset: u64, len: usize) {
         let _ = (offset, len);
     }
@@ -219,11 +221,13 @@ pub struct Space {
 /// The calls by which a store reaches its directory.
 ///
 /// Paths are relative to the directory, their parts separated by `/`, without a leading `/`; the empty path is the
-/// directory itself. They are resolved beneath the directory: a `..` that would leave it, or another file system mounted below it, is
-/// refused with `EXDEV`; so is a file of another subvolume or snapshot. They lead through directories alone: a symbolic link on the way is none
-/// (`ENOTDIR`), and to open one is `ELOOP`. Nothing can be raced out of it.
+/// directory itself. They are resolved beneath the directory: a `..` that would leave it, or another file system
+/// mounted below it, is refused with `EXDEV`; so is a file of another subvolume or snapshot. They lead through
+/// directories alone: a symbolic link on the way is none (`ENOTDIR`), and to open one is `ELOOP`. Nothing can be raced
+/// out of it.
 ///
-/// Nothing survives a crash until [`HostFile::sync`], [`sync_dir`](Self::sync_dir) or [`sync_all`](Self::sync_all) returned.
+/// Nothing survives a crash until [`HostFile::sync`], [`sync_dir`](Self::sync_dir) or [`sync_all`](Self::sync_all)
+/// returned.
 pub trait HostFs: HostNames {
     /// What the files of this directory may do at a crash.
     fn guarantees(&self) -> &Guarantees;
@@ -234,8 +238,8 @@ pub trait HostFs: HostNames {
     /// Opens an existing file for reading and writing, or only for reading where `write` is not asked for.
     fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>>;
 
-    /// Opens an existing file of the calling user's own for reading and writing, also where its permission bits forbid that. They are the
-    /// same when this returns; its time of change is not.
+    /// Opens an existing file of the calling user's own for reading and writing, also where its permission bits forbid
+    /// that. They are the same when this returns; its time of change is not.
     ///
     /// # Errors
     /// Those of `open`; `EACCES` where it is somebody else's.
@@ -246,8 +250,8 @@ pub trait HostFs: HostNames {
     /// What `path` names, a symbolic link at its end not followed.
     fn stat(&self, path: &[u8]) -> Result<Stat>;
 
-    /// Where a first change gives an object another inode, as overlays do with what lies in a lower layer: makes it have that one. Tells
-    /// how it lies then; `None` where inodes last.
+    /// Where a first change gives an object another inode, as overlays do with what lies in a lower layer: makes it
+    /// have that one. Tells how it lies then; `None` where inodes last.
     ///
     /// # Errors
     /// `ESTALE` where another object is there.
@@ -261,8 +265,8 @@ pub trait HostFs: HostNames {
         false
     }
 
-    /// Where a directory takes in only what belongs to its own project, for quotas: lets this one take in anything, if that can be had. What is
-    /// made in it then belongs to none.
+    /// Where a directory takes in only what belongs to its own project, for quotas: lets this one take in anything, if
+    /// that can be had. What is made in it then belongs to none.
     fn admit_all_projects(&self, site: Site, path: &[u8]) {
         let _ = (site, path);
     }
@@ -280,8 +284,8 @@ pub trait HostFs: HostNames {
         false
     }
 
-    /// Makes a regular file without a name in the directory `parent`, to be given one by [`link`](Self::link) or to vanish
-    /// when closed. `mode` are permission bits; the process's umask is not applied.
+    /// Makes a regular file without a name in the directory `parent`, to be given one by [`link`](Self::link) or to
+    /// vanish when closed. `mode` are permission bits; the process's umask is not applied.
     fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>>;
 
     /// Gives a file made by [`create_unnamed`](Self::create_unnamed) its name.
@@ -305,9 +309,11 @@ pub enum Fallocate {
     Keep,
     /// Reserves space for the range; the file grows to the end of it (mode 0).
     Extend,
-    /// Makes the range read as zeros and gives back its whole blocks; the size stays (`FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`).
+    /// Makes the range read as zeros and gives back its whole blocks; the size stays (`FALLOC_FL_PUNCH_HOLE |
+    /// FALLOC_FL_KEEP_SIZE`).
     Punch,
-    /// Makes the range read as zeros, its space reserved; the size stays (`FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE`).
+    /// Makes the range read as zeros, its space reserved; the size stays (`FALLOC_FL_ZERO_RANGE |
+    /// FALLOC_FL_KEEP_SIZE`).
     Zero,
     /// Makes the range read as zeros, its space reserved; the file grows to the end of it (`FALLOC_FL_ZERO_RANGE`).
     ZeroExtend,
@@ -358,11 +364,13 @@ pub trait HostFile: Send + Sync {
     /// Writes all of `data` at `offset`, growing the file where needed.
     fn write_at(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Writes `len` bytes of `source`, another file of this directory, from `from` on at `offset`. Where the host can, whole blocks that
-    /// lie alike in theirs are shared until one of the files changes, rather than copied. `source` is not changed meanwhile.
+    /// Writes `len` bytes of `source`, another file of this directory, from `from` on at `offset`. Where the host can,
+    /// whole blocks that lie alike in theirs are shared until one of the files changes, rather than copied. `source` is
+    /// not changed meanwhile.
     ///
     /// # Errors
-    /// Those of reading and writing; `EXDEV` where the file is none of this directory's, `EIO` where `source` ends before.
+    /// Those of reading and writing; `EXDEV` where the file is none of this directory's, `EIO` where `source` ends
+    /// before.
     fn write_from(&self, site: Site, offset: u64, source: &dyn HostFile, from: u64, len: u64) -> Result<()>;
 
     /// Makes the file `len` bytes long; new bytes are zero.
@@ -374,20 +382,22 @@ pub trait HostFile: Send + Sync {
     /// `EINVAL` for an empty range; `EOPNOTSUPP` where the file system cannot.
     fn fallocate(&self, site: Site, how: Fallocate, offset: u64, len: u64) -> Result<()>;
 
-    /// Allocates the blocks of a range, which may be empty, without changing size or content, so that stores into a mapping of it cannot
-    /// fail.
+    /// Allocates the blocks of a range, which may be empty, without changing size or content, so that stores into a
+    /// mapping of it cannot fail.
     fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()> {
         if len == 0 { Ok(()) } else { self.fallocate(site, Fallocate::Keep, offset, len) }
     }
 
-    /// The first byte at or behind `offset` that is in no hole; none where there is only a hole before the end. What is allocated and was
-    /// not written may count as a hole or not.
+    /// The first byte at or behind `offset` that is in no hole; none where there is only a hole before the end. What is
+    /// allocated and was not written may count as a hole or not.
     fn next_data(&self, offset: u64) -> Result<Option<u64>>;
 
-    /// The first byte at or behind `offset` that is in a hole, as which the end of the file counts; none at the end and behind it.
+    /// The first byte at or behind `offset` that is in a hole, as which the end of the file counts; none at the end and
+    /// behind it.
     fn next_hole(&self, offset: u64) -> Result<Option<u64>>;
 
-    /// Sets the times of the last access and the last change of content, in ns since the epoch, as far as they are given.
+    /// Sets the times of the last access and the last change of content, in ns since the epoch, as far as they are
+    /// given.
     fn set_times(&self, site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()>;
 
     /// Makes content, size and attributes survive a crash (`fsync`).
@@ -396,10 +406,9 @@ pub trait HostFile: Send + Sync {
     /// After an error nothing is known of what was written since the last sync that succeeded; it must not be retried.
     fn sync(&self, site: Site) -> Result<()>;
 
-    /// The first `len` bytes of the file as a region of persistent memory, `None` where the medium is not byte-addressable, or there is no
-    /// address space for so many.
-    /// `len` may lie beyond the end of the file; only bytes inside the file may be touched. The region's
-    /// [`set_len`](Region::set_len) is not supported.
+    /// The first `len` bytes of the file as a region of persistent memory, `None` where the medium is not
+    /// byte-addressable, or there is no address space for so many. `len` may lie beyond the end of the file; only bytes
+    /// inside the file may be touched. The region's [`set_len`](Region::set_len) is not supported.
     fn map(&self, len: u64) -> Result<Option<Arc<dyn Region>>>;
 
     /// Whether it was opened for writing.

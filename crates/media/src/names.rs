@@ -6,15 +6,16 @@ use std::sync::Arc;
 /// Which inode something is: its number, and its time of birth in ns since the epoch, 0 where the file system has none.
 pub type Inode = (u64, i64);
 
-/// A path, and what must be there for a call to be made: whoever owns a directory may exchange what is in it at any time. What is not told is not
-/// compared.
+/// A path, and what must be there for a call to be made: whoever owns a directory may exchange what is in it at any
+/// time. What is not told is not compared.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     /// See [`HostFs`](crate::HostFs).
     pub path: &'a [u8],
     /// The directory in which the last part of the path is a name. Nothing else is it, nor is nothing.
     pub dir: Option<Inode>,
-    /// What has the name, for calls on attributes and links. Of what is moved, replaced or removed it is not compared: no call of the host could.
+    /// What has the name, for calls on attributes and links. Of what is moved, replaced or removed it is not compared:
+    /// no call of the host could.
     pub inode: Option<Inode>,
 }
 
@@ -57,7 +58,8 @@ pub struct DirEntry {
     pub kind: u32,
 }
 
-/// What a file system itself names an object by (`name_to_handle_at`): inode and generation, mostly. It holds over reboots.
+/// What a file system itself names an object by (`name_to_handle_at`): inode and generation, mostly. It holds over
+/// reboots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     /// How the file system reads the bytes.
@@ -68,15 +70,16 @@ pub struct FileHandle {
 
 /// The calls on names and attributes. Paths are those of [`HostFs`](crate::HostFs).
 ///
-/// Those that change something take an [`At`], and fail with `ESTALE`, with nothing changed, where something else is there than it says. Of each there is one
-/// that takes a plain path, for places that nobody else can change.
+/// Those that change something take an [`At`], and fail with `ESTALE`, with nothing changed, where something else is
+/// there than it says. Of each there is one that takes a plain path, for places that nobody else can change.
 ///
-/// A symbolic link at the end of a path is meant itself, never what it leads to. Each call changes one name, or two at once (renames); what
-/// a crash keeps of that before [`sync_dir`](crate::HostFs::sync_dir) or [`sync_all`](crate::HostFs::sync_all) is the host's to choose
-/// (`docs/crash-model.md`). Attributes of a file also survive by its own [`sync`](HostFile::sync).
+/// A symbolic link at the end of a path is meant itself, never what it leads to. Each call changes one name, or two at
+/// once (renames); what a crash keeps of that before [`sync_dir`](crate::HostFs::sync_dir) or
+/// [`sync_all`](crate::HostFs::sync_all) is the host's to choose (`docs/crash-model.md`). Attributes of a file also
+/// survive by its own [`sync`](HostFile::sync).
 ///
-/// New objects have exactly the permission bits that are asked for: neither the umask nor a default ACL takes any. They are made
-/// with some of them and get the others by a second change, which a crash may lose.
+/// New objects have exactly the permission bits that are asked for: neither the umask nor a default ACL takes any. They
+/// are made with some of them and get the others by a second change, which a crash may lose.
 pub trait HostNames: Send + Sync {
     /// Makes an empty regular file, opened for reading and writing.
     ///
@@ -90,8 +93,8 @@ pub trait HostNames: Send + Sync {
     /// `EEXIST` where the name is taken.
     fn mkdir_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()>;
 
-    /// Makes a FIFO, a socket, a device or an empty regular file: `mode` has type and permission bits, `rdev` the device's number as in
-    /// `st_rdev`.
+    /// Makes a FIFO, a socket, a device or an empty regular file: `mode` has type and permission bits, `rdev` the
+    /// device's number as in `st_rdev`.
     ///
     /// # Errors
     /// `EEXIST` where the name is taken; `EPERM` for devices, without the capability.
@@ -148,7 +151,8 @@ pub trait HostNames: Send + Sync {
     /// Sets owner and group, as far as they are given. The host clears set-id bits of files as it does for a user.
     fn set_owner_at(&self, site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()>;
 
-    /// Sets the times of the last access and the last change of content, in ns since the epoch, as far as they are given.
+    /// Sets the times of the last access and the last change of content, in ns since the epoch, as far as they are
+    /// given.
     fn set_times_at(&self, site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()>;
 
     /// The value of an extended attribute, `None` where there is no such attribute.
@@ -160,7 +164,8 @@ pub trait HostNames: Send + Sync {
     /// Sets an extended attribute; ACLs are some too (`system.posix_acl_access`).
     ///
     /// # Errors
-    /// `EEXIST`, `ENODATA` by `how`; `EOPNOTSUPP` where the file system has none of the kind, `EPERM` where such an object has none.
+    /// `EEXIST`, `ENODATA` by `how`; `EOPNOTSUPP` where the file system has none of the kind, `EPERM` where such an
+    /// object has none.
     fn set_xattr_at(&self, site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()>;
 
     /// Removes an extended attribute.

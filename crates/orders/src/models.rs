@@ -1,7 +1,7 @@
 //! Small programs over the index: what its users do, without the log and the files around it.
 //!
-//! The bytes of a version, and home bytes, are cells of the model: it ends where one is written while another thread may use
-//! it. What they hold is not looked at; which version a reader finds is.
+//! The bytes of a version, and home bytes, are cells of the model: it ends where one is written while another thread
+//! may use it. What they hold is not looked at; which version a reader finds is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -77,7 +77,8 @@ struct Block {
     in_flight: AtomicBool,
 }
 
-/// A version that covers its whole block, of the group with this sequence. Its bytes are at the position of the same number.
+/// A version that covers its whole block, of the group with this sequence. Its bytes are at the position of the same
+/// number.
 fn whole(sequence: u64) -> Version {
     Version { position: sequence, stamp: sequence, start: 0, length: 4096, next: NO_VERSION, before_thinning: 64 }
 }
@@ -142,7 +143,8 @@ impl Block {
         something
     }
 
-    /// Reads the block: the sequences of the versions that its list holds, the newest first. Home bytes where it is empty.
+    /// Reads the block: the sequences of the versions that its list holds, the newest first. Home bytes where it is
+    /// empty.
     fn read(&self) -> Vec<u64> {
         let guard = self.slot.read();
         let versions: Vec<Version> = self.arena.list(guard.newest()).collect();
@@ -254,8 +256,8 @@ fn a_reader_beside_an_owner() {
     assert_eq!(block.read(), [2]);
 }
 
-/// What an owner unlinked names something else once a checkpoint has visited its block, even where it took nothing home: nobody looks at it
-/// any more.
+/// What an owner unlinked names something else once a checkpoint has visited its block, even where it took nothing
+/// home: nobody looks at it any more.
 fn garbage_is_used_again() {
     let block = Arc::new(Block::new());
     let numbers = block.numbers(2);
@@ -361,7 +363,8 @@ fn two_make_a_node() {
     assert_eq!(arena.list(guard.newest()).next().expect("a version").stamp, 2);
 }
 
-/// A pass that fails after it wrote home leaves the versions where they are, and whoever claims the slot next writes home again.
+/// A pass that fails after it wrote home leaves the versions where they are, and whoever claims the slot next writes
+/// home again.
 fn a_pass_fails() {
     let block = Arc::new(Block::new());
     let numbers = block.numbers(1);
@@ -376,7 +379,8 @@ fn a_pass_fails() {
     first.join().expect("no panic");
 }
 
-/// Who cuts a file passes over blocks without versions; who sees that a list is empty sees the home bytes that emptied it.
+/// Who cuts a file passes over blocks without versions; who sees that a list is empty sees the home bytes that emptied
+/// it.
 fn an_empty_list_is_looked_at() {
     let block = Arc::new(Block::new());
     let numbers = block.numbers(1);

@@ -1,7 +1,7 @@
 //! What the index takes for locks and atomics here: those of the model.
 //!
-//! Each use of an atomic with an order stronger than relaxed is a *site*, known by its place in the source. One site at a time can be
-//! weakened to relaxed, to see that a model finds it.
+//! Each use of an atomic with an order stronger than relaxed is a *site*, known by its place in the source. One site at
+//! a time can be weakened to relaxed, to see that a model finds it.
 
 pub use loom::sync::{Mutex, MutexGuard};
 pub use std::sync::atomic::Ordering;
@@ -60,9 +60,9 @@ macro_rules! atomic {
     ($name:ident, $word:ty) => {
         /// The model's.
         ///
-        /// One that is made by `default` enters the model at its first use: most words of an arena are never used, and the model's time
-        /// goes by their number. Nobody may take a lesson from its first value, because that would count as written by who used it first:
-        /// the arena's words are only read relaxed.
+        /// One that is made by `default` enters the model at its first use: most words of an arena are never used, and
+        /// the model's time goes by their number. Nobody may take a lesson from its first value, because that would
+        /// count as written by who used it first: the arena's words are only read relaxed.
         #[derive(Debug, Default)]
         pub struct $name(std::sync::OnceLock<loom::sync::atomic::$name>);
 
@@ -141,7 +141,8 @@ macro_rules! atomic {
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 
-/// A cell that is written once, as the standard library promises it: who sees that it is written sees what was written before.
+/// A cell that is written once, as the standard library promises it: who sees that it is written sees what was written
+/// before.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     written: loom::sync::atomic::AtomicBool,

@@ -1,4 +1,5 @@
-//! Every order that the memory model allows, of small programs over the index; and each memory order of the index weakened in turn.
+//! Every order that the memory model allows, of small programs over the index; and each memory order of the index
+//! weakened in turn.
 //!
 //! `WHOLLY_LONG=1` allows one more preemption where that comes to an end.
 

@@ -51,7 +51,8 @@ impl<'a, 'v> Apply<'a, 'v> {
     pub fn all(&mut self) -> Result<()> {
         self.find_files()?;
         self.free_names()?;
-        // The store has a file at home at that name of it which was looked for last: that is to be one that stays, not one that went.
+        // The store has a file at home at that name of it which was looked for last: that is to be one that stays, not
+        // one that went.
         self.find_files()?;
         self.place(&self.plan.root, Ino::ROOT)?;
         for number in 0..self.plan.files.len() {
@@ -120,7 +121,8 @@ impl<'a, 'v> Apply<'a, 'v> {
         placed
     }
 
-    /// Whether the host may refuse to rename something into a directory that was made elsewhere: it is encrypted, or what is made in it is to belong to its project.
+    /// Whether the host may refuse to rename something into a directory that was made elsewhere: it is encrypted, or
+    /// what is made in it is to belong to its project.
     fn refuses_renames(&self, dir: &Dir) -> Result<bool> {
         let Some(below) = dir.lower.as_ref().filter(|_| dir.from != From::Nowhere) else { return Ok(false) };
         let Some(open) = self.lower.dir(below)? else { return Ok(false) };

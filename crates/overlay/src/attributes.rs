@@ -1,5 +1,5 @@
-//! Attributes: those that the layer has, in the order in which one does not change another. A change of owner takes set-user-id and the
-//! capabilities of a program; an access list sets permission bits.
+//! Attributes: those that the layer has, in the order in which one does not change another. A change of owner takes
+//! set-user-id and the capabilities of a program; an access list sets permission bits.
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -10,8 +10,8 @@ use crate::group::{Group, OnGroup};
 use crate::host::{OpenDir, Stat};
 use crate::marks::Reader;
 
-/// Gives an object owner, extended attributes and mode of what has `name` in a directory of the layer. Times are set last, by whoever has
-/// done all else.
+/// Gives an object owner, extended attributes and mode of what has `name` in a directory of the layer. Times are set
+/// last, by whoever has done all else.
 pub(crate) fn bring(
     group: &Group<'_>,
     reader: &Reader,

@@ -1,5 +1,6 @@
-//! What others have changed of what the group builds on, as far as times tell: whatever is changed below after the layer was made has a later
-//! `ctime`. That of a directory changes with each name in it, so that it says something of directories that go, and of attributes only.
+//! What others have changed of what the group builds on, as far as times tell: whatever is changed below after the
+//! layer was made has a later `ctime`. That of a directory changes with each name in it, so that it says something of
+//! directories that go, and of attributes only.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// What has been changed since the first look: nothing has gone home meanwhile. What was not there then, and is to be, the group looks for by itself.
+    /// What has been changed since the first look: nothing has gone home meanwhile. What was not there then, and is to
+    /// be, the group looks for by itself.
     pub fn once_more(&self, plan: &Plan) -> Result<BTreeSet<(Path, String)>> {
         let mut late = self.wrong(plan)?;
         let files = plan.files.iter().filter_map(|file| match &file.source {
@@ -104,7 +106,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// The attributes of a directory that was there, and of those in it: notes those that others have changed, to something else than the command has.
+    /// The attributes of a directory that was there, and of those in it: notes those that others have changed, to
+    /// something else than the command has.
     fn look_at_directory(&self, dir: &Dir, wrong: &mut BTreeSet<(Path, String)>) -> Result<()> {
         if let (Some(path), true) = (&dir.lower, dir.before.is_some() && dir.from != From::Nowhere)
             && let Some(now) = self.lower.stat(path)?

@@ -77,7 +77,8 @@ impl Open<'_, '_> {
         Ok(done)
     }
 
-    /// Makes a range a hole, where it is none. Gives whether it changed anything, or `None` where the store punches no holes.
+    /// Makes a range a hole, where it is none. Gives whether it changed anything, or `None` where the store punches no
+    /// holes.
     fn punch(&self, begin: u64, end: u64) -> Result<Option<bool>> {
         let (mut at, mut changed) = (begin, false);
         let seek = |what| match self.group.vfs.seek(&self.ctx, self.handle, what) {
@@ -175,8 +176,8 @@ fn write_all(open: &Open<'_, '_>, bytes: &Bytes<'_>) -> Result<u64> {
     Ok(last)
 }
 
-/// Makes the bytes of a file that was there those of the layer. Gives whether any were others. `below` is the file itself, where that is at hand: what the layer has by
-/// sharing its blocks need not be read.
+/// Makes the bytes of a file that was there those of the layer. Gives whether any were others. `below` is the file
+/// itself, where that is at hand: what the layer has by sharing its blocks need not be read.
 pub(crate) fn update(
     group: &Group<'_>,
     ino: Ino,

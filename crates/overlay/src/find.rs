@@ -1,7 +1,8 @@
 //! Finds below what the layer has under other names.
 //!
-//! What was moved has lost its name below: it is where the layer hides something. What overlayfs has written on it may say where. Only of
-//! what is reached through the index alone, and of what others have moved, nothing says anything: it is sought everywhere.
+//! What was moved has lost its name below: it is where the layer hides something. What overlayfs has written on it may
+//! say where. Only of what is reached through the index alone, and of what others have moved, nothing says anything: it
+//! is sought everywhere.
 
 use std::collections::HashMap;
 

@@ -141,8 +141,8 @@ impl<'d> Tree<'d> {
         }
     }
 
-    /// Calls `each` with all that is below a directory, by paths of the tree, each directory before what is in it. It gives whether to look
-    /// into a directory.
+    /// Calls `each` with all that is below a directory, by paths of the tree, each directory before what is in it. It
+    /// gives whether to look into a directory.
     pub fn walk(&self, path: &[u8], each: &mut dyn FnMut(&[u8], &Stat) -> Result<bool>) -> Result<()> {
         let mut todo = vec![path.to_vec()];
         while let Some(at) = todo.pop() {

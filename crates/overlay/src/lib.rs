@@ -3,10 +3,11 @@
 //! # Terms
 //!
 //! - *below*: the store's directory as it is on the host, the lower layer of the overlay.
-//! - *layer*: what the command has made and changed, the upper layer ([`wholly::LAYER`]), and the *index* of files with several names.
+//! - *layer*: what the command has made and changed, the upper layer ([`wholly::LAYER`]), and the *index* of files with
+//!   several names.
 //! - *view*: what the command has seen: both, merged.
-//! - *whiteout*: an entry of the layer that says that a name of below is gone. *Opaque*: a directory of the layer that is merged with nothing.
-//!   *Redirected*: one that is merged with a directory of below that had another path.
+//! - *whiteout*: an entry of the layer that says that a name of below is gone. *Opaque*: a directory of the layer that
+//!   is merged with nothing. *Redirected*: one that is merged with a directory of below that had another path.
 //! - *hidden*: a name below that in the view is gone, or names something else.
 //! - *set aside*: to have a name of no meaning until the place is there.
 //! - *bystander*: who changes what is below while the command runs.
@@ -14,11 +15,13 @@
 //! # Invariants
 //!
 //! 1. For the group, the store's directory is at the end what the view was.
-//! 2. What was there before stays what it is: its inode gets other names, attributes and blocks, and no others take its place.
-//! 3. All is read and compared before anything is changed. Where a bystander has changed what the group builds on, that is noted of the group
-//!    first, which then never gets home by itself; and nothing in the layer is changed. Behind the last call it is looked once more: whatever
-//!    comes after that the group itself notices.
-//! 4. Names below are freed before names are given, deeper ones first: each path means what it meant in the plan until it is its turn.
+//! 2. What was there before stays what it is: its inode gets other names, attributes and blocks, and no others take its
+//!    place.
+//! 3. All is read and compared before anything is changed. Where a bystander has changed what the group builds on, that
+//!    is noted of the group first, which then never gets home by itself; and nothing in the layer is changed. Behind
+//!    the last call it is looked once more: whatever comes after that the group itself notices.
+//! 4. Names below are freed before names are given, deeper ones first: each path means what it meant in the plan until
+//!    it is its turn.
 //! 5. Attributes come after content, those of directories after all that is in them, times last.
 //! 6. An error leaves a group with some of the changes: it is to be aborted.
 //!
@@ -96,8 +99,8 @@ pub struct Layers<'a> {
     pub group: GroupId,
     /// The store's directory itself, not seen through the overlay. `O_PATH` is enough.
     pub dir: BorrowedFd<'a>,
-    /// Whatever is changed in the store's directory after the layer was made has a later `ctime` than this, in ns since 1970; whatever was
-    /// changed before has none.
+    /// Whatever is changed in the store's directory after the layer was made has a later `ctime` than this, in ns since
+    /// 1970; whatever was changed before has none.
     pub since_ns: i64,
     /// Where overlayfs keeps its attributes: `trusted`, or `user` where it was mounted with `userxattr`.
     pub namespace: &'a str,
@@ -108,13 +111,15 @@ pub struct Layers<'a> {
 pub struct Taken {
     /// What others have changed of what the group builds on: it was noted of the group.
     pub overtaken: Vec<Mismatch>,
-    /// How many names were given to what was taken over as it was. 0 with [`How::Copy`], and where something was overtaken before.
+    /// How many names were given to what was taken over as it was. 0 with [`How::Copy`], and where something was
+    /// overtaken before.
     pub adopted: usize,
     undo: Undo,
 }
 
 impl Taken {
-    /// Makes the layer what it was before it was taken up, so that it can be once more, in another group. The first one was aborted.
+    /// Makes the layer what it was before it was taken up, so that it can be once more, in another group. The first one
+    /// was aborted.
     ///
     /// # Errors
     /// What a call returned.
@@ -124,14 +129,14 @@ impl Taken {
     }
 }
 
-/// Makes the layer calls on the group: see the crate's head. The layer's root directory counts, too: who makes the layer gives it the
-/// attributes and times of the store's directory after all else is in it.
+/// Makes the layer calls on the group: see the crate's head. The layer's root directory counts, too: who makes the
+/// layer gives it the attributes and times of the store's directory after all else is in it.
 ///
 /// Nothing of it is durable before the group is committed.
 ///
 /// # Errors
-/// [`Error::OwnFolder`] where the command has made something named `.wholly`; [`Error::Unsound`] where the layer is none of overlayfs; else
-/// what a call returned. The group is to be aborted then.
+/// [`Error::OwnFolder`] where the command has made something named `.wholly`; [`Error::Unsound`] where the layer is
+/// none of overlayfs; else what a call returned. The group is to be aborted then.
 pub fn take_up(layers: &Layers<'_>, how: How) -> Result<Taken> {
     // A command may make directories in each other by the thousands.
     std::thread::scope(|scope| {

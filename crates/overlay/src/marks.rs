@@ -1,5 +1,5 @@
-//! What overlayfs has written on an entry of its upper layer: extended attributes below its own prefix (`fs/overlayfs/overlayfs.h`,
-//! `Documentation/filesystems/overlayfs.rst`).
+//! What overlayfs has written on an entry of its upper layer: extended attributes below its own prefix
+//! (`fs/overlayfs/overlayfs.h`, `Documentation/filesystems/overlayfs.rst`).
 //!
 //! | attribute | what it says |
 //! |---|---|
@@ -136,7 +136,8 @@ impl Reader {
         Ok(all)
     }
 
-    /// Makes the attributes of an entry, whose path in the layer is `path`, those that the view shows. Gives what they were, where they were others.
+    /// Makes the attributes of an entry, whose path in the layer is `path`, those that the view shows. Gives what they
+    /// were, where they were others.
     pub fn clear(&self, dir: &OpenDir, path: &[u8], name: &[u8], marks: &Marks) -> Result<Option<Cleared>> {
         if marks.are_none() {
             return Ok(None);

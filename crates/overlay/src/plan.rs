@@ -20,7 +20,8 @@ pub(crate) enum Node {
     Dir(Box<Dir>),
     /// Something new that is no directory and has no other name.
     New(Box<New>),
-    /// What is no directory and was there before, or has several names: its number in [`Plan::files`]. `stays`: it has this name below, too.
+    /// What is no directory and was there before, or has several names: its number in [`Plan::files`]. `stays`: it has
+    /// this name below, too.
     File {
         file: usize,
         stays: bool,
@@ -128,8 +129,8 @@ impl Plan {
         Some(number)
     }
 
-    /// What becomes of names below: deeper ones first, so that each has its place until it is its turn, and a directory that goes has lost
-    /// what is taken out of it.
+    /// What becomes of names below: deeper ones first, so that each has its place until it is its turn, and a directory
+    /// that goes has lost what is taken out of it.
     pub fn fates(&self) -> Vec<(Path, Fate)> {
         let gone = self.hidden.iter().filter(|path| !self.asides.contains_key(*path));
         let mut fates: Vec<(Path, Fate)> = gone.map(|path| (path.clone(), Fate::Gone)).collect();

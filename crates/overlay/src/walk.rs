@@ -222,8 +222,8 @@ impl Walk<'_> {
         })
     }
 
-    /// A file that has several names below, and was copied, has a name in the index, by which all its names lead to the copy: those that are
-    /// not in the layer, too (`Documentation/filesystems/overlayfs.rst`, "Index").
+    /// A file that has several names below, and was copied, has a name in the index, by which all its names lead to the
+    /// copy: those that are not in the layer, too (`Documentation/filesystems/overlayfs.rst`, "Index").
     fn read_index(&mut self, index: &OpenDir) -> Result<()> {
         for (name, _) in index.names()? {
             let Some(stat) = index.stat(&name)? else { continue };

@@ -1,5 +1,6 @@
-//! What others change in the directory while a command runs in the view of it. What the group builds on, they overtake: the group says so, is parked
-//! rather than committed, and is never applied; what they have done stays. What the group has nothing to do with is nobody's business.
+//! What others change in the directory while a command runs in the view of it. What the group builds on, they overtake:
+//! the group says so, is parked rather than committed, and is never applied; what they have done stays. What the group
+//! has nothing to do with is nobody's business.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! What becomes of the layer itself: what is taken over by how many renames, what is left where nothing is, and other ways to mount.
+//! What becomes of the layer itself: what is taken over by how many renames, what is left where nothing is, and other
+//! ways to mount.
 
 mod common;
 
@@ -89,7 +90,8 @@ fn what_was_taken_over_does_not_outlive_an_abort() {
     assert_eq!(tree_of(&world.dir).difference(&before), "");
 }
 
-/// A group that cannot be committed after all gives the layer back as it was, marks of the kernel's and names of linked files included: it is taken up again.
+/// A group that cannot be committed after all gives the layer back as it was, marks of the kernel's and names of linked
+/// files included: it is taken up again.
 #[test]
 fn what_was_taken_over_and_given_back_is_taken_up_again() {
     if !common::may_mount() {
@@ -172,7 +174,8 @@ fn holes_stay_holes() {
     }
 }
 
-/// Where nothing is redirected, programs copy; where there is no index, or only attributes are never copied, the layer says the same otherwise.
+/// Where nothing is redirected, programs copy; where there is no index, or only attributes are never copied, the layer
+/// says the same otherwise.
 #[test]
 fn other_ways_to_mount() {
     if !common::may_mount() {

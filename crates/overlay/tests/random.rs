@@ -1,5 +1,6 @@
-//! Random calls in a random tree, made plainly and in the view of a store: see `scripts.rs` for what must come out. A failure names its seed:
-//! `WHOLLY_SEED=n cargo test -p wholly-overlay --test random` runs that one again, and `WHOLLY_LONG=1` runs many more.
+//! Random calls in a random tree, made plainly and in the view of a store: see `scripts.rs` for what must come out. A
+//! failure names its seed: `WHOLLY_SEED=n cargo test -p wholly-overlay --test random` runs that one again, and
+//! `WHOLLY_LONG=1` runs many more.
 
 mod common;
 

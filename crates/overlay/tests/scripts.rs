@@ -1,6 +1,6 @@
-//! Scripts that run in the view of a store, whose layer is then taken up and committed, leave what they leave in an ordinary directory: the same names,
-//! kinds, bytes, modes, owners, extended attributes and links, the times that they set; all times that were seen in the view; and what was there
-//! before is the same object under whatever name.
+//! Scripts that run in the view of a store, whose layer is then taken up and committed, leave what they leave in an
+//! ordinary directory: the same names, kinds, bytes, modes, owners, extended attributes and links, the times that they
+//! set; all times that were seen in the view; and what was there before is the same object under whatever name.
 
 mod common;
 

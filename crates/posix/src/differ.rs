@@ -1,7 +1,8 @@
 //! Random calls on two file systems that must do the same.
 //!
-//! A sequence of calls is made on both; each call must say the same, and the trees that are left must be the same: names, types, modes,
-//! sizes, contents, links, extended attributes. Times are not compared: clocks differ. Calls choose from few names, so that they meet.
+//! A sequence of calls is made on both; each call must say the same, and the trees that are left must be the same:
+//! names, types, modes, sizes, contents, links, extended attributes. Times are not compared: clocks differ. Calls
+//! choose from few names, so that they meet.
 //!
 //! Several callers may make calls at the same time, each a sequence of its own: see [`Caller`].
 //!
@@ -73,7 +74,8 @@ pub fn call(vfs: &dyn Vfs, caller: Caller, ops: &[Op]) -> Result<Vec<Said>, Stri
     Ok(ops.iter().map(|op| runner.run(op)).collect())
 }
 
-/// Compares what the last of these calls said on the one and on the other. Gives whether the two must still be the same.
+/// Compares what the last of these calls said on the one and on the other. Gives whether the two must still be the
+/// same.
 ///
 /// # Errors
 /// What differs, in words.

@@ -1,7 +1,8 @@
 //! A directory of the host as a [`Vfs`]: what the suite is proven on, and what others are compared with.
 //!
-//! Every call is the kernel's own on descriptors: an inode is one opened with `O_PATH`, which keeps its number from being given again.
-//! Calls that know no such descriptor go through `/proc/self/fd`, which leads to the very inode, be it a symbolic link.
+//! Every call is the kernel's own on descriptors: an inode is one opened with `O_PATH`, which keeps its number from
+//! being given again. Calls that know no such descriptor go through `/proc/self/fd`, which leads to the very inode, be
+//! it a symbolic link.
 
 mod acting;
 mod inodes;
@@ -36,10 +37,11 @@ const OPEN: OFlags = OFlags::ACCMODE
 /// Neither waits for the other end of a FIFO nor takes a terminal.
 const CALM: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// A directory of the host. No other file system may be mounted below it, and nobody else may move directories out of it.
+/// A directory of the host. No other file system may be mounted below it, and nobody else may move directories out of
+/// it.
 ///
-/// A superuser's process makes each call as the user of its context; any other only calls as itself, and the rest fail with `EPERM`.
-/// [`setattr`](Vfs::setattr) with several attributes is several calls of the kernel here, not one.
+/// A superuser's process makes each call as the user of its context; any other only calls as itself, and the rest fail
+/// with `EPERM`. [`setattr`](Vfs::setattr) with several attributes is several calls of the kernel here, not one.
 pub struct HostVfs {
     inodes: Inodes,
     handles: Mutex<HashMap<u64, Arc<OwnedFd>>>,

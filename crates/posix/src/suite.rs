@@ -64,7 +64,8 @@ pub fn cases() -> Vec<Case> {
     crate::cases::all()
 }
 
-/// Runs all cases, each in a new directory of the root that is removed again. `users` says whether calls can be made as any user.
+/// Runs all cases, each in a new directory of the root that is removed again. `users` says whether calls can be made as
+/// any user.
 ///
 /// # Panics
 /// Where an exception names no case.

@@ -5,7 +5,8 @@ use wholly::vfs::{
     RenameFlags, Result, Seek, SetAttr, SetTime, Timestamp, Vfs, XattrFlags,
 };
 
-/// A directory of a [`Vfs`], and a user in whose name calls are made. Paths start at the directory; `/` is the root of all.
+/// A directory of a [`Vfs`], and a user in whose name calls are made. Paths start at the directory; `/` is the root of
+/// all.
 #[derive(Clone)]
 pub struct Tree<'v> {
     /// What is tried.
@@ -40,7 +41,8 @@ pub struct Name {
 }
 
 impl<'v> Tree<'v> {
-    /// A directory of a file system, for the superuser, or, where the process is another's, for that user. Its umask is 0.
+    /// A directory of a file system, for the superuser, or, where the process is another's, for that user. Its umask is
+    /// 0.
     pub fn new(vfs: &'v dyn Vfs, at: Ino) -> Self {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Tree { vfs, at, ctx: Context { umask: Mode::empty(), ..Context::of(uid, gid) } }

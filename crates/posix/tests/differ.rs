@@ -1,5 +1,5 @@
-//! The comparison itself, on the host's own file systems: two of one kind do the same, two kinds do but for what is listed, and what is
-//! wrong on purpose is found.
+//! The comparison itself, on the host's own file systems: two of one kind do the same, two kinds do but for what is
+//! listed, and what is wrong on purpose is found.
 
 mod places;
 

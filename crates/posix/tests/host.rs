@@ -1,5 +1,5 @@
-//! The suite on the host's own file systems: what Linux does is right, so a case that fails here is wrong. And on mistakes, which it must
-//! find.
+//! The suite on the host's own file systems: what Linux does is right, so a case that fails here is wrong. And on
+//! mistakes, which it must find.
 
 mod places;
 

@@ -96,7 +96,8 @@ fn by_paths(tree: &Tree<'_>, call: &Call) -> Result<()> {
     }
 }
 
-/// Whether the kernel opens what the trait never does: a directory for reading, a FIFO (which would wait for its other end).
+/// Whether the kernel opens what the trait never does: a directory for reading, a FIFO (which would wait for its other
+/// end).
 fn is_the_kernels(tree: &Tree<'_>, call: &Call) -> bool {
     let Call::Open(path, flags) = call else { return false };
     let follow = !flags.intersects(OFlags::NOFOLLOW | OFlags::EXCL);

@@ -122,8 +122,8 @@ fn in_one_group() {
     }
 }
 
-/// A file was found by one of its names, and that one goes, at home too. The other name is one that only the host knew: whoever found the
-/// file goes on using it, and both find the same.
+/// A file was found by one of its names, and that one goes, at home too. The other name is one that only the host knew:
+/// whoever found the file goes on using it, and both find the same.
 #[test]
 fn what_was_found_by_a_name_outlives_it() {
     let makes: [fn(&Tree<'_>) -> Result<()>; 3] = [
@@ -174,7 +174,8 @@ fn what_was_found_by_a_name_outlives_it() {
     }
 }
 
-/// A name and an attribute go home while they are listed: they are in every list, be it from home or from the log, and once.
+/// A name and an attribute go home while they are listed: they are in every list, be it from home or from the log, and
+/// once.
 #[test]
 fn what_goes_home_is_listed_all_the_while() {
     let Some(place) = place(Options { background: false, ..Options::default() }) else { return };

@@ -1,6 +1,8 @@
-//! Random calls on a store and on the host's ext4: whatever policy holds, whatever goes home meanwhile, and inside of one group.
+//! Random calls on a store and on the host's ext4: whatever policy holds, whatever goes home meanwhile, and inside of
+//! one group.
 //!
-//! `WHOLLY_LONG=1` tries many more. No verdict depends on when what goes home: the calls must say the same at any moment.
+//! `WHOLLY_LONG=1` tries many more. No verdict depends on when what goes home: the calls must say the same at any
+//! moment.
 
 mod places;
 #[path = "store_differ/threads.rs"]
@@ -91,7 +93,8 @@ fn run<S: Strategy>(strategy: &S, test: impl Fn(S::Value) -> Result<(), String>)
     }
 }
 
-/// Compares by many sequences, some after each other on one new store. `around` makes the calls of one, after which the store can be emptied.
+/// Compares by many sequences, some after each other on one new store. `around` makes the calls of one, after which the
+/// store can be emptied.
 fn differ(
     ext4: &Place,
     (medium, policy): (HostMedium, Policy),

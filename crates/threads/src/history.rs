@@ -2,9 +2,10 @@
 //!
 //! # Terms
 //!
-//! - *operation*: a commit of a group, or a call outside of groups: what changes the state, at once and wholly, some time between
-//!   its begin and its return.
-//! - *look*: a read. Blocks are read by themselves, so a look is at one block, and what others do to other blocks does not order it.
+//! - *operation*: a commit of a group, or a call outside of groups: what changes the state, at once and wholly, some
+//!   time between its begin and its return.
+//! - *look*: a read. Blocks are read by themselves, so a look is at one block, and what others do to other blocks does
+//!   not order it.
 //! - *order*: operations one after the other, none before one that had returned when it began.
 //! - *time*: a crash point of the trace.
 //!
@@ -12,16 +13,17 @@
 //!
 //! What is there after a crash is the state after a prefix of some order of the operations that had begun, such that
 //!
-//! 1. all that had returned are in the prefix (under policies that let calls survive later: all that had returned when a sync
-//!    began that has returned; and then operations on different files may go in any order under `per-sync`). Under those policies
-//!    calls survive by epochs: the prefix, of each file or of all, is what something that ends epochs found, which are all calls that had
-//!    returned when it began, and none that began when it had returned;
-//! 2. each operation got what it would have got in that order: the offset of an append, what a group saw of the files that it owned;
-//! 3. each look that had returned saw operations of the prefix, applied in their order: all that had returned when it began, none that
-//!    began after it, and all that an earlier look at the block saw.
+//! 1. all that had returned are in the prefix (under policies that let calls survive later: all that had returned when
+//!    a sync began that has returned; and then operations on different files may go in any order under `per-sync`).
+//!    Under those policies calls survive by epochs: the prefix, of each file or of all, is what something that ends
+//!    epochs found, which are all calls that had returned when it began, and none that began when it had returned;
+//! 2. each operation got what it would have got in that order: the offset of an append, what a group saw of the files
+//!    that it owned;
+//! 3. each look that had returned saw operations of the prefix, applied in their order: all that had returned when it
+//!    began, none that began after it, and all that an earlier look at the block saw.
 //!
-//! The third is less than that looks have a place in the order: of two calls on the same bytes at the same time, the one that
-//! took its sequence later may be seen first. The other one appears below it then.
+//! The third is less than that looks have a place in the order: of two calls on the same bytes at the same time, the
+//! one that took its sequence later may be seen first. The other one appears below it then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -236,7 +238,8 @@ impl Search<'_> {
         self.begun.iter().flat_map(|operation| &operation.changes).map(|(op, _)| op.file()).collect()
     }
 
-    /// Of some operations: whether one of some endings may have found those of the order, and no others. None at all need no ending.
+    /// Of some operations: whether one of some endings may have found those of the order, and no others. None at all
+    /// need no ending.
     fn is_what_an_ending_found(
         &self,
         operations: impl Fn(&Operation) -> bool,

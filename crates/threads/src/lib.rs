@@ -1,9 +1,10 @@
 //! The core's sources over a scheduler.
 //!
-//! The modules of `wholly` are compiled here once more, with [`sync`] in the place of the module of that name: every lock, atomic and
-//! thread of the core is the scheduler's, which runs one thread at a time and decides at each of their calls who goes on. So is every
-//! call of a medium that stores or orders. [`program`] has what threads do, [`perform`] runs it over the simulated media, [`history`] is
-//! the oracle, and [`explore`] tries schedules, and crashes after each. Recovery is the ordinary core's.
+//! The modules of `wholly` are compiled here once more, with [`sync`] in the place of the module of that name: every
+//! lock, atomic and thread of the core is the scheduler's, which runs one thread at a time and decides at each of their
+//! calls who goes on. So is every call of a medium that stores or orders. [`program`] has what threads do, [`perform`]
+//! runs it over the simulated media, [`history`] is the oracle, and [`explore`] tries schedules, and crashes after
+//! each. Recovery is the ordinary core's.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

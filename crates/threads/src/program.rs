@@ -10,14 +10,16 @@ use crate::{Options, Policy};
 /// One thing that a thread does.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// An explicit group: it takes its files, looks at what it is going to overwrite, and ends. Where it meets another group it gives up.
+    /// An explicit group: it takes its files, looks at what it is going to overwrite, and ends. Where it meets another
+    /// group it gives up.
     Group {
         /// What it changes.
         ops: Vec<Op>,
         /// Whether it commits.
         commit: bool,
     },
-    /// A call outside of groups. Of files that had another name before, `@` and the path by which the program found or made it.
+    /// A call outside of groups. Of files that had another name before, `@` and the path by which the program found or
+    /// made it.
     Call(Op),
     /// A read of bytes of one block.
     Look {

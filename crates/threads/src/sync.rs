@@ -1,7 +1,8 @@
-//! What the core takes for threads, locks and atomics here: those of a scheduler, which decides at each of their calls who goes on.
+//! What the core takes for threads, locks and atomics here: those of a scheduler, which decides at each of their calls
+//! who goes on.
 //!
-//! The scheduler keeps one order of all that happens: what weaker memory orders allow is tried in `wholly-orders`. A wait that
-//! would end by itself some time, does not: whoever is waited for has to say so.
+//! The scheduler keeps one order of all that happens: what weaker memory orders allow is tried in `wholly-orders`. A
+//! wait that would end by itself some time, does not: whoever is waited for has to say so.
 
 pub use shuttle::sync::atomic::{AtomicU8, AtomicUsize};
 pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock};
@@ -27,7 +28,8 @@ pub enum Mistake {
 
 std::thread_local!(static MISTAKE: Cell<Option<Mistake>> = const { Cell::new(None) });
 
-/// Makes a mistake, or none, from now on in executions of this thread of the operating system, where all their threads run.
+/// Makes a mistake, or none, from now on in executions of this thread of the operating system, where all their threads
+/// run.
 pub fn make(mistake: Option<Mistake>) {
     MISTAKE.set(mistake);
 }
@@ -158,7 +160,8 @@ impl<T> AtomicCell<T> {
     }
 }
 
-/// A cell that is written once. Who finds it being written waits in the scheduler: the standard library's would stop all threads.
+/// A cell that is written once. Who finds it being written waits in the scheduler: the standard library's would stop
+/// all threads.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     /// Made when it is needed, because the scheduler's is large and many cells are never written.

@@ -1,4 +1,5 @@
-//! A rig that cannot fail proves nothing: mistakes made on purpose are found, and an execution that found one finds it again.
+//! A rig that cannot fail proves nothing: mistakes made on purpose are found, and an execution that found one finds it
+//! again.
 
 use wholly_threads::explore::{Chooser, Limits, explore, replay};
 use wholly_threads::program;

@@ -1,7 +1,8 @@
-//! Threads on the real core in many schedules, with a crash at many points of each: durable linearizability, and nothing hangs.
+//! Threads on the real core in many schedules, with a crash at many points of each: durable linearizability, and
+//! nothing hangs.
 //!
-//! `WHOLLY_LONG=1` goes through more. `WHOLLY_SCHEDULE='own-files:pmem:pct2-0:1:p52:none'` replays one execution and one crash of it,
-//! without the last part all of its crashes. No verdict depends on time.
+//! `WHOLLY_LONG=1` goes through more. `WHOLLY_SCHEDULE='own-files:pmem:pct2-0:1:p52:none'` replays one execution and
+//! one crash of it, without the last part all of its crashes. No verdict depends on time.
 
 use wholly_crash::Start;
 use wholly_threads::explore::{Chooser, Limits, Outcome, explore, replay};

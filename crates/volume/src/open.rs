@@ -100,8 +100,9 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Makes an empty volume of `bytes` bytes in a file, which is made if it does not exist (0: as long as the file is),
-    /// or on a block device, all of which it takes. The volume is durable on return; the name of a new file is not.
+    /// Makes an empty volume of `bytes` bytes in a file, which is made if it does not exist (0: as long as the file
+    /// is), or on a block device, all of which it takes. The volume is durable on return; the name of a new file is
+    /// not.
     ///
     /// # Errors
     /// [`Error::Exists`] if there is something in the file or device and `force` is not set; [`Error::Busy`] if another

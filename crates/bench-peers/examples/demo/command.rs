@@ -1,8 +1,9 @@
 //! `wholly run`: a command that knows nothing of Wholly, on a real tree, killed in the middle.
 //!
-//! The command is an upgrade, as a person would write it: the next version of every file is unpacked over the tree by tar, which says each
-//! name, and what is no more is removed. When it has said some of them, it is killed with all that runs it. The tree is then put right by the
-//! next `wholly run`, and its hash is that of before. Without Wholly it is neither that nor the hash of after.
+//! The command is an upgrade, as a person would write it: the next version of every file is unpacked over the tree by
+//! tar, which says each name, and what is no more is removed. When it has said some of them, it is killed with all that
+//! runs it. The tree is then put right by the next `wholly run`, and its hash is that of before. Without Wholly it is
+//! neither that nor the hash of after.
 
 use crate::scene::{Stop, Tree};
 use indicatif::ProgressBar;

@@ -1,8 +1,8 @@
 //! A real program on real files, killed at random moments.
 //!
-//! The program is this one, run again as a child. It commits group after group and tells the number of each over a pipe as soon as its
-//! commit has returned. The parent kills it (SIGKILL: nothing of it runs any more), opens the store, which recovers it, and compares every
-//! file.
+//! The program is this one, run again as a child. It commits group after group and tells the number of each over a pipe
+//! as soon as its commit has returned. The parent kills it (SIGKILL: nothing of it runs any more), opens the store,
+//! which recovers it, and compares every file.
 
 use crate::scene::{Stop, Tree};
 use crate::work::{self, Contents, Program, Work, read};
@@ -84,8 +84,8 @@ fn wait(random: &mut Random) {
     std::thread::sleep(Duration::from_micros(random.below(longest_us)));
 }
 
-/// The same program without Wholly, which writes each file and syncs it: how often it was killed, and how often that left an update
-/// half-done.
+/// The same program without Wholly, which writes each file and syncs it: how often it was killed, and how often that
+/// left an update half-done.
 pub fn run_plainly(
     tree: &Tree,
     dir: &Path,
@@ -148,8 +148,9 @@ fn ordinary(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Compares everything with what was committed; whether the group in flight is there. Half of the time the store is closed, and the
-/// ordinary files are compared too, as any program sees them; else the next life finds the log as this one does.
+/// Compares everything with what was committed; whether the group in flight is there. Half of the time the store is
+/// closed, and the ordinary files are compared too, as any program sees them; else the next life finds the log as this
+/// one does.
 fn judge(
     work: &Work,
     committed: &mut Contents,

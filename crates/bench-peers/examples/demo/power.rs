@@ -1,9 +1,10 @@
 //! The same program on simulated media, and power failures at random points of its run.
 //!
-//! Cutting the power for real takes hardware. Instead the program runs over a simulated disk or persistent memory, which records every
-//! write, flush and sync. A power failure is a point of that record and a choice: of everything that no flush had covered by then, a
-//! random part is kept and the rest is lost, sector by sector (on persistent memory: eight bytes by eight bytes). The store is opened on
-//! what is left, and every file compared. `wholly crash` does the same for all points and choices of small programs.
+//! Cutting the power for real takes hardware. Instead the program runs over a simulated disk or persistent memory,
+//! which records every write, flush and sync. A power failure is a point of that record and a choice: of everything
+//! that no flush had covered by then, a random part is kept and the rest is lost, sector by sector (on persistent
+//! memory: eight bytes by eight bytes). The store is opened on what is left, and every file compared. `wholly crash`
+//! does the same for all points and choices of small programs.
 
 use crate::kills::text;
 use crate::scene::{Stop, Tree};

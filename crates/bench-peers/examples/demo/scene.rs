@@ -117,8 +117,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Whether the user wants to stop: Ctrl-C, or a polite signal. Whoever works looks at it often and returns, so that everything that
-/// was made is removed.
+/// Whether the user wants to stop: Ctrl-C, or a polite signal. Whoever works looks at it often and returns, so that
+/// everything that was made is removed.
 #[derive(Clone)]
 pub struct Stop(Arc<AtomicBool>);
 

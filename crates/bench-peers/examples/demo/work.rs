@@ -1,6 +1,7 @@
 //! What the program of the demo does: groups of changes, each drawn by its number alone.
 //!
-//! So the state after `n` groups is a function of `n`: whoever knows how many groups have returned knows what every file must hold.
+//! So the state after `n` groups is a function of `n`: whoever knows how many groups have returned knows what every
+//! file must hold.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -98,8 +99,8 @@ impl Contents {
         changed
     }
 
-    /// Compares every file with `read`. `changed` is what the group in flight would have changed: it may be there wholly. Returns
-    /// whether it is, or what is wrong.
+    /// Compares every file with `read`. `changed` is what the group in flight would have changed: it may be there
+    /// wholly. Returns whether it is, or what is wrong.
     pub fn judge(
         &self,
         changed: &BTreeMap<String, Vec<u8>>,

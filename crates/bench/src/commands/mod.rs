@@ -7,19 +7,20 @@
 //! | `wholly_run` | `wholly run`, with the view that it chooses: an overlay, where the superuser runs it |
 //! | `wholly_run_fuse` | `wholly run --view fuse` |
 //!
-//! All run the same command in the same directory, in turns; the figure is the ratio to the median of `plain`, in the same run. The table also
-//! has by how much a row's time exceeds that of `plain`: two bounds are of that kind.
+//! All run the same command in the same directory, in turns; the figure is the ratio to the median of `plain`, in the
+//! same run. The table also has by how much a row's time exceeds that of `plain`: two bounds are of that kind.
 //!
 //! # What is inside the clock, and what is durable when it stops
 //!
-//! - `plain`: from the start of the command until it has ended and one `syncfs` of its file system has returned. Without the latter in
-//!   `true_100k`, which changes nothing, and in `dpkg_5k`, since `dpkg` waits for what it installs by itself.
-//! - `overlayfs`: the same, with its unmount before the `syncfs`. It is mounted outside of the clock, and nothing that it holds is in the directory
-//!   then.
-//! - The others: from the start of `wholly run` until it has ended. The directory was no store before and is none afterwards; all
-//!   of it is home, durably.
-//! - What the directory holds when a turn begins is the same in each, is made outside of the clock, and is synced. What the command reads (the
-//!   archive, the repository, the package) lies beside the directory, in the page cache.
+//! - `plain`: from the start of the command until it has ended and one `syncfs` of its file system has returned.
+//!   Without the latter in `true_100k`, which changes nothing, and in `dpkg_5k`, since `dpkg` waits for what it
+//!   installs by itself.
+//! - `overlayfs`: the same, with its unmount before the `syncfs`. It is mounted outside of the clock, and nothing that
+//!   it holds is in the directory then.
+//! - The others: from the start of `wholly run` until it has ended. The directory was no store before and is none
+//!   afterwards; all of it is home, durably.
+//! - What the directory holds when a turn begins is the same in each, is made outside of the clock, and is synced. What
+//!   the command reads (the archive, the repository, the package) lies beside the directory, in the page cache.
 //! - `cpu_ns_per_group` is the processor time of what was started, in the kernel's ticks of ten milliseconds.
 
 mod jobs;
@@ -60,7 +61,8 @@ pub fn run(
         for medium in &plan.media {
             let label = format!("{}/{} on {}", case.suite, case.name, medium.name());
             progress(&label);
-            // The place is larger than what lies in it at the same time: what one system leaves, and what the next one makes.
+            // The place is larger than what lies in it at the same time: what one system leaves, and what the next one
+            // makes.
             let made = missing(case.name, program).map_or_else(|| medium.make(case, 3), |why| Err(why.into()));
             let place = match made {
                 Ok(place) => place,

@@ -1,4 +1,5 @@
-//! The kernel's overlayfs by itself, mounted over a directory as `wholly run` has it: what of the cost of such a view is not ours.
+//! The kernel's overlayfs by itself, mounted over a directory as `wholly run` has it: what of the cost of such a view
+//! is not ours.
 
 use crate::Result;
 use crate::place::path_str;

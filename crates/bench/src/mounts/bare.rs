@@ -1,4 +1,5 @@
-//! The base of the suite `mount`: a file system that only answers. Its files are bytes in memory, in one directory, and belong to the superuser.
+//! The base of the suite `mount`: a file system that only answers. Its files are bytes in memory, in one directory, and
+//! belong to the superuser.
 
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, KernelConfig, LockOwner,

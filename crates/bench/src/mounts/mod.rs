@@ -7,17 +7,22 @@
 //! | `view` | the same store as `wholly run` shows it to a command: all calls are in one explicit group |
 //! | `direct` | the directory that the store is in, without any of that |
 //!
-//! Each is served by a process of its own, as a mount is; this process makes the calls, one after the other. `bare` knows of no extended
-//! attributes and says so once, after which the kernel does not ask for any: it is less than any real file system.
+//! Each is served by a process of its own, as a mount is; this process makes the calls, one after the other. `bare`
+//! knows of no extended attributes and says so once, after which the kernel does not ask for any: it is less than any
+//! real file system.
 //!
 //! # What is inside the clock
 //!
-//! - The calls of a turn, by descriptors that were opened before it; `create_unlink` opens, closes and removes. How many calls a turn has is found
-//!   once, such that one of `bare` takes about as long as `--turn-ms` says, and is the same for all.
-//! - `read_4k`: each page was read before. `read_4k_uncached` and `write_4k` go past the kernel's pages (`O_DIRECT`), so that each is a request.
-//! - `write_4k` ends with an `fsync`, which is when the content of `store` becomes durable. In `create_unlink` both calls are durable when they
-//!   return; in `view` nothing is before its commit, which is not part of it, and in `bare` nothing ever.
-//! - `cpu_ns_per_group` is the processor time of this process and of the server's; that of the latter in the kernel's ticks of ten milliseconds.
+//! - The calls of a turn, by descriptors that were opened before it; `create_unlink` opens, closes and removes. How
+//!   many calls a turn has is found once, such that one of `bare` takes about as long as `--turn-ms` says, and is the
+//!   same for all.
+//! - `read_4k`: each page was read before. `read_4k_uncached` and `write_4k` go past the kernel's pages (`O_DIRECT`),
+//!   so that each is a request.
+//! - `write_4k` ends with an `fsync`, which is when the content of `store` becomes durable. In `create_unlink` both
+//!   calls are durable when they return; in `view` nothing is before its commit, which is not part of it, and in `bare`
+//!   nothing ever.
+//! - `cpu_ns_per_group` is the processor time of this process and of the server's; that of the latter in the kernel's
+//!   ticks of ten milliseconds.
 
 mod bare;
 mod serve;

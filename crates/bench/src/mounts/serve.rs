@@ -14,7 +14,8 @@ use wholly_media::host::HostOptions;
 /// The first argument of `wholly bench` in such a process.
 pub const SERVE: &str = "serve";
 
-/// Mounts `what` over `point`, says so on stdout by one line, and serves it until it is unmounted, or whoever started this has died.
+/// Mounts `what` over `point`, says so on stdout by one line, and serves it until it is unmounted, or whoever started
+/// this has died.
 ///
 /// # Errors
 /// What does not work, in words.

@@ -1,9 +1,9 @@
 //! `raw`: the bound. The same bytes reach the same medium with nothing around them: no atomicity, no log, no metadata.
 //!
 //! - On persistent memory: non-temporal stores into the mapped files at the places asked for, and one fence per group.
-//! - On disks: one synchronous direct overwrite (`O_DIRECT` with `RWF_DSYNC`) of as many bytes, rounded up to what direct
-//!   writes need, going round a file that was written with zeros before. No commit that waits for the device can take less,
-//!   unless several share it.
+//! - On disks: one synchronous direct overwrite (`O_DIRECT` with `RWF_DSYNC`) of as many bytes, rounded up to what
+//!   direct writes need, going round a file that was written with zeros before. No commit that waits for the device can
+//!   take less, unless several share it.
 
 use crate::place::Place;
 use crate::system::{Counters, Prepared, Ready, System, Turn, run_alone};

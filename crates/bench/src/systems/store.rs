@@ -1,7 +1,9 @@
-//! `store`: ours, through its public calls: an explicit group for each group of the case, begun by a writer for each thread.
+//! `store`: ours, through its public calls: an explicit group for each group of the case, begun by a writer for each
+//! thread.
 //!
-//! Twice: as it is used, with the checkpoint in the background and what it leaves drained inside the clock; and `store_deferred`, whose log
-//! holds a whole turn and is taken home between turns, which shows what a commit itself costs.
+//! Twice: as it is used, with the checkpoint in the background and what it leaves drained inside the clock; and
+//! `store_deferred`, whose log holds a whole turn and is taken home between turns, which shows what a commit itself
+//! costs.
 
 use crate::place::Place;
 use crate::system::{Counters, Prepared, Ready, System, Turn};
@@ -32,8 +34,8 @@ struct Open {
 }
 
 impl StoreSystem {
-    /// With the checkpoint in the clock, or between turns. More than one thread: two on persistent memory, where they show whether
-    /// commits meet, and eight on disks, where they show whether commits share a write.
+    /// With the checkpoint in the clock, or between turns. More than one thread: two on persistent memory, where they
+    /// show whether commits meet, and eight on disks, where they show whether commits share a write.
     pub fn new(deferred: bool, threads: u32) -> Self {
         StoreSystem { deferred, threads, open: None }
     }

@@ -85,7 +85,8 @@ fn in_a_group(store: &wholly::Store, files: u32, data: &[u8]) -> wholly::Result<
     group.commit()
 }
 
-/// The same by plain calls; `made` is told of each directory with the one that it is in, and of each file with its directory.
+/// The same by plain calls; `made` is told of each directory with the one that it is in, and of each file with its
+/// directory.
 fn by_plain_calls(
     dir: &Path,
     files: u32,

@@ -1,7 +1,7 @@
 //! The suite `store`: whole tasks of programs, through a store and as they do them without one.
 //!
-//! Each task is one group, or one call. Systems take turns on the same file system; the figure is the ratio to the median of the case's
-//! own base, in the same run.
+//! Each task is one group, or one call. Systems take turns on the same file system; the figure is the ratio to the
+//! median of the case's own base, in the same run.
 //!
 //! | case | base | other rows |
 //! |---|---|---|
@@ -15,14 +15,16 @@
 //!
 //! # What is inside the clock, and what is durable when it stops
 //!
-//! - `store_deferred`: until the last commit has returned. All of it survives a crash, by the log; nothing of it need be home.
-//! - `store`: until it is home, and survives without the log. In `create_10k`, `rewrite_1g`, `write_` and `over_` that is the same turn, stopped a second time
-//!   after a checkpoint; in `replace` and `overwrite` a store of its own whose turn writes three times what its log holds, with the
-//!   checkpoint in the background and what it leaves drained.
+//! - `store_deferred`: until the last commit has returned. All of it survives a crash, by the log; nothing of it need
+//!   be home.
+//! - `store`: until it is home, and survives without the log. In `create_10k`, `rewrite_1g`, `write_` and `over_` that
+//!   is the same turn, stopped a second time after a checkpoint; in `replace` and `overwrite` a store of its own whose
+//!   turn writes three times what its log holds, with the checkpoint in the background and what it leaves drained.
 //! - Peers: until their last sync has returned.
-//! - Opening, preparing and removing are outside. Every turn of `create_10k` begins in an empty directory, with a new store.
-//! - `memory_bytes`: by how much the largest resident set of the turn (`VmHWM`) exceeds the one before it (`VmRSS`), the most of all turns. The
-//!   page cache is not in it. The buffer that a task writes from is there before.
+//! - Opening, preparing and removing are outside. Every turn of `create_10k` begins in an empty directory, with a new
+//!   store.
+//! - `memory_bytes`: by how much the largest resident set of the turn (`VmHWM`) exceeds the one before it (`VmRSS`),
+//!   the most of all turns. The page cache is not in it. The buffer that a task writes from is there before.
 
 mod create;
 mod read;
@@ -109,8 +111,8 @@ impl<'a> Clock<'a> {
         })
     }
 
-    /// The same, and looks at memory from here on. The kernel counts pages of each processor by themselves before it adds them up: a
-    /// figure is some hundred KiB off.
+    /// The same, and looks at memory from here on. The kernel counts pages of each processor by themselves before it
+    /// adds them up: a figure is some hundred KiB off.
     fn start_with_memory(place: &'a Place, store: Option<&Store>) -> Result<Self> {
         // Makes the largest resident set what the set is now (proc_pid_clear_refs(5)).
         std::fs::write("/proc/self/clear_refs", "5")?;

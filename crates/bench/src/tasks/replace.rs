@@ -1,4 +1,5 @@
-//! `replace`: a file gets new content at once, as editors and package managers save theirs. `overwrite`: a group changes the file in place.
+//! `replace`: a file gets new content at once, as editors and package managers save theirs. `overwrite`: a group
+//! changes the file in place.
 
 use super::{Clock, Figures, Setting, add, failed, new_store, sync_file_system, with_syncs};
 use crate::Result;

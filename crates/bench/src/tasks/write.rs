@@ -1,5 +1,5 @@
-//! `write_64k` to `write_1g`: new files, a group for each. What goes to the file system at once is written once; what goes to the log, twice. The same
-//! of files that are there: `over_256k` to `over_16m`.
+//! `write_64k` to `write_1g`: new files, a group for each. What goes to the file system at once is written once; what
+//! goes to the log, twice. The same of files that are there: `over_256k` to `over_16m`.
 
 use wholly::{Error, Options, Store};
 

@@ -38,8 +38,8 @@ pub enum Blow {
 /// All of them.
 pub const BLOWS: [Blow; 5] = [Blow::Command, Blow::Wholly, Blow::Term, Blow::Both, Blow::Commit];
 
-/// How long a run took from its begin to the end of the command, and from there to its own end: what moments are drawn from. That they are
-/// not those of the next run decides only how many blows hit.
+/// How long a run took from its begin to the end of the command, and from there to its own end: what moments are drawn
+/// from. That they are not those of the next run decides only how many blows hit.
 #[derive(Clone, Copy, Debug)]
 pub struct Spans {
     command: Duration,
@@ -115,7 +115,8 @@ impl Case {
         (status, hit)
     }
 
-    /// Whether it was there to be struck. A child that has ended and was not waited for keeps its number, so nobody else is.
+    /// Whether it was there to be struck. A child that has ended and was not waited for keeps its number, so nobody
+    /// else is.
     fn kill_wholly(&mut self, signal: Signal) -> bool {
         let runs = self.child.try_wait().unwrap().is_none();
         if runs {
@@ -132,7 +133,8 @@ impl Case {
         commands.filter(|command| kill(command.pid)).count() > 0
     }
 
-    /// Waits until the command has ended, and all that it has started: until `wholly` is alone again, or has ended itself.
+    /// Waits until the command has ended, and all that it has started: until `wholly` is alone again, or has ended
+    /// itself.
     fn wait_for_command(&mut self) {
         let me = i32::try_from(self.child.id()).unwrap();
         let mut has_begun = false;
@@ -224,7 +226,8 @@ pub fn assert_ordinary(dir: &Path) {
     assert_eq!(traces(dir), [] as [&Path; 0]);
 }
 
-/// Strikes a run on `dir`, which held `old` before, recovers it, and asserts that it holds that or what `is_new` finds nothing to say about.
+/// Strikes a run on `dir`, which held `old` before, recovers it, and asserts that it holds that or what `is_new` finds
+/// nothing to say about.
 pub fn strike(
     (command, dir): (&mut Command, &Path),
     old: &Tree,

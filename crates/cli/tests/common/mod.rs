@@ -92,8 +92,8 @@ pub fn is_long() -> bool {
     std::env::var_os("WHOLLY_LONG").is_some()
 }
 
-/// Unmounts what nobody uses any more. Another test of this process may just be starting a program, which has all that is open here until it is
-/// executed. What is in use after a minute of that, somebody else uses.
+/// Unmounts what nobody uses any more. Another test of this process may just be starting a program, which has all that
+/// is open here until it is executed. What is in use after a minute of that, somebody else uses.
 pub fn umount(point: &Path) {
     for _ in 0..12_000 {
         if Command::new("umount").arg(point).stderr(Stdio::null()).status().expect("run umount").success() {
@@ -104,7 +104,8 @@ pub fn umount(point: &Path) {
     panic!("{} is in use", point.display());
 }
 
-/// Waits until no process has the store in `dir`, or it is none any more. Who waits for ever has found a process that does not end.
+/// Waits until no process has the store in `dir`, or it is none any more. Who waits for ever has found a process that
+/// does not end.
 pub fn wait_until_unused(dir: &Path) {
     while dir.join(".wholly").exists()
         && !wholly(&["stat", dir.to_str().unwrap()]).out.contains("in use by    no process")

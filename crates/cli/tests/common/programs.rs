@@ -11,7 +11,8 @@ pub struct Program {
     pub before: &'static str,
     /// Changes it, the same way each time.
     pub script: &'static str,
-    /// How paths of files end whose content is another one in each run: they hold times, numbers of inodes or other chance.
+    /// How paths of files end whose content is another one in each run: they hold times, numbers of inodes or other
+    /// chance.
     pub varies: &'static [&'static str],
     /// Prints the same after each run, where that alone shows that such files are in order.
     pub asks: &'static str,

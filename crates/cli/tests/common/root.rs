@@ -1,4 +1,5 @@
-//! Small systems: root directories of their own, each in a mount namespace in which it is `/` and other file systems are mounted in it.
+//! Small systems: root directories of their own, each in a mount namespace in which it is `/` and other file systems
+//! are mounted in it.
 
 use super::run::{Rig, succeeds};
 use std::collections::HashSet;
@@ -9,7 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 /// What is mounted in each: a file, and directories, of which one lies deeper, and one has another one mounted in it.
 pub const MOUNTED: [&str; 5] = ["/bin/wholly", "/dev", "/proc", "/tmp", "/var/inner"];
 
-/// Makes a directory (`$0`) the root directory of a new mount namespace, with all of that, and keeps it until its standard input ends.
+/// Makes a directory (`$0`) the root directory of a new mount namespace, with all of that, and keeps it until its
+/// standard input ends.
 const ENTER: &str = "mount --bind \"$0\" \"$0\" && cd \"$0\" && mount -t proc proc proc && mount --rbind /dev dev && mount -t tmpfs none tmp && \
                      mkdir tmp/below && mount -t tmpfs none tmp/below && mount -t tmpfs none var/inner && mount --bind \"$1\" bin/wholly && \
                      pivot_root . . && umount -l . && mount --make-rshared / && echo ready && exec cat";
@@ -30,7 +32,8 @@ pub fn furnish(root: &Path) {
     let listed = String::from_utf8(listed).unwrap();
     let libraries: HashSet<&str> =
         listed.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':')).collect();
-    // Not by this process: while another test of it starts a program, that has what is open for writing here, and what is so is not executed.
+    // Not by this process: while another test of it starts a program, that has what is open for writing here, and what
+    // is so is not executed.
     succeeds(Command::new("cp").arg("-L").args(&tools).arg(root.join("bin")));
     succeeds(Command::new("cp").args(["-L", "--parents"]).args(libraries).arg(root));
     std::fs::write(root.join("bin/wholly"), "").unwrap();

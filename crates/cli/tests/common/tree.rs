@@ -67,8 +67,8 @@ impl Tree {
         Tree(all)
     }
 
-    /// What another run of the same program leaves, too: times only where it sets them, and nothing of the content of files whose paths end
-    /// with one of these.
+    /// What another run of the same program leaves, too: times only where it sets them, and nothing of the content of
+    /// files whose paths end with one of these.
     pub fn of_any_run(&self, varies: &[&str]) -> Tree {
         let mut tree = self.clone();
         for (path, entry) in &mut tree.0 {

@@ -1,4 +1,5 @@
-//! Which view the commands of a test program have: an overlay, where its name ends so; else FUSE. What differs between them is all here.
+//! Which view the commands of a test program have: an overlay, where its name ends so; else FUSE. What differs between
+//! them is all here.
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::ffi::OsStr;
@@ -19,7 +20,8 @@ const fn ends_with(name: &[u8], end: &[u8]) -> bool {
     true
 }
 
-/// A program by which `wholly run` may be run. It begins as from a terminal, also where the tests were begun by `nohup` or in the background of a script.
+/// A program by which `wholly run` may be run. It begins as from a terminal, also where the tests were begun by `nohup`
+/// or in the background of a script.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -36,11 +38,13 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 /// What is otherwise in an overlay.
 #[derive(Clone, Copy)]
 pub enum Difference {
-    /// A file is copied when it is first opened for writing: that takes as much space as it is long, who has mapped it before sees the old one, and a program that runs outside may be written to, which else is
-    /// `ETXTBSY`: there it is when the command has ended, and nothing is committed.
+    /// A file is copied when it is first opened for writing: that takes as much space as it is long, who has mapped it
+    /// before sees the old one, and a program that runs outside may be written to, which else is `ETXTBSY`: there it is
+    /// when the command has ended, and nothing is committed.
     FilesAreCopied,
-    /// Where something else was mounted, and the command has unmounted that, it sees what lies beneath: the names of an overlay are those of the
-    /// directory itself, which nobody can take out of it. What the command changes there cannot be committed.
+    /// Where something else was mounted, and the command has unmounted that, it sees what lies beneath: the names of an
+    /// overlay are those of the directory itself, which nobody can take out of it. What the command changes there
+    /// cannot be committed.
     UnmountedIsSeen,
 }
 

@@ -1,4 +1,5 @@
-//! Programs of an ordinary user in a view and in a plain directory: the same exit codes, and the same files afterwards. What differs is said and tried, too.
+//! Programs of an ordinary user in a view and in a plain directory: the same exit codes, and the same files afterwards.
+//! What differs is said and tried, too.
 
 use super::{Rig, is_root};
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
@@ -161,7 +162,8 @@ fn prepare(dir: &Path) {
     }
 }
 
-/// Of each path: type and bits, owner, group, names, content or target, attributes, and its time where the scripts have set that.
+/// Of each path: type and bits, owner, group, names, content or target, attributes, and its time where the scripts have
+/// set that.
 type Tree = BTreeMap<PathBuf, (u32, u32, u32, u64, Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>, Option<i64>)>;
 
 fn tree(dir: &Path) -> Tree {

@@ -1,4 +1,5 @@
-//! Blocks of a host file, changed by the modes of `fallocate`; where its file system has none of them, by what comes to the same.
+//! Blocks of a host file, changed by the modes of `fallocate`; where its file system has none of them, by what comes to
+//! the same.
 
 use std::ops::Range;
 
@@ -20,8 +21,8 @@ pub(super) struct Allocation {
     pub writes: Site,
 }
 
-/// Changes what blocks a range of bytes of a file of `size` bytes has. The size stays. Space that cannot be reserved is not; that
-/// there is none left is an error.
+/// Changes what blocks a range of bytes of a file of `size` bytes has. The size stays. Space that cannot be reserved is
+/// not; that there is none left is an error.
 pub(super) fn fallocate(
     host: &dyn HostFile,
     allocation: &Allocation,

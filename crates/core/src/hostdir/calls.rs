@@ -1,5 +1,5 @@
-//! Calls on names and attributes outside of explicit groups: each is a group of its own, under every policy, and survives when it returns. What is pending
-//! of files that it names is committed before it.
+//! Calls on names and attributes outside of explicit groups: each is a group of its own, under every policy, and
+//! survives when it returns. What is pending of files that it names is committed before it.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Finding what is wrong with a store, without changing a byte of it.
 //!
-//! It is recovery that looks: the log is scanned and its groups are replayed as at an open, but from a region that drops what is written to
-//! it, with home files that are only looked at. What recovery would refuse is noted, and the scan goes on with what is left; payloads,
-//! which an open leaves to their first read, are all verified.
+//! It is recovery that looks: the log is scanned and its groups are replayed as at an open, but from a region that
+//! drops what is written to it, with home files that are only looked at. What recovery would refuse is noted, and the
+//! scan goes on with what is left; payloads, which an open leaves to their first read, are all verified.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -263,7 +263,8 @@ pub(super) struct ReadOnly {
 }
 
 impl ReadOnly {
-    /// Taken for what the log was made for, whatever it is on: where records are aligned to lines, that is persistent memory.
+    /// Taken for what the log was made for, whatever it is on: where records are aligned to lines, that is persistent
+    /// memory.
     pub(super) fn new(file: Arc<dyn HostFile>, len: u64, block: u32) -> Self {
         let pmem = u64::from(block) == LINE;
         let guarantees = Guarantees {

@@ -1,9 +1,9 @@
 //! When content changed: the time that a group gives what it changes.
 //!
-//! A group looks at the clock with each change, and the log tells the time only now and then: a *Clock* entry holds for its group and for all
-//! later ones, up to the next. What changed within [`GRAIN_NS`] of it has its time; of what did not, the group's record tells the time
-//! itself. So small groups pay nothing for times, and these are the same after a crash. Groups whose users look at the times of the host too,
-//! and compare, ask for less than that grain.
+//! A group looks at the clock with each change, and the log tells the time only now and then: a *Clock* entry holds for
+//! its group and for all later ones, up to the next. What changed within [`GRAIN_NS`] of it has its time; of what did
+//! not, the group's record tells the time itself. So small groups pay nothing for times, and these are the same after a
+//! crash. Groups whose users look at the times of the host too, and compare, ask for less than that grain.
 
 use crate::sync::{AtomicU64, Ordering};
 

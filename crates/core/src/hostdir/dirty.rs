@@ -1,8 +1,8 @@
 //! Which blocks have versions: what a checkpoint has to visit.
 //!
-//! Who publishes alone names blocks without a locked instruction: seats of the pool have a shard each, in which only the seat's group
-//! writes. A shard is a list behind a lock and, before it, a few places that the seat fills one by one; when they are full it moves them to
-//! the list.
+//! Who publishes alone names blocks without a locked instruction: seats of the pool have a shard each, in which only
+//! the seat's group writes. A shard is a list behind a lock and, before it, a few places that the seat fills one by
+//! one; when they are full it moves them to the list.
 
 use crossbeam_utils::CachePadded;
 
@@ -15,7 +15,8 @@ const SIZE: u64 = (1 << BLOCK_BITS) - 1;
 /// Blocks that a seat names between two locks.
 const RECENT: usize = 64;
 
-/// Something to visit, in 8 bytes: the file's number above, the block's below. Sorted they are by file and block, sizes last.
+/// Something to visit, in 8 bytes: the file's number above, the block's below. Sorted they are by file and block, sizes
+/// last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DirtyBlock(u64);
 
@@ -80,8 +81,8 @@ impl Dirty {
         Dirty { shards: std::array::from_fn(|_| CachePadded::new(shard())) }
     }
 
-    /// Names a block, by the group in the seat of the pool at `place`, or by anybody else. Who takes the list after that group has
-    /// published finds it.
+    /// Names a block, by the group in the seat of the pool at `place`, or by anybody else. Who takes the list after
+    /// that group has published finds it.
     #[inline]
     pub fn push(&self, place: Option<usize>, block: DirtyBlock) {
         let Some(place) = place else {

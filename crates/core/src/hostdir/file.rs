@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::index::{BLOCK, FileIndex, NO_VERSION, Version, pieces};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering};
 
-/// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of implicit calls.
+/// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of
+/// implicit calls.
 const OWNED: u64 = 1 << 63;
 /// In [`File::owner`] beside the id: the group holds calls outside of explicit groups.
 pub(super) const IMPLICIT: u64 = 1 << 62;
@@ -50,7 +51,8 @@ pub(crate) struct File {
     pub visited: AtomicU8,
     /// 1 while the size, or a cut, is not home.
     pub resized: AtomicU8,
-    /// Whether it may have set-id bits or capabilities, which go when its content changes: see [`may_have_privileges`](Self::may_have_privileges).
+    /// Whether it may have set-id bits or capabilities, which go when its content changes: see
+    /// [`may_have_privileges`](Self::may_have_privileges).
     privileges: AtomicU8,
     /// Names the file in the log; never used again.
     pub id: u64,
@@ -63,8 +65,8 @@ pub(crate) struct File {
     pub path: Vec<u8>,
     /// The host file; none before somebody opens it to write, or while the host has not made it.
     home: OnceLock<Arc<dyn HostFile>>,
-    /// The same, open for reading alone. What is open for writing nobody can execute, and what somebody executes cannot be opened so (`ETXTBSY`):
-    /// programs that are only read are to be programs for everybody.
+    /// The same, open for reading alone. What is open for writing nobody can execute, and what somebody executes cannot
+    /// be opened so (`ETXTBSY`): programs that are only read are to be programs for everybody.
     read_home: OnceLock<Arc<dyn HostFile>>,
     /// Sequence of the newest group of which bytes are in a [shadow](super::shadow).
     pub shadowed: AtomicU64,
@@ -90,7 +92,8 @@ fn may_be_dense(stat: &Stat) -> Option<bool> {
 pub(crate) struct HomeState {
     /// Size at home in bytes.
     pub size: u64,
-    /// Whether every block of it is allocated; not known where there are as many as it would take, but perhaps behind its end.
+    /// Whether every block of it is allocated; not known where there are as many as it would take, but perhaps behind
+    /// its end.
     pub dense: Option<bool>,
     /// As a bystander must have left it.
     pub baseline: Option<Baseline>,
@@ -321,8 +324,9 @@ impl File {
         Ok(state.conflict.is_none() && (now.size, now.mtime_ns) == (then.size, then.mtime_ns))
     }
 
-    /// How it lies at home, where that was changed by nothing but its links: only its time of change is another by that. What else is otherwise
-    /// a bystander did, and who owns the file, or takes what the log has of it home, is to find it.
+    /// How it lies at home, where that was changed by nothing but its links: only its time of change is another by
+    /// that. What else is otherwise a bystander did, and who owns the file, or takes what the log has of it home, is to
+    /// find it.
     pub fn relinked(&self, then: Option<Baseline>, now: Baseline) -> Baseline {
         match then {
             Some(then) if self.is_relied_on() => Baseline { ctime_ns: now.ctime_ns, ..then },
@@ -336,7 +340,8 @@ impl File {
         if state.baseline.is_some() {
             let stat = match self.home() {
                 Some(home) => home.stat()?,
-                // A group that has claimed it may rely on what is in it. What is not where it was, whoever goes there finds.
+                // A group that has claimed it may rely on what is in it. What is not where it was, whoever goes there
+                // finds.
                 None if self.is_relied_on() => match store.stat_at_home(self)? {
                     Some(stat) => stat,
                     None => return Ok(()),
@@ -380,7 +385,8 @@ impl File {
         self.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Counts blocks that have got versions, for the owner of the file while no checkpoint visits it: only visits count down.
+    /// Counts blocks that have got versions, for the owner of the file while no checkpoint visits it: only visits count
+    /// down.
     #[inline]
     pub fn count_pending_alone(&self, new: u64) {
         self.pending.store(self.pending.load(Ordering::Relaxed) + new, Ordering::Release);
@@ -408,8 +414,8 @@ impl File {
         Ok(())
     }
 
-    /// [Refreshes](Self::refresh) if nobody uses the file at this moment. Else only how it lies is seen again: a pass may have changed that since
-    /// somebody looked.
+    /// [Refreshes](Self::refresh) if nobody uses the file at this moment. Else only how it lies is seen again: a pass
+    /// may have changed that since somebody looked.
     pub fn refresh_if_unused(&self, store: &StoreInner) -> Result<()> {
         if !self.is_clean() {
             return Ok(());
@@ -422,7 +428,8 @@ impl File {
         result
     }
 
-    /// The mapping of the home file that covers `end`, on persistent memory, where that is open for writing: a pass writes through it.
+    /// The mapping of the home file that covers `end`, on persistent memory, where that is open for writing: a pass
+    /// writes through it.
     pub fn mapping(&self, end: u64) -> Result<Option<&Arc<dyn Region>>> {
         let level = (end.max(1) - 1).div_euclid(FIRST_MAPPING).checked_ilog2().map_or(0, |bits| bits + 1);
         let cell = &self.mappings[level as usize];
@@ -434,7 +441,8 @@ impl File {
         Ok(cell.get_or_init(|| mapping).as_ref())
     }
 
-    /// Reads committed bytes and what this policy lets everybody see. Returns how many bytes lie before the end of the file.
+    /// Reads committed bytes and what this policy lets everybody see. Returns how many bytes lie before the end of the
+    /// file.
     pub fn read(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let size = self.size.load(Ordering::Acquire);
         let length = buf.len().min(size.saturating_sub(offset) as usize);
@@ -466,8 +474,8 @@ impl File {
         Ok(())
     }
 
-    /// Reads blocks without versions from home by one call, as far as they follow each other. Returns how many bytes; 0 where that is less
-    /// than two blocks, or not known to be so.
+    /// Reads blocks without versions from home by one call, as far as they follow each other. Returns how many bytes; 0
+    /// where that is less than two blocks, or not known to be so.
     fn read_run(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<usize> {
         const MOST: usize = 64;
         let (first, end) = (offset / BLOCK, offset + buf.len() as u64);
@@ -501,7 +509,8 @@ impl File {
                 let versions = store.index.arena.list(guard.newest());
                 return self.read_pieces(store, block, versions, start, buf);
             }
-            // Nobody can be waited for without a slot, so a checkpoint may have written home meanwhile: then there is a slot now.
+            // Nobody can be waited for without a slot, so a checkpoint may have written home meanwhile: then there is a
+            // slot now.
             self.read_home(store, block * BLOCK + u64::from(start), buf)?;
             if self.index.get(block).is_none() {
                 return Ok(());
@@ -596,8 +605,8 @@ impl File {
         result
     }
 
-    /// Publishes that the file was cut to `length` bytes: what lay beyond is gone, and reads as zero if the file grows again.
-    /// The caller owns the file, or recovers.
+    /// Publishes that the file was cut to `length` bytes: what lay beyond is gone, and reads as zero if the file grows
+    /// again. The caller owns the file, or recovers.
     pub fn publish_truncate(&self, index: &Published, length: u64, freed: &mut Vec<u32>) {
         self.home_limit.fetch_min(length, Ordering::AcqRel);
         if self.space.any() {
@@ -616,7 +625,8 @@ impl File {
                 self.pending.fetch_sub(1, Ordering::AcqRel);
             }
         });
-        // A checkpoint that did not see the new size may have made home as long as it was, and put bytes there that are cut by now.
+        // A checkpoint that did not see the new size may have made home as long as it was, and put bytes there that are
+        // cut by now.
         let _home = self.home_state.lock().unwrap();
         self.home_limit.fetch_min(length, Ordering::AcqRel);
         self.publish_size(index, |_| length);

@@ -1,14 +1,14 @@
 //! A store after `fork`: which of the processes that have it goes on, and how a child does.
 //!
-//! Every call is a *use* of the store (see [`Claim`]). In a child a call finds that its store was inherited and takes it over: what the
-//! parent had in memory may be half-way through a call of a thread that the child does not have, so all of it is left alone, and the
-//! store is opened again from its media. The child's handles find their *heirs* in the store that this makes; groups that were running
-//! are the parent's, and are not in it.
+//! Every call is a *use* of the store (see [`Claim`]). In a child a call finds that its store was inherited and takes
+//! it over: what the parent had in memory may be half-way through a call of a thread that the child does not have, so
+//! all of it is left alone, and the store is opened again from its media. The child's handles find their *heirs* in the
+//! store that this makes; groups that were running are the parent's, and are not in it.
 //!
 //! # Invariants
 //!
-//! 1. In a child nothing of an inherited store is locked, dropped or written, but what this module keeps for the purpose: a
-//!    thread that the child does not have may hold the locks, and the medium is the parent's.
+//! 1. In a child nothing of an inherited store is locked, dropped or written, but what this module keeps for the
+//!    purpose: a thread that the child does not have may hold the locks, and the medium is the parent's.
 //! 2. Whoever finds that another has the store lets go of its copy of the lock, so that it does not outlive the owner.
 
 use std::sync::Arc;
@@ -81,7 +81,8 @@ impl Forked {
         self.claim.as_ref().is_none_or(|claim| claim.is_mine())
     }
 
-    /// Runs `work` with what is kept, which no thread of this process has then. `None` where a thread that is not in this process had it.
+    /// Runs `work` with what is kept, which no thread of this process has then. `None` where a thread that is not in
+    /// this process had it.
     fn with_kept<T>(&self, work: impl FnOnce(&mut Kept) -> T) -> Option<T> {
         let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
         let mut backoff = Backoff::new();

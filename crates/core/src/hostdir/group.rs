@@ -137,8 +137,8 @@ impl<'w> Group<'w> {
     pub(super) fn call<T>(&mut self, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let running = self.running.as_mut()?;
         let used = running.store.enter().map_err(|why| running.store.refused(why))?;
-        // In two arms, so that a result is never copied: it was stored in part, and its copy would wait in line behind the payload's
-        // stores.
+        // In two arms, so that a result is never copied: it was stored in part, and its copy would wait in line behind
+        // the payload's stores.
         match call(running) {
             Ok(value) => {
                 running.store.leave(used);

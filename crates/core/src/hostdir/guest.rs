@@ -1,5 +1,5 @@
-//! Guests: stores that were made only for as long as something runs, as an empty file in the store's folder says. It is made with the folder and goes with
-//! it, or alone when the store is kept.
+//! Guests: stores that were made only for as long as something runs, as an empty file in the store's folder says. It is
+//! made with the folder and goes with it, or alone when the store is kept.
 
 use rustix::io::Errno;
 use wholly_media::HostFs;

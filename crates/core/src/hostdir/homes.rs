@@ -20,7 +20,8 @@ pub(super) trait Homes {
 impl Homes for Arc<dyn HostFs> {
     fn open(&self, path: &[u8]) -> Result<(Arc<dyn HostFile>, bool)> {
         let opened = HostFs::open(&**self, path, true);
-        // The store's own file may forbid it: a group may create one that nobody may write to, and goes on writing to it.
+        // The store's own file may forbid it: a group may create one that nobody may write to, and goes on writing to
+        // it.
         if opened.as_ref().is_err_and(|error| error.errno == Errno::ACCESS)
             && let Ok(home) = self.open_own(path)
         {

@@ -4,8 +4,8 @@
 //! - `per-sync`: a file's calls between two syncs are one group, an *epoch* (Libnvmmio, section 3.3).
 //! - `shared`: all calls on all files are one group until somebody syncs, or a timer does (CFS).
 //!
-//! An epoch, and the shared group, is an ordinary running group that owns its files and that everybody sees. It commits before an explicit
-//! group joins one of its files.
+//! An epoch, and the shared group, is an ordinary running group that owns its files and that everybody sees. It commits
+//! before an explicit group joins one of its files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,8 @@ impl StoreInner {
         file.read(self, offset, buf)
     }
 
-    /// Looks at the group that has not committed and that everybody sees, with the file's number there, if it has changed the file.
+    /// Looks at the group that has not committed and that everybody sees, with the file's number there, if it has
+    /// changed the file.
     pub(super) fn with_epoch<T>(&self, file: &Arc<Inner>, look: impl FnOnce(Option<(&Running, usize)>) -> T) -> T {
         let Some(epoch) = self.epoch(file) else { return look(None) };
         let epoch = epoch.read().unwrap();
@@ -94,8 +95,8 @@ impl StoreInner {
         file.mtime()
     }
 
-    /// Runs a call that changes a file: in a group of its own, or in the one that is running for it. `grows` says whether the call makes a
-    /// file of this size grow, and the size is looked at while nobody else can change it.
+    /// Runs a call that changes a file: in a group of its own, or in the one that is running for it. `grows` says
+    /// whether the call makes a file of this size grow, and the size is looked at while nobody else can change it.
     pub(super) fn implicit<T>(
         self: &Arc<Self>,
         file: &Arc<Inner>,
@@ -114,8 +115,8 @@ impl StoreInner {
         if file.may_have_privileges() {
             self.content_changes(file)?;
         }
-        // Whoever makes the file grow keeps others from doing so until it is published, so that no gap can survive without
-        // what fills it. The group begins after that, and so has a higher sequence than what it builds on.
+        // Whoever makes the file grow keeps others from doing so until it is published, so that no gap can survive
+        // without what fills it. The group begins after that, and so has a higher sequence than what it builds on.
         let mut append = (alone || grows(file.size.load(Ordering::Acquire))).then(|| file.append.lock().unwrap());
         loop {
             let sharing = if alone { Sharing::Own } else { Sharing::Share };
@@ -134,7 +135,8 @@ impl StoreInner {
         }
     }
 
-    /// A call is about to change the content of a file, perhaps beside others: what goes by that goes in a group of its own.
+    /// A call is about to change the content of a file, perhaps beside others: what goes by that goes in a group of its
+    /// own.
     #[cold]
     fn content_changes(self: &Arc<Self>, file: &Arc<Inner>) -> Result<()> {
         // Of calls that own the file there is one at a time.

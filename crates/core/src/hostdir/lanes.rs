@@ -1,4 +1,5 @@
-//! Where running groups sit: each has a seat, with a lane to append to and lists that keep their memory from group to group.
+//! Where running groups sit: each has a seat, with a lane to append to and lists that keep their memory from group to
+//! group.
 
 use std::collections::VecDeque;
 
@@ -12,8 +13,8 @@ use crate::log::lane::Lane;
 use crate::log::{Log, OWN_SLOTS};
 use crate::sync::{AtomicCell, AtomicU32, Mutex, Ordering, thread_token};
 
-/// Seats whose lane a group may append to while it runs. Groups beyond are gathered in memory, so that the number of segments that
-/// running groups hold is bounded.
+/// Seats whose lane a group may append to while it runs. Groups beyond are gathered in memory, so that the number of
+/// segments that running groups hold is bounded.
 const SEATS: usize = OWN_SLOTS;
 
 /// The number of lanes that nothing is put into.
@@ -97,7 +98,8 @@ impl Seats {
                 return (Seat::new(log, self.number(), Some(place)), true);
             }
         }
-        // Nothing is ever put into its lane: a group that outgrows memory, or commits on persistent memory, borrows one.
+        // Nothing is ever put into its lane: a group that outgrows memory, or commits on persistent memory, borrows
+        // one.
         (Seat::new(log, NO_LANE, None), false)
     }
 

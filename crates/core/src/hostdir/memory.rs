@@ -1,4 +1,5 @@
-//! Bytes of committed groups that are kept in memory until they are home (on disks, where reading the log back would cost a device read).
+//! Bytes of committed groups that are kept in memory until they are home (on disks, where reading the log back would
+//! cost a device read).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -16,8 +16,8 @@
 //! 2. The versions of a block that groups made are in commit order: by sequence, whichever group publishes first.
 //! 3. A checkpoint writes back only versions of groups below its target, all of which are published.
 //! 4. For each file that the log has updates for, a group at or above the tail records which host file it is. So a
-//!    group
-//!    that commits after a checkpoint was announced records again the files that were recorded below the announced tail.
+//!    group that commits after a checkpoint was announced records again the files that were recorded below the
+//!    announced tail.
 //! 5. Home bytes at or beyond a file's *home limit* do not count. The limit is never beyond the end of the home file,
 //!    and
 //!    is raised only right after the home file was cut to it.
@@ -346,8 +346,8 @@ impl Store {
     ///
     /// # Errors
     /// - [`Error::NotFound`].
-    /// - `EISDIR` for a directory; `EXDEV` if the path leaves the store's directory; `EACCES` if the process may not both
-    ///   read and write the file.
+    /// - `EISDIR` for a directory; `EXDEV` if the path leaves the store's directory; `EACCES` if the process may not
+    ///   both read and write the file.
     /// - [`Error::Invalid`] for any other object that is not a regular file.
     pub fn open_file(&self, path: impl AsRef<std::path::Path>) -> Result<File> {
         let path = table::store_path(path.as_ref())?;
@@ -585,7 +585,8 @@ impl Drop for Store {
             }
         } else if last {
             self.inner.checkpointer.stop();
-            // The shared group is committed as by a sync; where that fails the store is poisoned, and files that are open still say so.
+            // The shared group is committed as by a sync; where that fails the store is poisoned, and files that are
+            // open still say so.
             let synced = self.inner.enter().is_ok_and(|used| {
                 let synced = self.inner.sync_all();
                 self.inner.leave(used);
@@ -647,7 +648,8 @@ impl StoreInner {
         Error::Poisoned(self.poison.lock().unwrap().clone().unwrap_or_default())
     }
 
-    /// Records that a write to the log has failed: nothing is known of what survives of it, so nothing more is promised.
+    /// Records that a write to the log has failed: nothing is known of what survives of it, so nothing more is
+    /// promised.
     #[cold]
     pub fn poison(&self, error: &Error) -> Error {
         self.poison_because(|| error.to_string())

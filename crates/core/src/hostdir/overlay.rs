@@ -1,4 +1,5 @@
-//! What a running group wrote and has not published: a list while it is short, then a map of ranges that do not overlap.
+//! What a running group wrote and has not published: a list while it is short, then a map of ranges that do not
+//! overlap.
 
 use std::collections::BTreeMap;
 
@@ -69,8 +70,8 @@ impl PrivateWrite {
 /// The writes of one group. Later ones lie over earlier ones.
 #[derive(Default)]
 pub(crate) struct Overlay {
-    /// The first `count` are in use. No vector: to push onto one puts the write together elsewhere and copies it, and that copy has to wait
-    /// for the payload's stores.
+    /// The first `count` are in use. No vector: to push onto one puts the write together elsewhere and copies it, and
+    /// that copy has to wait for the payload's stores.
     list: Box<[PrivateWrite; FEW]>,
     count: usize,
     /// In use once there were more than a few; the list is empty then.

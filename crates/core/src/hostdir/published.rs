@@ -118,8 +118,8 @@ impl Published {
         Published { arena: VersionArena::new(), dirty: Dirty::new(), garbage: Mutex::default() }
     }
 
-    /// Does all of [`publish`](Self::publish) but what makes a write visible, while its commit is in flight and not durable yet; for who
-    /// owns the file. Returns how many bytes of it were prepared: the first blocks.
+    /// Does all of [`publish`](Self::publish) but what makes a write visible, while its commit is in flight and not
+    /// durable yet; for who owns the file. Returns how many bytes of it were prepared: the first blocks.
     #[inline]
     pub fn prepare<'f>(&self, file: &'f File, written: Written, stock: &mut Stock, prepared: &mut Prepared<'f>) -> u64 {
         // See invariant 5 of the index: a checkpoint that marks it from now on waits for the commit.
@@ -143,8 +143,8 @@ impl Published {
         done
     }
 
-    /// Asks the processor for the first slots that a write is going to change, and for their newest versions: a checkpoint has them on
-    /// another core.
+    /// Asks the processor for the first slots that a write is going to change, and for their newest versions: a
+    /// checkpoint has them on another core.
     #[inline]
     fn ask_for(&self, file: &File, written: Written) {
         const MOST: usize = 4;
@@ -170,7 +170,8 @@ impl Published {
         }
     }
 
-    /// Publishes a write as a version of each block that it touches. `alone` says that nobody else publishes to the file.
+    /// Publishes a write as a version of each block that it touches. `alone` says that nobody else publishes to the
+    /// file.
     #[inline]
     pub fn publish(&self, file: &File, written: Written, alone: bool, stock: &mut Stock) {
         // Looked at while the commit is in flight: see invariant 5 of the index.
@@ -240,7 +241,8 @@ impl Published {
 }
 
 impl Published {
-    /// What [`publish`](Self::publish) does, for recovery: nobody else can reach the index yet, and groups come in commit order.
+    /// What [`publish`](Self::publish) does, for recovery: nobody else can reach the index yet, and groups come in
+    /// commit order.
     #[inline]
     pub fn publish_recovered(&self, file: &File, written: Written, numbers: &mut Numbers, dirty: &mut Vec<DirtyBlock>) {
         for (block, version) in versions(written) {

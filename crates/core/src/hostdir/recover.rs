@@ -1,7 +1,8 @@
 //! Opening a store: from what a crash left to a store that serves.
 //!
-//! The log is scanned and its committed groups are replayed into index and names, in commit order; home is only looked at. What a
-//! committed group created and home does not have is virtual again. All of it goes home later, as after any commit.
+//! The log is scanned and its committed groups are replayed into index and names, in commit order; home is only looked
+//! at. What a committed group created and home does not have is virtual again. All of it goes home later, as after any
+//! commit.
 
 mod replay;
 
@@ -129,12 +130,13 @@ pub(super) fn origin_of(host: &dyn HostFs) -> Origin {
 }
 
 impl StoreInner {
-    /// Removes what of the store's own folders nobody needs any more: what passes left that a crash ended, and parked groups that were applied
-    /// or have expired.
+    /// Removes what of the store's own folders nobody needs any more: what passes left that a crash ended, and parked
+    /// groups that were applied or have expired.
     pub(super) fn finish_recovery(&self) -> Result<()> {
         self.settle_parked()?;
         self.clean_asides()?;
-        // Whoever wrote there is gone. What cannot be removed keeps nobody from opening the store: who wants a layer is told.
+        // Whoever wrote there is gone. What cannot be removed keeps nobody from opening the store: who wants a layer is
+        // told.
         let _ = self.remove_layer();
         if self.recovery.conflicts.is_empty() {
             if self.recovery.adopted {

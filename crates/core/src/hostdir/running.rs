@@ -1,5 +1,5 @@
-//! A group that has not ended: where its updates are, what it sees, and (`commit.rs`) how it ends. Explicit groups are one of these, and so
-//! is every implicit one.
+//! A group that has not ended: where its updates are, what it sees, and (`commit.rs`) how it ends. Explicit groups are
+//! one of these, and so is every implicit one.
 
 mod acls;
 mod adopt;
@@ -292,7 +292,8 @@ impl Running {
         Ok(self.add(inner, false))
     }
 
-    /// Only explicit groups are in the way, as long as the group does not wait for them: epochs are committed, and calls end by themselves.
+    /// Only explicit groups are in the way, as long as the group does not wait for them: epochs are committed, and
+    /// calls end by themselves.
     #[inline(always)]
     fn own(&self, inner: &Arc<Inner>) -> Result<()> {
         let (mut backoff, mut patience) = (Backoff::new(), Patience::new(self.busy_timeout));
@@ -513,8 +514,9 @@ impl Running {
         }
     }
 
-    /// How many of `wanted` bytes at `offset` of a file the next entry can take; what was gathered moves to the log where it grows too
-    /// large. What a write does to a block is one entry, so that readers see it at once, unless segments are smaller than blocks.
+    /// How many of `wanted` bytes at `offset` of a file the next entry can take; what was gathered moves to the log
+    /// where it grows too large. What a write does to a block is one entry, so that readers see it at once, unless
+    /// segments are smaller than blocks.
     #[inline]
     fn fit(&mut self, offset: u64, wanted: usize) -> Result<usize> {
         if !self.in_lane {

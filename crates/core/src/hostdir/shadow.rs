@@ -1,16 +1,19 @@
-//! Bytes of existing files that groups write much to: they go to a file of the store's own, which shares its blocks with the homes later.
+//! Bytes of existing files that groups write much to: they go to a file of the store's own, which shares its blocks
+//! with the homes later.
 //!
 //! # Terms
 //!
-//! - *shadow*: a file in `.wholly/shadow` that one group writes, from front to back, and nobody changes once that group has committed. It is
-//!   to the index what a segment of the log is: versions have [positions](super#terms) in it.
+//! - *shadow*: a file in `.wholly/shadow` that one group writes, from front to back, and nobody changes once that group
+//!   has committed. It is to the index what a segment of the log is: versions have [positions](super#terms) in it.
 //! - *slot*: a shadow's place among positions, its own until the tail has passed its group.
-//! - *run*: bytes that are adjacent in the shadow and in a file. They lie alike in their blocks, so that a pass can share those.
+//! - *run*: bytes that are adjacent in the shadow and in a file. They lie alike in their blocks, so that a pass can
+//!   share those.
 //!
 //! # Invariants
 //!
 //! 1. A shadow is durable, with its place in the folder, before the commit record is written that speaks of it.
-//! 2. It is removed only when the superblock's tail is past its group, or the group has not committed and everybody knows.
+//! 2. It is removed only when the superblock's tail is past its group, or the group has not committed and everybody
+//!    knows.
 //! 3. What no group of the log speaks of is removed at open and at close.
 
 use std::collections::VecDeque;
@@ -83,8 +86,8 @@ impl Shadows {
         Some(position_of(slot))
     }
 
-    /// The group `sequence` of the log speaks of the shadow `number`: the position of its first byte. `None` where the log speaks of more
-    /// than there can be.
+    /// The group `sequence` of the log speaks of the shadow `number`: the position of its first byte. `None` where the
+    /// log speaks of more than there can be.
     pub fn replayed(&self, number: u64, sequence: u64) -> Option<u64> {
         let mut slots = self.slots.write().unwrap();
         if let Some(slot) = slots.iter().position(|known| known.is_some_and(|known| known.number == number)) {
@@ -102,7 +105,8 @@ impl Shadows {
         }
     }
 
-    /// Copies bytes of a version. The reader holds a slot of the index whose list names them, so that they are still there.
+    /// Copies bytes of a version. The reader holds a slot of the index whose list names them, so that they are still
+    /// there.
     pub fn read(&self, host: &dyn HostFs, position: u64, buf: &mut [u8]) -> Result<()> {
         let (file, from) = self.file(host, position)?;
         if file.read_at(from, buf)? < buf.len() {

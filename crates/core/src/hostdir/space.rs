@@ -1,18 +1,23 @@
-//! What calls want of the space of a file's blocks, until it is so at home: which blocks read as zeros whatever home has, and which are to
-//! have space.
+//! What calls want of the space of a file's blocks, until it is so at home: which blocks read as zeros whatever home
+//! has, and which are to have space.
 //!
 //! # Terms
 //!
-//! - *wish*: that a range of whole blocks be *zeroed*, be *reserved*, or both. A range that is zeroed and not reserved becomes a hole.
+//! - *wish*: that a range of whole blocks be *zeroed*, be *reserved*, or both. A range that is zeroed and not reserved
+//!   becomes a hole.
 //! - *due*: a wish of groups below a pass's target.
 //!
 //! # Invariants
 //!
-//! 1. Home bytes of a block that is to be zeroed do not count: they read as zero. That ends only right after the pass has made them zeros.
+//! 1. Home bytes of a block that is to be zeroed do not count: they read as zero. That ends only right after the pass
+//!    has made them zeros.
 //! 2. A pass makes wishes come true before it writes bytes of the same groups, or of later ones.
-//! 3. A version at [`HOLE`](super::memory::HOLE) stands only above blocks whose home bytes are zeros, or do not count: it needs not go home.
-//! 4. A file with wishes is in the list of dirty ones, in a lot, or in the hands of a pass, as one whose size has changed.
-//! 5. A wish is one entry, however long its range is; beyond that a call costs a version of each block of the range that has some.
+//! 3. A version at [`HOLE`](super::memory::HOLE) stands only above blocks whose home bytes are zeros, or do not count:
+//!    it needs not go home.
+//! 4. A file with wishes is in the list of dirty ones, in a lot, or in the hands of a pass, as one whose size has
+//!    changed.
+//! 5. A wish is one entry, however long its range is; beyond that a call costs a version of each block of the range
+//!    that has some.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,8 +34,8 @@ const LAST_BLOCK: u64 = LARGEST_FILE - BLOCK;
 /// In the place of a stamp: it is not wished.
 const NOT: u64 = 0;
 
-/// What is wished of blocks: the sequences of the groups that did. Who zeroes says also whether there is to be space; so it is
-/// reserved by the same group, by a later one, or not.
+/// What is wished of blocks: the sequences of the groups that did. Who zeroes says also whether there is to be space;
+/// so it is reserved by the same group, by a later one, or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
     zeroed: u64,
@@ -98,7 +103,8 @@ impl Wishes {
         }
     }
 
-    /// A group with this sequence wishes that blocks be zeroed, and have no space unless somebody reserves it from now on.
+    /// A group with this sequence wishes that blocks be zeroed, and have no space unless somebody reserves it from now
+    /// on.
     pub fn zero(&mut self, blocks: Range<u64>, sequence: u64) {
         self.change(blocks, |_| Wish { zeroed: sequence, reserved: NOT });
     }
@@ -143,7 +149,8 @@ impl Wishes {
         })
     }
 
-    /// What is due, in order, and what the host is to be asked for: ranges that touch each other are one, whoever wished them.
+    /// What is due, in order, and what the host is to be asked for: ranges that touch each other are one, whoever
+    /// wished them.
     pub fn due(&self, target: u64) -> Vec<(Range<u64>, Fallocate)> {
         let mut all: Vec<(Range<u64>, Fallocate)> = Vec::new();
         for (blocks, wish) in self.in_range(0..u64::MAX).filter(|(_, wish)| wish.is_due(target)) {
@@ -230,7 +237,8 @@ pub(crate) struct FileSpace {
 }
 
 impl FileSpace {
-    /// Changes with whatever makes other home bytes count. A reader who finds it as before has read bytes of one moment.
+    /// Changes with whatever makes other home bytes count. A reader who finds it as before has read bytes of one
+    /// moment.
     #[inline]
     pub fn state(&self) -> u64 {
         self.state.load(Ordering::Acquire)
@@ -297,8 +305,8 @@ impl Shape {
     }
 }
 
-/// The entries that a call becomes, each with its range: what is zeroed ends with the file, so that to replay it nobody needs to know how
-/// long that was. Where the end of the file is in the range, its last block is zeroed whole.
+/// The entries that a call becomes, each with its range: what is zeroed ends with the file, so that to replay it nobody
+/// needs to know how long that was. Where the end of the file is in the range, its last block is zeroed whole.
 pub(crate) fn entries(
     how: Fallocate,
     offset: u64,
@@ -317,8 +325,8 @@ pub(crate) fn entries(
         let how = if how.reserves() { Fallocate::Zero } else { Fallocate::Punch };
         (how, offset..zeros_end)
     });
-    // A hole behind the end is nothing, and takes no space that is reserved there. But the call has its time, which is told of the last block that
-    // a file can have.
+    // A hole behind the end is nothing, and takes no space that is reserved there. But the call has its time, which is
+    // told of the last block that a file can have.
     let nothing = how == Fallocate::Punch && zeros.is_none() && size <= LAST_BLOCK;
     let zeros = if nothing { Some((how, LAST_BLOCK..LARGEST_FILE)) } else { zeros };
     let space = (how.reserves() && (end > size || !how.zeroes())).then(|| {

@@ -45,8 +45,8 @@ impl FileTable {
         Ok(file)
     }
 
-    /// Forgets files that nobody uses, that have nothing pending, and of which no group at or above `tail` speaks: a later group must take
-    /// a higher sequence than those. The caller keeps others from getting files but by number.
+    /// Forgets files that nobody uses, that have nothing pending, and of which no group at or above `tail` speaks: a
+    /// later group must take a higher sequence than those. The caller keeps others from getting files but by number.
     pub fn sweep(&self, tail: u64) {
         let mut table = self.table.write().unwrap();
         let Table { by_number, unused } = &mut *table;
@@ -133,7 +133,8 @@ pub(crate) fn host_error(error: wholly_media::Error, path: &[u8]) -> Error {
     }
 }
 
-/// Whether a call failed because of what a bystander has made of the path: what was there is not, or not to be had there.
+/// Whether a call failed because of what a bystander has made of the path: what was there is not, or not to be had
+/// there.
 pub(crate) fn is_taken_away(error: &Error) -> bool {
     match error {
         Error::NotFound(_) => true,
@@ -203,8 +204,9 @@ impl StoreInner {
         file.refresh_if_unused(self)
     }
 
-    /// Whether what was opened for a file is its home. Some file systems give a file another number when it is opened for writing (overlay: it
-    /// is copied then). Else a bystander was faster; either is all right while the log says nothing of the file.
+    /// Whether what was opened for a file is its home. Some file systems give a file another number when it is opened
+    /// for writing (overlay: it is copied then). Else a bystander was faster; either is all right while the log says
+    /// nothing of the file.
     pub fn is_home_of(&self, file: &File, inode: Inode) -> bool {
         let unknown = file.is_clean() && file.last_sequence.load(Ordering::Acquire) < self.log.tail();
         self.names.with(|state| state.is_inode(file.id, inode) || (unknown && state.becomes(file.id, inode)))

@@ -79,7 +79,8 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-/// References to the files of a writer's last groups, by number, so that the next group need not count itself in and out.
+/// References to the files of a writer's last groups, by number, so that the next group need not count itself in and
+/// out.
 pub(super) struct Recent {
     files: Box<[Option<Arc<Inner>>]>,
     /// How often the last handle of a file had been dropped when this was looked through.

@@ -13,8 +13,8 @@ pub struct Piece {
     pub position: Option<u64>,
 }
 
-/// Splits the bytes `start..end` of a block by where the latest of them are, given its versions from newest to oldest. The pieces do
-/// not overlap, cover the range, and come in no order.
+/// Splits the bytes `start..end` of a block by where the latest of them are, given its versions from newest to oldest.
+/// The pieces do not overlap, cover the range, and come in no order.
 pub fn pieces(versions: impl IntoIterator<Item = Version>, start: u16, end: u16) -> Vec<Piece> {
     let mut found = Vec::with_capacity(4);
     let mut open = Vec::with_capacity(4);
@@ -23,7 +23,8 @@ pub fn pieces(versions: impl IntoIterator<Item = Version>, start: u16, end: u16)
     found
 }
 
-/// Like [`pieces`], into the caller's lists: `found` gets those that are not at home added, `open` becomes the ranges that are.
+/// Like [`pieces`], into the caller's lists: `found` gets those that are not at home added, `open` becomes the ranges
+/// that are.
 pub fn logged_pieces(
     versions: impl IntoIterator<Item = Version>,
     start: u16,

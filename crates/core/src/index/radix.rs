@@ -1,7 +1,8 @@
 //! The radix tree of one file: from a block's number to its slot.
 //!
-//! Blocks below 64 stand in the tree of depth 0, blocks below 64² in that of depth 1, and so on: the number itself tells the depth, no
-//! unused upper level is walked, and a growing file only adds a tree. Nodes are set once and live as long as the index.
+//! Blocks below 64 stand in the tree of depth 0, blocks below 64² in that of depth 1, and so on: the number itself
+//! tells the depth, no unused upper level is walked, and a growing file only adds a tree. Nodes are set once and live
+//! as long as the index.
 
 use std::ops::Range;
 
@@ -84,7 +85,8 @@ impl FileIndex {
         self.for_each_in(first..u64::MAX, f);
     }
 
-    /// Calls `f` for every slot of some blocks that exists, in order: it costs as many nodes as there are, however many blocks that are.
+    /// Calls `f` for every slot of some blocks that exists, in order: it costs as many nodes as there are, however many
+    /// blocks that are.
     pub fn for_each_in<'a>(&'a self, blocks: Range<u64>, f: &mut dyn FnMut(u64, &'a Slot)) {
         let mut all = |block, slot| {
             f(block, slot);

@@ -5,10 +5,11 @@
 //!  newest     EXCLUSIVE CLAIM  unused  readers
 //! ```
 //!
-//! Readers count themselves in and out. The claim is the right to change the list: one holder, readers come and go. Exclusive is the claim
-//! without readers. Waits are short: for a copy of at most 4 KiB, or for one commit.
+//! Readers count themselves in and out. The claim is the right to change the list: one holder, readers come and go.
+//! Exclusive is the claim without readers. Waits are short: for a copy of at most 4 KiB, or for one commit.
 //!
-//! Who is known to be alone changes the list without a claim, and so without a locked instruction: see [`Slot::push_alone`].
+//! Who is known to be alone changes the list without a claim, and so without a locked instruction: see
+//! [`Slot::push_alone`].
 
 use super::BLOCK;
 use super::version::{BEFORE_THINNING, NO_VERSION, Version, VersionArena};
@@ -70,10 +71,10 @@ impl Slot {
         arena.prefetch(self.newest.load(Ordering::Relaxed));
     }
 
-    /// What [`Claim::push`] does for a committed version, by a caller who knows that nobody else changes the list now: it owns the file,
-    /// and no checkpoint visits it (invariant 5). Readers come and go. Where the newest version is wholly covered it is unlinked and put
-    /// into `garbage`, because a reader may be looking at it. Says whether the list was empty, and whether it is to be
-    /// [thinned](Claim::thin).
+    /// What [`Claim::push`] does for a committed version, by a caller who knows that nobody else changes the list now:
+    /// it owns the file, and no checkpoint visits it (invariant 5). Readers come and go. Where the newest version is
+    /// wholly covered it is unlinked and put into `garbage`, because a reader may be looking at it. Says whether the
+    /// list was empty, and whether it is to be [thinned](Claim::thin).
     #[inline]
     pub fn push_alone(
         &self,
@@ -94,19 +95,20 @@ impl Slot {
         self.newest.load(Ordering::Relaxed)
     }
 
-    /// The second half of [`push_alone`](Self::push_alone): everybody sees a version that was [prepared](prepare_alone).
+    /// The second half of [`push_alone`](Self::push_alone): everybody sees a version that was
+    /// [prepared](prepare_alone).
     #[inline]
     pub fn link_alone(&self, number: u32) {
         self.newest.store(number, Ordering::Release);
     }
 
-    /// What [`Claim::push`] does while nobody else can reach the index and versions come in the order of their stamps: at recovery. Returns
-    /// whether the list was empty.
+    /// What [`Claim::push`] does while nobody else can reach the index and versions come in the order of their stamps:
+    /// at recovery. Returns whether the list was empty.
     ///
-    /// An older version is not in the cache, and looking at millions of them is most of what an open would do. So one that the new version
-    /// may cover is only looked at if the new one is a whole block, or the older is [recent](RECENT): bytes that are written over and over
-    /// still leave one version, and the list of a block gets at most one in so many of all versions more than it needs. Lists are thinned
-    /// at the same price.
+    /// An older version is not in the cache, and looking at millions of them is most of what an open would do. So one
+    /// that the new version may cover is only looked at if the new one is a whole block, or the older is
+    /// [recent](RECENT): bytes that are written over and over still leave one version, and the list of a block gets at
+    /// most one in so many of all versions more than it needs. Lists are thinned at the same price.
     #[inline]
     pub fn push_recovered(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
         debug_assert_eq!(self.state.load(Ordering::Relaxed), 0, "nobody reads or claims it");
@@ -174,8 +176,8 @@ impl Slot {
     }
 }
 
-/// The first half of [`Slot::push_alone`]: puts version `number` on top of the list that begins with `newest`, and nobody sees it. Returns
-/// whether the list is to be [thinned](Claim::thin) once it is linked.
+/// The first half of [`Slot::push_alone`]: puts version `number` on top of the list that begins with `newest`, and
+/// nobody sees it. Returns whether the list is to be [thinned](Claim::thin) once it is linked.
 #[inline(always)]
 pub fn prepare_alone(
     arena: &VersionArena,
@@ -211,8 +213,8 @@ pub struct Pushed {
 /// A version that was unlinked while a reader may still have been looking at it.
 #[derive(Clone, Copy, Debug)]
 pub struct Garbage {
-    /// The stamp of the version that covers it. Once its block was [visited](super#invariants) by a checkpoint with a higher target, nobody
-    /// looks at it any more.
+    /// The stamp of the version that covers it. Once its block was [visited](super#invariants) by a checkpoint with a
+    /// higher target, nobody looks at it any more.
     pub stamp: u64,
     /// The version's number.
     pub number: u32,
@@ -245,8 +247,9 @@ impl Claim<'_> {
         self.slot.newest.load(Ordering::Relaxed)
     }
 
-    /// Publishes version `number`, whose bytes are in place: above those of lower stamps, below those of higher ones. Versions that
-    /// it wholly covers are unlinked and put into `freed` if no reader is in the way. Returns whether the list was empty.
+    /// Publishes version `number`, whose bytes are in place: above those of lower stamps, below those of higher ones.
+    /// Versions that it wholly covers are unlinked and put into `freed` if no reader is in the way. Returns whether the
+    /// list was empty.
     #[inline]
     pub fn push(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
         let newest = self.newest();
@@ -347,8 +350,8 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Unlinks what lies right behind `number` in its list and is wholly covered by it, up to the first version that is not: each step either
-/// frees a version or is the last, so that a long list costs a push nothing.
+/// Unlinks what lies right behind `number` in its list and is wholly covered by it, up to the first version that is
+/// not: each step either frees a version or is the last, so that a long list costs a push nothing.
 fn unlink_covered(arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) {
     let first = arena.get(number).next;
     let mut at = first;

@@ -6,8 +6,8 @@ use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 /// The end of a list.
 pub const NO_VERSION: u32 = 0;
 
-/// Chunks have this many cells at first; each row of [`CHUNKS_IN_ROW`] has chunks twice as large as the row before, so that never much more
-/// than a thirty-second of the arena has not been used yet.
+/// Chunks have this many cells at first; each row of [`CHUNKS_IN_ROW`] has chunks twice as large as the row before, so
+/// that never much more than a thirty-second of the arena has not been used yet.
 const FIRST_CHUNK: u32 = 64;
 const CHUNKS_IN_ROW_BITS: u32 = 5;
 const CHUNKS_IN_ROW: u32 = 1 << CHUNKS_IN_ROW_BITS;
@@ -137,8 +137,8 @@ impl VersionArena {
         self.chunks[chunk].get_or_init(|| (0..cells_of(chunk)).map(|_| Cell::default()).collect());
     }
 
-    /// Takes back numbers that no list holds any more. They are handed out again in ascending order, so that versions which are made
-    /// one after the other lie side by side.
+    /// Takes back numbers that no list holds any more. They are handed out again in ascending order, so that versions
+    /// which are made one after the other lie side by side.
     pub fn give_back(&self, numbers: &mut Vec<u32>) {
         numbers.sort_unstable_by(|a, b| b.cmp(a));
         self.free.lock().unwrap().list.append(numbers);
@@ -217,9 +217,10 @@ impl VersionArena {
         })
     }
 
-    /// Unlinks the versions of a list that nobody reads of which no byte shows: later ones cover them together. Done whenever as many have
-    /// come onto a list as it has left, so that lists do not grow with the number of writes, and a write pays a constant share of it. (FCFS
-    /// bounds lists by copying bytes together, III-D; here a list has what shows, and as much again.)
+    /// Unlinks the versions of a list that nobody reads of which no byte shows: later ones cover them together. Done
+    /// whenever as many have come onto a list as it has left, so that lists do not grow with the number of writes, and
+    /// a write pays a constant share of it. (FCFS bounds lists by copying bytes together, III-D; here a list has what
+    /// shows, and as much again.)
     pub fn thin(&self, newest: u32, freed: &mut Vec<u32>) {
         let mut open = vec![(0, super::BLOCK as u16)];
         let (mut last, mut at, mut kept) = (NO_VERSION, newest, 0);

@@ -1,6 +1,7 @@
 //! Group commit on a disk: whoever finds nobody writing writes for all who wait, in one synchronous write.
 //!
-//! Records begin at block boundaries and a batch is never added to, so that no commit rewrites a sector of a committed record.
+//! Records begin at block boundaries and a batch is never added to, so that no commit rewrites a sector of a committed
+//! record.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -109,11 +110,12 @@ impl BatchLane {
         }
     }
 
-    /// Commits a group: it survives when this returns [`Outcome::Committed`]. `make_room` is called when no segment is free, with
-    /// nothing locked and nothing in flight.
+    /// Commits a group: it survives when this returns [`Outcome::Committed`]. `make_room` is called when no segment is
+    /// free, with nothing locked and nothing in flight.
     ///
     /// # Errors
-    /// Of the write: then nothing is known of the batch, and the store has failed. Of `make_room`: then nothing was written.
+    /// Of the write: then nothing is known of the batch, and the store has failed. Of `make_room`: then nothing was
+    /// written.
     pub fn commit(&self, log: &Log, request: Request, mut make_room: impl FnMut() -> Result<()>) -> Result<Outcome> {
         let mut state = self.state.lock().unwrap();
         let turn = state.next_turn;
@@ -149,7 +151,8 @@ impl BatchLane {
             }
             self.changed.notify_all();
             if need_room {
-                // Taken out of the queue meanwhile: nobody else writes it, so that it is in no flight which `make_room` waits for.
+                // Taken out of the queue meanwhile: nobody else writes it, so that it is in no flight which `make_room`
+                // waits for.
                 let mine = state.waiting.iter().position(|(waiting, _)| *waiting == turn);
                 let request = mine.and_then(|i| state.waiting.remove(i)).expect("all requests were put back");
                 drop(state);

@@ -28,7 +28,8 @@ pub fn fold(state: u64, piece: &[u8]) -> u64 {
     (state ^ XxHash3_64::oneshot(piece)).wrapping_mul(MIX).rotate_left(29)
 }
 
-/// The only seed under which `bytes` have this checksum: where bytes that were damaged around them, or went astray, say that they belong.
+/// The only seed under which `bytes` have this checksum: where bytes that were damaged around them, or went astray, say
+/// that they belong.
 pub fn claimed_seed(sum: u64, bytes: &[u8]) -> u64 {
     let unfold = |state: u64, piece: &[u8]| state.rotate_right(29).wrapping_mul(UNMIX) ^ XxHash3_64::oneshot(piece);
     if bytes.len() <= PIECE {
@@ -37,7 +38,8 @@ pub fn claimed_seed(sum: u64, bytes: &[u8]) -> u64 {
     bytes.chunks(PIECE).rev().fold(sum, unfold)
 }
 
-/// The seed of everything in one life of one segment: no record of another volume, incarnation or lap proves itself under it.
+/// The seed of everything in one life of one segment: no record of another volume, incarnation or lap proves itself
+/// under it.
 pub fn segment_seed(volume_id: &[u8; 16], incarnation: u64, sequence: u64) -> u64 {
     let mut bytes = [0u8; 32];
     bytes[..16].copy_from_slice(volume_id);
@@ -57,7 +59,8 @@ pub fn claimed_position(segment_seed: u64, record_seed: u64) -> u64 {
     (segment_seed ^ record_seed).wrapping_mul(UNMIX)
 }
 
-/// The checksum of an entry's payload at byte `position` of the log, in the life of the segment that `segment_seed` stands for.
+/// The checksum of an entry's payload at byte `position` of the log, in the life of the segment that `segment_seed`
+/// stands for.
 #[inline]
 pub fn payload_checksum(segment_seed: u64, position: u64, payload: &[u8]) -> u64 {
     checksum(payload_seed(segment_seed, position), payload)

@@ -27,7 +27,8 @@ impl InFlight {
         InFlight { slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect() }
     }
 
-    /// Registers a commit in a slot that only the caller uses. No locked instruction; otherwise like [`enter`](Self::enter).
+    /// Registers a commit in a slot that only the caller uses. No locked instruction; otherwise like
+    /// [`enter`](Self::enter).
     #[inline]
     pub fn enter_own(&self, slot: usize, bound: u64) {
         debug_assert!(slot < OWN_SLOTS);
@@ -35,11 +36,11 @@ impl InFlight {
         light_fence();
     }
 
-    /// Registers a commit whose sequence will be `bound` or higher, and returns its slot, to be [left](Self::leave) when it is published.
-    /// Waits while all slots are taken.
+    /// Registers a commit whose sequence will be `bound` or higher, and returns its slot, to be [left](Self::leave)
+    /// when it is published. Waits while all slots are taken.
     ///
-    /// Sequentially consistent with [`Log::announce_tail`](super::Log::announce_tail): either the caller sees the announcement
-    /// afterwards, or the announcer sees the caller.
+    /// Sequentially consistent with [`Log::announce_tail`](super::Log::announce_tail): either the caller sees the
+    /// announcement afterwards, or the announcer sees the caller.
     #[inline]
     pub fn enter(&self, bound: u64) -> usize {
         let mut backoff = Backoff::new();
@@ -78,8 +79,8 @@ impl InFlight {
         }
     }
 
-    /// Waits until no commit is under way that may have a sequence below `target`. The caller has stored what makes later ones be
-    /// higher.
+    /// Waits until no commit is under way that may have a sequence below `target`. The caller has stored what makes
+    /// later ones be higher.
     pub(super) fn wait_below(&self, target: u64) {
         for slot in &self.slots {
             let mut backoff = Backoff::new();

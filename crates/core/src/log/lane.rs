@@ -1,8 +1,9 @@
 //! Appending to a lane.
 //!
-//! On persistent memory payloads go to their place in the log while the group runs, one line at its head commits it, one fence makes it
-//! survive. On a disk only groups come here that are too large for memory, and their commit record goes elsewhere: a lane holds what it
-//! appends, and writes a segment by one call of whole blocks when it leaves it. So a segment has one record there.
+//! On persistent memory payloads go to their place in the log while the group runs, one line at its head commits it,
+//! one fence makes it survive. On a disk only groups come here that are too large for memory, and their commit record
+//! goes elsewhere: a lane holds what it appends, and writes a segment by one call of whole blocks when it leaves it. So
+//! a segment has one record there.
 //!
 //! A lane is owned by one group, or one call, at a time; owning the [`Lane`] value is the proof.
 
@@ -133,8 +134,8 @@ impl Lane {
         if self.room().is_some_and(|room| room >= bytes) { Ok(()) } else { self.next_segment(log) }
     }
 
-    /// Appends one entry whose payload fits into [`room`](Self::room). Nothing survives before [`commit`](Self::commit).
-    /// Returns where the payload stands.
+    /// Appends one entry whose payload fits into [`room`](Self::room). Nothing survives before
+    /// [`commit`](Self::commit). Returns where the payload stands.
     #[inline(always)]
     pub fn append(&mut self, log: &Log, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
         debug_assert!(self.room().is_some_and(|room| room >= data.len() as u64));
@@ -168,8 +169,8 @@ impl Lane {
         }
     }
 
-    /// Makes the open group survive: it does when this returns. It is in flight with `sequence`; `after` is as in [`Head::after`].
-    /// `meanwhile` is done between the last store and the fence, which waits for memory.
+    /// Makes the open group survive: it does when this returns. It is in flight with `sequence`; `after` is as in
+    /// [`Head::after`]. `meanwhile` is done between the last store and the fence, which waits for memory.
     #[inline]
     pub fn commit(&mut self, log: &Log, sequence: u64, after: u64, meanwhile: impl FnOnce()) -> Result<()> {
         self.own_stores(log)?;
@@ -177,7 +178,8 @@ impl Lane {
             self.fence(log, site::LANE_PARTS_FENCE)?;
         }
         self.write_record(log, sequence, after, RecordKind::Commit)?;
-        // Told of a group that may fail yet: a bound that is too high keeps the segment longer, and after a failed fence nothing goes on.
+        // Told of a group that may fail yet: a bound that is too high keeps the segment longer, and after a failed
+        // fence nothing goes on.
         let segment = log.segment(self.segment.expect("a group that commits has a segment"));
         segment.note_sequence_alone(sequence);
         segment.set_end(self.at);
@@ -185,8 +187,8 @@ impl Lane {
         self.fence(log, site::LANE_COMMIT_FENCE)
     }
 
-    /// Closes the open record as a part that is not fenced, and leaves the segment: what is left of the group is committed
-    /// elsewhere. Returns the number of parts; [`retire`](Self::retire) ends them.
+    /// Closes the open record as a part that is not fenced, and leaves the segment: what is left of the group is
+    /// committed elsewhere. Returns the number of parts; [`retire`](Self::retire) ends them.
     pub fn close(&mut self, log: &Log) -> Result<u16> {
         if self.entries.iter().any(|entry| entry.kind != EntryKind::Parts) {
             self.close_part(log)?;
@@ -209,9 +211,9 @@ impl Lane {
         self.start = self.at;
     }
 
-    /// Forgets the open group. Its bytes are dead: the next record takes the place of the open one. Parts in segments that the
-    /// lane has left are made durable all the same, because the header of the segment after them tells where they end
-    /// (invariant 8).
+    /// Forgets the open group. Its bytes are dead: the next record takes the place of the open one. Parts in segments
+    /// that the lane has left are made durable all the same, because the header of the segment after them tells where
+    /// they end (invariant 8).
     pub fn abort(&mut self, log: &Log) -> Result<()> {
         self.entries.clear();
         // On a disk no commit record follows in this lane, so that nobody asks where the segment ends.
@@ -377,9 +379,9 @@ impl Lane {
         }
     }
 
-    /// A fence drains only the stores of the thread that makes it. Where another thread stored a piece of the group and has
-    /// not fenced it, this thread stores the same bytes again, so that its own fence covers them. That is done once, before the fence,
-    /// however often threads took turns: those that serve a mount do at every call.
+    /// A fence drains only the stores of the thread that makes it. Where another thread stored a piece of the group and
+    /// has not fenced it, this thread stores the same bytes again, so that its own fence covers them. That is done
+    /// once, before the fence, however often threads took turns: those that serve a mount do at every call.
     #[inline]
     fn own_stores(&mut self, log: &Log) -> Result<()> {
         let me = thread_token();
@@ -419,8 +421,8 @@ pub(super) fn rewrite(region: &dyn wholly_media::Region, at: wholly_media::Site,
     Ok(())
 }
 
-/// Stores a payload and returns its checksum, piece by piece: hashing one costs no time while the stores of the one before it are on their
-/// way to memory.
+/// Stores a payload and returns its checksum, piece by piece: hashing one costs no time while the stores of the one
+/// before it are on their way to memory.
 #[inline]
 fn store_and_hash(log: &Log, segment_seed: u64, position: u64, data: &[u8]) -> Result<u64> {
     if data.is_empty() {

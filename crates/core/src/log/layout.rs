@@ -67,8 +67,8 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, segment_bytes) == 96);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, segments) == 100);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, kept_checksum) == 112);
 
-/// What a superblock tells of the segments of earlier lives that hold groups which are not home: their number, and a checksum that does not
-/// depend on their order.
+/// What a superblock tells of the segments of earlier lives that hold groups which are not home: their number, and a
+/// checksum that does not depend on their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// How many there are.
@@ -78,8 +78,8 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Adds a segment with the seed `segment_seed`: `last` is the highest sequence of a group in it, the records up to its last commit end
-    /// at byte `end` of the log, 0 if there is none.
+    /// Adds a segment with the seed `segment_seed`: `last` is the highest sequence of a group in it, the records up to
+    /// its last commit end at byte `end` of the log, 0 if there is none.
     pub fn add(&mut self, segment_seed: u64, start: u64, last: u64, end: u64) {
         let words = [start, last, end].map(u64::to_le_bytes);
         self.segments += 1;
@@ -87,8 +87,8 @@ impl Kept {
     }
 }
 
-/// An inode of the host, by number and time of birth in ns; all zero where nobody knows it. The objects that groups speak of are named in the
-/// same way: where the log's own inode is another one, theirs are.
+/// An inode of the host, by number and time of birth in ns; all zero where nobody knows it. The objects that groups
+/// speak of are named in the same way: where the log's own inode is another one, theirs are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The number.
@@ -129,7 +129,8 @@ pub struct Superblock {
     pub min_segments: u32,
     /// Segments of earlier lives whose groups are not all home.
     pub kept: Kept,
-    /// A group that had committed when the last checkpoint began, below its target: the highest that was known, 0 if there was none.
+    /// A group that had committed when the last checkpoint began, below its target: the highest that was known, 0 if
+    /// there was none.
     pub committed: u64,
     /// Records begin at multiples of this: a line on persistent memory, a block on a disk.
     pub block: u32,
@@ -375,8 +376,8 @@ const _: () = assert!(size_of::<RawHead>() == HEAD);
 pub struct Head {
     /// Commit record: the commit sequence number. Part: the id of its group.
     pub sequence: u64,
-    /// Commit record: the highest sequence of a group that it builds on, which had changed one of its files, its names or what they name, or
-    /// made the directory of a name; 0 if none. Lower than its own. Part: 0.
+    /// Commit record: the highest sequence of a group that it builds on, which had changed one of its files, its names
+    /// or what they name, or made the directory of a name; 0 if none. Lower than its own. Part: 0.
     pub after: u64,
     /// Length of the record in lines, padding included.
     pub lines: u16,
@@ -429,8 +430,8 @@ impl Head {
         head.fits(lines_left).then_some(head)
     }
 
-    /// Whether each field is in its range, where the segment has so many lines left. A head that is not is no head to who reads the log, so
-    /// none is written.
+    /// Whether each field is in its range, where the segment has so many lines left. A head that is not is no head to
+    /// who reads the log, so none is written.
     #[inline(always)]
     pub fn is_sound(&self, lines_left: u64) -> bool {
         self.fits(lines_left) && self.is_in_order()
@@ -483,7 +484,8 @@ pub enum EntryKind {
     Clock = 5,
     /// The payload tells what becomes of the space of a range of `file`, from `offset` on.
     Space = 6,
-    /// The bytes of `file` are those that the host has, `offset` of them: all that records say of them up to here does not count.
+    /// The bytes of `file` are those that the host has, `offset` of them: all that records say of them up to here does
+    /// not count.
     Staged = 7,
     /// `offset` is the id of the parked group that this group is.
     Applied = 8,
@@ -573,8 +575,8 @@ impl Entry {
         (raw.reserved == 0 && entry.is_sound(head)).then_some(entry)
     }
 
-    /// Whether the record with this head, which is [sound](Head::is_sound), can have this entry. Who reads one that cannot be takes the log for
-    /// corrupt, so none is written.
+    /// Whether the record with this head, which is [sound](Head::is_sound), can have this entry. Who reads one that
+    /// cannot be takes the log for corrupt, so none is written.
     #[inline(always)]
     pub fn is_sound(&self, head: &Head) -> bool {
         let Entry { payload_checksum: _, offset, file, length, line, kind } = *self;
@@ -602,9 +604,9 @@ impl Entry {
     }
 }
 
-/// Puts the first line of a record together: its head, sealed, and its first entry. From whole words and in place, because it is hashed and
-/// stored word by word right after: bytes that a load finds in narrower stores, or in several, have to reach the cache first, behind the
-/// payload that is on its way to memory.
+/// Puts the first line of a record together: its head, sealed, and its first entry. From whole words and in place,
+/// because it is hashed and stored word by word right after: bytes that a load finds in narrower stores, or in several,
+/// have to reach the cache first, behind the payload that is on its way to memory.
 #[inline(always)]
 pub fn first_line(line: &mut [u64; LINE as usize / 8], seed: u64, head: Head, first: Option<&Entry>, tail: &[u8]) {
     let (head_words, entry_words) = line.split_at_mut(HEAD / 8);

@@ -2,45 +2,50 @@
 //!
 //! # Terms
 //!
-//! - *line*: 64 bytes; every record begins and ends at one. *Block*: what [`Region::write_through`] can write; records on
-//!   disks begin at one too.
+//! - *line*: 64 bytes; every record begins and ends at one. *Block*: what [`Region::write_through`] can write; records
+//!   on disks begin at one too.
 //! - *segment*: a run of lines, opened by a header, filled by one appender, freed and opened again as a whole.
-//! - *lane*: the chain of segments that one appender at a time fills. On persistent memory there are several, so that threads
-//!   do not meet; on a disk there is one, which committers share.
-//! - *record*: a head, entries, payloads. A *commit* record makes its group survive; a *part* is an earlier piece of the group.
-//! - *sequence*: the commit sequence number of a group, higher for each later commit. *Tail*: every group below it is home.
+//! - *lane*: the chain of segments that one appender at a time fills. On persistent memory there are several, so that
+//!   threads do not meet; on a disk there is one, which committers share.
+//! - *record*: a head, entries, payloads. A *commit* record makes its group survive; a *part* is an earlier piece of
+//!   the group.
+//! - *sequence*: the commit sequence number of a group, higher for each later commit. *Tail*: every group below it is
+//!   home.
 //! - *batch*: the records that one fence or one synchronous write makes durable. The first of them says so.
 //! - *incarnation*: one life of the log, from an open to the next.
 //!
 //! # Invariants
 //!
-//! 1. A record is believed only if its checksum holds under the seed of volume, incarnation, segment sequence and position.
-//!    Hence no byte of an earlier life, an earlier lap or another place can ever be taken for a record.
-//! 2. A lane appends a batch only after everything before it in the lane is durable. Hence at a crash only the last batch of a
-//!    lane can be torn, and only of lanes of the last incarnation.
+//! 1. A record is believed only if its checksum holds under the seed of volume, incarnation, segment sequence and
+//!    position. Hence no byte of an earlier life, an earlier lap or another place can ever be taken for a record.
+//! 2. A lane appends a batch only after everything before it in the lane is durable. Hence at a crash only the last
+//!    batch of a lane can be torn, and only of lanes of the last incarnation.
 //! 3. A commit record is written only when all parts of its group are durable.
-//! 4. Recovery verifies the payloads of the batches that can be torn. When it has found nothing to refuse it wipes the head of what it
-//!    rejects, and on persistent memory a head or segment header that lacks words, which a later write of equal words would make whole;
-//!    makes durable what it accepts; then raises the incarnation; and only then is anything appended or served.
-//! 5. The tail is durable before any segment is opened again that held a group below it. All groups below the tail go in one write;
-//!    hence versions of a block go in commit order, and a commit record never goes before what it commits
+//! 4. Recovery verifies the payloads of the batches that can be torn. When it has found nothing to refuse it wipes the
+//!    head of what it rejects, and on persistent memory a head or segment header that lacks words, which a later write
+//!    of equal words would make whole; makes durable what it accepts; then raises the incarnation; and only then is
+//!    anything appended or served.
+//! 5. The tail is durable before any segment is opened again that held a group below it. All groups below the tail go
+//!    in one write; hence versions of a block go in commit order, and a commit record never goes before what it commits
 //!    (FCFS III-E, ordering properties 1 and 2).
-//! 6. A segment is free only when every group in it is below the tail, and no part in it belongs to a running group. A running
-//!    group holds no segment but those that contain its parts and the one it is writing.
-//! 7. A group takes its sequence when it begins, and another one when a checkpoint was announced since, when a file that it joins or a name
-//!    that it claims was changed by a higher one, and when it commits and something that it builds on ([`Head::after`](layout::Head::after))
-//!    has a higher one by then: of objects, others tell the log also who have no claim on them. With its sequence taken it appears among [`InFlight`] before it looks at the announcement for the last time,
-//!    and until it is published. Hence every group below [`Log::announce_tail`]'s result is published when that returns, and every group at
-//!    or above it has seen the announcement.
-//! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was durable, and a commit
-//!    record names the last group that it builds on: a gap before any of them is rot, and an error. A segment names
-//!    the superblock that was in force: an older one is rot too. The superblock tells what earlier lives left that is not home, and a group
-//!    that had committed when the last checkpoint began: what is not there has rotted.
-//! 9. A record is written only if its reader takes it, by the same rules: [`Head::is_sound`](layout::Head::is_sound) and
-//!    [`Entry::is_sound`](layout::Entry::is_sound), and in each lane sequences ascend.
-//! 10. The superblock counts the log's segments. It counts a new one only when that is durable, and before it is opened; it counts one
-//!     fewer, durably, before the medium is cut. Hence a medium that has fewer was cut off, and no group that is not home is in a segment
-//!     beyond the count.
+//! 6. A segment is free only when every group in it is below the tail, and no part in it belongs to a running group. A
+//!    running group holds no segment but those that contain its parts and the one it is writing.
+//! 7. A group takes its sequence when it begins, and another one when a checkpoint was announced since, when a file
+//!    that it joins or a name that it claims was changed by a higher one, and when it commits and something that it
+//!    builds on ([`Head::after`](layout::Head::after)) has a higher one by then: of objects, others tell the log also
+//!    who have no claim on them. With its sequence taken it appears among [`InFlight`] before it looks at the
+//!    announcement for the last time, and until it is published. Hence every group below [`Log::announce_tail`]'s
+//!    result is published when that returns, and every group at or above it has seen the announcement.
+//! 8. The segment that follows another in its lane tells where that one ended, a batch tells that all before it was
+//!    durable, and a commit record names the last group that it builds on: a gap before any of them is rot, and an
+//!    error. A segment names the superblock that was in force: an older one is rot too. The superblock tells what
+//!    earlier lives left that is not home, and a group that had committed when the last checkpoint began: what is not
+//!    there has rotted.
+//! 9. A record is written only if its reader takes it, by the same rules: [`Head::is_sound`](layout::Head::is_sound)
+//!    and [`Entry::is_sound`](layout::Entry::is_sound), and in each lane sequences ascend.
+//! 10. The superblock counts the log's segments. It counts a new one only when that is durable, and before it is
+//!     opened; it counts one fewer, durably, before the medium is cut. Hence a medium that has fewer was cut off, and
+//!     no group that is not home is in a segment beyond the count.
 //!
 //! # States of a segment
 //!
@@ -51,8 +56,9 @@
 //!
 //! `acquire` and `leave` are the lane's; `release` is the checkpoint's, in [`Log::release_below`].
 //!
-//! Sources: per-block logs and commit by one record are Libnvmmio's (section 3), the orders of freeing FCFS's (III-E). Records
-//! that prove themselves by a checksum stand in the place of FCFS's valid flag (III-D), which non-temporal stores would break.
+//! Sources: per-block logs and commit by one record are Libnvmmio's (section 3), the orders of freeing FCFS's (III-E).
+//! Records that prove themselves by a checksum stand in the place of FCFS's valid flag (III-D), which non-temporal
+//! stores would break.
 
 pub mod batch;
 pub mod checksum;
@@ -268,7 +274,8 @@ impl Log {
         self.next_sequence.load(Ordering::SeqCst)
     }
 
-    /// The tail that the running or last checkpoint aims at: a file identified below it is identified again by its next group.
+    /// The tail that the running or last checkpoint aims at: a file identified below it is identified again by its next
+    /// group.
     #[inline]
     pub(crate) fn announced_tail(&self) -> u64 {
         let mut backoff = Backoff::new();
@@ -286,13 +293,15 @@ impl Log {
         self.in_flight.wait_below(announced);
     }
 
-    /// Announces that a checkpoint is about to take every group home that has committed by now, and returns the sequence
-    /// below which all groups are published (invariant 7). Groups that commit later see the announcement.
+    /// Announces that a checkpoint is about to take every group home that has committed by now, and returns the
+    /// sequence below which all groups are published (invariant 7). Groups that commit later see the announcement.
     pub fn announce_tail(&self) -> u64 {
-        // Whoever has looked before this took its sequence before that, so it is below the target; whoever looks now waits for the target.
+        // Whoever has looked before this took its sequence before that, so it is below the target; whoever looks now
+        // waits for the target.
         self.announced.store(ANNOUNCING, Ordering::SeqCst);
         heavy_fence();
-        // A number of its own, so that no two targets are the same: what was identified for one is identified again for the next.
+        // A number of its own, so that no two targets are the same: what was identified for one is identified again for
+        // the next.
         let target = self.take_sequence();
         self.announced.store(target, Ordering::SeqCst);
         self.in_flight.wait_below(target);
@@ -402,8 +411,8 @@ impl Log {
         self.table.may_free_any()
     }
 
-    /// Adds `segments` segments to a log of `seen`. They are durable when this returns. Where it is larger by now, others have seen the
-    /// same lack, and nothing is added.
+    /// Adds `segments` segments to a log of `seen`. They are durable when this returns. Where it is larger by now,
+    /// others have seen the same lack, and nothing is added.
     ///
     /// # Errors
     /// `ENOSPC` of the host file system.
@@ -438,7 +447,8 @@ impl Log {
         )
     }
 
-    /// Makes it durable how many segments there are (invariant 10). The superblock is not written once more after a failure.
+    /// Makes it durable how many segments there are (invariant 10). The superblock is not written once more after a
+    /// failure.
     fn count_segments(&self, at: wholly_media::Site, count: u32) -> Result<()> {
         self.update_superblock(at, |superblock| superblock.segments = Some(count))
             .map_err(|error| Error::Poisoned(error.to_string()))
@@ -575,9 +585,10 @@ pub fn segments_in(region: &dyn Region, segment_bytes: u64) -> u32 {
     (region.len().saturating_sub(SEGMENTS_START) / segment_bytes) as u32
 }
 
-/// Makes durable what a process that died, while the power stayed on, may have left on its way: the log's length, and on a disk its
-/// bytes too. Otherwise recovery would build on a segment that a power failure takes away, or overlook a record that is there at the next
-/// recovery. (On persistent memory recovery reads what a power failure may still lose, and stores again what it accepts.)
+/// Makes durable what a process that died, while the power stayed on, may have left on its way: the log's length, and
+/// on a disk its bytes too. Otherwise recovery would build on a segment that a power failure takes away, or overlook a
+/// record that is there at the next recovery. (On persistent memory recovery reads what a power failure may still lose,
+/// and stores again what it accepts.)
 pub(crate) fn settle(region: &dyn Region) -> Result<()> {
     if region.guarantees().is_pmem() {
         region.set_len(site::RECOVER_LENGTH, region.len())?;

@@ -131,8 +131,8 @@ impl<'a> SegmentReader<'a> {
 
 /// The head of the record at `position`, if one proves itself there; its entries are appended to `entries`.
 ///
-/// Inlined with all that it calls, as millions of records pass here at an open: a head that goes through memory in a result costs more than
-/// its checksum.
+/// Inlined with all that it calls, as millions of records pass here at an open: a head that goes through memory in a
+/// result costs more than its checksum.
 #[inline(always)]
 fn read_record(
     reader: &mut SegmentReader<'_>,
@@ -210,8 +210,8 @@ pub(super) fn claimed_segment(reader: &mut SegmentReader<'_>, position: u64) -> 
     Ok(tells_of(reader, &head, &line, position, segment_seed)?.then_some(segment_seed))
 }
 
-/// The head at `position`, the line that it stands in, and the seed under which they and the entries behind them would be a record: a
-/// checksum tells it. `None` if the head is not `wanted`.
+/// The head at `position`, the line that it stands in, and the seed under which they and the entries behind them would
+/// be a record: a checksum tells it. `None` if the head is not `wanted`.
 fn claimed_record(
     reader: &mut SegmentReader<'_>,
     position: u64,
@@ -235,8 +235,8 @@ pub(super) fn claimed_place(reader: &mut SegmentReader<'_>, segment_seed: u64, p
     Ok(place.filter(|place| place.is_multiple_of(LINE) && (reader.start..reader.segment_end()).contains(place)))
 }
 
-/// Whether the bytes at `position` are a `wanted` record, of the segment with the seed `known` or of whichever: where the seeds of its head
-/// and of its first entry tell of the same segment, that is no chance.
+/// Whether the bytes at `position` are a `wanted` record, of the segment with the seed `known` or of whichever: where
+/// the seeds of its head and of its first entry tell of the same segment, that is no chance.
 pub(super) fn is_record(
     reader: &mut SegmentReader<'_>,
     known: Option<u64>,
@@ -345,7 +345,8 @@ impl Records {
         Some(RecordView { position: self.start + u64::from(*at), head, entries, segment_seed: self.seed })
     }
 
-    /// Asks the processor for the record that comes `ahead` records after record `i`, taking those between to have one entry each.
+    /// Asks the processor for the record that comes `ahead` records after record `i`, taking those between to have one
+    /// entry each.
     #[inline]
     pub fn prefetch(&self, i: usize, ahead: usize) {
         if let Some(later) = self.places.get(i + ahead) {

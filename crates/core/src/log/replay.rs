@@ -2,15 +2,16 @@
 //!
 //! # Terms
 //!
-//! - *cursor*: a lane's segment of which records are being given. The cursor with the lowest commit sequence is the next.
-//! - *ahead*: segments that cursors will need soon. Where there is much to read a second thread reads them, and so does the first while
-//!   it would otherwise wait. Only volatile lists are made ahead: whatever changes the medium is done by the thread that opens the store,
-//!   whose fence must cover it.
+//! - *cursor*: a lane's segment of which records are being given. The cursor with the lowest commit sequence is the
+//!   next.
+//! - *ahead*: segments that cursors will need soon. Where there is much to read a second thread reads them, and so does
+//!   the first while it would otherwise wait. Only volatile lists are made ahead: whatever changes the medium is done
+//!   by the thread that opens the store, whose fence must cover it.
 //!
 //! # Bounds
 //!
-//! A lane has one segment under its cursor and at most [`AHEAD`] ahead, so that what is in memory of the log at any time does not depend on
-//! the log's length.
+//! A lane has one segment under its cursor and at most [`AHEAD`] ahead, so that what is in memory of the log at any
+//! time does not depend on the log's length.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -52,8 +53,8 @@ pub trait Replay {
     /// End the recovery.
     fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()>;
 
-    /// A record with these entries is likely to come soon, or `very` soon: time to ask the processor for what it needs. Each is told first
-    /// the one and then the other, where it is told at all.
+    /// A record with these entries is likely to come soon, or `very` soon: time to ask the processor for what it needs.
+    /// Each is told first the one and then the other, where it is told at all.
     fn soon(&mut self, entries: &[Entry], very: bool) {
         let _ = (entries, very);
     }
@@ -74,7 +75,8 @@ pub(super) struct End {
     pub end: u64,
     /// The highest sequence of a group that has bytes in it; 0 if none.
     pub last_sequence: u64,
-    /// Behind its last commit record; 0 if it has none. A part behind that may be of a group that never committed, and not be durable.
+    /// Behind its last commit record; 0 if it has none. A part behind that may be of a group that never committed, and
+    /// not be durable.
     pub commits: u64,
 }
 
@@ -88,8 +90,8 @@ pub(super) struct Replayed {
     pub named: bool,
 }
 
-/// Gives the groups that are not home in commit order by reading all lanes in step. A part stands in its lane behind records of lower
-/// sequences only, so that it has been met when its commit record is.
+/// Gives the groups that are not home in commit order by reading all lanes in step. A part stands in its lane behind
+/// records of lower sequences only, so that it has been met when its commit record is.
 pub(super) fn replay(
     region: &dyn Region,
     superblock: &Superblock,
@@ -226,7 +228,8 @@ impl Cursor {
         Cursor { lane, next_place: 0, place: None, records: Records::default(), at: 0 }
     }
 
-    /// Goes to the next commit record, from the current place on, and returns its sequence; parts on the way are put aside.
+    /// Goes to the next commit record, from the current place on, and returns its sequence; parts on the way are put
+    /// aside.
     #[inline(always)]
     fn next(
         &mut self,
@@ -444,8 +447,9 @@ impl Source<'_> {
         Ok(records)
     }
 
-    /// On a disk nothing but a write that went astray puts a record of a segment, in this lap of it, elsewhere than where it belongs:
-    /// behind the end of a lane there is what an earlier lap left, or a batch that was torn in its place.
+    /// On a disk nothing but a write that went astray puts a record of a segment, in this lap of it, elsewhere than
+    /// where it belongs: behind the end of a lane there is what an earlier lap left, or a batch that was torn in its
+    /// place.
     fn check_strays(&self, found: &Found, reader: &mut SegmentReader<'_>, end: u64) -> Result<()> {
         // Other lanes hold parts, and payload of groups that were aborted, at any line.
         let batches = !self.region.guarantees().is_pmem() && found.is_batches(self.superblock);
@@ -461,8 +465,8 @@ impl Source<'_> {
         }
     }
 
-    /// No batch may begin behind the place where records end: it would say that there is none missing before it, or of a later lap that
-    /// the header is.
+    /// No batch may begin behind the place where records end: it would say that there is none missing before it, or of
+    /// a later lap that the header is.
     fn check_beyond(&self, found: &Found, reader: &mut SegmentReader<'_>, end: u64) -> Result<()> {
         let mut position = end + LINE;
         while position + LINE <= reader.segment_end() {

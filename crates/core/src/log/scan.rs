@@ -1,9 +1,10 @@
 //! Reading a log after a crash: what is there, what of it can be torn, and in which order it was committed.
 //!
-//! Recovery runs [`open`]: it reads the headers of all segments and verifies what invariant 2 says can be torn. Then each segment is read
-//! once: its records are checked for gaps, and the committed groups given in commit order to whoever rebuilds the index. Only when nothing
-//! is left to be refused is anything written, so that a corrupt log stays as it is and can be looked at: what was rejected is wiped, what
-//! was accepted is stored again and made durable, the incarnation raised.
+//! Recovery runs [`open`]: it reads the headers of all segments and verifies what invariant 2 says can be torn. Then
+//! each segment is read once: its records are checked for gaps, and the committed groups given in commit order to
+//! whoever rebuilds the index. Only when nothing is left to be refused is anything written, so that a corrupt log stays
+//! as it is and can be looked at: what was rejected is wiped, what was accepted is stored again and made durable, the
+//! incarnation raised.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -92,7 +93,8 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    /// The chains of segments, each in the order in which it was filled; and the segments whose header does not prove itself.
+    /// The chains of segments, each in the order in which it was filled; and the segments whose header does not prove
+    /// itself.
     fn lanes(&self, to: &mut impl Replay) -> Result<(Lanes, Vec<Headless>)> {
         let seed = volume_seed(&self.superblock.volume_id);
         let mut lanes = Lanes::new();
@@ -141,12 +143,12 @@ impl Scanner<'_> {
         Ok((lanes, headless))
     }
 
-    /// A segment whose header does not prove itself was never used, or its header was torn with its first batch; then no second batch
-    /// follows. If one does, the header has rotted, or was never written.
+    /// A segment whose header does not prove itself was never used, or its header was torn with its first batch; then
+    /// no second batch follows. If one does, the header has rotted, or was never written.
     ///
-    /// Each segment is read once at most. Those that are free are taken from the first on. So of those that nobody has ever come to, one is
-    /// looked at behind the last that was used; and of those that an earlier life left behind, the first, and the first behind the last
-    /// that is in use.
+    /// Each segment is read once at most. Those that are free are taken from the first on. So of those that nobody has
+    /// ever come to, one is looked at behind the last that was used; and of those that an earlier life left behind, the
+    /// first, and the first behind the last that is in use.
     fn check_headless(&self, headless: &[Headless], lanes: &Lanes, to: &mut impl Replay) -> Result<()> {
         let all = || lanes.values().flatten();
         let used = all().map(|found| found.index).max();
@@ -166,8 +168,8 @@ impl Scanner<'_> {
         next.iter().filter_map(|i| free.get(*i)).try_for_each(|found| self.check_no_batches(found.start, to).map(drop))
     }
 
-    /// Refuses a segment in which a batch stands that is not the first, of a life or lap that its header does not tell of. Returns whether
-    /// there is nothing at all behind its header.
+    /// Refuses a segment in which a batch stands that is not the first, of a life or lap that its header does not tell
+    /// of. Returns whether there is nothing at all behind its header.
     fn check_no_batches(&self, start: u64, to: &mut impl Replay) -> Result<bool> {
         let mut reader = SegmentReader::new(self.region, start, self.superblock.segment_bytes);
         let block = u64::from(self.superblock.block);
@@ -215,7 +217,8 @@ impl Scanner<'_> {
         Ok(TornEnd::default())
     }
 
-    /// What earlier lives left must be what the last open found, but for what went home since. Returns it, with what the last life added.
+    /// What earlier lives left must be what the last open found, but for what went home since. Returns it, with what
+    /// the last life added.
     fn check_kept(
         &self,
         chains: &[Vec<Found>],
@@ -264,8 +267,8 @@ impl Scanner<'_> {
         Ok(all)
     }
 
-    /// Where a commit record of the last incarnation may stand that lacks words of its first line: its group was in flight, so that it is
-    /// behind all others of its lane, whose last segment ends at `end`.
+    /// Where a commit record of the last incarnation may stand that lacks words of its first line: its group was in
+    /// flight, so that it is behind all others of its lane, whose last segment ends at `end`.
     fn torn_head(&self, last: &Found, end: u64) -> Result<Option<u64>> {
         if last.header.incarnation != self.superblock.incarnation
             || end + LINE > last.start + self.superblock.segment_bytes
@@ -278,8 +281,8 @@ impl Scanner<'_> {
     }
 }
 
-/// Whether a batch begins at `position` whose groups are not home, of the segment with the seed `known` or of another life or lap. What an
-/// earlier lap left is below the tail (invariant 5).
+/// Whether a batch begins at `position` whose groups are not home, of the segment with the seed `known` or of another
+/// life or lap. What an earlier lap left is below the tail (invariant 5).
 pub(super) fn is_committed(
     reader: &mut SegmentReader<'_>,
     superblock: &Superblock,
@@ -291,7 +294,8 @@ pub(super) fn is_committed(
 
 /// Invariant 8: refuses a gap before what is known to have been durable.
 fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End], to: &mut impl Replay) -> Result<()> {
-    // The life of the last commit met on the way back: what the headers before it in its lane tell was durable when it was made.
+    // The life of the last commit met on the way back: what the headers before it in its lane tell was durable when it
+    // was made.
     let mut committed = None;
     for (after, end) in chain.iter().zip(ends).rev() {
         if end.commits != 0 {
@@ -324,9 +328,10 @@ fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End], to: &mut i
     Ok(())
 }
 
-/// Opens the log in `region`, which is the inode `now`: see the head of this module. `to` gets the committed groups that are not home yet, in commit order. When it
-/// does, what was accepted may not be durable yet: it may build nothing from them but what is volatile, or vanishes with the process. Where
-/// another thread helps, `coming` is called in it with the number of operations that were read and not yet given.
+/// Opens the log in `region`, which is the inode `now`: see the head of this module. `to` gets the committed groups
+/// that are not home yet, in commit order. When it does, what was accepted may not be durable yet: it may build nothing
+/// from them but what is volatile, or vanishes with the process. Where another thread helps, `coming` is called in it
+/// with the number of operations that were read and not yet given.
 ///
 /// # Errors
 /// [`Error::Unsupported`], [`Error::Corrupt`] naming the place, [`Error::Copied`]; or what `to` returns.
@@ -390,8 +395,9 @@ pub fn open(
             }
         }
     }
-    // A later header or record at the same place has words in common with what stands there, and must not make it whole: nobody
-    // would verify it, since it would be of an earlier incarnation. (On a disk, what a write puts there begins with its own checksum.)
+    // A later header or record at the same place has words in common with what stands there, and must not make it
+    // whole: nobody would verify it, since it would be of an earlier incarnation. (On a disk, what a write puts there
+    // begins with its own checksum.)
     for position in torn {
         wipe(&*region, superblock.block, position)?;
     }
@@ -402,7 +408,8 @@ pub fn open(
                 rewrite(&*region, site::RECOVER_REWRITE, record.position, record.end())?;
             }
         }
-        // The other slot is about to be overwritten, so this one must not depend on a fence that its writer never reached.
+        // The other slot is about to be overwritten, so this one must not depend on a fence that its writer never
+        // reached.
         let slot = superblock.slot_offset();
         rewrite(&*region, site::RECOVER_REWRITE, slot, slot + size_of::<RawSuperblock>() as u64)?;
         region.fence(site::RECOVER_FENCE)?;
@@ -434,7 +441,8 @@ pub fn open(
     Ok((log, report))
 }
 
-/// Makes sure that no record and no header is ever found at `position`: on persistent memory once the scan's last fence was passed.
+/// Makes sure that no record and no header is ever found at `position`: on persistent memory once the scan's last fence
+/// was passed.
 fn wipe(region: &dyn Region, block: u32, position: u64) -> Result<()> {
     if region.guarantees().is_pmem() {
         region.write(site::RECOVER_WIPE, position, &[0; LINE as usize])?;

@@ -25,8 +25,9 @@ pub enum SegmentState {
     Sealed = 2,
 }
 
-/// What is known of one segment. All of it is volatile and rebuilt by recovery. Each group changes that of its own segment, which is often
-/// the neighbour of another lane's: they share no line, nor two lines that are fetched together.
+/// What is known of one segment. All of it is volatile and rebuilt by recovery. Each group changes that of its own
+/// segment, which is often the neighbour of another lane's: they share no line, nor two lines that are fetched
+/// together.
 #[repr(align(128))]
 pub struct Segment {
     state: AtomicU8,
@@ -75,7 +76,8 @@ impl Segment {
         self.end.store(end, Ordering::Release);
     }
 
-    /// Notes that the group with this sequence has bytes here, in a segment that the caller's lane appends to: nobody else notes any.
+    /// Notes that the group with this sequence has bytes here, in a segment that the caller's lane appends to: nobody
+    /// else notes any.
     #[inline]
     pub(super) fn note_sequence_alone(&self, sequence: u64) {
         if self.last_sequence.load(Ordering::Relaxed) < sequence {

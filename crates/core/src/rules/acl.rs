@@ -1,7 +1,8 @@
-//! Access control lists, which the kernel shows as extended attributes: `posix_acl(5)`, and `linux/posix_acl_xattr.h` for the bytes.
+//! Access control lists, which the kernel shows as extended attributes: `posix_acl(5)`, and `linux/posix_acl_xattr.h`
+//! for the bytes.
 //!
-//! An access list and the permission bits are two sights of one thing: whoever sets one changes the other. A directory's default list is what
-//! new objects in it get.
+//! An access list and the permission bits are two sights of one thing: whoever sets one changes the other. A
+//! directory's default list is what new objects in it get.
 
 use rustix::io::Errno;
 use wholly_media::Stat;
@@ -121,7 +122,8 @@ impl Acl {
         self
     }
 
-    /// What a new object gets, asked for with `mode`, where this is its directory's default: its list, and its nine permission bits.
+    /// What a new object gets, asked for with `mode`, where this is its directory's default: its list, and its nine
+    /// permission bits.
     pub fn inherited(self, mode: u32) -> (Acl, u32) {
         let masked = self.mode() & mode & 0o777;
         (self.with_mode(masked), masked)

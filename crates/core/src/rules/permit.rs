@@ -1,5 +1,5 @@
-//! What who makes a call may do, as the kernel would decide it: asked where a call is made, since its pass comes later and for
-//! everybody.
+//! What who makes a call may do, as the kernel would decide it: asked where a call is made, since its pass comes later
+//! and for everybody.
 
 use std::sync::Arc;
 

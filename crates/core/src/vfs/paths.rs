@@ -1,4 +1,5 @@
-//! Calls by path: what holds at their last part, as Linux has it (fs/namei.c): trailing slashes, `.`, `..`, the root, and links there.
+//! Calls by path: what holds at their last part, as Linux has it (fs/namei.c): trailing slashes, `.`, `..`, the root,
+//! and links there.
 
 use super::resolve::{End, Found, Last, PATH_MAX, Parent, Walk};
 use super::{Attr, Context, Errno, FileType, Handle, Ino, Mode, OFlags, RenameFlags, Result, Vfs};

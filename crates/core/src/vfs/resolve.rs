@@ -1,4 +1,5 @@
-//! From a path to an inode, as Linux walks (path_resolution(7)), but beneath the root: `..` and absolute symbolic links never leave it.
+//! From a path to an inode, as Linux walks (path_resolution(7)), but beneath the root: `..` and absolute symbolic links
+//! never leave it.
 
 use super::{Attr, Context, Errno, FileType, Ino, Result, Vfs};
 

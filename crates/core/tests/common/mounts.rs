@@ -1,5 +1,5 @@
-//! File systems that a test mounts. That needs root. The test runs once more in a program of its own, in namespaces: all mounts, and the programs that
-//! serve them, go with these.
+//! File systems that a test mounts. That needs root. The test runs once more in a program of its own, in namespaces:
+//! all mounts, and the programs that serve them, go with these.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

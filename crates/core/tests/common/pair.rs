@@ -66,7 +66,8 @@ impl Memory {
         Memory { worlds }
     }
 
-    /// What the death of the process leaves of what `joint` does with both stores, as soon as something has happened here in that world.
+    /// What the death of the process leaves of what `joint` does with both stores, as soon as something has happened
+    /// here in that world.
     pub fn killed_in(joint: impl FnOnce(&[Store; 2]), which: usize, site: Site) -> Memory {
         let memory = Memory::new();
         let stores = [0, 1].map(|which| memory.open(which, options(), [true; 2]).unwrap());

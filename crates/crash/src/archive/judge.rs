@@ -1,7 +1,7 @@
 //! The oracle of a large group: what a crash left is all of it or nothing of it, and stays so.
 //!
-//! 1. Recovery succeeds, reports no conflict, and serves one of the allowed sides: every path, mode, owner, link count, time and content of it, and
-//!    nothing else.
+//! 1. Recovery succeeds, reports no conflict, and serves one of the allowed sides: every path, mode, owner, link count,
+//!    time and content of it, and nothing else.
 //! 2. A close takes it home: the directory holds the same, and the store's own folder nothing that is not always there.
 //! 3. The log is empty then, and another open serves the same.
 
@@ -37,7 +37,8 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// What a crash of this life at a point may leave, and when that is, where `before` was allowed at first: what was served stays.
+    /// What a crash of this life at a point may leave, and when that is, where `before` was allowed at first: what was
+    /// served stays.
     pub fn allowed(&self, point: u64, before: Allowed) -> (Allowed, &'static str) {
         match point < self.recovered {
             true => (before, "during recovery"),
@@ -171,7 +172,8 @@ fn tree(store: &Store) -> Result<Tree, String> {
     Ok(tree)
 }
 
-/// Everything at home, where looking has left its mark in the times of last access. In the store's own folder may be empty folders.
+/// Everything at home, where looking has left its mark in the times of last access. In the store's own folder may be
+/// empty folders.
 fn at_home(image: &Image) -> Result<Tree, String> {
     let mut tree = BTreeMap::new();
     for it in image.names() {

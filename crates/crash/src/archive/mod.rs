@@ -1,14 +1,17 @@
-//! A large group: 10,000 new files, crashed during the commit and during the pass that takes all of it home. They are made as `tar x` makes them, through the
-//! view of the group; or in the layer, by another program, and adopted, as `wholly run` does where the view is an overlay.
+//! A large group: 10,000 new files, crashed during the commit and during the pass that takes all of it home. They are
+//! made as `tar x` makes them, through the view of the group; or in the layer, by another program, and adopted, as
+//! `wholly run` does where the view is an overlay.
 //!
-//! Of each state is asked what is asked of small ones, as a whole: all files are there, each with its content, mode, owner and times, or none
-//! of them; what was there before is as it was; and once it was taken home, nothing is left in the store's own folder.
+//! Of each state is asked what is asked of small ones, as a whole: all files are there, each with its content, mode,
+//! owner and times, or none of them; what was there before is as it was; and once it was taken home, nothing is left in
+//! the store's own folder.
 //!
 //! # Which states
 //!
-//! The commit and its pass are some ten thousand events, and tens of thousands of units are pending at once, so that no point is exhaustive. Crash
-//! points are every n-th event, and all around what orders: fences, syncs, both sides of synchronous calls. At each, a choice is
-//! made of those below; how many, [`Limits`] says. An image costs a recovery of all files, which is why there are few of them.
+//! The commit and its pass are some ten thousand events, and tens of thousands of units are pending at once, so that no
+//! point is exhaustive. Crash points are every n-th event, and all around what orders: fences, syncs, both sides of
+//! synchronous calls. At each, a choice is made of those below; how many, [`Limits`] says. An image costs a recovery of
+//! all files, which is why there are few of them.
 //!
 //! | choice | why |
 //! |---|---|

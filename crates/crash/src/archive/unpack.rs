@@ -1,4 +1,5 @@
-//! The calls of `tar x` through the view of one explicit group, or on the host and then adopted; and the tree that they leave.
+//! The calls of `tar x` through the view of one explicit group, or on the host and then adopted; and the tree that they
+//! leave.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

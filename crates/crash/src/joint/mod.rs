@@ -1,20 +1,23 @@
-//! Joint commits: several stores, each in a world of its own, and one clock for all. A group of each commits together with those of the others.
+//! Joint commits: several stores, each in a world of its own, and one clock for all. A group of each commits together
+//! with those of the others.
 //!
 //! At every event of any world a crash hits all. Then the stores are opened, in one order or another, and:
 //!
 //! 1. All open: none waits for another in vain.
-//! 2. All have their group, or none; all once the commit had returned, none before it began. What had committed before is there.
+//! 2. All have their group, or none; all once the commit had returned, none before it began. What had committed before
+//!    is there.
 //! 3. A crash during these opens, and opens after it, change nothing about that, once one store has said which it is.
 //! 4. When each has been opened once more and closed, home is as served, and nothing is left of the joint commit.
-//! 5. The second one opened where the others cannot be found, and released, has its group, or had none, or has it among the parked ones: what
-//!    was prepared is not lost. From then on it opens by itself.
+//! 5. The second one opened where the others cannot be found, and released, has its group, or had none, or has it among
+//!    the parked ones: what was prepared is not lost. From then on it opens by itself.
 //!
 //! 6. One that is opened while the others are away waits for the first one, or serves what all have in the end.
 //!
-//! The same where a call of the joint commit fails: then neither ever has its group, unless it is the sync of the decision that failed.
+//! The same where a call of the joint commit fails: then neither ever has its group, unless it is the sync of the
+//! decision that failed.
 //!
-//! Images of the world in which the event happened are combined with none, all and one more of those of the others: what is pending in these
-//! was judged at their own events.
+//! Images of the world in which the event happened are combined with none, all and one more of those of the others:
+//! what is pending in these was judged at their own events.
 
 mod worlds;
 
@@ -36,8 +39,8 @@ use crate::tree::State;
 use crate::workload::{Op, Step, Workload};
 use worlds::{Recorded, Worlds};
 
-/// What the stores do, as [scripts](crate::script): groups that commit, the last of each together with those of the others. What committed
-/// before is in the log when the joint commit begins.
+/// What the stores do, as [scripts](crate::script): groups that commit, the last of each together with those of the
+/// others. What committed before is in the log when the joint commit begins.
 pub const ALL: &[&[&str]] = &[
     &["bare,write-A/foo", "bare,append-A/foo"],
     &[
@@ -426,7 +429,8 @@ impl<'j> Joint<'j> {
         }
     }
 
-    /// One life after a crash. Gives what happened, at which ticks the first open and the last had returned, and which side is served.
+    /// One life after a crash. Gives what happened, at which ticks the first open and the last had returned, and which
+    /// side is served.
     fn live(&self, images: &[Image], order: &[usize], allowed: Allowed) -> Result<(Recorded, [u64; 2], usize), String> {
         let worlds = images.iter().map(|image| World::from_image(image, self.setting.sim.clone()));
         let worlds = Worlds::of(worlds.collect());

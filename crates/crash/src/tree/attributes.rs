@@ -36,7 +36,8 @@ impl Time {
     }
 }
 
-/// The times of the last access and of the last change, in ns since the epoch, that these bytes stand for; before the epoch some of them.
+/// The times of the last access and of the last change, in ns since the epoch, that these bytes stand for; before the
+/// epoch some of them.
 pub(crate) fn times(bytes: &[u8]) -> (i64, i64) {
     let word = |at: usize| i64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let time = |word: i64| if word < 0 { word % (1 << 50) - 1 } else { word % (CLOCK_NS - 1) + 1 };

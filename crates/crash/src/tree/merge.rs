@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Kind, Number, Object, State, Time};
 
 impl State {
-    /// Makes the changes that led from `base` to `theirs`: names one by one, the bytes of each file, the attributes of each object.
+    /// Makes the changes that led from `base` to `theirs`: names one by one, the bytes of each file, the attributes of
+    /// each object.
     ///
     /// # Errors
     /// In words, where somebody has changed the same since `base`, or where the two do not go together.

@@ -15,7 +15,8 @@ pub(super) struct ParkedGroup {
 }
 
 impl State {
-    /// Parks a group that sees `private`, under the next number, which is its note. With `stays` it does not expire at once.
+    /// Parks a group that sees `private`, under the next number, which is its note. With `stays` it does not expire at
+    /// once.
     pub fn park(&mut self, private: &State, stays: bool) {
         self.parks += 1;
         let alone = |state: &State| State { parked: Default::default(), opened: self.opened.clone(), ..state.clone() };

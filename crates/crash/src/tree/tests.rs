@@ -70,7 +70,8 @@ impl Host {
     }
 }
 
-/// Whether a symbolic link has the name of a directory. The model follows it, as a program does; no call on a host directory does.
+/// Whether a symbolic link has the name of a directory. The model follows it, as a program does; no call on a host
+/// directory does.
 fn leads_through_link(state: &State) -> bool {
     let is_link = |path: &&str| state.find(path).is_ok_and(|it| matches!(state.object(it).kind, Kind::Symlink(_)));
     ["A", "B", "A/C", "B/C"].iter().any(is_link)
@@ -227,7 +228,8 @@ fn states_differ_by_what_can_be_seen() {
     assert!(other.content("@z").is_none());
 }
 
-/// What two groups do at the same time, the second of which commits first: the script of a state that has both, or what is wrong.
+/// What two groups do at the same time, the second of which commits first: the script of a state that has both, or what
+/// is wrong.
 fn merged(first: &str, second: &str) -> Result<State, String> {
     let done = |ops: &str| {
         let mut state = Start::Dirs.state();

@@ -8,7 +8,8 @@ pub fn is_long() -> bool {
 }
 
 /// Explores workloads in a world, prints what came of it, and fails where anything is wrong. In a short run, one in two
-/// of the states that keep all or nothing is crashed inside of its recovery: where all are, these take most of the time.
+/// of the states that keep all or nothing is crashed inside of its recovery: where all are, these take most of the
+/// time.
 pub fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Limits) -> Outcome {
     let least = if is_long() { 1 } else { 2 };
     let limits = &Limits { whole_one_in: limits.whole_one_in.max(least), ..limits.clone() };

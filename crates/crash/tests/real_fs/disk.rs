@@ -1,7 +1,8 @@
 //! Disks as files of a FUSE file system, for loop devices to stand on: in memory, recording what reaches them.
 //!
-//! A disk is a map of pages; one that is absent reads as zeros. What is pending at an event is what was written since the last flush, in
-//! units of a page: the disk that is modelled here has sectors of 4096 bytes, and keeps any subset of them at a power failure.
+//! A disk is a map of pages; one that is absent reads as zeros. What is pending at an event is what was written since
+//! the last flush, in units of a page: the disk that is modelled here has sectors of 4096 bytes, and keeps any subset
+//! of them at a power failure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;

@@ -60,8 +60,8 @@ impl Changes {
         self.content.insert(node);
     }
 
-    /// Whether others would change what only the group has, names that are the group's, or such in a directory that only the group has: the store does not show
-    /// those to others, and would say that there is no such thing.
+    /// Whether others would change what only the group has, names that are the group's, or such in a directory that
+    /// only the group has: the store does not show those to others, and would say that there is no such thing.
     pub fn hides(&self, touches: &Touches<'_>) -> bool {
         let is_born = touches.node.is_some_and(|node| self.born.contains(&node.0));
         is_born

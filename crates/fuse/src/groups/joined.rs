@@ -1,4 +1,5 @@
-//! Groups of programs that join a group which somebody else ends. They have no end of their own, so that one which is undone dooms all of it.
+//! Groups of programs that join a group which somebody else ends. They have no end of their own, so that one which is
+//! undone dooms all of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,7 +28,8 @@ pub struct Asker {
     pub handle: u64,
 }
 
-/// The groups that have joined a view. Each is that of a process, and of what that has begun it by: an open file of the view, or a connection.
+/// The groups that have joined a view. Each is that of a process, and of what that has begun it by: an open file of the
+/// view, or a connection.
 #[derive(Debug, Default)]
 pub struct Joined {
     /// By their open files.
@@ -48,7 +50,8 @@ impl Joined {
     /// One joins.
     ///
     /// # Errors
-    /// `EBUSY` where the process or the open file has one, since groups do not nest; `EOPNOTSUPP` where it is not known which process asks.
+    /// `EBUSY` where the process or the open file has one, since groups do not nest; `EOPNOTSUPP` where it is not known
+    /// which process asks.
     pub fn begin(&self, asker: Asker) -> Result<i32> {
         let process = Process::of(asker.thread)?;
         let mut joined = self.joined();

@@ -1,6 +1,8 @@
-//! The thread that begins and ends groups, one thing after the other. It waits for what it is told, and for the end of the process whose group runs.
+//! The thread that begins and ends groups, one thing after the other. It waits for what it is told, and for the end of
+//! the process whose group runs.
 //!
-//! It is none of those that answer the kernel's requests, since the kernel, told to forget something, may wait for their answers.
+//! It is none of those that answer the kernel's requests, since the kernel, told to forget something, may wait for
+//! their answers.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -155,7 +157,8 @@ impl Inner {
         ended
     }
 
-    /// Has the kernel forget all that it may have of the group that was undone. An error says that the kernel has no such thing, or that the mount is gone.
+    /// Has the kernel forget all that it may have of the group that was undone. An error says that the kernel has no
+    /// such thing, or that the mount is gone.
     fn have_forgotten(&self) {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let (State::Ending(changes), Some(notifier)) = (&*state, self.notifier.get()) else { return };
@@ -167,7 +170,8 @@ impl Inner {
             let _ = notifier.inval_entry(parent, &name);
         }
         nodes.iter().for_each(|node| _ = notifier.inval_inode(*node, 0, 0));
-        // No page has anything of the group any more. One that was read anew, and whose write was dropped, nobody is to see.
+        // No page has anything of the group any more. One that was read anew, and whose write was dropped, nobody is to
+        // see.
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = State::Ending(Changes::default());
         nodes.iter().for_each(|node| _ = notifier.inval_inode(*node, 0, 0));
     }

@@ -2,7 +2,8 @@
 //!
 //! # Terms
 //!
-//! - *member*: the process that began the group, with all its threads. *Added*: an open file whose calls belong to the group, whoever makes them.
+//! - *member*: the process that began the group, with all its threads. *Added*: an open file whose calls belong to the
+//!   group, whoever makes them.
 //! - *look*, *change*: a call that changes nothing, and one that does.
 //! - *page write*: what the kernel writes of mapped memory, on nobody's behalf.
 //! - *keeper*: the thread that begins and ends groups.
@@ -21,15 +22,17 @@
 //!
 //! ```text
 //!  None ── keeper: BEGIN ──► Running ── keeper: COMMIT ──► None
-//!                               └── keeper: ABORT, the last close, the member's end, a commit that failed ──► Ending ── keeper ──► None
+//!                               └── keeper: ABORT, the last close, the member's end, a commit that failed ──► Ending
+//!  Ending ── keeper ──► None
 //! ```
 //!
 //! # Invariants
 //!
 //! 1. A call holds the state while it runs: which group it belongs to is decided once, and no group ends meanwhile.
-//! 2. The kernel may keep something of a group that was undone only while the state is Ending. Page writes to its files are dropped then: those pages
-//!    may have the group's bytes.
-//! 3. The kernel is told to forget by the keeper alone, which holds nothing and answers nobody meanwhile: the kernel may wait for answers itself.
+//! 2. The kernel may keep something of a group that was undone only while the state is Ending. Page writes to its files
+//!    are dropped then: those pages may have the group's bytes.
+//! 3. The kernel is told to forget by the keeper alone, which holds nothing and answers nobody meanwhile: the kernel
+//!    may wait for answers itself.
 //! 4. `ABORT` is answered when the state is None again.
 //! 5. Of what a group has touched nothing is missing in its [`Changes`]: each is noted before the call is made.
 //!

@@ -1,7 +1,7 @@
 //! Which process makes a request.
 //!
-//! A request names the thread that makes it. That thread waits for the answer, and cannot end before: the kernel waits for it even where the process is being
-//! killed. So as long as a request is not answered its number is nobody else's.
+//! A request names the thread that makes it. That thread waits for the answer, and cannot end before: the kernel waits
+//! for it even where the process is being killed. So as long as a request is not answered its number is nobody else's.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -23,8 +23,8 @@ impl Process {
     /// The process of a thread that waits for an answer.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the kernel does not say which thread that is (it is in a namespace of processes that the server does not see), or has no
-    /// descriptors of processes (before Linux 5.3).
+    /// `EOPNOTSUPP` where the kernel does not say which thread that is (it is in a namespace of processes that the
+    /// server does not see), or has no descriptors of processes (before Linux 5.3).
     pub fn of(thread: u32) -> Result<Process> {
         let status = std::fs::read_to_string(format!("/proc/{thread}/status")).map_err(|_| Errno::OPNOTSUPP)?;
         let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:")).and_then(|pid| pid.trim().parse().ok());

@@ -122,8 +122,9 @@ impl Shared {
         Some(Call { ctx, is_members: false, state: Some(state) })
     }
 
-    /// Whether the kernel may write at another place than the end of a file where it means the end: it asks for a size again before it reads or tells it, but not
-    /// before it writes at the end, and a group that was undone may have ended the file elsewhere.
+    /// Whether the kernel may write at another place than the end of a file where it means the end: it asks for a size
+    /// again before it reads or tells it, but not before it writes at the end, and a group that was undone may have
+    /// ended the file elsewhere.
     pub fn ends_may_be_stale(&self) -> bool {
         self.inner.ends_may_be_stale.load(Ordering::Acquire)
     }

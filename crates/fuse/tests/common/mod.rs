@@ -86,7 +86,8 @@ impl Mounted {
 
     /// Unmounts it and closes the store. Gives its directory.
     pub fn end(mut self) -> Scratch {
-        // Another test of this process may just be starting a program, which has all that is open here until it is executed.
+        // Another test of this process may just be starting a program, which has all that is open here until it is
+        // executed.
         let mut tries = 0..12_000;
         while let Err(error) = self.unmounter.unmount() {
             assert!(error.raw_os_error() == Some(16) && tries.next().is_some(), "nobody uses it: {error}");

@@ -1,8 +1,9 @@
 //! A file or block device of today's disks.
 //!
-//! Disks keep a sector wholly or not at all and promise nothing about the order of writes between two flushes. A [`DiskRegion`]
-//! offers two ways to make bytes survive: [`write`](Region::write) any number of times and one [`fence`](Region::fence), or one
-//! [`write_through`](Region::write_through), which is several times cheaper where the disk takes `O_DIRECT` and `RWF_DSYNC`.
+//! Disks keep a sector wholly or not at all and promise nothing about the order of writes between two flushes. A
+//! [`DiskRegion`] offers two ways to make bytes survive: [`write`](Region::write) any number of times and one
+//! [`fence`](Region::fence), or one [`write_through`](Region::write_through), which is several times cheaper where the
+//! disk takes `O_DIRECT` and `RWF_DSYNC`.
 //!
 //! | file | idea |
 //! |---|---|
@@ -36,12 +37,12 @@ const ZEROS: usize = 1 << 20;
 ///
 /// # What survives
 /// Bytes survive a power failure once [`write_through`](Region::write_through) has returned, or once a
-/// [`fence`](Region::fence) has returned that was called after [`write`](Region::write) had. Sectors of 512 bytes (of a device: its own)
-/// are never torn. That the *name* of a new file survives is the business of its directory.
+/// [`fence`](Region::fence) has returned that was called after [`write`](Region::write) had. Sectors of 512 bytes (of a
+/// device: its own) are never torn. That the *name* of a new file survives is the business of its directory.
 ///
 /// # Lengths
-/// [`set_len`](Region::set_len) takes multiples of [`Guarantees::block`] and fails with `EINVAL` on others. A file whose size is
-/// no multiple is used up to the last whole block.
+/// [`set_len`](Region::set_len) takes multiples of [`Guarantees::block`] and fails with `EINVAL` on others. A file
+/// whose size is no multiple is used up to the last whole block.
 ///
 /// # Example
 /// ```
@@ -49,7 +50,8 @@ const ZEROS: usize = 1 << 20;
 /// # use rustix::fs::{Mode, OFlags};
 /// # let dir = std::env::temp_dir();
 /// # let dir = dir.to_str().unwrap();
-/// # let file = rustix::fs::openat(rustix::fs::CWD, dir, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
+/// # let mode = Mode::RUSR | Mode::WUSR;
+/// # let file = rustix::fs::openat(rustix::fs::CWD, dir, OFlags::TMPFILE | OFlags::RDWR, mode).unwrap();
 /// let region = DiskRegion::open(file, "log")?;
 /// region.set_len(Site("log.grow"), 1 << 20)?;
 /// let mut record = AlignedBuf::zeroed(4096);
@@ -67,8 +69,8 @@ pub struct DiskRegion {
     len: AtomicU64,
     /// Serialises changes of the length; holds nothing.
     resize: Mutex<()>,
-    /// Held during each sync: the error with which one failed. Linux tells of a failed write-back once and drops the page: a sync beside
-    /// it, or after it, would succeed.
+    /// Held during each sync: the error with which one failed. Linux tells of a failed write-back once and drops the
+    /// page: a sync beside it, or after it, would succeed.
     failed: Mutex<Option<Errno>>,
     /// A device cannot be made longer or shorter.
     device_len: Option<u64>,
@@ -77,10 +79,11 @@ pub struct DiskRegion {
 }
 
 impl DiskRegion {
-    /// Opens `file`, which must be open for reading and writing without `O_APPEND`. `name` is what it is called in errors.
+    /// Opens `file`, which must be open for reading and writing without `O_APPEND`. `name` is what it is called in
+    /// errors.
     ///
-    /// To learn whether the file takes direct synchronous writes, its first block is overwritten with its own bytes (of an
-    /// empty file: written and cut off again). So the caller must own the file by then.
+    /// To learn whether the file takes direct synchronous writes, its first block is overwritten with its own bytes (of
+    /// an empty file: written and cut off again). So the caller must own the file by then.
     ///
     /// # Errors
     /// Those of `statx` and of the first read and write; `EINVAL` for what is neither a file nor a block device.
@@ -88,8 +91,9 @@ impl DiskRegion {
         Self::open_by(file, name.into(), probe)
     }
 
-    /// Takes `file`, which must be new, for a region that is filled and then opened anew. **Nothing that is done to it survives a crash**, whatever the
-    /// calls say, until the caller has synced the file: once, where each call would wait for the disk by itself.
+    /// Takes `file`, which must be new, for a region that is filled and then opened anew. **Nothing that is done to it
+    /// survives a crash**, whatever the calls say, until the caller has synced the file: once, where each call would
+    /// wait for the disk by itself.
     ///
     /// # Errors
     /// Those of `statx`; `EINVAL` for what is neither a file nor a block device.
@@ -111,8 +115,8 @@ impl DiskRegion {
         };
         let file_len = device_len.unwrap_or(stat.st_size as u64);
         if file_system == FileSystem::Btrfs && device_len.is_none() && file_len == 0 {
-            // Copy on write would move each overwritten block and make the extents of the log ever smaller. Only an empty
-            // file can be told; where it is refused the log is slower and still right.
+            // Copy on write would move each overwritten block and make the extents of the log ever smaller. Only an
+            // empty file can be told; where it is refused the log is slower and still right.
             let flags = rustix::fs::ioctl_getflags(&file).unwrap_or(IFlags::empty());
             let _ = rustix::fs::ioctl_setflags(&file, flags | IFlags::NOCOW);
         }
@@ -204,8 +208,8 @@ impl DiskRegion {
                     rustix::fs::ftruncate(&self.cached, old).or_fail("ftruncate", name)?;
                 }
                 match sys::allocate(&self.cached, flags, old, new - old) {
-                    // In one piece, and out of space before anything was written. Zeros follow where small writes will, since an extent that
-                    // was only allocated costs them several times as much the first time.
+                    // In one piece, and out of space before anything was written. Zeros follow where small writes will,
+                    // since an extent that was only allocated costs them several times as much the first time.
                     Ok(()) => {}
                     Err(Errno::OPNOTSUPP | Errno::NOSYS) => written = true,
                     Err(errno) => {
@@ -267,7 +271,8 @@ impl Region for DiskRegion {
         path::read_cached(&self.cached, buf, offset).or_fail("read", || self.place(offset, buf.len()))
     }
 
-    /// Past the page cache where the file takes that; else synced, dropped from the cache as far as the kernel obeys, and read again.
+    /// Past the page cache where the file takes that; else synced, dropped from the cache as far as the kernel obeys,
+    /// and read again.
     fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len());
         let len = buf.len();

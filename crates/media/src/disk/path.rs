@@ -2,15 +2,15 @@
 //!
 //! # One way for all writes
 //!
-//! Direct and cached writes of one file must not be mixed. A cached write keeps a whole page, 4 KiB, and writes all of it back later:
-//! with it the old content of a sector that a direct write of another thread has replaced meanwhile. Linux tries to drop the
-//! page, and cannot while it is dirty. A committed record would be gone without a trace.
+//! Direct and cached writes of one file must not be mixed. A cached write keeps a whole page, 4 KiB, and writes all of
+//! it back later: with it the old content of a sector that a direct write of another thread has replaced meanwhile.
+//! Linux tries to drop the page, and cannot while it is dirty. A committed record would be gone without a trace.
 //!
 //! So **all writes of one region go the same way**, chosen when it is opened:
 //!
-//! - *direct* (`O_DIRECT`), where the file takes it. Blocks that a write covers in part are read, merged and written under a
-//!   lock. Cached **reads** remain: Linux drops the pages of a range when a direct write to it completes, and pages that are never
-//!   dirty can always be dropped; whoever reads after a write has returned sees it.
+//! - *direct* (`O_DIRECT`), where the file takes it. Blocks that a write covers in part are read, merged and written
+//!   under a lock. Cached **reads** remain: Linux drops the pages of a range when a direct write to it completes, and
+//!   pages that are never dirty can always be dropped; whoever reads after a write has returned sees it.
 //! - *cached*, else (some network and layered file systems). Then the page cache is the only truth.
 
 use super::AlignedBuf;

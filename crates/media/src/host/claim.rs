@@ -2,17 +2,18 @@
 //!
 //! # Terms
 //!
-//! - *maker*: the process that made the claim. *Heir*: a process that has it by `fork`, from the maker or from another heir.
+//! - *maker*: the process that made the claim. *Heir*: a process that has it by `fork`, from the maker or from another
+//!   heir.
 //! - *use*: a call of the maker, from [`enter`](Claim::enter) to [`leave`](Claim::leave).
 //! - *seizure*: an heir becomes the owner. *Contest*: what it does first; the maker's next use ends it.
 //!
 //! # Invariants
 //!
-//! 1. While the maker is the owner no heir is, and the other way round: an heir contests, makes every core pass a barrier, then looks at
-//!    the maker's uses; a use is noted before the owner is looked at. One of the two sees the other, and both then decide by one
-//!    compare-and-swap of [`Shared::owner`].
-//! 2. An heir seizes only what the maker has not used since the fork, what the maker gave up, or what a dead process left. What threads
-//!    work at in the background is no use: an heir waits for its end.
+//! 1. While the maker is the owner no heir is, and the other way round: an heir contests, makes every core pass a
+//!    barrier, then looks at the maker's uses; a use is noted before the owner is looked at. One of the two sees the
+//!    other, and both then decide by one compare-and-swap of [`Shared::owner`].
+//! 2. An heir seizes only what the maker has not used since the fork, what the maker gave up, or what a dead process
+//!    left. What threads work at in the background is no use: an heir waits for its end.
 //! 3. A use costs stores and loads of lines that its thread has for itself: no locked instruction, no system call.
 //!
 //! # States of the owner's word
@@ -45,7 +46,8 @@ const OVERFLOW: usize = SLOTS - 1;
 /// In [`OVERFLOW`] the lower half counts uses under way, the upper one those that began.
 const ONE_BEGAN: u64 = 1 << 32;
 
-/// In the owner's word: an heir has it. Below are the owner's process id, and from bit 32 on that of an heir that contests it.
+/// In the owner's word: an heir has it. Below are the owner's process id, and from bit 32 on that of an heir that
+/// contests it.
 const HEIR: u64 = 1 << 63;
 const CONTENDER_SHIFT: u32 = 32;
 /// In its place: the maker gave it up.
@@ -216,8 +218,8 @@ impl Claim {
         }
     }
 
-    /// The maker gives it up, with what `give_up` does while nobody else can have it. Nothing happens where it is not the calling
-    /// process's.
+    /// The maker gives it up, with what `give_up` does while nobody else can have it. Nothing happens where it is not
+    /// the calling process's.
     pub fn release(&self, give_up: impl FnOnce()) {
         let Ok(began) = self.enter() else { return };
         give_up();
@@ -373,8 +375,8 @@ mod tests {
             fn _exit(code: i32) -> !;
             fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
         }
-        // SAFETY: the child calls only code of this module, which allocates nothing and takes no lock, and ends without running anything
-        // else.
+        // SAFETY: the child calls only code of this module, which allocates nothing and takes no lock, and ends without
+        // running anything else.
         let pid = unsafe { fork() };
         if pid == 0 {
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(99);

@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex};
 /// What the files of a directory are taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HostMedium {
-    /// Persistent memory where the file system accepts `MAP_SYNC`, and, emulated, on tmpfs, ramfs and hugetlbfs; else a disk.
+    /// Persistent memory where the file system accepts `MAP_SYNC`, and, emulated, on tmpfs, ramfs and hugetlbfs; else a
+    /// disk.
     #[default]
     Auto,
     /// Persistent memory; emulated where it is none.
@@ -73,12 +74,12 @@ impl Pmem {
 
 /// A directory of an ordinary file system.
 ///
-/// The directory is opened once; all paths are resolved beneath that descriptor by the kernel in one step and through directories alone
-/// (`resolve.rs`), so a symbolic link or a rename by somebody else cannot lead out of it. A directory that is *moved out* while a call works
-/// in it stays the place of that call.
+/// The directory is opened once; all paths are resolved beneath that descriptor by the kernel in one step and through
+/// directories alone (`resolve.rs`), so a symbolic link or a rename by somebody else cannot lead out of it. A directory
+/// that is *moved out* while a call works in it stays the place of that call.
 ///
-/// [`sync_all`](HostFs::sync_all) uses the descriptor too. Linux (5.8) reports to it every write-back error of the file system
-/// since it was opened: none from between the first write and the sync is missed.
+/// [`sync_all`](HostFs::sync_all) uses the descriptor too. Linux (5.8) reports to it every write-back error of the file
+/// system since it was opened: none from between the first write and the sync is missed.
 ///
 /// # Example
 /// ```
@@ -190,13 +191,14 @@ impl HostDir {
         mount::served(self.root.as_fd())
     }
 
-    /// The descriptor of the directory, for calls that the trait does not have. Changes through it are seen by no recorder.
+    /// The descriptor of the directory, for calls that the trait does not have. Changes through it are seen by no
+    /// recorder.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
-    /// Opens what `path` names, of whatever type, beneath the directory; see [`HostFs`] for paths. For calls that the trait does not
-    /// have.
+    /// Opens what `path` names, of whatever type, beneath the directory; see [`HostFs`] for paths. For calls that the
+    /// trait does not have.
     ///
     /// # Errors
     /// Those of `openat2(2)`; `EXDEV` for what lies in a subvolume.
@@ -214,18 +216,20 @@ impl HostDir {
         }
     }
 
-    /// Opens the directory that holds the last part of `path` and returns it with that part, a plain name: what `renameat`, `unlinkat`
-    /// and their like take.
+    /// Opens the directory that holds the last part of `path` and returns it with that part, a plain name: what
+    /// `renameat`, `unlinkat` and their like take.
     ///
     /// # Errors
-    /// Those of `openat2(2)`; `EXDEV` for a directory in a subvolume; `EINVAL` for a path that ends in `/`, `.` or `..` or is empty.
+    /// Those of `openat2(2)`; `EXDEV` for a directory in a subvolume; `EINVAL` for a path that ends in `/`, `.` or `..`
+    /// or is empty.
     pub fn open_parent<'p>(&self, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8])> {
         let (fd, name) = open_parent(self.root.as_fd(), path)?;
         self.refuse_other_volume(fd.as_fd(), path)?;
         Ok((fd, name))
     }
 
-    /// Opens the directory in which a name is to change, if it is the one that it should be, and gives the name (invariant 2 of `resolve.rs`).
+    /// Opens the directory in which a name is to change, if it is the one that it should be, and gives the name
+    /// (invariant 2 of `resolve.rs`).
     pub(super) fn pin<'p>(&self, at: At<'p>) -> Result<(OwnedFd, &'p [u8])> {
         let (fd, name) = self.open_parent(at.path).map_err(|error| match error.errno {
             // Whatever is on the way there: it is not the directory.
@@ -292,7 +296,8 @@ impl HostDir {
         self.pmem.as_ref()
     }
 
-    /// Refuses what lies in a subvolume or snapshot below the directory: its inode numbers and times of birth are those of other files here.
+    /// Refuses what lies in a subvolume or snapshot below the directory: its inode numbers and times of birth are those
+    /// of other files here.
     pub(super) fn refuse_other_volume(&self, fd: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
         let Some(volume) = self.volume else { return Ok(()) };
         match rustix::fs::fstat(fd).or_fail("fstat", || show(path))?.st_dev == volume {
@@ -350,9 +355,9 @@ impl HostFs for HostDir {
         &self.guarantees
     }
 
-    /// The UUID that the file system tells (Linux 6.9). Else the id that `statfs` gives, with the kind of the file system behind it:
-    /// ext4 and btrfs make that id of their UUID, xfs of the number of its device, which may be another after a reboot; a store there
-    /// that is found with another id is taken for a copy.
+    /// The UUID that the file system tells (Linux 6.9). Else the id that `statfs` gives, with the kind of the file
+    /// system behind it: ext4 and btrfs make that id of their UUID, xfs of the number of its device, which may be
+    /// another after a reboot; a store there that is found with another id is taken for a copy.
     fn now_ns(&self) -> i64 {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         now.tv_sec * 1_000_000_000 + i64::from(now.tv_nsec as i32)
@@ -387,7 +392,8 @@ impl HostFs for HostDir {
         })
     }
 
-    /// Linux does not tell, so a file without a name is made as long as may be. Where there are none, nothing is known to be too much.
+    /// Linux does not tell, so a file without a name is made as long as may be. Where there are none, nothing is known
+    /// to be too much.
     fn largest_file(&self) -> u64 {
         // Beyond its limit a process would get a signal.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current.unwrap_or(u64::MAX);
@@ -403,8 +409,8 @@ impl HostFs for HostDir {
         bytes
     }
 
-    /// Linux does not tell, so two files without names are made to share what there is in one. Not where files are mapped: a store to a block
-    /// that is shared would have to allocate another, and could fail.
+    /// Linux does not tell, so two files without names are made to share what there is in one. Not where files are
+    /// mapped: a store to a block that is shared would have to allocate another, and could fail.
     fn shares_blocks(&self) -> bool {
         if self.pmem.is_some() {
             return false;
@@ -548,7 +554,8 @@ fn largest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
     least
 }
 
-/// Whether files in the directory are mapped from persistent memory. One that cannot be written to has no such files for us.
+/// Whether files in the directory are mapped from persistent memory. One that cannot be written to has no such files
+/// for us.
 fn has_dax(root: BorrowedFd<'_>) -> bool {
     open_beneath(root, b"", OFlags::TMPFILE | OFlags::RDWR).is_ok_and(|fd| is_dax(fd.as_fd()))
 }

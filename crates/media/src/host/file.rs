@@ -145,7 +145,8 @@ impl HostFile for OrdinaryFile {
             .or_fail("write", || format!("{}, {} bytes at {offset}", self.name(), data.len()))
     }
 
-    /// `copy_file_range` shares what it can. Where a range does not begin or end with a block, the kernel would copy all of it.
+    /// `copy_file_range` shares what it can. Where a range does not begin or end with a block, the kernel would copy
+    /// all of it.
     fn write_from(&self, _site: Site, offset: u64, source: &dyn HostFile, from: u64, len: u64) -> Result<()> {
         let failed = |errno| Error::new("copy", format!("{}, {len} bytes to {offset}", self.name()), errno);
         let source = source.as_any().downcast_ref::<OrdinaryFile>().ok_or_else(|| failed(Errno::XDEV))?;

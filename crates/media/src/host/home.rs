@@ -21,11 +21,12 @@ pub const HOME: &str = ".wholly";
 /// The folder for files that have no name of their own yet, below [`HOME`].
 pub const UNNAMED: &str = "unnamed";
 
-/// How the names of folders begin that are being made or unmade. They are nobody's; whoever makes the next one removes them.
+/// How the names of folders begin that are being made or unmade. They are nobody's; whoever makes the next one removes
+/// them.
 pub const UNFINISHED: &str = ".wholly.unfinished-";
 
-/// The file, below [`HOME`], by which git leaves the folder alone: what is parked in it is not deleted by `git clean -fd` or `git stash -u`, nor is its log
-/// committed by `git add -A`.
+/// The file, below [`HOME`], by which git leaves the folder alone: what is parked in it is not deleted by `git clean
+/// -fd` or `git stash -u`, nor is its log committed by `git add -A`.
 pub const IGNORED: &str = ".gitignore";
 
 /// What it says: all of the folder, the file itself included.
@@ -62,9 +63,9 @@ pub enum Trust {
 
 /// The folder `.wholly` of a directory, owned by this process.
 ///
-/// It has mode 0700. A store keeps its log and its catalogue in it as [`Region`]s of the directory's own kind, and whatever else
-/// it needs through [`HostFs`] by paths that begin with `.wholly/`. It holds the files `lock` (see [`OwnerLock`]) and [`IGNORED`] and, where the
-/// file system has no files without names, the folder `unnamed`.
+/// It has mode 0700. A store keeps its log and its catalogue in it as [`Region`]s of the directory's own kind, and
+/// whatever else it needs through [`HostFs`] by paths that begin with `.wholly/`. It holds the files `lock` (see
+/// [`OwnerLock`]) and [`IGNORED`] and, where the file system has no files without names, the folder `unnamed`.
 ///
 /// # What survives
 /// A folder is built under another name, synced, and then renamed: after a crash it is there with all that
@@ -150,8 +151,8 @@ impl StoreHome {
         trust.check(dir.open_fd(HOME.as_bytes(), FOLDER)?.as_fd())
     }
 
-    /// Who owns the store in the directory at this moment, for tools that only look: it asks for no ownership, so it never keeps
-    /// anybody from it. The answer may be out of date when it is given.
+    /// Who owns the store in the directory at this moment, for tools that only look: it asks for no ownership, so it
+    /// never keeps anybody from it. The answer may be out of date when it is given.
     ///
     /// # Errors
     /// `ENOENT` where there is no store.
@@ -162,7 +163,8 @@ impl StoreHome {
     /// Opens the folder of an existing store and takes ownership of it.
     ///
     /// # Errors
-    /// [`HomeError::Busy`] names the owner. [`HomeError::Untrusted`]; `ENOTDIR` or `ELOOP` where it is a symbolic link. `ENOENT` where there is no store.
+    /// [`HomeError::Busy`] names the owner. [`HomeError::Untrusted`]; `ENOTDIR` or `ELOOP` where it is a symbolic link.
+    /// `ENOENT` where there is no store.
     pub fn open(dir: &Arc<HostDir>, trust: Trust) -> Result<StoreHome, HomeError> {
         let folder = dir.open_fd(HOME.as_bytes(), FOLDER)?;
         // Before anything in it is opened. What is in it nobody who is not trusted can change afterwards.
@@ -196,11 +198,11 @@ impl StoreHome {
         Ok(self)
     }
 
-    /// Makes the folder, with what `fill` puts into it, and owns it. On return it survives a crash, and so does what was in the directory
-    /// before.
+    /// Makes the folder, with what `fill` puts into it, and owns it. On return it survives a crash, and so does what
+    /// was in the directory before.
     ///
-    /// `fill` works on the folder under its unfinished name: it uses [`create_region`](Self::create_region) and [`as_fd`](Self::as_fd),
-    /// not paths below `.wholly`.
+    /// `fill` works on the folder under its unfinished name: it uses [`create_region`](Self::create_region) and
+    /// [`as_fd`](Self::as_fd), not paths below `.wholly`.
     ///
     /// # Errors
     /// `EEXIST` where there is a store; what `fill` returns, after the unfinished folder was removed.
@@ -227,8 +229,8 @@ impl StoreHome {
         Ok(home)
     }
 
-    /// Runs `work` on an empty folder under an unfinished name, and removes that with all that is in it. `None` where the file system has
-    /// no locks, by which such a folder is owned.
+    /// Runs `work` on an empty folder under an unfinished name, and removes that with all that is in it. `None` where
+    /// the file system has no locks, by which such a folder is owned.
     pub(super) fn with_scratch<T>(dir: &Arc<HostDir>, work: impl FnOnce(&StoreHome) -> Result<T>) -> Result<Option<T>> {
         let (home, name) = match Self::create_unfinished(dir) {
             Ok(made) => made,
@@ -247,7 +249,8 @@ impl StoreHome {
     fn discard(self, name: &str) -> rustix::io::Result<()> {
         let StoreHome { dir, folder, lock } = self;
         match remove_tree(dir.as_fd(), name.as_bytes(), DEPTH) {
-            // What is removed while it is open keeps a name on some file systems (FUSE): the lock's goes when that is closed.
+            // What is removed while it is open keeps a name on some file systems (FUSE): the lock's goes when that is
+            // closed.
             Err(Errno::NOTEMPTY) => {
                 drop((folder, lock));
                 // As anybody else would: somebody may have done so already, and make another one.
@@ -302,8 +305,8 @@ impl StoreHome {
         self.folder.as_fd()
     }
 
-    /// Makes an empty file in the folder as a region that is to be filled. Nothing of it survives a crash before [`create`](Self::create) has returned, to which
-    /// alone that is left: it syncs all of it at once.
+    /// Makes an empty file in the folder as a region that is to be filled. Nothing of it survives a crash before
+    /// [`create`](Self::create) has returned, to which alone that is left: it syncs all of it at once.
     ///
     /// # Errors
     /// `EEXIST` where it exists.
@@ -330,7 +333,8 @@ impl StoreHome {
         rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).or_fail("fchmod", || in_home(name))
     }
 
-    /// Opens an existing file of the folder as a region: of persistent memory, or of a disk, as the directory is taken for.
+    /// Opens an existing file of the folder as a region: of persistent memory, or of a disk, as the directory is taken
+    /// for.
     ///
     /// # Errors
     /// `ENOENT` where there is none.
@@ -351,8 +355,8 @@ impl StoreHome {
         empty_tree(folder.as_fd(), DEPTH).or_fail("empty", || in_home(UNNAMED))
     }
 
-    /// Removes what makings and unmakings of stores in `dir` that were interrupted have left, whether there is a store or not. Returns how many folders these
-    /// were; on return that survives a crash.
+    /// Removes what makings and unmakings of stores in `dir` that were interrupted have left, whether there is a store
+    /// or not. Returns how many folders these were; on return that survives a crash.
     ///
     /// # Errors
     /// Those of `getdents`, `unlinkat` and `fsync`.
@@ -364,8 +368,8 @@ impl StoreHome {
         Ok(cleared)
     }
 
-    /// Gives the folder its mode, and removes what earlier owners, and makings and unmakings that were interrupted, have left. On return
-    /// that survives a crash.
+    /// Gives the folder its mode, and removes what earlier owners, and makings and unmakings that were interrupted,
+    /// have left. On return that survives a crash.
     ///
     /// # Errors
     /// Those of `fchmod`, `getdents`, `unlinkat` and `fsync`.
@@ -380,13 +384,13 @@ impl StoreHome {
     /// Removes the folder and all that is in it. On return its absence survives a crash; the ownership is given up.
     ///
     /// # Errors
-    /// Those of `renameat2` and `fsync`: then the folder may be there or not. What is left under an unfinished name because it
-    /// could not be deleted is no error: it is removed when a store is made here again.
+    /// Those of `renameat2` and `fsync`: then the folder may be there or not. What is left under an unfinished name
+    /// because it could not be deleted is no error: it is removed when a store is made here again.
     pub fn remove(self) -> Result<(), HomeError> {
-        // Until the rename there is a whole store, after it there is none. The rename is durable before anything in the folder goes: were
-        // the log's unlink to survive a crash and the rename not, there would be a store that cannot be opened. The lock goes last, so that
-        // what an interruption leaves is known to be nobody's and is removed by whoever makes a store here, or tidies one.
-        // What others have left is in nobody's way.
+        // Until the rename there is a whole store, after it there is none. The rename is durable before anything in the
+        // folder goes: were the log's unlink to survive a crash and the rename not, there would be a store that cannot
+        // be opened. The lock goes last, so that what an interruption leaves is known to be nobody's and is removed by
+        // whoever makes a store here, or tidies one. What others have left is in nobody's way.
         let _ = unfinished::clear(&self.dir);
         let free = unfinished::names()?.find_map(|name| match rename_new(self.dir.as_fd(), HOME, &name) {
             Err(Errno::EXIST | Errno::NOTEMPTY) => None,
@@ -398,14 +402,16 @@ impl StoreHome {
         Ok(())
     }
 
-    /// Makes the file [`IGNORED`] where it is missing, or empty after a crash, and gives it if so. It does not survive before it is synced.
+    /// Makes the file [`IGNORED`] where it is missing, or empty after a crash, and gives it if so. It does not survive
+    /// before it is synced.
     fn ignore(&self) -> rustix::io::Result<Option<OwnedFd>> {
         let now = rustix::fs::statat(&self.folder, IGNORED, AtFlags::SYMLINK_NOFOLLOW);
         if now.is_ok_and(|stat| stat.st_size > 0) {
             return Ok(None);
         }
         let fd = self.open_file(IGNORED, OFlags::CREATE | OFlags::WRONLY)?;
-        // The owner of the folder can read it also where the superuser makes it. Exact, whatever a default ACL made of it.
+        // The owner of the folder can read it also where the superuser makes it. Exact, whatever a default ACL made of
+        // it.
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o644))?;
         rustix::io::pwrite(&fd, ALL, 0)?;
         Ok(Some(fd))
@@ -452,7 +458,8 @@ fn sync_each(folder: BorrowedFd<'_>) -> rustix::io::Result<()> {
 /// Renames a directory to a name that must be free.
 fn rename_new(dir: BorrowedFd<'_>, from: &str, to: &str) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
-        // Not known there. Without the flag a directory replaces an empty directory only, and a store's folder has its lock.
+        // Not known there. Without the flag a directory replaces an empty directory only, and a store's folder has its
+        // lock.
         Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(dir, from, dir, to),
         result => result,
     }

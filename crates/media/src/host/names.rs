@@ -49,8 +49,8 @@ fn set_exact_mode(parent: BorrowedFd<'_>, name: &[u8], mode: u32) -> rustix::io:
     rustix::fs::chmodat(CWD, itself(fd.as_fd()), permissions(mode), AtFlags::empty())
 }
 
-/// Times to be set: what is not given is as it is. Both are set, since programs that serve a file system by the FUSE library's second version
-/// take no notice of one alone.
+/// Times to be set: what is not given is as it is. Both are set, since programs that serve a file system by the FUSE
+/// library's second version take no notice of one alone.
 pub(super) fn timestamps(
     fd: BorrowedFd<'_>,
     atime_ns: Option<i64>,
@@ -250,7 +250,8 @@ fn grown(
     Err(Errno::RANGE)
 }
 
-/// `RENAME_NOREPLACE` where the file system does not have it. What cannot be linked could replace what somebody makes at this very moment.
+/// `RENAME_NOREPLACE` where the file system does not have it. What cannot be linked could replace what somebody makes
+/// at this very moment.
 fn rename_to_nothing(
     (old_parent, old): (&OwnedFd, &[u8]),
     (parent, name): (&OwnedFd, &[u8]),

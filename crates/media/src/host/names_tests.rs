@@ -71,7 +71,8 @@ fn no_call_leaves_the_directory() {
     }
 }
 
-/// A directory, and what is in it, are exchanged for others of the same name: a call that was made for what was there changes nothing of what is.
+/// A directory, and what is in it, are exchanged for others of the same name: a call that was made for what was there
+/// changes nothing of what is.
 #[test]
 fn a_call_changes_only_what_it_was_made_for() {
     let dir = TestDir::on_disk();

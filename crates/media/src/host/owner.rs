@@ -14,8 +14,8 @@ pub(super) const LOCK: &str = "lock";
 /// Somebody else owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy {
-    /// The process that took ownership, as it knows itself (another container may number it differently). `None` where it
-    /// has not written its number yet.
+    /// The process that took ownership, as it knows itself (another container may number it differently). `None` where
+    /// it has not written its number yet.
     pub pid: Option<u32>,
 }
 
@@ -30,10 +30,11 @@ impl std::fmt::Display for Busy {
 
 /// Ownership of a store, held until it is dropped or the process ends, however that ends.
 ///
-/// It is a lock of the *open file description* (`F_OFD_SETLK`) on the file `lock` in the store's folder; the file holds the owner's
-/// process id, for others to read. After `fork` parent and child share the description and with it the lock: [`Claim`] tells which of
-/// the two goes on, and [`inherit`](Self::inherit) is how a child does. The lock is free once the owner gives it up; where the owner
-/// dies without, once each process that shares the description has closed it, has called `exec` or has ended.
+/// It is a lock of the *open file description* (`F_OFD_SETLK`) on the file `lock` in the store's folder; the file holds
+/// the owner's process id, for others to read. After `fork` parent and child share the description and with it the
+/// lock: [`Claim`] tells which of the two goes on, and [`inherit`](Self::inherit) is how a child does. The lock is free
+/// once the owner gives it up; where the owner dies without, once each process that shares the description has closed
+/// it, has called `exec` or has ended.
 #[derive(Debug)]
 pub struct OwnerLock {
     fd: OwnedFd,
@@ -42,8 +43,8 @@ pub struct OwnerLock {
 
 impl Drop for OwnerLock {
     fn drop(&mut self) {
-        // Other processes may have copies of the descriptor, and with it the lock: released here, the store is free at once. Whoever has
-        // it no more, or never had, lets go of its copy only.
+        // Other processes may have copies of the descriptor, and with it the lock: released here, the store is free at
+        // once. Whoever has it no more, or never had, lets go of its copy only.
         self.claim.release(|| {
             let _ = sys::unlock(self.fd.as_fd());
         });
@@ -51,8 +52,8 @@ impl Drop for OwnerLock {
 }
 
 impl OwnerLock {
-    /// Takes ownership through the existing file `lock` in `folder`, or makes the file where `create` is set (then it must not
-    /// exist).
+    /// Takes ownership through the existing file `lock` in `folder`, or makes the file where `create` is set (then it
+    /// must not exist).
     pub(super) fn take(folder: BorrowedFd<'_>, create: bool) -> Result<Result<OwnerLock, Busy>> {
         let flags = if create { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
         let flags = flags | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -78,11 +79,12 @@ impl OwnerLock {
         &self.claim
     }
 
-    /// Takes over what the calling process has by `fork`: the parent has it no more when this returns. It is called by one thread at a
-    /// time.
+    /// Takes over what the calling process has by `fork`: the parent has it no more when this returns. It is called by
+    /// one thread at a time.
     ///
     /// # Errors
-    /// [`Busy`] names who came first; the copy that was inherited is then of no use, and keeps others out until it is dropped.
+    /// [`Busy`] names who came first; the copy that was inherited is then of no use, and keeps others out until it is
+    /// dropped.
     pub(super) fn inherit(&self) -> Result<Result<OwnerLock, Busy>> {
         if let Err(busy) = self.claim.seize() {
             return Ok(Err(busy));
@@ -98,7 +100,8 @@ impl OwnerLock {
     /// The lock was taken: writes the calling process's id down as the owner's.
     fn own(fd: OwnedFd) -> Result<OwnerLock> {
         let pid = rustix::process::getpid().as_raw_nonzero();
-        // Padded to one length: a reader meets the old number or the new one, not the beginning of one with the end of the other.
+        // Padded to one length: a reader meets the old number or the new one, not the beginning of one with the end of
+        // the other.
         sys::write_all_at(&fd, format!("{pid:<10}\n").as_bytes(), 0).or_fail("write", || LOCK)?;
         Ok(OwnerLock { fd, claim: Arc::new(Claim::new()?) })
     }

@@ -1,18 +1,22 @@
 //! A directory of an ordinary user, whose own files' permission bits are no obstacle.
 //!
-//! A group may take from a file the bits that the store needs to bring the group home: the superuser's store goes on all the same, an ordinary user's is
-//! refused (`EACCES`). The owner may give himself the bits, so the store does, for one call: what lies on the way, a directory in which a name changes, a file that is
-//! opened. What is not his, it is refused as he is.
+//! A group may take from a file the bits that the store needs to bring the group home: the superuser's store goes on
+//! all the same, an ordinary user's is refused (`EACCES`). The owner may give himself the bits, so the store does, for
+//! one call: what lies on the way, a directory in which a name changes, a file that is opened. What is not his, it is
+//! refused as he is.
 //!
 //! # Invariants
-//! 1. What a crash may leave with bits that were lent, the *slip* `.wholly/lent` tells, durably, before they are lent; the next to open the store takes
-//!    them back, before anything else.
-//! 2. One call at a time has bits lent to it. Whoever asks for attributes meanwhile waits, and sees the bits as they are to be.
-//! 3. A slip is believed of what belongs to its own owner, and of permission bits alone: what it says he could have done himself.
+//! 1. What a crash may leave with bits that were lent, the *slip* `.wholly/lent` tells, durably, before they are lent;
+//!    the next to open the store takes them back, before anything else.
+//! 2. One call at a time has bits lent to it. Whoever asks for attributes meanwhile waits, and sees the bits as they
+//!    are to be.
+//! 3. A slip is believed of what belongs to its own owner, and of permission bits alone: what it says he could have
+//!    done himself.
 //! 4. A slip says nothing of what has been moved, or got other bits by a call of ours, since: it is torn up before.
 //!
-//! A slip is kept after its call, since the next one is likely to want the same directories, and torn up at the next barrier. It is a text, a line for each
-//! file: what it is, the bits that it has and those that it was lent, and where it is. A line that a crash has torn is not believed, and no bits were lent by it.
+//! A slip is kept after its call, since the next one is likely to want the same directories, and torn up at the next
+//! barrier. It is a text, a line for each file: what it is, the bits that it has and those that it was lent, and where
+//! it is. A line that a crash has torn is not believed, and no bits were lent by it.
 
 use super::home::HOME;
 use super::resolve::open_beneath;
@@ -483,7 +487,8 @@ impl HostNames for OwnerBits {
     }
 }
 
-/// What it takes to change an extended attribute. What is not the user's own takes no bits of the file, and may change them.
+/// What it takes to change an extended attribute. What is not the user's own takes no bits of the file, and may change
+/// them.
 fn to_change<'a>(path: &'a [u8], name: &[u8]) -> Need<'a> {
     if name.starts_with(b"user.") { Need::Bits(path, 0o200) } else { Need::Way(path) }
 }

@@ -1,4 +1,5 @@
-//! What an ordinary user's store does with files whose owner has taken permissions from himself. The tests become such a user, a thread each.
+//! What an ordinary user's store does with files whose owner has taken permissions from himself. The tests become such
+//! a user, a thread each.
 
 use super::*;
 use crate::{HostFs, HostNames, Rename, SetXattr, Site};
@@ -142,7 +143,8 @@ fn what_a_crash_leaves_lent_is_taken_back() {
     });
 }
 
-/// What somebody has written down is believed of what is his, and of permission bits: the superuser, who opens his store, changes nothing else.
+/// What somebody has written down is believed of what is his, and of permission bits: the superuser, who opens his
+/// store, changes nothing else.
 #[test]
 fn a_slip_is_believed_of_its_owners_files() {
     if !geteuid().is_root() {
@@ -188,7 +190,8 @@ fn torn_slips() {
     });
 }
 
-/// Set-group-id stays with a directory of a group that the user is in; one of another group is not touched, since he could not give it back.
+/// Set-group-id stays with a directory of a group that the user is in; one of another group is not touched, since he
+/// could not give it back.
 #[test]
 fn set_group_id_stays() {
     as_user("groups", |dir| {

@@ -2,21 +2,23 @@
 //!
 //! # Terms
 //!
-//! - *ours*: the directory that a store cares for. Directories below it may belong to anybody, who may exchange what is in them at any time.
-//! - *stored path*: names joined by the store, of directories that it has looked at. Where a program itself named a symbolic link, the store has
-//!   followed it, once, before the path was stored.
-//! - *pinned*: a directory that is open, and was found to be the inode that the call was made for ([`At::dir`](crate::At)).
+//! - *ours*: the directory that a store cares for. Directories below it may belong to anybody, who may exchange what is
+//!   in them at any time.
+//! - *stored path*: names joined by the store, of directories that it has looked at. Where a program itself named a
+//!   symbolic link, the store has followed it, once, before the path was stored.
+//! - *pinned*: a directory that is open, and was found to be the inode that the call was made for
+//!   ([`At::dir`](crate::At)).
 //!
 //! # Invariants
 //!
-//! 1. A stored path leads through directories only: a symbolic link on the way is no directory (`ENOTDIR`), wherever it leads; a file system that
-//!    is mounted below is refused (`EXDEV`).
-//! 2. A name is made, linked, moved or removed in a pinned directory. Whoever exchanges a directory on the way gets an error (`ESTALE`), or
-//!    the change in the directory that it was meant for, wherever that is by now.
+//! 1. A stored path leads through directories only: a symbolic link on the way is no directory (`ENOTDIR`), wherever it
+//!    leads; a file system that is mounted below is refused (`EXDEV`).
+//! 2. A name is made, linked, moved or removed in a pinned directory. Whoever exchanges a directory on the way gets an
+//!    error (`ESTALE`), or the change in the directory that it was meant for, wherever that is by now.
 //! 3. Attributes, and further names, are given through a descriptor of the object, whose identity was compared
 //!    ([`At::inode`](crate::At)).
-//! 4. What is moved, removed or replaced by its name can be another object by then, so it is first moved to where nobody else can exchange it, and
-//!    compared there. That is the caller's (`checkpoint/names` of the store).
+//! 4. What is moved, removed or replaced by its name can be another object by then, so it is first moved to where
+//!    nobody else can exchange it, and compared there. That is the caller's (`checkpoint/names` of the store).
 
 use crate::Result;
 use crate::sys::{OrFail, show};
@@ -29,10 +31,10 @@ const LONGEST: usize = 4095;
 
 /// Opens `path` beneath `root`.
 ///
-/// The kernel resolves the whole path in one call, or a very long one in several, and refuses with `EXDEV` a `..` that leaves `root`, an
-/// absolute path, and a file system mounted below. There is no moment between a check and a use. Symbolic links are not followed: on
-/// the way, or where a directory is wanted, they are none (`ENOTDIR`); at the end `ELOOP`, unless `flags` has `PATH` and `NOFOLLOW`. What is
-/// made has mode 0600.
+/// The kernel resolves the whole path in one call, or a very long one in several, and refuses with `EXDEV` a `..` that
+/// leaves `root`, an absolute path, and a file system mounted below. There is no moment between a check and a use.
+/// Symbolic links are not followed: on the way, or where a directory is wanted, they are none (`ENOTDIR`); at the end
+/// `ELOOP`, unless `flags` has `PATH` and `NOFOLLOW`. What is made has mode 0600.
 pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     open_beneath_with(root, path, flags, Mode::RUSR | Mode::WUSR)
 }

@@ -306,8 +306,8 @@ fn unfinished_homes_go_unless_somebody_works_on_them() {
     assert_eq!(left, [".wholly"]);
 }
 
-/// A store's folder says to git that it is none of its business: from its first moment on, as long as anything is in it, and of older stores from the next
-/// open on.
+/// A store's folder says to git that it is none of its business: from its first moment on, as long as anything is in
+/// it, and of older stores from the next open on.
 #[test]
 fn git_is_told_to_leave_the_folder_alone() {
     let dir = TestDir::on_disk();

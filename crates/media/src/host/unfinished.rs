@@ -1,8 +1,9 @@
 //! Folders of stores that are being made or unmade: their names, and who may remove what an interruption has left.
 //!
-//! There are a few known names, so that nobody has to read a directory of many files to find such folders. Who makes or unmakes a store takes the
-//! first name that is free, and has the folder's lock for as long as it bears that name. One whose lock nobody has, or that has none yet or no
-//! more, is nobody's: whoever comes by removes it, and a maker who finds that his is gone takes another one.
+//! There are a few known names, so that nobody has to read a directory of many files to find such folders. Who makes or
+//! unmakes a store takes the first name that is free, and has the folder's lock for as long as it bears that name. One
+//! whose lock nobody has, or that has none yet or no more, is nobody's: whoever comes by removes it, and a maker who
+//! finds that his is gone takes another one.
 
 use super::HostDir;
 use super::home::{DEPTH, FOLDER, UNFINISHED, each_entry, remove_tree};
@@ -14,7 +15,8 @@ use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// As many makers and unmakers have a known name; who comes when all are taken, by whomever, gets a drawn one, which is found by who tidies the store.
+/// As many makers and unmakers have a known name; who comes when all are taken, by whomever, gets a drawn one, which is
+/// found by who tidies the store.
 const PLACES: u32 = 16;
 
 /// Names for such folders, in the order in which they are tried.
@@ -31,7 +33,8 @@ pub(super) fn clear(dir: &HostDir) -> Result<()> {
     known().try_for_each(|name| clear_one(dir, name.as_bytes()))
 }
 
-/// The same, whatever such a folder is called: also one of a version that chose its names otherwise. Returns how many are gone.
+/// The same, whatever such a folder is called: also one of a version that chose its names otherwise. Returns how many
+/// are gone.
 pub(super) fn clear_all(dir: &HostDir) -> Result<u64> {
     let mut names = Vec::new();
     let root = dir.open_fd(b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -50,15 +53,16 @@ pub(super) fn clear_all(dir: &HostDir) -> Result<u64> {
     Ok(cleared)
 }
 
-/// Removes the folder of this name, if there is one and it is nobody's. Those of other users stay: what is in them the superuser could remove, and they perhaps
-/// not.
+/// Removes the folder of this name, if there is one and it is nobody's. Those of other users stay: what is in them the
+/// superuser could remove, and they perhaps not.
 pub(super) fn clear_one(dir: &HostDir, name: &[u8]) -> Result<()> {
     let Ok(folder) = dir.open_fd(name, FOLDER) else { return Ok(()) };
     if super::file::stat(folder.as_fd()).or_fail("statx", || show(name))?.uid != geteuid().as_raw() {
         return Ok(());
     }
     match OwnerLock::take(folder.as_fd(), false) {
-        // Ours now, and with it the name: unless its owner has just given both up, and somebody else has taken the name.
+        // Ours now, and with it the name: unless its owner has just given both up, and somebody else has taken the
+        // name.
         Ok(Ok(_lock)) if is_named(dir, folder.as_fd(), name) => {
             remove_tree(dir.as_fd(), name, DEPTH).or_fail("remove", || show(name))
         }

@@ -1,8 +1,9 @@
 //! What programs ask of a mount, by any descriptor of it: groups of calls, begun and ended.
 //!
-//! A mount that we serve is asked by `ioctl`. The numbers are part of the interface of every mount, and of the C header: they never change their meaning. None has an
-//! argument; what is asked about is the open file that the descriptor stands for. A view of `wholly run` may be an overlay of the kernel's, which knows
-//! nothing of that: there the same numbers go through a [connection](overlay) to who has mounted it.
+//! A mount that we serve is asked by `ioctl`. The numbers are part of the interface of every mount, and of the C
+//! header: they never change their meaning. None has an argument; what is asked about is the open file that the
+//! descriptor stands for. A view of `wholly run` may be an overlay of the kernel's, which knows nothing of that: there
+//! the same numbers go through a [connection](overlay) to who has mounted it.
 
 mod overlay;
 
@@ -40,7 +41,8 @@ pub enum Served {
     View = 2,
 }
 
-/// An open file of a mount, which stays open whatever becomes of the descriptor that it was made of. Programs that the process executes do not get it.
+/// An open file of a mount, which stays open whatever becomes of the descriptor that it was made of. Programs that the
+/// process executes do not get it.
 #[derive(Debug)]
 pub struct Open {
     file: OwnedFd,

@@ -1,7 +1,7 @@
 //! Views that are overlays of the kernel's: by what they are known, and how who has mounted one is asked.
 //!
-//! What such a view is mounted as begins with [`VIEW`] and is the abstract name of a socket, on which its mounter listens. A connection stands for a
-//! group, as an open file does on other mounts: its end is the last close.
+//! What such a view is mounted as begins with [`VIEW`] and is the abstract name of a socket, on which its mounter
+//! listens. A connection stands for a group, as an open file does on other mounts: its end is the last close.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
@@ -69,7 +69,8 @@ impl Connection {
     /// Connects to who has mounted the view that a descriptor is of; `None` where it is of something else.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where nobody listens: it has ended, and nothing will be committed, or this process is in a network namespace of its own.
+    /// `EOPNOTSUPP` where nobody listens: it has ended, and nothing will be committed, or this process is in a network
+    /// namespace of its own.
     pub fn to_server_of(descriptor: BorrowedFd<'_>) -> Result<Option<Connection>, Errno> {
         let Some(name) = name(descriptor)? else { return Ok(None) };
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;

@@ -1,8 +1,8 @@
 //! Slowing memory down to what persistent memory costs, for benchmarks.
 //!
-//! Memory modules of persistent memory write more slowly than DRAM. Figures that compare mechanisms by the bytes
-//! they write need that cost, so an [`Emulator`] adds it by waiting after each write. One emulator stands for the modules
-//! of one machine: all regions that are slowed by it share its bandwidth.
+//! Memory modules of persistent memory write more slowly than DRAM. Figures that compare mechanisms by the bytes they
+//! write need that cost, so an [`Emulator`] adds it by waiting after each write. One emulator stands for the modules of
+//! one machine: all regions that are slowed by it share its bandwidth.
 
 use crate::pmem::PmemRegion;
 use crate::{Guarantees, Region, Result, Site};
@@ -22,8 +22,8 @@ pub enum Emulation {
         /// Bytes in a second, such as 4e9.
         bytes_per_s: f64,
     },
-    /// The emulator of FCFS (section VI-A): a delay after each line that is flushed; at most `bandwidth` x `latency` / 64 B
-    /// threads write at once, others queue.
+    /// The emulator of FCFS (section VI-A): a delay after each line that is flushed; at most `bandwidth` x `latency` /
+    /// 64 B threads write at once, others queue.
     Paper {
         /// Delay after each line, in ns; the paper has 150.
         latency_ns: u64,

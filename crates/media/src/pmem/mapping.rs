@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 /// Huge pages need the address and the file offset to agree modulo this (2 MiB on x86-64).
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A reserved range of addresses, of which a prefix shows a file. The range is inaccessible where no file is mapped, never
-/// moves, and is given back when dropped.
+/// A reserved range of addresses, of which a prefix shows a file. The range is inaccessible where no file is mapped,
+/// never moves, and is given back when dropped.
 ///
 /// Not synchronised: the owner serialises [`extend`](Self::extend) and [`cut`](Self::cut).
 #[derive(Debug)]
@@ -62,8 +62,8 @@ impl Mapping {
         let len = usize::try_from(len).map_err(|_| Errno::NOMEM).or_fail("mmap", place)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let map = |flags| {
-            // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process's; other mappings of
-            // the file may exist, so no reference to its bytes is ever made.
+            // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process's; other
+            // mappings of the file may exist, so no reference to its bytes is ever made.
             unsafe { mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) }
         };
         let (address, synchronous) = match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
@@ -104,7 +104,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes the bytes `from..to` inaccessible again. Both are multiples of the file's page size. Nobody may use them any more.
+    /// Makes the bytes `from..to` inaccessible again. Both are multiples of the file's page size. Nobody may use them
+    /// any more.
     pub fn cut(&self, from: u64, to: u64) -> Result<()> {
         if from == to {
             return Ok(());
@@ -117,8 +118,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes the pages of `from..to`, which are mapped and backed by the file, present and writable now, so that no later store pays
-    /// for a page fault.
+    /// Makes the pages of `from..to`, which are mapped and backed by the file, present and writable now, so that no
+    /// later store pays for a page fault.
     pub fn populate(&self, from: u64, to: u64, page: u64) -> Result<()> {
         if from == to || !self.writable {
             return Ok(());
@@ -150,8 +151,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is what mmap returned and nobody has a pointer into it who outlives the owner. An error could
-        // only mean that it is not our range, and would leave it mapped.
+        // SAFETY: the range is what mmap returned and nobody has a pointer into it who outlives the owner. An error
+        // could only mean that it is not our range, and would leave it mapped.
         let _ = unsafe { munmap(self.reserved.as_ptr(), self.reserved_len) };
     }
 }

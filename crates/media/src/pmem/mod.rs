@@ -1,7 +1,7 @@
 //! Persistent memory: real (DAX) or emulated.
 //!
-//! A [`PmemRegion`] is a file mapped into memory. Reads are loads, writes are stores that go past the caches, a fence is
-//! `sfence`: no system call, no lock and no allocation on any of these paths.
+//! A [`PmemRegion`] is a file mapped into memory. Reads are loads, writes are stores that go past the caches, a fence
+//! is `sfence`: no system call, no lock and no allocation on any of these paths.
 //!
 //! | file | idea |
 //! |---|---|
@@ -12,9 +12,9 @@
 //!
 //! # Real or emulated
 //!
-//! Stores reach persistent memory only if the file system maps its pages directly (DAX) and keeps its own metadata in step.
-//! Linux promises both by accepting `MAP_SYNC`. Where it does not (tmpfs, hugetlbfs, ordinary files), the region works in
-//! the same way and survives the death of the process, but no power failure: [`Guarantees::emulated`] is set.
+//! Stores reach persistent memory only if the file system maps its pages directly (DAX) and keeps its own metadata in
+//! step. Linux promises both by accepting `MAP_SYNC`. Where it does not (tmpfs, hugetlbfs, ordinary files), the region
+//! works in the same way and survives the death of the process, but no power failure: [`Guarantees::emulated`] is set.
 
 mod emulate;
 mod mapping;
@@ -47,16 +47,16 @@ pub(crate) use store::{prefetch, prefetch_to_write};
 pub struct PmemOptions {
     /// What the file is called in errors.
     pub name: String,
-    /// Bytes of address space to reserve: how long the region may become. The length of the file is enough for a region that
-    /// never grows. Address space costs no memory.
+    /// Bytes of address space to reserve: how long the region may become. The length of the file is enough for a region
+    /// that never grows. Address space costs no memory.
     pub reserve: u64,
     /// Whether stores are allowed. Without, the descriptor may be open for reading only.
     pub writable: bool,
-    /// Whether the whole region is made present in memory at once (0.4 to 5 s a GiB), so that no later access pays for a page
-    /// fault. What is added by growth always is.
+    /// Whether the whole region is made present in memory at once (0.4 to 5 s a GiB), so that no later access pays for
+    /// a page fault. What is added by growth always is.
     pub prefault: bool,
-    /// Whether the machine keeps its caches at a power failure (eADR). A process cannot find out reliably; somebody who knows
-    /// the machine must say so.
+    /// Whether the machine keeps its caches at a power failure (eADR). A process cannot find out reliably; somebody who
+    /// knows the machine must say so.
     pub caches_persist: bool,
 }
 
@@ -77,7 +77,8 @@ impl Default for PmemOptions {
 /// ```
 /// use wholly_media::{Region, Site, pmem::{PmemOptions, PmemRegion}};
 /// # use rustix::fs::{Mode, OFlags};
-/// # let file = rustix::fs::openat(rustix::fs::CWD, "/dev/shm", OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
+/// # let (flags, mode) = (OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR);
+/// # let file = rustix::fs::openat(rustix::fs::CWD, "/dev/shm", flags, mode).unwrap();
 /// let region = PmemRegion::open(file, PmemOptions { name: "log".into(), ..PmemOptions::default() })?;
 /// region.set_len(Site("log.grow"), 1 << 20)?;
 /// region.write(Site("log.append"), 4096, b"whole or not at all")?;
@@ -109,12 +110,12 @@ unsafe impl Send for PmemRegion {}
 unsafe impl Sync for PmemRegion {}
 
 impl PmemRegion {
-    /// Maps the whole of `file`, whose size becomes the length of the region. Holes are allocated, so that no store fails
-    /// for want of space; without `writable` they stay.
+    /// Maps the whole of `file`, whose size becomes the length of the region. Holes are allocated, so that no store
+    /// fails for want of space; without `writable` they stay.
     ///
     /// # Errors
-    /// Those of `fstat`, `fallocate` and `mmap`; `EFBIG` if the file is longer than the reservation; `EOPNOTSUPP` if the memory is
-    /// real but this processor's persistence instructions are not known.
+    /// Those of `fstat`, `fallocate` and `mmap`; `EFBIG` if the file is longer than the reservation; `EOPNOTSUPP` if
+    /// the memory is real but this processor's persistence instructions are not known.
     pub fn open(file: OwnedFd, options: PmemOptions) -> Result<PmemRegion> {
         let stat = rustix::fs::fstat(&file).or_fail("fstat", || &options.name)?;
         let len = stat.st_size as u64;
@@ -135,9 +136,9 @@ impl PmemRegion {
         Self::over(mapping, Some(file), file_system, page, len, options)
     }
 
-    /// Maps the first `len` bytes of a file that somebody else looks after: nothing is allocated, the file may be shorter (then
-    /// only bytes inside it may be touched), and [`set_len`](Region::set_len) fails with `EOPNOTSUPP`. `options.reserve` and
-    /// `options.prefault` are not used.
+    /// Maps the first `len` bytes of a file that somebody else looks after: nothing is allocated, the file may be
+    /// shorter (then only bytes inside it may be touched), and [`set_len`](Region::set_len) fails with `EOPNOTSUPP`.
+    /// `options.reserve` and `options.prefault` are not used.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -201,8 +202,8 @@ impl PmemRegion {
     /// The address of the first byte, for interfaces that hand out pointers into the mapping (a library's `nvmmap`). It
     /// stays the same while the region lives.
     ///
-    /// Bytes behind it may change at any time: by writes of others to this region, and by whoever else maps the file. Never make a
-    /// reference to them. A store through the pointer is outside of everything that a medium promises.
+    /// Bytes behind it may change at any time: by writes of others to this region, and by whoever else maps the file.
+    /// Never make a reference to them. A store through the pointer is outside of everything that a medium promises.
     pub fn as_ptr(&self) -> *const u8 {
         self.base.as_ptr()
     }
@@ -281,8 +282,9 @@ impl Region for PmemRegion {
     #[inline]
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let Some(place) = self.place(offset, buf.len(), &self.len) else { self.out_of_bounds(offset, buf.len()) };
-        // SAFETY: the range lies inside the mapping, which lives as long as `self`; `buf` is memory of the caller, so the two do
-        // not overlap. No reference to the mapping is made. Bytes that somebody writes meanwhile come out as old or new.
+        // SAFETY: the range lies inside the mapping, which lives as long as `self`; `buf` is memory of the caller, so
+        // the two do not overlap. No reference to the mapping is made. Bytes that somebody writes meanwhile come out as
+        // old or new.
         unsafe { std::ptr::copy_nonoverlapping(place, buf.as_mut_ptr(), buf.len()) };
         Ok(())
     }
@@ -292,9 +294,10 @@ impl Region for PmemRegion {
         let Some(place) = self.place(offset, data.len(), &self.writable_len) else {
             return self.refuse_write(offset, data.len());
         };
-        // SAFETY: the range lies inside the mapping, which is writable and lives as long as `self`; mappings are whole pages,
-        // so the words that the range touches lie inside too. `data` is memory of the caller, so the two do not overlap. That
-        // no other thread writes the words or reads the bytes is what `Region` asks. The instructions were chosen for this processor.
+        // SAFETY: the range lies inside the mapping, which is writable and lives as long as `self`; mappings are whole
+        // pages, so the words that the range touches lie inside too. `data` is memory of the caller, so the two do not
+        // overlap. That no other thread writes the words or reads the bytes is what `Region` asks. The instructions
+        // were chosen for this processor.
         unsafe { (self.instructions.copy)(place, data.as_ptr(), data.len()) };
         Ok(())
     }
@@ -307,8 +310,9 @@ impl Region for PmemRegion {
             return self.write(site, offset, &buffer);
         };
         let Some(place) = self.place(offset, len, &self.writable_len) else { return self.refuse_write(offset, len) };
-        // SAFETY: as in `write`; `bytes` are `len` readable bytes while `source` is borrowed. Two regions do not show the same bytes
-        // of a file, and nobody copies a region over itself: `Region` asks that nobody writes bytes while another reads them.
+        // SAFETY: as in `write`; `bytes` are `len` readable bytes while `source` is borrowed. Two regions do not show
+        // the same bytes of a file, and nobody copies a region over itself: `Region` asks that nobody writes bytes
+        // while another reads them.
         unsafe { (self.instructions.copy)(place, bytes.as_ptr(), len) };
         Ok(())
     }

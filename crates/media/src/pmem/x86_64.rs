@@ -1,7 +1,7 @@
 //! The instructions of x86-64 processors (see [`store`](super::store) for the plan of a copy).
 //!
-//! What was measured, in ns for a write and a fence at random aligned places of a mapped file in DRAM (Intel: Sapphire Rapids,
-//! AMD: EPYC 7003, both virtual machines; an empty field was not measured):
+//! What was measured, in ns for a write and a fence at random aligned places of a mapped file in DRAM (Intel: Sapphire
+//! Rapids, AMD: EPYC 7003, both virtual machines; an empty field was not measured):
 //!
 //! | bytes | 8 | 64 | 100 | 256 | 1 KiB | 4 KiB | 16 KiB |
 //! |---|---|---|---|---|---|---|---|
@@ -11,23 +11,24 @@
 //! | AMD, non-temporal only | | 112 | | 122 | 162 | 346 | 870 |
 //! | AMD, all stored and `clwb` | | 180 | | 199 | 343 | 784 | 2444 |
 //!
-//! - Whole lines: non-temporal. On Intel stores of 64, 32, 16 and 8 bytes differ by less than the noise, and `movdir64b` is no faster. One
-//!   64-byte store is taken where the processor has it, since a line then never leaves half filled; else four of 16 bytes.
+//! - Whole lines: non-temporal. On Intel stores of 64, 32, 16 and 8 bytes differ by less than the noise, and
+//!   `movdir64b` is no faster. One 64-byte store is taken where the processor has it, since a line then never leaves
+//!   half filled; else four of 16 bytes.
 //! - Lines that are covered in part: a write-combining buffer that leaves half filled costs Intel half as much again as
 //!   `clwb`; on AMD non-temporal stores won from 8 bytes on.
 //! - Never both in one line.
-//! - A part of a word is loaded, merged and stored. A locked instruction in its place would wait for all non-temporal stores before
-//!   it, of earlier writes too: two unaligned writes of 1 to 16 KiB and a fence took 1,440 ns with compare-and-exchange and take 1,190;
-//!   1,100 with the edges left out. Two writes of 100 bytes took 507 and take 325.
-//! - The first and the last line are asked for before the whole lines between them are stored, and stored to after those: by then
-//!   they are there.
+//! - A part of a word is loaded, merged and stored. A locked instruction in its place would wait for all non-temporal
+//!   stores before it, of earlier writes too: two unaligned writes of 1 to 16 KiB and a fence took 1,440 ns with
+//!   compare-and-exchange and take 1,190; 1,100 with the edges left out. Two writes of 100 bytes took 507 and take 325.
+//! - The first and the last line are asked for before the whole lines between them are stored, and stored to after
+//!   those: by then they are there.
 //!
-//! - A single line is stored by words. It has often just been put together, by stores of words: a load of 64 bytes would have to wait until
-//!   those are in the cache, and they wait there for the non-temporal stores before them; loads of words take them from the processor's
-//!   queue of stores.
+//! - A single line is stored by words. It has often just been put together, by stores of words: a load of 64 bytes
+//!   would have to wait until those are in the cache, and they wait there for the non-temporal stores before them;
+//!   loads of words take them from the processor's queue of stores.
 //!
-//! The stores of lines are inline assembly: it needs no `target_feature`, so one generic body serves all processors, and
-//! the registers `zmm16` and up spare the `vzeroupper` that `zmm0` would cost.
+//! The stores of lines are inline assembly: it needs no `target_feature`, so one generic body serves all processors,
+//! and the registers `zmm16` and up spare the `vzeroupper` that `zmm0` would cost.
 
 use super::store::{Copy, Instructions};
 use std::arch::asm;
@@ -51,8 +52,8 @@ pub(crate) fn prefetch(address: *const u8) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
 }
 
-/// Asks the processor to fetch the line at `address`, which need not be mapped, into its second-level cache: the first has few places
-/// for lines on their way, and non-temporal stores need them too.
+/// Asks the processor to fetch the line at `address`, which need not be mapped, into its second-level cache: the first
+/// has few places for lines on their way, and non-temporal stores need them too.
 #[inline(always)]
 pub(super) fn prefetch_far(address: *const u8) {
     // SAFETY: a prefetch never faults, whatever the address.
@@ -270,8 +271,8 @@ unsafe fn store_part(to: *mut u8, from: *const u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr().add(at), len) };
     let new = u64::from_ne_bytes(bytes);
     let mask = (u64::MAX >> (64 - 8 * len)) << (8 * at);
-    // SAFETY: the word is aligned, since `at` is taken off, and mapped for the whole call by the caller's promise, which also says
-    // that nobody else writes it meanwhile; others may read it, and see it as it was or as it becomes.
+    // SAFETY: the word is aligned, since `at` is taken off, and mapped for the whole call by the caller's promise,
+    // which also says that nobody else writes it meanwhile; others may read it, and see it as it was or as it becomes.
     let word = unsafe { AtomicU64::from_ptr(to.sub(at).cast()) };
     word.store(word.load(Ordering::Relaxed) & !mask | new, Ordering::Relaxed);
 }
@@ -319,7 +320,8 @@ unsafe fn store_lines<L: Line>(mut to: *mut u8, mut from: *const u8, mut len: us
     }
 }
 
-/// The copy, see [`store`](super::store). `NT_WORDS`: lines that are covered in part, but by whole words, go past the caches too.
+/// The copy, see [`store`](super::store). `NT_WORDS`: lines that are covered in part, but by whole words, go past the
+/// caches too.
 ///
 /// # Safety
 /// As for [`Copy`].
@@ -350,8 +352,8 @@ unsafe fn copy_with_edges<L: Line, F: Flush, const NT_WORDS: bool>(to: *mut u8, 
     let lines_end = lines + ((words_end - lines) & !63);
     debug_assert!(words <= lines && lines <= lines_end && lines_end <= words_end && words_end <= len);
 
-    // SAFETY: all offsets are at most `len`, so all places are inside the ranges that the caller promised, or in words that these
-    // touch. Parts lie inside one word, words are aligned, lines too; the processor has the instructions.
+    // SAFETY: all offsets are at most `len`, so all places are inside the ranges that the caller promised, or in words
+    // that these touch. Parts lie inside one word, words are aligned, lines too; the processor has the instructions.
     unsafe {
         if NT_WORDS && words == 0 && words_end == len {
             store_words::<true>(to, from, lines);
@@ -371,7 +373,8 @@ unsafe fn copy_with_edges<L: Line, F: Flush, const NT_WORDS: bool>(to: *mut u8, 
         }
         store_words::<false>(to.add(words), from.add(words), lines - words);
         store_words::<false>(to.add(lines_end), from.add(lines_end), words_end - lines_end);
-        // Only edges were stored to the ordinary way: the first line if it does not begin here, the last if it does not end here.
+        // Only edges were stored to the ordinary way: the first line if it does not begin here, the last if it does not
+        // end here.
         let (begins, ends) = (to as usize & 63 == 0, (to as usize + len) & 63 == 0);
         let one_line = (to as usize ^ last as usize) & !63 == 0;
         if !begins || one_line {

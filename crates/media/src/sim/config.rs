@@ -111,8 +111,9 @@ pub struct SimConfig {
     pub home: Medium,
     /// The host file system.
     pub host: HostModel,
-    /// What survives wholly or not at all of a file's unsynced data on a disk, in bytes: the page of the page cache (4096), or
-    /// the sector of the disk below it. A power of two, at most 4096. The directory's `Guarantees::atomic_unit`.
+    /// What survives wholly or not at all of a file's unsynced data on a disk, in bytes: the page of the page cache
+    /// (4096), or the sector of the disk below it. A power of two, at most 4096. The directory's
+    /// `Guarantees::atomic_unit`.
     pub home_page: u32,
     /// Whether changes of mtime and ctime are part of what a crash may lose.
     pub times: bool,

@@ -266,8 +266,9 @@ impl Trace {
 
 impl Point {
     /// Calls `f` for images that a crash here allows: for all if they number at most
-    /// 2^[`exhaustive_bits`](ExploreLimits::exhaustive_bits), else for none, all, what each event wrote, one and two units and their
-    /// complements, older versions, focused units and samples, as far as the limits go. `f` may stop it.
+    /// 2^[`exhaustive_bits`](ExploreLimits::exhaustive_bits), else for none, all, what each event wrote, one and two
+    /// units and their complements, older versions, focused units and samples, as far as the limits go. `f` may stop
+    /// it.
     pub fn for_each_image(
         &self,
         limits: &ExploreLimits,

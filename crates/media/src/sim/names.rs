@@ -370,7 +370,8 @@ impl HostNames for SimHost {
         self.set_at(site, "chown", at, |live, id| {
             let obj = live.latest.obj(id);
             let owner = Attribute::Owner(uid.unwrap_or(obj.uid), gid.unwrap_or(obj.gid));
-            // As the kernel does, whoever calls: a set-group-id bit without execution by the group means something else.
+            // As the kernel does, whoever calls: a set-group-id bit without execution by the group means something
+            // else.
             let lost = if obj.mode & 0o010 == 0 { 0o4000 } else { 0o6000 };
             let mode = obj.mode & 0o7777;
             if matches!(obj.kind, ObjKind::Dir | ObjKind::Symlink) || mode & lost == 0 {

@@ -365,8 +365,8 @@ impl Unit {
                 if let (Medium::Disk { sector }, true) = (medium, config.tearing) {
                     let mut random = Random((u64::from(obj) << 40) ^ index);
                     let sector = u64::from(sector);
-                    // A page tears between sectors and keeps the old ones behind the tear, which the disk was not writing; a sector
-                    // tears anywhere, and what is behind may be old, zero or random.
+                    // A page tears between sectors and keeps the old ones behind the tear, which the disk was not
+                    // writing; a sector tears anywhere, and what is behind may be old, zero or random.
                     let at = if len > sector {
                         radix += 1;
                         (1 + random.below(len / sector - 1)) * sector

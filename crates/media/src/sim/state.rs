@@ -133,7 +133,8 @@ impl State {
         }
     }
 
-    /// Forgets an object that nothing names. The names in a directory go with it, and what has others as well loses these.
+    /// Forgets an object that nothing names. The names in a directory go with it, and what has others as well loses
+    /// these.
     pub fn forget(&mut self, id: ObjId) {
         let names = self.obj(id).entries.clone();
         for (name, _) in names.iter().filter(|(_, named)| self.obj(**named).kind != ObjKind::Gone).collect::<Vec<_>>() {

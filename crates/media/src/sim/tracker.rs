@@ -67,8 +67,8 @@ impl Tracker {
         &self.pending
     }
 
-    /// Whether the order of steps matters within an image: a pending change takes bytes away, or sets times of a directory that its names
-    /// change too.
+    /// Whether the order of steps matters within an image: a pending change takes bytes away, or sets times of a
+    /// directory that its names change too.
     pub fn in_time(&self) -> bool {
         let sets_times = |step: &Step| match step.effect {
             Effect::Attribute { obj, attribute: Attribute::Times(..), .. } => self.base.obj(obj).kind == ObjKind::Dir,

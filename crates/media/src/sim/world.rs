@@ -199,7 +199,8 @@ impl World {
         self.live().events.len() as u64
     }
 
-    /// Has this world go by a clock that others go by, too: each event of any of them takes one tick. Before anything happens.
+    /// Has this world go by a clock that others go by, too: each event of any of them takes one tick. Before anything
+    /// happens.
     ///
     /// # Panics
     /// If something has.
@@ -227,7 +228,8 @@ impl World {
     }
 
     /// The process dies: everything that it wrote stays, files that no name reaches are gone, memory is gone. What was
-    /// pending remains so, by [`DEAD`](super::DEAD): a power failure in the world made from this image may still lose it.
+    /// pending remains so, by [`DEAD`](super::DEAD): a power failure in the world made from this image may still lose
+    /// it.
     ///
     /// Whoever still holds a region or a file of this world must not use it any more.
     pub fn kill(&self) -> Image {
@@ -341,8 +343,8 @@ impl Live {
     /// The time in ns that files are stamped with: later at every call.
     pub fn time_ns(&mut self) -> i64 {
         if self.clock_ns == 0 {
-            // Seconds after anything that the image tells of, and more for each process: stamps that the crash lost are not
-            // given again, even if it lost all of a process.
+            // Seconds after anything that the image tells of, and more for each process: stamps that the crash lost are
+            // not given again, even if it lost all of a process.
             let last = self.latest.objs().map(|(_, obj)| obj.ctime_ns.max(obj.mtime_ns)).max().unwrap_or(0);
             self.clock_ns = last + i64::from(self.latest.lives) * 1_000_000_000;
         }

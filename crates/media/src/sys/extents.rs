@@ -44,7 +44,8 @@ const FIEMAP: ioctl::Opcode = ioctl::opcode::read_write::<[u8; HEAD]>(b'f', 11);
 const SYNC: u32 = 1;
 /// It is the file's last.
 const LAST: u32 = 1;
-/// What says nothing of where bytes are: unknown, not written yet, encoded, encrypted, not aligned, within metadata, a tail, without content.
+/// What says nothing of where bytes are: unknown, not written yet, encoded, encrypted, not aligned, within metadata, a
+/// tail, without content.
 const NOWHERE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800;
 /// Other files have it too.
 const SHARED: u32 = 0x2000;
@@ -60,9 +61,10 @@ pub struct Extent {
     pub position: u64,
 }
 
-/// The extents in order that a file shares with others, as far as its file system says where they lie; none where it shares no blocks. Where there are any, what has been
-/// written to the file is on its device when this returns, though not durable: until then its own bytes may lie elsewhere than it is said. Two files that have
-/// bytes at the same place have the same bytes there, as long as nobody writes to either.
+/// The extents in order that a file shares with others, as far as its file system says where they lie; none where it
+/// shares no blocks. Where there are any, what has been written to the file is on its device when this returns, though
+/// not durable: until then its own bytes may lie elsewhere than it is said. Two files that have bytes at the same place
+/// have the same bytes there, as long as nobody writes to either.
 ///
 /// # Errors
 /// `EOPNOTSUPP` where the file system does not tell; those of a write-back.
@@ -84,7 +86,8 @@ fn extents(file: std::os::fd::BorrowedFd<'_>, flags: u32) -> rustix::io::Result<
             reserved: 0,
             extents: [NONE; AT_ONCE],
         };
-        // SAFETY: FS_IOC_FIEMAP reads the head and writes at most `count` extents behind it, for which there is room; any bytes are valid ones.
+        // SAFETY: FS_IOC_FIEMAP reads the head and writes at most `count` extents behind it, for which there is room;
+        // any bytes are valid ones.
         let asked = unsafe { ioctl::ioctl(of_std(&file), ioctl::Updater::<FIEMAP, RawMap>::new(&mut map)) };
         match asked {
             Err(Errno::INTR) => continue,
@@ -140,7 +143,8 @@ mod tests {
         assert_eq!(shared(&[], &one), []);
     }
 
-    /// Where files share no blocks there is nothing to tell; where they do, `wholly-overlay` tries it on such a file system.
+    /// Where files share no blocks there is nothing to tell; where they do, `wholly-overlay` tries it on such a file
+    /// system.
     #[test]
     fn a_file_that_is_alone_shares_nothing() {
         let path = std::env::temp_dir().join(format!("wholly-media-extents-{}", std::process::id()));

@@ -16,8 +16,8 @@ struct RawHandle {
     bytes: [u8; MOST],
 }
 
-/// The handle of what is open, by `O_PATH` too: `None` where the file system has none. It tells whether two objects are the same one, also
-/// where one of them is known by its handle only (overlayfs keeps those of what it has copied).
+/// The handle of what is open, by `O_PATH` too: `None` where the file system has none. It tells whether two objects are
+/// the same one, also where one of them is known by its handle only (overlayfs keeps those of what it has copied).
 ///
 /// # Errors
 /// Those of `name_to_handle_at(2)`.
@@ -25,8 +25,8 @@ pub fn file_handle(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<FileHandle>>
     const AT_EMPTY_PATH: usize = 0x1000;
     let mut raw = RawHandle { len: MOST as u32, kind: 0, bytes: [0; MOST] };
     let mut mount = 0i32;
-    // SAFETY: the empty path ends in its zero byte; the kernel writes at most `len` bytes behind a handle's head and one `int`, both of
-    // which live until the call returns and are borrowed by nobody else.
+    // SAFETY: the empty path ends in its zero byte; the kernel writes at most `len` bytes behind a handle's head and
+    // one `int`, both of which live until the call returns and are borrowed by nobody else.
     let result = unsafe {
         name_to_handle_at(
             fd.as_raw_fd(),
@@ -46,7 +46,8 @@ pub fn file_handle(fd: BorrowedFd<'_>) -> rustix::io::Result<Option<FileHandle>>
 /// `name_to_handle_at(2)` itself.
 ///
 /// # Safety
-/// The addresses must be what the kernel expects: a path, a `struct file_handle` with room for the `handle_bytes` that it tells, an `int`.
+/// The addresses must be what the kernel expects: a path, a `struct file_handle` with room for the `handle_bytes` that
+/// it tells, an `int`.
 #[cfg(target_arch = "x86_64")]
 unsafe fn name_to_handle_at(
     fd: i32,
@@ -57,8 +58,9 @@ unsafe fn name_to_handle_at(
 ) -> rustix::io::Result<usize> {
     const SYS_NAME_TO_HANDLE_AT: isize = 303;
     let result: isize;
-    // SAFETY: the Linux system call convention of x86-64: number in rax, arguments in rdi, rsi, rdx, r10, r8; rcx and r11 are
-    // clobbered; what the addresses point to is the caller's duty. No `nomem`, so the pointed-to values are in memory.
+    // SAFETY: the Linux system call convention of x86-64: number in rax, arguments in rdi, rsi, rdx, r10, r8; rcx and
+    // r11 are clobbered; what the addresses point to is the caller's duty. No `nomem`, so the pointed-to values are in
+    // memory.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -74,7 +76,8 @@ unsafe fn name_to_handle_at(
 /// `name_to_handle_at(2)` itself.
 ///
 /// # Safety
-/// The addresses must be what the kernel expects: a path, a `struct file_handle` with room for the `handle_bytes` that it tells, an `int`.
+/// The addresses must be what the kernel expects: a path, a `struct file_handle` with room for the `handle_bytes` that
+/// it tells, an `int`.
 #[cfg(target_arch = "aarch64")]
 unsafe fn name_to_handle_at(
     fd: i32,
@@ -85,8 +88,8 @@ unsafe fn name_to_handle_at(
 ) -> rustix::io::Result<usize> {
     const SYS_NAME_TO_HANDLE_AT: usize = 264;
     let result: isize;
-    // SAFETY: the Linux system call convention of aarch64: number in x8, arguments in x0 to x4, result in x0; what the addresses
-    // point to is the caller's duty. No `nomem`, so the pointed-to values are in memory.
+    // SAFETY: the Linux system call convention of aarch64: number in x8, arguments in x0 to x4, result in x0; what the
+    // addresses point to is the caller's duty. No `nomem`, so the pointed-to values are in memory.
     unsafe {
         std::arch::asm!(
             "svc 0",

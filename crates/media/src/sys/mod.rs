@@ -72,8 +72,9 @@ impl Flock {
     const WHOLE_FILE: Flock = Flock { kind: Self::F_WRLCK, whence: 0, start: 0, len: 0, pid: 0 };
 }
 
-/// Tries to take the write lock of the whole file for this open file description (`F_OFD_SETLK`). It is released when the
-/// last descriptor of the description is closed: not by closing some other descriptor of the file, as POSIX locks are.
+/// Tries to take the write lock of the whole file for this open file description (`F_OFD_SETLK`). It is released when
+/// the last descriptor of the description is closed: not by closing some other descriptor of the file, as POSIX locks
+/// are.
 pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
     match set_lock(fd, Flock::WHOLE_FILE) {
         Ok(()) => Ok(Lock::Taken),
@@ -82,8 +83,8 @@ pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
     }
 }
 
-/// Takes the lock of a file or device, whose only user the caller then is among those that ask; `false` if another open file description
-/// has it. It is released when the last descriptor of this description is closed.
+/// Takes the lock of a file or device, whose only user the caller then is among those that ask; `false` if another open
+/// file description has it. It is released when the last descriptor of this description is closed.
 ///
 /// # Errors
 /// Those of `fcntl`.
@@ -109,12 +110,13 @@ fn set_lock(fd: BorrowedFd<'_>, flock: Flock) -> rustix::io::Result<()> {
     }
 }
 
-/// Whether another open file description has a lock that would keep the caller from taking it (`F_OFD_GETLK`). Takes none.
+/// Whether another open file description has a lock that would keep the caller from taking it (`F_OFD_GETLK`). Takes
+/// none.
 pub(crate) fn is_locked(fd: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     const F_OFD_GETLK: usize = 36;
     let mut flock = Flock::WHOLE_FILE;
-    // SAFETY: fcntl(F_OFD_GETLK) reads and writes one `struct flock` at the address, which lives until the call returns and is
-    // borrowed by nobody else; all bit patterns are valid.
+    // SAFETY: fcntl(F_OFD_GETLK) reads and writes one `struct flock` at the address, which lives until the call returns
+    // and is borrowed by nobody else; all bit patterns are valid.
     unsafe { fcntl(fd.as_raw_fd(), F_OFD_GETLK, &raw mut flock as usize) }?;
     Ok(flock.kind != Flock::F_UNLCK)
 }

@@ -43,8 +43,8 @@ impl<T: PageContent> Deref for Pages<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the mapping is as long as a `T`, aligned to a page, lives as long as `self`, and is zero, or has been changed through
-        // atomics.
+        // SAFETY: the mapping is as long as a `T`, aligned to a page, lives as long as `self`, and is zero, or has been
+        // changed through atomics.
         unsafe { self.address.as_ref() }
     }
 }

@@ -1,13 +1,14 @@
 //! Runs an example program under `interposer.c`, which counts its calls of libc's file functions.
 //!
-//! Why so: the preload library replaces libc's file functions, and what it carries must not call them, or it would call itself.
-//! The list of undefined symbols (`nm -D --undefined-only`) cannot tell: std's runtime refers to `open`, `read`, `write` and more for
-//! panics and backtraces, in code that is linked and never runs. An interposer sees what runs, std's functions that are found by
-//! dlsym included. It sees nothing of raw system calls, which is the point, nor of libc's calls to itself, which do no harm.
+//! Why so: the preload library replaces libc's file functions, and what it carries must not call them, or it would call
+//! itself. The list of undefined symbols (`nm -D --undefined-only`) cannot tell: std's runtime refers to `open`,
+//! `read`, `write` and more for panics and backtraces, in code that is linked and never runs. An interposer sees what
+//! runs, std's functions that are found by dlsym included. It sees nothing of raw system calls, which is the point, nor
+//! of libc's calls to itself, which do no harm.
 //!
-//! Included by `#[path]` into the tests of any crate that the preload library carries. The program is built by a cargo of its own with
-//! `-p`: in a build of the whole workspace other members switch on features of shared dependencies (rustix's `std` makes the dropping of a
-//! descriptor a libc call).
+//! Included by `#[path]` into the tests of any crate that the preload library carries. The program is built by a cargo
+//! of its own with `-p`: in a build of the whole workspace other members switch on features of shared dependencies
+//! (rustix's `std` makes the dropping of a descriptor a libc call).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

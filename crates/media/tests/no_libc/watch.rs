@@ -10,8 +10,8 @@ use wholly_media::host::HostMedium;
 /// `wholly_calls` of the interposer.
 type Calls = unsafe extern "C" fn(names: *mut c_char, size: usize) -> usize;
 
-/// The whole program: does `work` on each of these media, in a new and prepared directory at each of these places, and, where the
-/// interposer is preloaded, panics if it made a file call through libc.
+/// The whole program: does `work` on each of these media, in a new and prepared directory at each of these places, and,
+/// where the interposer is preloaded, panics if it made a file call through libc.
 pub fn run(
     name: &str,
     places: impl IntoIterator<Item = (PathBuf, HostMedium)>,

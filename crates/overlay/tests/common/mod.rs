@@ -120,7 +120,8 @@ impl World {
         script::run(&self.view, script);
     }
 
-    /// Takes the view away. Another test of this process may just be starting a program, which has all that is open here until it is executed.
+    /// Takes the view away. Another test of this process may just be starting a program, which has all that is open
+    /// here until it is executed.
     pub fn unmount(&mut self) {
         for _ in 0..1_000 {
             if unmount(&self.view, UnmountFlags::empty()).is_ok() {
@@ -183,7 +184,8 @@ fn look_like(dir: &Path, other: &Path) {
     utimensat(CWD, dir, &times, AtFlags::empty()).expect("utimensat");
 }
 
-/// Runs a script in the view of a store and plainly, and asserts that both come to the same: see the head of `scripts.rs`.
+/// Runs a script in the view of a store and plainly, and asserts that both come to the same: see the head of
+/// `scripts.rs`.
 pub fn same_as_plain(parent: &Path, setup: &str, script: &str, how: How) -> Taken {
     let mut world = World::with_options(parent, setup, OPTIONS);
     let [objects, plain_objects] = [&world.dir, &world.plain].map(|dir| objects::Objects::of(dir));

@@ -1,8 +1,8 @@
 //! Looking at times before an operation and after it.
 //!
-//! Clocks of file systems tick slowly, and a verdict must not depend on how fast anything is. So access and content times are set to the
-//! past before, and a change counts where they have left it. `ctime` cannot be set; [`Before`] lets a tick pass on another file, however
-//! long it takes, and then what changes is later, strictly.
+//! Clocks of file systems tick slowly, and a verdict must not depend on how fast anything is. So access and content
+//! times are set to the past before, and a change counts where they have left it. `ctime` cannot be set; [`Before`]
+//! lets a tick pass on another file, however long it takes, and then what changes is later, strictly.
 
 use wholly::vfs::{Attr, Errno, SetAttr, SetTime, Timestamp};
 
@@ -18,7 +18,8 @@ pub(super) struct Before<'a, 'v> {
 }
 
 impl<'a, 'v> Before<'a, 'v> {
-    /// Sets `atime` and `mtime` of these to the past, and waits until what happens from now on is later than their `ctime`.
+    /// Sets `atime` and `mtime` of these to the past, and waits until what happens from now on is later than their
+    /// `ctime`.
     pub fn of(t: &'a Tree<'v>, names: &[&str]) -> Result<Self, Errno> {
         let mut stats = Vec::new();
         for name in names {
@@ -27,10 +28,12 @@ impl<'a, 'v> Before<'a, 'v> {
         }
         let latest = stats.iter().map(|(_, stat)| stat.ctime).max().unwrap_or_default();
         let clock = t.find("/")?;
-        // A tick is some milliseconds, or as fine as one looks (Linux 6.13); a clock that stands still for a minute is worth a failure.
+        // A tick is some milliseconds, or as fine as one looks (Linux 6.13); a clock that stands still for a minute is
+        // worth a failure.
         for round in 0..60_000 {
             t.vfs.setattr(&t.ctx, clock.ino(), None, &SetAttr { mtime: SetTime::Now, ..SetAttr::default() })?;
-            // Not its `ctime`: what a pass of a store does to the directory at home, beside us, is told by a finer clock than the store's.
+            // Not its `ctime`: what a pass of a store does to the directory at home, beside us, is told by a finer
+            // clock than the store's.
             if t.vfs.getattr(&t.ctx, clock.ino())?.mtime > latest {
                 return Ok(Before { t, stats });
             }

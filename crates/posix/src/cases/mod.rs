@@ -1,5 +1,5 @@
-//! The cases. Each is a function that makes its own files in an empty directory that everybody may write to, and says what it asserts by
-//! its name.
+//! The cases. Each is a function that makes its own files in an empty directory that everybody may write to, and says
+//! what it asserts by its name.
 
 mod acl;
 mod attributes;

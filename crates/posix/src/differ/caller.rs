@@ -1,9 +1,9 @@
 //! Who makes calls: one alone, or several at the same time, none of whom changes what another one looks at.
 //!
-//! Several have names of their own, in directories that all of them use, and parts of their own of one file. So what each of their calls
-//! says does not depend on what the others do meanwhile. What would is left out: attributes of the shared directories themselves (their
-//! link counts and times are those of whoever came last), other callers' names in listings, and of the shared file appends, its size, and
-//! where its holes are, as both tell of other parts.
+//! Several have names of their own, in directories that all of them use, and parts of their own of one file. So what
+//! each of their calls says does not depend on what the others do meanwhile. What would is left out: attributes of the
+//! shared directories themselves (their link counts and times are those of whoever came last), other callers' names in
+//! listings, and of the shared file appends, its size, and where its holes are, as both tell of other parts.
 
 use wholly::vfs::{Ino, OFlags, Result, Vfs};
 

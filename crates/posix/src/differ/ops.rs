@@ -71,7 +71,8 @@ impl<'t, 'v> Runner<'t, 'v> {
         self.call(op).map_err(|errno| errno.to_string())
     }
 
-    /// Whether a call is about the attributes of a directory that others change meanwhile: its link count is decided by who comes first.
+    /// Whether a call is about the attributes of a directory that others change meanwhile: its link count is decided by
+    /// who comes first.
     fn is_about_shared(&self, op: &Op) -> bool {
         let found = match op {
             Op::Stat { path } => self.tree.paths().resolve(&self.tree.ctx, self.tree.at, path.as_bytes(), true),

@@ -6,7 +6,8 @@ use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use wholly::vfs::{Context, Errno, Result};
 
-/// While it lives, this thread's calls are those of a context's user. Credentials come back when it is dropped, also by a panic.
+/// While it lives, this thread's calls are those of a context's user. Credentials come back when it is dropped, also by
+/// a panic.
 pub(super) struct Acting {
     /// The group of users of the process and its other ones, where they are to come back.
     before: Option<(Gid, Vec<Gid>)>,
@@ -26,8 +27,8 @@ impl Acting {
         let acting = Acting { before: Some((Gid::from_raw(gid), rustix::process::getgroups()?)) };
         let groups: Vec<Gid> = ctx.groups.iter().map(|&group| Gid::from_raw(group)).collect();
         set_thread_groups(&groups)?;
-        // The saved ids stay, by which it comes back. The kernel takes the effective capabilities away with user 0, and gives
-        // them back with it.
+        // The saved ids stay, by which it comes back. The kernel takes the effective capabilities away with user 0, and
+        // gives them back with it.
         set_thread_res_gid(None, Gid::from_raw(ctx.gid), None)?;
         set_thread_res_uid(None, Uid::from_raw(ctx.uid), None)?;
         Ok(acting)

@@ -1,7 +1,7 @@
 //! File systems of the host to run on.
 //!
-//! Each is mounted, opened and detached at once: it lives as long as its descriptor, and goes with it, the loop device too, whatever
-//! becomes of the process.
+//! Each is mounted, opened and detached at once: it lives as long as its descriptor, and goes with it, the loop device
+//! too, whatever becomes of the process.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 

@@ -1,6 +1,6 @@
-//! Several threads make calls on one store at the same time, in directories and a file that they share. None changes what another one
-//! looks at, so that each call must say what it says on ext4, in whatever order the threads come. What fails in one order only may not fail
-//! when it is tried again: then the message tells of the last time it did.
+//! Several threads make calls on one store at the same time, in directories and a file that they share. None changes
+//! what another one looks at, so that each call must say what it says on ext4, in whatever order the threads come. What
+//! fails in one order only may not fail when it is tried again: then the message tells of the last time it did.
 
 use std::sync::Barrier;
 

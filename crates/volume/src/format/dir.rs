@@ -95,8 +95,8 @@ fn name_sum(seed: u64, key: u64, name: &[u8]) -> u32 {
     XxHash3_64::oneshot_with_seed(seed ^ key, name) as u32
 }
 
-/// An entry as it stands on media: its live word, and its slots with a live word of 0. `seed` is that of the directory's
-/// [stream](super::Seed::stream).
+/// An entry as it stands on media: its live word, and its slots with a live word of 0. `seed` is that of the
+/// directory's [stream](super::Seed::stream).
 pub fn encode(seed: u64, head: Head, name: &[u8]) -> (u64, [u8; LARGEST]) {
     let mut raw = [0; LARGEST];
     let live = head.live();

@@ -122,7 +122,8 @@ impl Space {
         let zones = self.zones.read().unwrap();
         let hint = &self.hints[thread_token() as usize % HINTS];
         let begin = hint.load(Ordering::Relaxed);
-        // Another thread may give a unit back in a zone that was passed, and take one in a zone that was not: once more.
+        // Another thread may give a unit back in a zone that was passed, and take one in a zone that was not: once
+        // more.
         for round in 0..1000 * zones.len() {
             let index = (begin + round) % zones.len();
             let mut zone = zones[index].lock().unwrap();

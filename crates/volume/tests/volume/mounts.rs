@@ -31,7 +31,8 @@ fn everything_comes_back() {
     }
 }
 
-/// The allocators of a mount after a crash are rebuilt, and are what they were; what was removed while it was open goes.
+/// The allocators of a mount after a crash are rebuilt, and are what they were; what was removed while it was open
+/// goes.
 #[test]
 fn a_dead_process_leaves_what_was_done() {
     let place = Place::pmem(16 << 20);

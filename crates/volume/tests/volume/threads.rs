@@ -102,8 +102,8 @@ fn what_each_writes_is_there() {
     }
 }
 
-/// Directories that were removed while somebody refers to them have nothing in them, and nothing above: their parents may
-/// be gone, too.
+/// Directories that were removed while somebody refers to them have nothing in them, and nothing above: their parents
+/// may be gone, too.
 #[test]
 fn a_removed_directory_leads_nowhere() {
     let place = Place::pmem(4 << 20);

@@ -1,7 +1,8 @@
 //! What one thread of a pass does: it visits blocks, and copies what is to go home.
 //!
-//! Blocks are visited in batches. Each step of a batch asks the processor for what the next one needs of all its blocks; and a batch's
-//! bytes are copied between its locked instructions, each of which would wait for the copies before it to reach memory.
+//! Blocks are visited in batches. Each step of a batch asks the processor for what the next one needs of all its
+//! blocks; and a batch's bytes are copied between its locked instructions, each of which would wait for the copies
+//! before it to reach memory.
 
 use std::sync::Arc;
 
@@ -21,11 +22,12 @@ use crate::index::{BLOCK, Claim, NO_VERSION, Piece, Slot, Version, logged_pieces
 use crate::site;
 use crate::sync::Ordering;
 
-/// Blocks of a batch: enough for the processor to fetch in parallel, few enough that a group that publishes to one of them does not
-/// wait long.
+/// Blocks of a batch: enough for the processor to fetch in parallel, few enough that a group that publishes to one of
+/// them does not wait long.
 const BATCH: usize = 16;
 
-/// The same of a file of which bytes are in shadows: to share blocks takes a call of the host, for many about as long as for a few.
+/// The same of a file of which bytes are in shadows: to share blocks takes a call of the host, for many about as long
+/// as for a few.
 const SHADOWED_BATCH: usize = 256;
 
 /// Bytes of adjacent pieces that go home through a buffer in one write.
@@ -104,8 +106,8 @@ impl<'a> Hands<'a> {
         }
     }
 
-    /// Takes blocks home, while owners of their files publish by claims, as all others do (invariant 5 of the index). `between` is called
-    /// now and then, with nothing claimed.
+    /// Takes blocks home, while owners of their files publish by claims, as all others do (invariant 5 of the index).
+    /// `between` is called now and then, with nothing claimed.
     pub fn visit(&mut self, blocks: &[DirtyBlock], between: &mut dyn FnMut()) -> Result<()> {
         let store = self.store;
         let files: Vec<_> = blocks
@@ -168,8 +170,8 @@ impl<'a> Hands<'a> {
         Ok(Some(home))
     }
 
-    /// A file that the host has not: it is younger than the target; or nobody has it open and it has no name, so that what was written to it
-    /// goes as if it had never been.
+    /// A file that the host has not: it is younger than the target; or nobody has it open and it has no name, so that
+    /// what was written to it goes as if it had never been.
     fn let_be(&mut self, file: &File, blocks: &[DirtyBlock]) {
         let store = self.store;
         let stays = |object: &Object| object.place.is_some() || object.made >= self.target;
@@ -235,7 +237,8 @@ impl<'a> Hands<'a> {
         Ok(())
     }
 
-    /// Asks for the versions of claimed blocks, of all lists at once: one list alone would be waited for version by version.
+    /// Asks for the versions of claimed blocks, of all lists at once: one list alone would be waited for version by
+    /// version.
     fn prefetch_lists(&self, visits: &[Visit<'_>]) {
         /// Longer lists are waited for.
         const DEEPEST: usize = 16;
@@ -337,9 +340,10 @@ impl<'a> Hands<'a> {
         }
     }
 
-    /// Survives by a fence of the thread that made the stores, for no other thread's covers them: a helper's when nothing is left to share,
-    /// that of the [pass](super::pass)'s own thread when the pass is made durable. Newly allocated blocks need the file's sync besides; so
-    /// does everything where the log is on a disk, whose fence is none for mappings.
+    /// Survives by a fence of the thread that made the stores, for no other thread's covers them: a helper's when
+    /// nothing is left to share, that of the [pass](super::pass)'s own thread when the pass is made durable. Newly
+    /// allocated blocks need the file's sync besides; so does everything where the log is on a disk, whose fence is
+    /// none for mappings.
     fn copy_to_mapping(&mut self, home: &Home<'_>, mapping: &dyn Region) -> Result<()> {
         let log = self.store.log.region();
         for (i, run) in self.runs.iter().enumerate() {
@@ -433,14 +437,15 @@ fn check_bystanders(file: &File) -> Result<Option<Baseline>> {
 }
 
 impl Home<'_> {
-    /// Makes the home file as long as it is to be, and at least `end` bytes; cut first, where it was cut (invariant 5 of the store).
-    /// `blocks` are about to be written.
+    /// Makes the home file as long as it is to be, and at least `end` bytes; cut first, where it was cut (invariant 5
+    /// of the store). `blocks` are about to be written.
     fn bring_size_home(&mut self, end: u64, blocks: u64) -> Result<()> {
         let file = self.file;
         let mut state = file.home_state.lock().unwrap();
         if file.resized.swap(0, Ordering::AcqRel) != 0 {
             file.pending.fetch_sub(1, Ordering::AcqRel);
-            // Also where home is as it should be: after a recovery a dead process may have made it so, and not have synced it.
+            // Also where home is as it should be: after a recovery a dead process may have made it so, and not have
+            // synced it.
             self.needs_sync = true;
         }
         let failed = |error| {
@@ -499,7 +504,8 @@ impl Home<'_> {
         Ok(())
     }
 
-    /// Makes wishes of groups below the target come true, each by one call. Whoever publishes one meanwhile is above it.
+    /// Makes wishes of groups below the target come true, each by one call. Whoever publishes one meanwhile is above
+    /// it.
     fn bring_space_home(&mut self, state: &mut HomeState) -> wholly_media::Result<()> {
         let file = self.file;
         for (blocks, how) in file.space.with(|wishes| wishes.due(self.target)) {

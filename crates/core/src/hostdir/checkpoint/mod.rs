@@ -1,26 +1,29 @@
 //! Taking committed data home.
 //!
-//! A pass takes one lot home: it visits the blocks of the lot, writes home the fewest bytes (of each block only the latest committed
-//! ones, and nothing twice), and when all of it is durable the tail moves to the lot's target, in one write (FCFS III-E; a store
-//! cannot choose another permanent block, so home is always the one).
+//! A pass takes one lot home: it visits the blocks of the lot, writes home the fewest bytes (of each block only the
+//! latest committed ones, and nothing twice), and when all of it is durable the tail moves to the lot's target, in one
+//! write (FCFS III-E; a store cannot choose another permanent block, so home is always the one).
 //!
 //! # Terms
 //!
-//! - *lot*: a target that was announced, and the blocks that had versions when it was. Lots are made whenever a
-//!   quarter of the log has been written, and wait in a queue; a pass takes the oldest home and leaves versions at or above its target
-//!   where they are. Hence a pass frees a part of the log while groups fill another, and what waits in the queue goes home only once
-//!   however often it is overwritten. Smaller lots would cost more: each touched file is looked at twice a pass and identified once a lot.
-//! - *worker*: the thread that makes passes in the background. It begins when five eighths of the log are taken, so that groups find free
-//!   segments while it works.
+//! - *lot*: a target that was announced, and the blocks that had versions when it was. Lots are made whenever a quarter
+//!   of the log has been written, and wait in a queue; a pass takes the oldest home and leaves versions at or above its
+//!   target where they are. Hence a pass frees a part of the log while groups fill another, and what waits in the queue
+//!   goes home only once however often it is overwritten. Smaller lots would cost more: each touched file is looked at
+//!   twice a pass and identified once a lot.
+//! - *worker*: the thread that makes passes in the background. It begins when five eighths of the log are taken, so
+//!   that groups find free segments while it works.
 //!
 //! # Invariants
 //!
-//! 1. Whoever holds [`Checkpointer::queue`] makes the pass; nobody else announces, touches home bytes or moves the tail.
-//! 2. Each pass announces a target after it is seen to run and before it touches home, and the superblock tells that one: groups at or
-//!    above it do not identify files by times that the pass is about to change.
+//! 1. Whoever holds [`Checkpointer::queue`] makes the pass; nobody else announces, touches home bytes or moves the
+//!    tail.
+//! 2. Each pass announces a target after it is seen to run and before it touches home, and the superblock tells that
+//!    one: groups at or above it do not identify files by times that the pass is about to change.
 //! 3. A block that has versions is in the list of dirty ones, in a lot, or in the hands of the pass.
-//! 4. A lot's versions are dropped from the index as they are copied; the tail passes them only after this thread's fence and the syncs.
-//!    Where a pass fails half-way, what it copied is fenced and synced all the same, or the store is poisoned.
+//! 4. A lot's versions are dropped from the index as they are copied; the tail passes them only after this thread's
+//!    fence and the syncs. Where a pass fails half-way, what it copied is fenced and synced all the same, or the store
+//!    is poisoned.
 
 mod hands;
 mod names;
@@ -179,7 +182,8 @@ impl StoreInner {
         self.checkpointer.running.store(1, Ordering::SeqCst);
         let mut result = self.checkpoint_lot(queue, all);
         if result.as_ref().is_err_and(is_taken_away) {
-            // A bystander has come in the middle. What he has changed a pass finds at its beginning, and names it as a conflict.
+            // A bystander has come in the middle. What he has changed a pass finds at its beginning, and names it as a
+            // conflict.
             result = self.checkpoint_lot(queue, all);
         }
         self.checkpointer.running.store(0, Ordering::SeqCst);
@@ -226,8 +230,8 @@ impl StoreInner {
         Ok(CheckpointReport { segments_freed, ..report })
     }
 
-    /// Whether a pass would find nothing. Then nothing is announced either: groups that wait for room would have to identify their files
-    /// again, for which they need more room, and so for ever.
+    /// Whether a pass would find nothing. Then nothing is announced either: groups that wait for room would have to
+    /// identify their files again, for which they need more room, and so for ever.
     fn is_all_home(&self, queue: &Queue) -> bool {
         queue.lots.is_empty()
             && self.index.dirty.is_empty()

@@ -1,6 +1,7 @@
 //! One pass: a lot goes home.
 //!
-//! Large lots are taken home by several threads: they share the work as long as there is some, each with [`Hands`] of its own.
+//! Large lots are taken home by several threads: they share the work as long as there is some, each with [`Hands`] of
+//! its own.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::hostdir::table::{host_error, is_taken_away};
 use crate::site;
 use crate::sync::{BLOCKS_AT_A_TIME, Mutex, Ordering, thread};
 
-/// Files that are visited at a time: to begin costs an interrupt of the other processors, and meanwhile their owners publish by claims.
+/// Files that are visited at a time: to begin costs an interrupt of the other processors, and meanwhile their owners
+/// publish by claims.
 const FILES: usize = 64;
 
 /// A thread more for each so many blocks: to start one costs as much as some hundred blocks.
@@ -40,8 +42,8 @@ impl<'a> Pass<'a> {
         Pass { store, queue, target, hands: Hands::new(store, target) }
     }
 
-    /// Takes the lot home. On return all of it is durable there, or it is in the queue again. `announced` is the target that this
-    /// pass announced.
+    /// Takes the lot home. On return all of it is durable there, or it is in the queue again. `announced` is the target
+    /// that this pass announced.
     pub fn run(&mut self, mut lot: Lot, announced: u64) -> Result<()> {
         let store = self.store;
         lot.blocks.sort_unstable();
@@ -71,8 +73,8 @@ impl<'a> Pass<'a> {
         hands.report
     }
 
-    /// Ends the pass before the superblock tells of it where a bystander has changed a file of the lot: recovery believes what the log says
-    /// of files as long as no pass may have changed them, and so finds the bystander too.
+    /// Ends the pass before the superblock tells of it where a bystander has changed a file of the lot: recovery
+    /// believes what the log says of files as long as no pass may have changed them, and so finds the bystander too.
     fn look_for_bystanders(&self, blocks: &[DirtyBlock]) -> Result<()> {
         blocks
             .chunk_by(|a, b| a.file() == b.file())
@@ -88,12 +90,14 @@ impl<'a> Pass<'a> {
         let made = names.make();
         let home = made.and_then(|()| self.make_space_and_take_home(blocks, &mut names));
         let result = home.and_then(|()| self.take_attributes_home(&mut names));
-        // Also after a failure: what went home is in the index no more, so that no later pass would know to make it durable.
+        // Also after a failure: what went home is in the index no more, so that no later pass would know to make it
+        // durable.
         let durable = self.make_durable(&names);
         result.and(durable)
     }
 
-    /// Where there is no space for the bytes, names that end do so first: who removes files to make space does not wait for it.
+    /// Where there is no space for the bytes, names that end do so first: who removes files to make space does not wait
+    /// for it.
     fn make_space_and_take_home(&mut self, blocks: &[DirtyBlock], names: &mut NamePlan<'_>) -> Result<()> {
         match self.take_home(blocks) {
             Err(Error::NoSpace(_)) if names.make_space()? => self.take_home(blocks),
@@ -144,8 +148,8 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Makes what went home survive (invariant 6 of the store). A failure here is final: what the host dropped is in the log still,
-    /// and only recovery knows to take it home again.
+    /// Makes what went home survive (invariant 6 of the store). A failure here is final: what the host dropped is in
+    /// the log still, and only recovery knows to take it home again.
     fn make_durable(&mut self, names: &NamePlan<'_>) -> Result<()> {
         let store = self.store;
         let fail = |error: wholly_media::Error| store.poison(&Error::Media(error));
@@ -170,7 +174,8 @@ impl<'a> Pass<'a> {
                     match store.left_at_home(&touched.file) {
                         Ok(Some(stat)) => stat,
                         Ok(None) => continue,
-                        // A bystander has come after we have closed it: what went there is in the index no more, and stays in the log.
+                        // A bystander has come after we have closed it: what went there is in the index no more, and
+                        // stays in the log.
                         Err(Error::Conflict { path, change }) => {
                             state.conflict = Some(change.clone());
                             taken = Err(Error::Conflict { path, change });
@@ -247,8 +252,8 @@ impl<'b> Work<'b> {
     }
 }
 
-/// One fence for this thread's stores into all mappings. It covers bytes in blocks that were there; a size, an allocation,
-/// or times, which tell a bystander's change from ours after a crash, are the host's to sync.
+/// One fence for this thread's stores into all mappings. It covers bytes in blocks that were there; a size, an
+/// allocation, or times, which tell a bystander's change from ours after a crash, are the host's to sync.
 fn fence(store: &StoreInner) -> Result<()> {
     if has_mappings(store) {
         store.log.region().fence(site::CHECKPOINT_FENCE).map_err(|error| store.poison(&Error::Media(error)))?;
@@ -256,7 +261,8 @@ fn fence(store: &StoreInner) -> Result<()> {
     Ok(())
 }
 
-/// Whether the log's fence is one for mappings too: only where it is a fence of the processor's. A log on a disk syncs its own file.
+/// Whether the log's fence is one for mappings too: only where it is a fence of the processor's. A log on a disk syncs
+/// its own file.
 fn has_mappings(store: &StoreInner) -> bool {
     store.host.guarantees().is_pmem() && store.log.is_pmem()
 }

@@ -11,7 +11,8 @@ use crate::sync::{Condvar, Mutex, Ordering, thread};
 /// How often the background thread looks whether a shared group has grown old.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What the background thread and the store share. The thread holds the store only while it works, so that it is not what keeps it open.
+/// What the background thread and the store share. The thread holds the store only while it works, so that it is not
+/// what keeps it open.
 #[derive(Default)]
 pub(super) struct Worker {
     orders: Mutex<Orders>,
@@ -129,8 +130,8 @@ impl StoreInner {
             }
             let more = due || !queue.lots.is_empty();
             let done = self.pass(&mut queue, false)?;
-            // Each pass leaves the lot that it has announced. Where that and all others are empty, passes could go on for ever: the log
-            // stays full as long as idle lanes hold it.
+            // Each pass leaves the lot that it has announced. Where that and all others are empty, passes could go on
+            // for ever: the log stays full as long as idle lanes hold it.
             let idle = !due && done.segments_freed == 0 && queue.lots.iter().all(Lot::is_empty);
             if !more || idle {
                 return Ok(());
@@ -138,8 +139,8 @@ impl StoreInner {
         }
     }
 
-    /// Whether groups have staged as much as the log would hold. A file that was staged and has lost its name since takes its space until a
-    /// pass comes by, which the log, in which it is a few lines, does not ask for.
+    /// Whether groups have staged as much as the log would hold. A file that was staged and has lost its name since
+    /// takes its space until a pass comes by, which the log, in which it is a few lines, does not ask for.
     fn has_many_staged(&self) -> bool {
         self.checkpointer.staged.load(Ordering::Relaxed) >= self.options.log_max_bytes
     }
@@ -190,8 +191,8 @@ impl StoreInner {
         }
     }
 
-    /// Adds at least so many segments to a log of `seen` that running groups have filled: in proportion, since each time costs a sync, and a
-    /// large group comes by for every one of its segments.
+    /// Adds at least so many segments to a log of `seen` that running groups have filled: in proportion, since each
+    /// time costs a sync, and a large group comes by for every one of its segments.
     fn grow_for_groups(&self, seen: u32, least: u32) -> Result<()> {
         let extend = |more| self.log.extend(seen, more).map_err(|error| self.not_resized(error));
         match extend((seen / 8).max(least)) {
@@ -224,7 +225,8 @@ impl StoreInner {
         }
     }
 
-    /// Waits until the background thread has freed a segment. False: there is no such thread, or it has done what it can.
+    /// Waits until the background thread has freed a segment. False: there is no such thread, or it has done what it
+    /// can.
     fn worker_makes_room(&self) -> bool {
         const LOOK_AGAIN: Duration = Duration::from_millis(20);
         let worker = &*self.checkpointer.worker;

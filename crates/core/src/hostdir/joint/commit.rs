@@ -156,7 +156,8 @@ impl Joint {
         }
     }
 
-    /// All of them are committed, whatever happens now: the error is that of a store that says so only when it is opened again.
+    /// All of them are committed, whatever happens now: the error is that of a store that says so only when it is
+    /// opened again.
     fn settle(self, coordinator: &Arc<StoreInner>) -> Result<()> {
         let (mut done, mut is_settled) = (Ok(()), true);
         for Participant { mut running, .. } in self.participants {

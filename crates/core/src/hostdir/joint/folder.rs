@@ -146,7 +146,8 @@ impl StoreInner {
         self.sync_records(site::JOINT_DECIDE_SYNC)
     }
 
-    /// Removes a record, once no prepared group refers to it any more (invariant 3). If it comes back after a crash, the next open removes it.
+    /// Removes a record, once no prepared group refers to it any more (invariant 3). If it comes back after a crash,
+    /// the next open removes it.
     pub(super) fn forget_record(&self, id: u64) -> Result<()> {
         for state in [DECIDED, UNDECIDED] {
             let path = path_of(id, state);

@@ -1,4 +1,5 @@
-//! Groups of several stores that are parked together: each names the others, so that none is applied without them by mistake.
+//! Groups of several stores that are parked together: each names the others, so that none is applied without them by
+//! mistake.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -41,8 +42,8 @@ pub enum PartState {
 }
 
 impl StoreVfs {
-    /// Parks groups of several stores together: each that changes anything names the others. Gives for each the parked group; none where it has changed
-    /// nothing, which is aborted. A crash leaves some of them parked, or all.
+    /// Parks groups of several stores together: each that changes anything names the others. Gives for each the parked
+    /// group; none where it has changed nothing, which is aborted. A crash leaves some of them parked, or all.
     ///
     /// # Errors
     /// For each by itself, those of [`park`](StoreVfs::park).

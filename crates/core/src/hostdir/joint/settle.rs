@@ -1,4 +1,5 @@
-//! What an open does about joint commits that a crash has cut short: every prepared group is committed or given up, as the record says.
+//! What an open does about joint commits that a crash has cut short: every prepared group is committed or given up, as
+//! the record says.
 
 use std::sync::Arc;
 
@@ -161,8 +162,8 @@ impl StoreInner {
         Ok(mismatches)
     }
 
-    /// Makes it a parked group: somebody has to look at it. Where it applies one that is parked still, that tells the same, unless it expires: what others have
-    /// committed does not vanish here by itself.
+    /// Makes it a parked group: somebody has to look at it. Where it applies one that is parked still, that tells the
+    /// same, unless it expires: what others have committed does not vanish here by itself.
     fn release(
         &self,
         (id, applies): (ParkedId, Option<ParkedId>),
@@ -226,8 +227,8 @@ impl StoreInner {
         Ok(Verdict::Unknown(why.unwrap_or_else(|| "other stores cannot be found".into())))
     }
 
-    /// Where another store may be, the likeliest first: as seen from here, since snapshots of both have the same inodes; this one itself where it is
-    /// meant.
+    /// Where another store may be, the likeliest first: as seen from here, since snapshots of both have the same
+    /// inodes; this one itself where it is meant.
     fn places_of(&self, other: &Neighbour) -> Vec<Result<Arc<dyn HostFs>>> {
         if other.volume_id == *self.log.volume_id() {
             return vec![Ok(self.host.clone())];
@@ -239,8 +240,8 @@ impl StoreInner {
         places.map(|place| Ok(all.at(&place)?)).collect()
     }
 
-    /// Forgets a record once no participant has its prepared group any more. Where a copy was adopted, its records are those of the store that was
-    /// copied, and nobody asks for them here.
+    /// Forgets a record once no participant has its prepared group any more. Where a copy was adopted, its records are
+    /// those of the store that was copied, and nobody asks for them here.
     fn forget_if_settled(&self, id: u64) -> Result<()> {
         let found = match folder::find(&*self.host, id) {
             Ok(Some(found)) => found,
@@ -268,8 +269,8 @@ impl StoreInner {
         let mut state = State::Away;
         for host in places.iter().flatten().filter(is_it) {
             let is_gone = |path: &[u8]| host.stat(path).is_err_and(|error| error.errno == Errno::NOENT);
-            // A store that was removed has settled before. Where a prepared group is gone, the process that removed it may have died before that
-            // survived.
+            // A store that was removed has settled before. Where a prepared group is gone, the process that removed it
+            // may have died before that survived.
             let has_settled = is_gone(OWN_FOLDER)
                 || (is_gone(&prepared_path(participant.number))
                     && host.sync_dir(site::JOINT_ASK_SYNC, parked::FOLDER).is_ok());

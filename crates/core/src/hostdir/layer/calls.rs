@@ -25,10 +25,10 @@ impl Store {
     /// let dir = std::path::Path::new("/srv/app");
     /// let store = wholly::Store::open(dir)?;
     /// store.make_layer()?;
-    /// let made = std::path::Path::new(wholly::LAYER).join("release");
-    /// std::process::Command::new("tar").args(["-xf", "release.tar", "-C"]).arg(dir.join(wholly::LAYER)).status().unwrap();
+    /// let layer = std::path::Path::new(wholly::LAYER);
+    /// std::process::Command::new("tar").args(["-xf", "release.tar", "-C"]).arg(dir.join(layer)).status().unwrap();
     /// let mut group = store.begin();
-    /// group.adopt(&made, "releases/7")?; // however many files it has
+    /// group.adopt(&layer.join("release"), "releases/7")?; // however many files it has
     /// group.unlink("current")?;
     /// group.symlink("releases/7", "current")?;
     /// group.commit()?; // the release is there, and current; or neither

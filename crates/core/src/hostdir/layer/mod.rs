@@ -1,8 +1,8 @@
-//! The layer: a directory in the store's folder, in which others make what groups [adopt](crate::Group::adopt). It lies on the file system of the store's
-//! directory, so that a rename takes it out of there.
+//! The layer: a directory in the store's folder, in which others make what groups [adopt](crate::Group::adopt). It lies
+//! on the file system of the store's directory, so that a rename takes it out of there.
 //!
-//! The store knows nothing of what is in it, and looks at nothing there but what is adopted. It has no use after the process that made it: the next
-//! open removes it, and so do the end of a store and its close.
+//! The store knows nothing of what is in it, and looks at nothing there but what is adopted. It has no use after the
+//! process that made it: the next open removes it, and so do the end of a store and its close.
 
 mod calls;
 
@@ -51,8 +51,8 @@ impl StoreInner {
         }
     }
 
-    /// Removes a directory of the store's own with all that is in it, however deep that is: what is in the directories in it comes up a level, again
-    /// and again, so that no path is long.
+    /// Removes a directory of the store's own with all that is in it, however deep that is: what is in the directories
+    /// in it comes up a level, again and again, so that no path is long.
     pub(super) fn remove_tree(&self, site: Site, path: &[u8]) -> Result<()> {
         let host = &*self.host;
         let is_dir = |path: &[u8]| host.stat(path).map(|stat| stat.mode & TYPE == DIRECTORY);

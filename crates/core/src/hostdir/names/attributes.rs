@@ -1,8 +1,8 @@
 //! What groups set of an object's attributes.
 //!
-//! Mode, owner and time of access are registers, as names are: each has the value of the last group that set it, and what is not home is
-//! kept with the sequence of its group. So is each extended attribute. The time of the last change of content is another matter: see
-//! [`clock`](crate::hostdir::clock).
+//! Mode, owner and time of access are registers, as names are: each has the value of the last group that set it, and
+//! what is not home is kept with the sequence of its group. So is each extended attribute. The time of the last change
+//! of content is another matter: see [`clock`](crate::hostdir::clock).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,7 +124,8 @@ impl Sets {
         self.0.retain(|&(stamp, _)| stamp >= tail);
     }
 
-    /// What a bystander has made of an attribute that is to be set, in words: it is neither what it was, nor what a pass may have made of it.
+    /// What a bystander has made of an attribute that is to be set, in words: it is neither what it was, nor what a
+    /// pass may have made of it.
     pub fn foreign(&self, stat: &Stat) -> Option<&'static str> {
         let could_be = |now: u32, value: fn(&Set) -> Option<u32>, before: fn(&AttributesBefore) -> u32| {
             let mut setting = self.0.iter().filter(|(_, set)| value(set).is_some());
@@ -139,8 +140,8 @@ impl Sets {
         }
     }
 
-    /// Whether an object, of which the mode is to be set, could have this one without a bystander: an access list that goes home changes nine
-    /// bits, and a new owner takes set-id bits away, before the mode itself follows.
+    /// Whether an object, of which the mode is to be set, could have this one without a bystander: an access list that
+    /// goes home changes nine bits, and a new owner takes set-id bits away, before the mode itself follows.
     fn could_have_mode(&self, now: u32) -> bool {
         const PERMITS: u32 = 0o777;
         const SET_ID: u32 = 0o6000;

@@ -15,7 +15,8 @@ pub(crate) struct Wanted {
     pub alone: Vec<u64>,
     /// Directories in which it changes names, or on whose places it relies.
     pub shared: Vec<u64>,
-    /// Objects whose attributes it sets: that is in nobody's way who changes names. (Of regular files everything is its owner's.)
+    /// Objects whose attributes it sets: that is in nobody's way who changes names. (Of regular files everything is its
+    /// owner's.)
     pub attributes: Vec<u64>,
 }
 

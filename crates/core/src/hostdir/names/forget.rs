@@ -1,8 +1,8 @@
 //! What the table forgets when a pass has ended, and who keeps it from that.
 //!
-//! A call finds objects, and has nothing of them but their ids until it claims, pins or opens them. Passes may come between, any number of
-//! them. So each call that looks for objects is a [`Caller`] as long as it lasts, and the table keeps what anybody has come by since
-//! the oldest of those began.
+//! A call finds objects, and has nothing of them but their ids until it claims, pins or opens them. Passes may come
+//! between, any number of them. So each call that looks for objects is a [`Caller`] as long as it lasts, and the table
+//! keeps what anybody has come by since the oldest of those began.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -107,7 +107,8 @@ impl State {
             && self.claims.objects().all(|other| other != id)
     }
 
-    /// What groups below `target` made or adopted, that hangs in the folder of blanks and has no name, and that nobody can come by any more.
+    /// What groups below `target` made or adopted, that hangs in the folder of blanks and has no name, and that nobody
+    /// can come by any more.
     pub fn spent_blanks(&self, target: u64) -> Vec<u64> {
         let hanging = self.objects.iter().filter(|(_, object)| object.hangs[1]);
         hanging.map(|(id, _)| *id).filter(|id| self.is_spent_blank(*id, target)).collect()
@@ -156,7 +157,8 @@ impl State {
                 names.values().flat_map(|register| register.values.iter().map(|value| value.1).chain([register.home])),
             );
         }
-        // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a name too many.
+        // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a name
+        // too many.
         let used = self
             .objects
             .iter()

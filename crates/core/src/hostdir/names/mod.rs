@@ -2,21 +2,22 @@
 //!
 //! # Terms
 //!
-//! - *object*: a file, directory, symbolic link or special file that a name of the store has, with an id that the log knows it by. The store's
-//!   directory is [`ROOT`].
-//! - *name*: a directory object and one part of a path. Its *register* holds the committed values that are not home, in commit order; a
-//!   value is an object's id, or 0 for nothing.
-//! - *home* of a name: the object that the host has there; of an object: one place where the host has it. *Virtual*: an object that the
-//!   host has not made yet.
+//! - *object*: a file, directory, symbolic link or special file that a name of the store has, with an id that the log
+//!   knows it by. The store's directory is [`ROOT`].
+//! - *name*: a directory object and one part of a path. Its *register* holds the committed values that are not home, in
+//!   commit order; a value is an object's id, or 0 for nothing.
+//! - *home* of a name: the object that the host has there; of an object: one place where the host has it. *Virtual*: an
+//!   object that the host has not made yet.
 //! - *claim*: what a running group has of names and objects until it ends.
 //!
 //! # Invariants
 //!
-//! 1. A register's values are in commit order: a group that changes a name has claimed it, and takes a sequence above its last value.
+//! 1. A register's values are in commit order: a group that changes a name has claimed it, and takes a sequence above
+//!    its last value.
 //! 2. All names of a group are published under one lock, after its commit record is durable.
 //! 3. Homes change by passes of the checkpoint only, each with the call on the host that changed it.
-//! 4. Objects that a register, a claim, a place of another object, or a group at or above the tail speaks of stay in the table, and so
-//!    does what a call has found, until it ends.
+//! 4. Objects that a register, a claim, a place of another object, or a group at or above the tail speaks of stay in
+//!    the table, and so does what a call has found, until it ends.
 //!
 //! | file | idea |
 //! |---|---|
@@ -84,8 +85,8 @@ pub(crate) struct Names {
     state: Mutex<State>,
     /// Registers, and objects with attributes, that are not home.
     waiting: AtomicU64,
-    /// Held for writing by a pass while it changes a name of the host and tells the table of it; for reading by who asks the host for what
-    /// the table says is there. Taken before the table's own lock.
+    /// Held for writing by a pass while it changes a name of the host and tells the table of it; for reading by who
+    /// asks the host for what the table says is there. Taken before the table's own lock.
     homes: RwLock<()>,
 }
 
@@ -172,8 +173,8 @@ impl State {
             };
             let object = self.objects.get(&id).expect("an inode in the table has an object");
             let named = known(&object.place);
-            // Where the log says nothing of its names, a bystander may have moved it. What a pass is about to take away, without giving it
-            // another name, is no home for long.
+            // Where the log says nothing of its names, a bystander may have moved it. What a pass is about to take
+            // away, without giving it another name, is no home for long.
             let home = known(&object.home) && (named || !ends(&object.home));
             self.see(id);
             let object = self.objects.get_mut(&id).expect("it was just there");
@@ -318,7 +319,8 @@ impl State {
         self.objects.get(&id)?.inode
     }
 
-    /// For calls that change a name, which lies at `path`: in the directory that the store knows, whatever has taken its place.
+    /// For calls that change a name, which lies at `path`: in the directory that the store knows, whatever has taken
+    /// its place.
     pub fn name_at<'p>(&self, dir: u64, path: &'p [u8]) -> At<'p> {
         At { path, dir: self.inode_of(dir), inode: None }
     }
@@ -393,7 +395,8 @@ impl State {
             let other = lost.place.clone().filter(|place| self.register(place.0, &place.1).is_none());
             let lost = self.objects.get_mut(&before).expect("it was just there");
             lost.home = other;
-            // Where there are no times of birth, the host may give the number to another file. (While somebody has this one open, it cannot.)
+            // Where there are no times of birth, the host may give the number to another file. (While somebody has this
+            // one open, it cannot.)
             if lost.home.is_none()
                 && lost.file.strong_count() == 0
                 && let Some(inode) = lost.inode
@@ -469,10 +472,12 @@ impl State {
         }
     }
 
-    /// A committed group changed what is in a directory, or told the time at which that, or the content of something else, changed.
+    /// A committed group changed what is in a directory, or told the time at which that, or the content of something
+    /// else, changed.
     fn set_mtime(&mut self, id: u64, sequence: u64, mtime_ns: Option<i64>) {
         if let Some(object) = self.objects.get_mut(&id).filter(|_| mtime_ns.is_some()) {
-            // Who names something in a directory and who sets its times do not wait for each other, and replay goes by sequences.
+            // Who names something in a directory and who sets its times do not wait for each other, and replay goes by
+            // sequences.
             if sequence >= object.mtime_sequence {
                 (object.mtime_ns, object.mtime_sequence) = (mtime_ns, sequence);
             }

@@ -37,7 +37,8 @@ pub(crate) struct Private {
     mtimes: BTreeMap<u64, Mtime>,
     /// When it changed anything of an object.
     ctimes: BTreeMap<u64, i64>,
-    /// Objects that its records speak of, and the announced tail for which they were identified in them; 0 if they were not.
+    /// Objects that its records speak of, and the announced tail for which they were identified in them; 0 if they were
+    /// not.
     spoken_of: HashMap<u64, u64>,
     /// Objects that it identified.
     logged: Vec<u64>,

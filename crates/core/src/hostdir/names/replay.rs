@@ -1,8 +1,8 @@
 //! From the records of the log to the names of a store: what they are, and where the host has what they name.
 //!
-//! The log says what every name is. Where an object is on the host it says only up to a crash inside of a pass: so each object is looked for
-//! at every place that a record names it at, and in the store's own folders. Nowhere else can it be, for only passes change the host's
-//! names, and a pass goes from values of the log to values of the log.
+//! The log says what every name is. Where an object is on the host it says only up to a crash inside of a pass: so each
+//! object is looked for at every place that a record names it at, and in the store's own folders. Nowhere else can it
+//! be, for only passes change the host's names, and a pass goes from values of the log to values of the log.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -225,7 +225,8 @@ impl NameReplay {
         self.settle_registers(host)
     }
 
-    /// Whether what lies in a folder of the store is the object that it is named after; if not, it was on its way out, or it is strange.
+    /// Whether what lies in a folder of the store is the object that it is named after; if not, it was on its way out,
+    /// or it is strange.
     fn is_at_its_place(
         &mut self,
         host: &dyn HostFs,
@@ -330,7 +331,8 @@ impl NameReplay {
 
     /// In a copy: the objects that hang in the folder of anchors, by the inodes that they are here.
     fn find_anchors(&mut self, host: &dyn HostFs) -> Result<()> {
-        // An adoption that a crash ended may have identified them by their inodes here; without a time of birth a number proves nothing.
+        // An adoption that a crash ended may have identified them by their inodes here; without a time of birth a
+        // number proves nothing.
         self.inodes.retain(|(_, btime_ns), _| *btime_ns != 0);
         for name in names_in(host, ANCHOR_FOLDER)? {
             if let Some(id) = self.hanging(&name)
@@ -396,7 +398,8 @@ impl NameReplay {
         Ok(())
     }
 
-    /// Whether what is there is what a pass made, before a crash, for an object that could be there, and wrote nothing to.
+    /// Whether what is there is what a pass made, before a crash, for an object that could be there, and wrote nothing
+    /// to.
     fn is_stray(&self, host: &dyn HostFs, dir: u64, name: &[u8], stat: &Stat, could_be: &[u64]) -> Result<bool> {
         let Some(path) = self.state.host_path_of(dir, name) else { return Ok(false) };
         for id in could_be {

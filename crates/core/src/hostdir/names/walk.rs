@@ -30,7 +30,8 @@ pub(crate) struct Last {
     pub name: Vec<u8>,
 }
 
-/// Walks paths for one call, which is a [caller](super::forget::Caller): what it finds stays in the table until it ends.
+/// Walks paths for one call, which is a [caller](super::forget::Caller): what it finds stays in the table until it
+/// ends.
 pub(crate) struct Walk<'a> {
     pub names: &'a Names,
     pub host: &'a dyn HostFs,

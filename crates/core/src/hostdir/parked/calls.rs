@@ -22,8 +22,9 @@ impl Group<'_> {
     /// thread, or by the next call that lists, reviews or applies a parked group.
     ///
     /// # Errors
-    /// [`Error::Conflict`] where what it builds on cannot go home: then nothing does before that is settled, and the group is committed behind it, so that the
-    /// log keeps both. [`Error::Invalid`] where it has changed nothing; those of [`Store::checkpoint`]; [`Error::NoSpace`]. Then the group is aborted.
+    /// [`Error::Conflict`] where what it builds on cannot go home: then nothing does before that is settled, and the
+    /// group is committed behind it, so that the log keeps both. [`Error::Invalid`] where it has changed nothing; those
+    /// of [`Store::checkpoint`]; [`Error::NoSpace`]. Then the group is aborted.
     pub fn park(mut self, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
         self.call_by_name(|running| running.park(note, keep))
     }
@@ -191,7 +192,8 @@ impl StoreInner {
         Ok(())
     }
 
-    /// A group that does what a parked one would, and what is in its way: if anything is, it is only fit to be aborted. Called by who works on that.
+    /// A group that does what a parked one would, and what is in its way: if anything is, it is only fit to be aborted.
+    /// Called by who works on that.
     pub(in crate::hostdir) fn do_parked(self: &Arc<Self>, id: ParkedId) -> Result<(Running, Vec<Mismatch>)> {
         let parked = self.read_parked(id)?;
         let mut running = Running::new(self.clone(), Sharing::Own);

@@ -1,5 +1,5 @@
-//! Where the objects of a parked group are by now. They go by inode and time of birth; where one is not at the place that it had, the whole
-//! directory is looked through, once.
+//! Where the objects of a parked group are by now. They go by inode and time of birth; where one is not at the place
+//! that it had, the whole directory is looked through, once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -487,8 +487,8 @@ mod tests {
         Reading { bytes, end: Some(4126), summary: Summary::default(), open: None }.all()
     }
 
-    /// A file that the version before wrote, which knew of no other parts: `a` of four bytes, to which four more were appended, is made 0600; `sub/b` and
-    /// the symbolic link `l` are new.
+    /// A file that the version before wrote, which knew of no other parts: `a` of four bytes, to which four more were
+    /// appended, is made 0600; `sub/b` and the symbolic link `l` are new.
     #[test]
     fn what_version_2_has_written_reads_the_same() {
         let bytes = include_bytes!("../../../tests/fixtures/parked-version-2");

@@ -1,17 +1,19 @@
-//! Groups that are set aside: what they would change survives by itself, and somebody may look at it and apply it, or not.
+//! Groups that are set aside: what they would change survives by itself, and somebody may look at it and apply it, or
+//! not.
 //!
 //! # Terms
 //!
 //! - *parked group*: a file in [`FOLDER`], named by the id of the group that it was.
 //! - *summary*: what a group would change, net, whether it runs or is parked.
-//! - *base*: what a parked group relies on, and what is compared when it is applied: names and objects as they were, bytes as they were.
+//! - *base*: what a parked group relies on, and what is compared when it is applied: names and objects as they were,
+//!   bytes as they were.
 //!
 //! # Invariants
 //!
 //! 1. A parked group holds no segment of the log, no claim and no object: nothing waits for it.
 //! 2. A file whose name is an id is whole: it was synced before it got that name.
-//! 3. While the file of a group that was applied may be there after a crash, the log says that it was applied: the tail passes that
-//!    entry only after the file's removal is durable.
+//! 3. While the file of a group that was applied may be there after a crash, the log says that it was applied: the tail
+//!    passes that entry only after the file's removal is durable.
 //!
 //! | file | idea |
 //! |---|---|
@@ -24,7 +26,8 @@
 //!
 //! Groups that a joint commit has prepared lie in the same folder (see [`joint`](super::joint)); they are not parked.
 //!
-//! A running group is parked in `running/park.rs`, where `running/overtaken.rs` says so too, and a parked one applied in `running/apply.rs`.
+//! A running group is parked in `running/park.rs`, where `running/overtaken.rs` says so too, and a parked one applied
+//! in `running/apply.rs`.
 
 mod calls;
 mod changes;

@@ -16,7 +16,8 @@ pub(crate) const LARGEST_SUM: u64 = 16 << 20;
 /// See the head of this file. Ids of objects are those of the store while the group was running.
 #[derive(Default)]
 pub(crate) struct Summary {
-    /// All that it speaks of, with the directories that they are in; the store's directory only where its attributes are set.
+    /// All that it speaks of, with the directories that they are in; the store's directory only where its attributes
+    /// are set.
     pub objects: BTreeMap<u64, Known>,
     /// The values before and after of each name that is otherwise.
     names: BTreeMap<Name, (u64, u64)>,
@@ -79,8 +80,8 @@ pub(crate) struct Content {
     pub limit: u64,
     /// How long it is in the end.
     pub size: u64,
-    /// What becomes of the space of its blocks before the bytes are written: ranges of whole blocks, in order and without overlaps, each a hole
-    /// (`Punch`), zeros with space (`Zero`) or space (`Keep`).
+    /// What becomes of the space of its blocks before the bytes are written: ranges of whole blocks, in order and
+    /// without overlaps, each a hole (`Punch`), zeros with space (`Zero`) or space (`Keep`).
     pub space: Vec<(Range<u64>, Fallocate)>,
     /// What is written, in the order of offsets and without overlaps.
     pub pieces: Vec<Piece>,

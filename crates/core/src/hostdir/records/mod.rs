@@ -1,7 +1,8 @@
 //! The payloads of log entries that speak of objects, names and attributes. `docs/format.md` is this folder in prose.
 //!
-//! Each type here is one that has been checked: its `checked` refuses bytes that no `to_bytes` has made, and `to_bytes` asserts in debug
-//! builds that recovery would take what it makes. A payload that is written and then refused would cost the store.
+//! Each type here is one that has been checked: its `checked` refuses bytes that no `to_bytes` has made, and `to_bytes`
+//! asserts in debug builds that recovery would take what it makes. A payload that is written and then refused would
+//! cost the store.
 
 mod attributes;
 mod birth;

@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn impossible_ones_are_refused() {
         let good = Space { length: 1, how: Fallocate::Punch }.to_bytes();
-        // A hole that makes the file grow, growth without space, nothing at all, a flag that nobody knows, no bytes, a reserved byte.
+        // A hole that makes the file grow, growth without space, nothing at all, a flag that nobody knows, no bytes, a
+        // reserved byte.
         for (at, byte) in [(8, 5), (8, 4), (8, 0), (8, 9), (0, 0), (12, 1), (15, 1)] {
             assert_eq!(Space::checked(&with(&good, at, &[byte])), None, "{at}: {byte}");
         }

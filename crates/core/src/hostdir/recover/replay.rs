@@ -297,7 +297,8 @@ impl<'a> Replay<'a> {
             self.open += 1;
             file.attach(home);
         }
-        // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have synced it.
+        // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have
+        // synced it.
         file.bring_home(self.index);
         Ok(())
     }
@@ -336,8 +337,8 @@ impl<'a> Replay<'a> {
         self.names.knows(id).then(|| self.names.state.path(id))
     }
 
-    /// Asks the processor for the slot of the first block of a write, or for its newest version. Where there are more blocks, the others
-    /// are a small part of what the write took.
+    /// Asks the processor for the slot of the first block of a write, or for its newest version. Where there are more
+    /// blocks, the others are a small part of what the write took.
     #[inline(always)]
     fn prefetch(&self, entry: &Entry, version: bool) {
         if let Some(found) = self.found.get(entry.file)
@@ -472,8 +473,8 @@ impl<'a> Replay<'a> {
         file.bring_home(self.index);
     }
 
-    /// What a group says of objects, names and attributes: it identifies objects when it commits, so behind what it did to them. Gives what
-    /// it sets, in order.
+    /// What a group says of objects, names and attributes: it identifies objects when it commits, so behind what it did
+    /// to them. Gives what it sets, in order.
     #[cold]
     fn identify_all(&mut self, sequence: u64, records: &[RecordView<'_>]) -> Result<Vec<Change>> {
         let mut identities: Vec<(u64, Identity)> = Vec::new();
@@ -516,7 +517,8 @@ impl<'a> Replay<'a> {
                     }
                     _ => {
                         let identity = Identity::checked(&payload).ok_or_else(foul)?;
-                        // A group that was kept from committing by a checkpoint has identified its files again: the last time counts.
+                        // A group that was kept from committing by a checkpoint has identified its files again: the
+                        // last time counts.
                         let place = *places.entry(entry.file).or_insert(identities.len());
                         match identities.get_mut(place) {
                             Some(known) => *known = (entry.file, identity),
@@ -581,7 +583,8 @@ impl<'a> Replay<'a> {
         after >= self.tail && after > last
     }
 
-    /// Invariant 8 of the log: what a group builds on is there, or home. Takes in the names and attributes that the group sets.
+    /// Invariant 8 of the log: what a group builds on is there, or home. Takes in the names and attributes that the
+    /// group sets.
     fn check_nothing_missing(&mut self, sequence: u64, records: &[RecordView<'_>], changes: &[Change]) -> Result<()> {
         let mut last = 0;
         let entries = || records.iter().flat_map(|record| record.entries).filter(|entry| entry.file != 0);
@@ -686,7 +689,8 @@ fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE)
 }
 
-/// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not the store.
+/// Whether a file cannot be opened because of what somebody made of its name: then it is that file which fails, and not
+/// the store.
 pub(in crate::hostdir) fn is_in_the_way(errno: Errno) -> bool {
     matches!(
         errno,

@@ -64,7 +64,8 @@ impl Running {
         }
     }
 
-    /// What a new object in `dir` is made with: the directory's group and its default list have a say. Gives the lists that it gets, by name.
+    /// What a new object in `dir` is made with: the directory's group and its default list have a say. Gives the lists
+    /// that it gets, by name.
     pub(super) fn inherited(&mut self, dir: u64, birth: Birth) -> Result<(Birth, Lists)> {
         let found = Found { id: dir, kind: Kind::Directory, stat: None };
         let stat = self.stat(b"", &found)?;

@@ -1,13 +1,15 @@
-//! What a group takes out of the layer: a whole directory with all that is in it, a file, a link, a special file. Somebody else has made it; the group
-//! gives it a name.
+//! What a group takes out of the layer: a whole directory with all that is in it, a file, a link, a special file.
+//! Somebody else has made it; the group gives it a name.
 //!
-//! It moves to the folder of blanks, and is to the store what a pass has hung there: an object that the host has, whose name is to come. All that is in a
-//! directory comes with it and is never looked at, however much that is. So it is written once, by whoever made it, and goes home by one rename.
+//! It moves to the folder of blanks, and is to the store what a pass has hung there: an object that the host has, whose
+//! name is to come. All that is in a directory comes with it and is never looked at, however much that is. So it is
+//! written once, by whoever made it, and goes home by one rename.
 //!
 //! # Invariants
 //!
 //! 1. What is adopted, and all that is in it, is durable in the folder of blanks before the commit record is written.
-//! 2. Nobody but the group knows of it before that: a group that ends otherwise gives it back, and what a crash leaves of it the next open removes.
+//! 2. Nobody but the group knows of it before that: a group that ends otherwise gives it back, and what a crash leaves
+//!    of it the next open removes.
 //! 3. Of a group of which nobody knows whether it survives, nothing is given back.
 
 use rustix::io::Errno;
@@ -143,7 +145,8 @@ impl Running {
         }
     }
 
-    /// That all of what the group would change can be shown: what is in directories that it has adopted it does not know.
+    /// That all of what the group would change can be shown: what is in directories that it has adopted it does not
+    /// know.
     pub(super) fn check_shown(&self) -> Result<()> {
         match self.adopted().first() {
             None => Ok(()),

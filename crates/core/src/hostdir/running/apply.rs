@@ -1,5 +1,5 @@
-//! How a parked group is taken up by one that runs: all that it changes is claimed, all that it relies on compared, then it is done again: names
-//! are set as the registers that they are, in no order that matters.
+//! How a parked group is taken up by one that runs: all that it changes is claimed, all that it relies on compared,
+//! then it is done again: names are set as the registers that they are, in no order that matters.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
@@ -65,8 +65,8 @@ impl Applying<'_> {
 }
 
 impl Running {
-    /// Does what a parked group would do, but for the commit. Gives what that relied on and is otherwise: then the group is only fit to be
-    /// aborted.
+    /// Does what a parked group would do, but for the commit. Gives what that relied on and is otherwise: then the
+    /// group is only fit to be aborted.
     pub(in crate::hostdir) fn apply(&mut self, parked: &ParkedFile, finder: &mut Finder) -> Result<Vec<Mismatch>> {
         self.check_open()?;
         let summary = &parked.summary;

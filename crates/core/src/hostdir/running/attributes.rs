@@ -168,7 +168,8 @@ impl Running {
         if some_go { self.drop_privileges(At::Object(inner.id)) } else { Ok(()) }
     }
 
-    /// A file whose content somebody changes loses what made it run as its owner, unless that is the superuser; its capabilities in any case.
+    /// A file whose content somebody changes loses what made it run as its owner, unless that is the superuser; its
+    /// capabilities in any case.
     pub(in crate::hostdir) fn drop_privileges(&mut self, at: At<'_>) -> Result<()> {
         let mine = self.claim_attributes(at)?;
         let capable = self.xattr_of(at, &mine.found, CAPABILITY).is_ok_and(|value| value.is_some());

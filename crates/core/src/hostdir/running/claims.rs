@@ -93,7 +93,8 @@ impl Running {
         }
     }
 
-    /// Claims the last part of a path, and `more` that depends on what is there; gives what it names once nobody else can change that.
+    /// Claims the last part of a path, and `more` that depends on what is there; gives what it names once nobody else
+    /// can change that.
     pub(super) fn claim_last(
         &mut self,
         at: At<'_>,
@@ -154,7 +155,8 @@ impl Running {
         all
     }
 
-    /// What has to be claimed of an object that is linked, unlinked or moved: nothing of files, which are [joined](Self::join_named).
+    /// What has to be claimed of an object that is linked, unlinked or moved: nothing of files, which are
+    /// [joined](Self::join_named).
     pub(super) fn of_object(found: &Found) -> Wanted {
         match found.kind {
             Kind::Regular => Wanted::default(),
@@ -162,7 +164,8 @@ impl Running {
         }
     }
 
-    /// A regular file whose names the group changes belongs to it as if it wrote to it. Gives its number, for [`touch`](Self::touch).
+    /// A regular file whose names the group changes belongs to it as if it wrote to it. Gives its number, for
+    /// [`touch`](Self::touch).
     pub(super) fn join_named(&mut self, path: &[u8], found: &Found) -> Result<Option<usize>> {
         if found.kind != Kind::Regular {
             return Ok(None);
@@ -184,7 +187,8 @@ impl Running {
         Ok(Some(self.add(inner, false)))
     }
 
-    /// An entry about one of the group's files has been logged. Not before: of a call that is refused replay sees nothing.
+    /// An entry about one of the group's files has been logged. Not before: of a call that is refused replay sees
+    /// nothing.
     pub(super) fn touch(&mut self, file: Option<usize>) {
         if let Some(i) = file {
             self.seat_mut().files[i].touched = true;

@@ -71,8 +71,8 @@ impl Running {
     /// (invariant 4). Returns the tail that was announced.
     #[inline]
     fn identify(&mut self) -> Result<u64> {
-        // What it builds on may have gained a higher sequence since the group claimed it, by a group that needs no such claim. It takes its own
-        // anew before the log is told times and identities for it (invariant 7 of the log).
+        // What it builds on may have gained a higher sequence since the group claimed it, by a group that needs no such
+        // claim. It takes its own anew before the log is told times and identities for it (invariant 7 of the log).
         if after(&self.seat().files, self.names.as_deref()) >= self.sequence {
             self.sequence = self.store.log.take_sequence();
         }
@@ -257,7 +257,8 @@ struct FirstToPublish {
     bytes: u64,
 }
 
-/// Prepares to publish the writes of a group that owns its files, and neither cuts nor zeroes any: all that can be done before it is durable.
+/// Prepares to publish the writes of a group that owns its files, and neither cuts nor zeroes any: all that can be done
+/// before it is durable.
 #[inline]
 fn prepare<'f>(
     store: &StoreInner,
@@ -289,8 +290,8 @@ fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
     Written { offset: write.offset, length: u64::from(write.length), position, stamp: sequence }
 }
 
-/// Makes a committed group visible, from `first` of its writes on; `time` is that of its changes, and whether it told the log of it. `kept`
-/// are the places in memory of what was gathered.
+/// Makes a committed group visible, from `first` of its writes on; `time` is that of its changes, and whether it told
+/// the log of it. `kept` are the places in memory of what was gathered.
 #[inline(always)]
 fn publish(
     store: &StoreInner,

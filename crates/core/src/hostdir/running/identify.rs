@@ -1,4 +1,5 @@
-//! What groups tell the log of the objects that their records speak of: which inodes they are, and where they hang (invariant 4 of the store).
+//! What groups tell the log of the objects that their records speak of: which inodes they are, and where they hang
+//! (invariant 4 of the store).
 
 use std::collections::HashSet;
 
@@ -80,8 +81,9 @@ impl Running {
 }
 
 impl StoreInner {
-    /// Whether which inode an object is, and how it lies at home, go together. To be asked before either is looked at: a pass that is at work
-    /// then, or ends meanwhile, may change one of them between the two, and one that begins has the group identify again.
+    /// Whether which inode an object is, and how it lies at home, go together. To be asked before either is looked at:
+    /// a pass that is at work then, or ends meanwhile, may change one of them between the two, and one that begins has
+    /// the group identify again.
     fn is_steady(&self) -> bool {
         !self.checkpointer.is_running()
     }

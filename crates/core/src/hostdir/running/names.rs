@@ -1,4 +1,5 @@
-//! What a running group does to names: each call claims what it changes, looks whether it may, and logs what the names are to be.
+//! What a running group does to names: each call claims what it changes, looks whether it may, and logs what the names
+//! are to be.
 
 use std::sync::Arc;
 

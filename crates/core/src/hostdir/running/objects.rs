@@ -1,5 +1,5 @@
-//! What a running group sees of objects, and does with them, where they are known already and no path leads to them: see
-//! [`StoreVfs`](crate::StoreVfs). With no group at all, it sees what everybody sees.
+//! What a running group sees of objects, and does with them, where they are known already and no path leads to them:
+//! see [`StoreVfs`](crate::StoreVfs). With no group at all, it sees what everybody sees.
 
 use std::sync::Arc;
 
@@ -70,7 +70,8 @@ impl Running {
             let written = self.find(&file).map_or_else(|| self.store.visible_written(&file), |i| self.written_to(i));
             let waiting =
                 (file.pending.load(Ordering::Acquire) * BLOCK).saturating_add(written.next_multiple_of(BLOCK));
-            // What is overwritten counts twice so. Behind the end is what home has reserved there, unless it is to be cut.
+            // What is overwritten counts twice so. Behind the end is what home has reserved there, unless it is to be
+            // cut.
             let is_cut = stat.size.min(file.home_limit.load(Ordering::Acquire)) < file.home_state.lock().unwrap().size;
             let most = stat.size.next_multiple_of(BLOCK).max(if is_cut { 0 } else { stat.allocated });
             stat.allocated = stat.allocated.saturating_add(waiting).min(most);
@@ -197,8 +198,8 @@ impl Running {
         Ok(self.acl_of(At::Object(dir), &found, acl::DEFAULT).is_some())
     }
 
-    /// Makes a regular file without a name, which is the group's and inherits what is made in `dir`. It may get a name where it is
-    /// `nameable`.
+    /// Makes a regular file without a name, which is the group's and inherits what is made in `dir`. It may get a name
+    /// where it is `nameable`.
     pub(in crate::hostdir) fn create_nameless(&mut self, dir: u64, birth: Birth, nameable: bool) -> Result<Arc<Inner>> {
         self.check_open()?;
         let (birth, lists) = self.inherited(dir, birth)?;
@@ -213,7 +214,8 @@ impl Running {
         self.take_born(b"(a file without a name)", id, born)
     }
 
-    /// Somebody has read an object: its time of access is that of now, if it was not above its other times (as `relatime` has it).
+    /// Somebody has read an object: its time of access is that of now, if it was not above its other times (as
+    /// `relatime` has it).
     pub(in crate::hostdir) fn has_read(&self, id: u64) -> Result<()> {
         let stat = self.stat_of(id)?;
         if stat.atime_ns <= stat.mtime_ns.max(stat.ctime_ns) {

@@ -1,8 +1,9 @@
-//! Whether what a running group builds on is as it was when the group first touched it. Other groups cannot change that: it is claimed. Programs
-//! that bypass the store can, and a group that they have overtaken is parked rather than committed.
+//! Whether what a running group builds on is as it was when the group first touched it. Other groups cannot change
+//! that: it is claimed. Programs that bypass the store can, and a group that they have overtaken is parked rather than
+//! committed.
 //!
-//! What is compared is what the host has with what the store has left there, so that neither a pass nor a group that has committed meanwhile
-//! counts as a bystander. It takes a look at each object that the group speaks of, and no more.
+//! What is compared is what the host has with what the store has left there, so that neither a pass nor a group that
+//! has committed meanwhile counts as a bystander. It takes a look at each object that the group speaks of, and no more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -42,8 +43,8 @@ impl Running {
         }
         match self.set_aside_as_parked(note, keep, &[]) {
             Ok(id) => Err(Error::Overtaken(id, mismatches.into())),
-            // What is committed, and this group builds on, cannot go home: no pass will touch anything before that is settled, and the log
-            // is where both are safe.
+            // What is committed, and this group builds on, cannot go home: no pass will touch anything before that is
+            // settled, and the log is where both are safe.
             Err(Error::Conflict { .. }) => self.commit_to_log(),
             Err(error) => Err(error),
         }
@@ -62,7 +63,8 @@ impl Running {
         Ok(wrong)
     }
 
-    /// Notes that something is not what whoever made the group's changes has seen of it, or of what is in it: the group is not to be committed.
+    /// Notes that something is not what whoever made the group's changes has seen of it, or of what is in it: the group
+    /// is not to be committed.
     pub(in crate::hostdir) fn note_overtaken(&mut self, id: u64, mismatch: Mismatch) -> Result<()> {
         self.check_open()?;
         // What the group itself makes is what it is: the directory counts that it comes into.

@@ -112,7 +112,8 @@ impl Running {
                 let lasts = self.lasts(&summary)?;
                 if lasts && !summary.is_empty() {
                     self.find_bases(&mut summary)?;
-                    // What was looked at one by one, others may have changed meanwhile, so that it fits together no more.
+                    // What was looked at one by one, others may have changed meanwhile, so that it fits together no
+                    // more.
                     if !is_readable(&summary) {
                         return Err(Error::NotFound("what the group builds on, as it was a moment ago".into()));
                     }

@@ -107,8 +107,8 @@ impl Running {
         in_a_row >= stage_bytes && self.begins_or_goes_on(i, offset, length as u64, in_a_row)
     }
 
-    /// The same, of a write that comes behind many bytes. Files that are written in turns would get a run for each call: where another run has
-    /// come between, there are to be as many bytes in a row again.
+    /// The same, of a write that comes behind many bytes. Files that are written in turns would get a run for each
+    /// call: where another run has come between, there are to be as many bytes in a row again.
     #[cold]
     fn begins_or_goes_on(&mut self, i: usize, offset: u64, length: u64, in_a_row: u64) -> bool {
         let stage_bytes = self.store.options.stage_bytes;

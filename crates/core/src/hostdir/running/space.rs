@@ -142,8 +142,8 @@ impl Running {
         })
     }
 
-    /// Who sees the file as this group's user does: the group itself, or the one of calls outside of groups that the file belongs to, with its
-    /// number there; or everybody.
+    /// Who sees the file as this group's user does: the group itself, or the one of calls outside of groups that the
+    /// file belongs to, with its number there; or everybody.
     fn seen<T>(&self, inner: &Arc<Inner>, look: impl FnOnce(&Running, Option<usize>) -> Result<T>) -> Result<T> {
         match self.find(inner) {
             Some(i) => look(self, Some(i)),
@@ -234,7 +234,8 @@ impl Running {
 }
 
 impl StoreInner {
-    /// Refuses what plainly does not fit beside all that there is: a pass that finds no space could not tell who asked for it.
+    /// Refuses what plainly does not fit beside all that there is: a pass that finds no space could not tell who asked
+    /// for it.
     fn check_space(&self, inner: &Inner, length: u64) -> Result<()> {
         let space = self.host.space()?;
         let has = inner.home().map_or(Ok(0), |home| home.stat().map(|stat| stat.allocated))?;

@@ -1,13 +1,17 @@
-//! Files that a group makes and writes much to: their bytes go to the host at once, where nobody sees them, and to the log only that they are there.
+//! Files that a group makes and writes much to: their bytes go to the host at once, where nobody sees them, and to the
+//! log only that they are there.
 //!
-//! Such a file is *staged*: the group makes it in the folder of blanks, as a pass would later, and writes, cuts and reads it there. Before the
-//! group commits, the file is synced, and the group tells the log which inode it is, and that its bytes are those at home. From then on it is
-//! a file like any other that a pass has made and not yet named. What the log has of it from before counts no more.
+//! Such a file is *staged*: the group makes it in the folder of blanks, as a pass would later, and writes, cuts and
+//! reads it there. Before the group commits, the file is synced, and the group tells the log which inode it is, and
+//! that its bytes are those at home. From then on it is a file like any other that a pass has made and not yet named.
+//! What the log has of it from before counts no more.
 //!
 //! # Invariants
 //!
-//! 1. A staged file that has, or may get, a name is durable, with its place in the folder, before the commit record is written.
-//! 2. Nobody but the group knows of it before that: a group that ends otherwise removes it, and so does the next open where nobody could.
+//! 1. A staged file that has, or may get, a name is durable, with its place in the folder, before the commit record is
+//!    written.
+//! 2. Nobody but the group knows of it before that: a group that ends otherwise removes it, and so does the next open
+//!    where nobody could.
 //! 3. Of a group of which nobody knows whether it survives, nothing is removed.
 
 use std::sync::Arc;
@@ -94,7 +98,8 @@ impl Running {
         let is_full = |error: &wholly_media::Error| matches!(error.errno, Errno::NOSPC | Errno::DQUOT);
         let again = written.as_ref().err().is_some_and(is_full) && self.store.clean_up_staged();
         if let Err(error) = if again { write() } else { written } {
-            // Behind the end nothing of what failed may stay, where the file may grow over it; within it nobody knows what is there.
+            // Behind the end nothing of what failed may stay, where the file may grow over it; within it nobody knows
+            // what is there.
             let is_undone = offset >= size && home.set_len(site::STAGE_SIZE, size).is_ok();
             let error = self.staging_failed(i, error);
             return Err(if is_undone { error } else { self.break_off(error) });

@@ -1,23 +1,27 @@
-//! Groups that are written back as part of their commit: when that returns, the group is in the directory, or nothing has changed.
+//! Groups that are written back as part of their commit: when that returns, the group is in the directory, or nothing
+//! has changed.
 //!
-//! The host may refuse what a committed group asks for: it has no room for a name or an attribute, a file is immutable, a quota is exceeded. Then
-//! the group is undone, by another group.
+//! The host may refuse what a committed group asks for: it has no room for a name or an attribute, a file is immutable,
+//! a quota is exceeded. Then the group is undone, by another group.
 //!
 //! # Terms
 //!
-//! - *undo*: a file beside the parked groups, `<id>.undo`. It has the names that group `id` changes, with the objects before and after, and of
-//!   files and attributes that it changes what was there before.
+//! - *undo*: a file beside the parked groups, `<id>.undo`. It has the names that group `id` changes, with the objects
+//!   before and after, and of files and attributes that it changes what was there before.
 //! - *provisional*: a group that is committed and whose undo survives. It is final once that is gone.
 //!
 //! # Invariants
 //!
 //! 1. An undo survives before the record of its group.
-//! 2. A checkpoint removes the undo, durably, once all of the group is durable in the directory, and before the tail passes it.
-//! 3. While a group is provisional no other group commits, but those of its checkpoint and the one that undoes it. That is the
-//!    caller's: nobody else uses the store meanwhile.
-//! 4. What the group removes keeps a place, on an anchor, until it is final. The parked group that it applies stays, too.
-//! 5. A recovery that finds a provisional group undoes it before it serves anything. One that finds an undo without its group removes it. Where the
-//!    undo is gone, or another program's change is in its way, the group is final, and that survives before anything is served.
+//! 2. A checkpoint removes the undo, durably, once all of the group is durable in the directory, and before the tail
+//!    passes it.
+//! 3. While a group is provisional no other group commits, but those of its checkpoint and the one that undoes it. That
+//!    is the caller's: nobody else uses the store meanwhile.
+//! 4. What the group removes keeps a place, on an anchor, until it is final. The parked group that it applies stays,
+//!    too.
+//! 5. A recovery that finds a provisional group undoes it before it serves anything. One that finds an undo without its
+//!    group removes it. Where the undo is gone, or another program's change is in its way, the group is final, and that
+//!    survives before anything is served.
 //!
 //! ```text
 //!  running ──undo survives──► running ──commit──► provisional ──written back──► final
@@ -51,7 +55,8 @@ impl Running {
     /// Commits the group and writes it back, or undoes it.
     ///
     /// # Errors
-    /// Why it was refused: nothing has changed. [`Error::Poisoned`] where it could not be undone either: the next open does that.
+    /// Why it was refused: nothing has changed. [`Error::Poisoned`] where it could not be undone either: the next open
+    /// does that.
     pub(super) fn commit_at_once(&mut self) -> Result<()> {
         let store = self.store.clone();
         let Some(summary) = self.write_undo()? else {
@@ -284,8 +289,8 @@ impl StoreInner {
             match self.undo(id) {
                 Ok(()) => {}
                 Err(error @ Error::Poisoned(_)) => return Err(error),
-                // Without an undo, which somebody has removed, or where another program is in the way, the group is final. Others may build on it
-                // from here on.
+                // Without an undo, which somebody has removed, or where another program is in the way, the group is
+                // final. Others may build on it from here on.
                 Err(_) => {
                     self.unlink_parked(&undo_path(id))?;
                     self.sync_parked(site::UNDO_END)?;

@@ -152,8 +152,9 @@ impl Running {
     }
 }
 
-/// Of which kinds the host is known to have extended attributes: its answer for one name of a kind is that for all of them. Which it does not have is
-/// not kept. The kernel asks for the capabilities of a program before each write to a file, and who makes many is spared as many calls.
+/// Of which kinds the host is known to have extended attributes: its answer for one name of a kind is that for all of
+/// them. Which it does not have is not kept. The kernel asks for the capabilities of a program before each write to a
+/// file, and who makes many is spared as many calls.
 #[derive(Default)]
 pub(crate) struct Spaces(AtomicU8);
 

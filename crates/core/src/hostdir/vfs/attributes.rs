@@ -141,7 +141,8 @@ impl StoreVfs {
         })
     }
 
-    /// The content of a file is about to change: see [`Running::drop_privileges`]. Gives whether the file has privileges.
+    /// The content of a file is about to change: see [`Running::drop_privileges`]. Gives whether the file has
+    /// privileges.
     pub(super) fn drop_privileges(&self, ctx: &Context, id: u64) -> Result<bool> {
         let who = who(ctx);
         let (any, some_go) = self.look(ctx, |running| Ok(running.has_privileges(id, &who)?))?;

@@ -1,4 +1,5 @@
-//! Reading directories: whoever begins at the first name gets a list of what is there then, in the order of names, and goes on in that.
+//! Reading directories: whoever begins at the first name gets a list of what is there then, in the order of names, and
+//! goes on in that.
 
 use std::sync::Arc;
 

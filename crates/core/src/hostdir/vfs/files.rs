@@ -272,7 +272,8 @@ impl StoreVfs {
         self.write_file(ctx, to, Some(to_offset), &buf[..read]).map(|(_, written)| written)
     }
 
-    /// Changes what space a range has. Ranges are not taken out, nor put in between: what lies behind would be other blocks of the log.
+    /// Changes what space a range has. Ranges are not taken out, nor put in between: what lies behind would be other
+    /// blocks of the log.
     pub(super) fn allocate(
         &self,
         ctx: &Context,

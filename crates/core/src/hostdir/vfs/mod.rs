@@ -2,24 +2,27 @@
 //!
 //! # Terms
 //!
-//! - *reference*: see [`Vfs`]. An object that somebody refers to is *pinned*: it stays in the store's table of objects, so that its id,
-//!   and the number that stands for it, go on meaning it.
-//! - *kept*: what is left here of an object that lost its last name while somebody refers to it: the host may give its inode up.
-//! - *user*: on whose behalf a call is made. The process that has the store needs the permissions to do all that its users may.
-//! - *where a call goes*: into the explicit group that its context names, if any. Else changes of names and attributes are a group of
-//!   their own, and changes of content go where the store's policy says.
+//! - *reference*: see [`Vfs`]. An object that somebody refers to is *pinned*: it stays in the store's table of objects,
+//!   so that its id, and the number that stands for it, go on meaning it.
+//! - *kept*: what is left here of an object that lost its last name while somebody refers to it: the host may give its
+//!   inode up.
+//! - *user*: on whose behalf a call is made. The process that has the store needs the permissions to do all that its
+//!   users may.
+//! - *where a call goes*: into the explicit group that its context names, if any. Else changes of names and attributes
+//!   are a group of their own, and changes of content go where the store's policy says.
 //!
 //! # Invariants
 //!
 //! 1. A number means the same object from its first reference to its last, and is nobody else's meanwhile.
 //! 2. Whatever a user may not do is refused before the call claims or logs anything.
-//! 3. A regular file that is about to lose its last name while it is referred to is opened before: its content is in its host file, which
-//!    lives as long as a descriptor does.
+//! 3. A regular file that is about to lose its last name while it is referred to is opened before: its content is in
+//!    its host file, which lives as long as a descriptor does.
 //! 4. A call that fails leaves nothing, in a group of its own and in an explicit one.
 //! 5. Open files are dropped outside of uses of the store, since the last close of a file is a use itself.
 //!
-//! All calls of processes may go to one group: their contexts name it (a private mount does that). [`StoreVfs::begin`] begins one, and it
-//! is committed or aborted by its name. Calls in one group wait for each other, but for those that only look.
+//! All calls of processes may go to one group: their contexts name it (a private mount does that). [`StoreVfs::begin`]
+//! begins one, and it is committed or aborted by its name. Calls in one group wait for each other, but for those that
+//! only look.
 //!
 //! | file | idea |
 //! |---|---|

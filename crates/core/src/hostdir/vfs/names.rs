@@ -183,8 +183,8 @@ impl StoreVfs {
         Ok(())
     }
 
-    /// What has to be kept of an object that is about to lose a name: nothing, unless it is the last one and somebody refers to it. The
-    /// caller drops it outside of the use (invariant 5).
+    /// What has to be kept of an object that is about to lose a name: nothing, unless it is the last one and somebody
+    /// refers to it. The caller drops it outside of the use (invariant 5).
     fn before_loss(&self, running: &Running, found: &Found) -> Result<Option<(u64, Kept)>> {
         if !self.inodes.is_referred_to(found.id) {
             return Ok(None);
@@ -196,7 +196,8 @@ impl StoreVfs {
         let file = match found.kind {
             Kind::Regular => {
                 let mut file = running.open_object(found.id, false)?;
-                // What is pending of it goes home by a descriptor once it has no name. (But what nobody writes to others may execute.)
+                // What is pending of it goes home by a descriptor once it has no name. (But what nobody writes to
+                // others may execute.)
                 if !file.is_clean() && file.full_home().is_none() {
                     file = running.open_object(found.id, true)?;
                 }

@@ -1,7 +1,7 @@
 //! Which file systems can carry a store, and what a store is like there.
 //!
-//! What can be tried is tried ([`probe`]); what no call tells is known by the file system's name: what it does at a power failure, and who else
-//! can reach its files. `docs/host-file-systems.md` has the table for people.
+//! What can be tried is tried ([`probe`]); what no call tells is known by the file system's name: what it does at a
+//! power failure, and who else can reach its files. `docs/host-file-systems.md` has the table for people.
 
 mod mount;
 mod probe;
@@ -74,8 +74,8 @@ struct Facts {
 }
 
 impl Support {
-    /// Tries out what a store needs, in a folder of its own that is gone again when this returns; after a crash, whoever makes a store
-    /// there removes it. Nothing is tried where the name is enough for a refusal.
+    /// Tries out what a store needs, in a folder of its own that is gone again when this returns; after a crash,
+    /// whoever makes a store there removes it. Nothing is tried where the name is enough for a refusal.
     ///
     /// # Errors
     /// Those of making files: `EROFS`, `EACCES`, `ENOSPC`. What the file system lacks is no error.

@@ -14,15 +14,16 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// The mount of what `fd` is open on. `None` where the kernel does not tell: without `/proc`, for a mount that was detached or lies
-    /// outside of the process's root.
+    /// The mount of what `fd` is open on. `None` where the kernel does not tell: without `/proc`, for a mount that was
+    /// detached or lies outside of the process's root.
     pub fn of(fd: BorrowedFd<'_>) -> Option<Mount> {
         let found = statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
         let told = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         told.then(|| Mount::find(&read("/proc/self/mountinfo")?, found.stx_mnt_id)).flatten()
     }
 
-    /// The mount of that number in the text of `/proc/self/mountinfo`: `ID parent device root point options [more]... - TYPE source OPTIONS`.
+    /// The mount of that number in the text of `/proc/self/mountinfo`: `ID parent device root point options [more]... -
+    /// TYPE source OPTIONS`.
     fn find(mounts: &str, id: u64) -> Option<Mount> {
         let of_id = |line: &&str| line.split(' ').next().and_then(|number| number.parse().ok()) == Some(id);
         let (_, file_system) = mounts.lines().find(of_id)?.split_once(" - ")?;

@@ -63,8 +63,8 @@ fn works<T>(result: rustix::io::Result<T>, call: &'static str) -> Result<bool> {
     }
 }
 
-/// Tries all of it in an empty folder, locked by its making, that is nobody else's. Where the file system is known to sync, that is not tried: what is
-/// as new as this would wait for the disk.
+/// Tries all of it in an empty folder, locked by its making, that is nobody else's. Where the file system is known to
+/// sync, that is not tried: what is as new as this would wait for the disk.
 pub(super) fn capabilities(home: &StoreHome, is_known_to_sync: bool) -> Result<Capabilities> {
     let folder = home.as_fd();
     let locks = OwnerLock::holder(folder)?.is_some();

@@ -1,5 +1,5 @@
-//! Random calls on names, attributes and content, on a real directory and on the simulated one, compared step by step; and what must hold
-//! of every image of such a history.
+//! Random calls on names, attributes and content, on a real directory and on the simulated one, compared step by step;
+//! and what must hold of every image of such a history.
 
 use super::super::hash::Random;
 use super::*;
@@ -186,7 +186,8 @@ fn a_simulated_directory_behaves_as_a_real_one() {
     }
 }
 
-/// What there is to find of holes, of the same file on each host: blocks of 64 KiB, larger than any unit of a file system.
+/// What there is to find of holes, of the same file on each host: blocks of 64 KiB, larger than any unit of a file
+/// system.
 fn holes_are_found(host: &dyn HostFs) {
     const BLOCK: u64 = 64 << 10;
     let file = host.create(W, b"holes", 0o600).unwrap();

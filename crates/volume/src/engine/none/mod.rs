@@ -1,6 +1,6 @@
 //! The engine `none`: metadata and data are stored in place, at the call. After a crash nothing is promised; the next
-//! mount frees orphans and rebuilds the allocators, and `check` tells what is broken. It is the bound that other engines
-//! are measured by.
+//! mount frees orphans and rebuilds the allocators, and `check` tells what is broken. It is the bound that other
+//! engines are measured by.
 //!
 //! On persistent memory a call ends with one fence: it is durable when it returns. On a disk, blocks are kept in a page
 //! cache of bounded size, and are durable after a sync.

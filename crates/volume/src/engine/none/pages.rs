@@ -1,5 +1,5 @@
-//! Blocks of a disk in memory, up to a number of bytes. Shards have a lock each, which is held over a read or a write of
-//! one block. Callers see to it that nobody writes a range that another reads.
+//! Blocks of a disk in memory, up to a number of bytes. Shards have a lock each, which is held over a read or a write
+//! of one block. Callers see to it that nobody writes a range that another reads.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,17 +1,21 @@
-//! Names that end, and names that other objects get: no object goes before it was looked at where nobody else can exchange it.
+//! Names that end, and names that other objects get: no object goes before it was looked at where nobody else can
+//! exchange it.
 //!
 //! # Terms
 //!
 //! - *aside*: the place `.wholly/anchor/<object>.<mark of the name>` of an object whose name ends; see [`aside_name`].
-//! - *strange*: an object of another program in a folder of the store, because it was exchanged for ours at the moment of a call.
+//! - *strange*: an object of another program in a folder of the store, because it was exchanged for ours at the moment
+//!   of a call.
 //!
 //! # Invariants
 //!
-//! 1. What has a name that ends moves aside, is compared there, and is removed only then. What is another object goes back, and that is a conflict.
-//! 2. A name that gets another object is exchanged with it, and what comes out is compared before it is removed. (Where the host cannot, both are
-//!    compared just before.)
-//! 3. What a crash leaves of that, the log explains until the tail moves: an object that it knows is one that was on its way out. Any other
-//!    is strange. It goes back to the name that it was taken from; where that is taken, it stays, nothing is written back, and the conflict names it.
+//! 1. What has a name that ends moves aside, is compared there, and is removed only then. What is another object goes
+//!    back, and that is a conflict.
+//! 2. A name that gets another object is exchanged with it, and what comes out is compared before it is removed. (Where
+//!    the host cannot, both are compared just before.)
+//! 3. What a crash leaves of that, the log explains until the tail moves: an object that it knows is one that was on
+//!    its way out. Any other is strange. It goes back to the name that it was taken from; where that is taken, it
+//!    stays, nothing is written back, and the conflict names it.
 
 use rustix::io::Errno;
 use wholly_media::{At, HostFs, Rename, Site, Stat};
@@ -97,8 +101,8 @@ impl StoreInner {
         }
     }
 
-    /// Gives object `id`, which lies at `from`, `place` in a folder of the store, the `name` of another object, which is removed if `is_it` says that it is the one that was
-    /// meant (invariant 2).
+    /// Gives object `id`, which lies at `from`, `place` in a folder of the store, the `name` of another object, which
+    /// is removed if `is_it` says that it is the one that was meant (invariant 2).
     ///
     /// # Errors
     /// `ESTALE` where it is not; then nothing has changed.
@@ -229,7 +233,8 @@ impl StoreInner {
     }
 }
 
-/// Whether the host cannot move something to the store's own folder, or out of it, although it can remove or replace it.
+/// Whether the host cannot move something to the store's own folder, or out of it, although it can remove or replace
+/// it.
 fn is_refused(errno: Errno) -> bool {
     use Errno as E;
     let quota = [E::NOSPC, E::DQUOT, E::MLINK];

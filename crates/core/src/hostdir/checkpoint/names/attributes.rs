@@ -1,5 +1,5 @@
-//! Attributes go home: owner, extended attributes and mode before the names, so that nobody finds an object by its name with the attributes
-//! of another; times last, for all that a pass does changes them.
+//! Attributes go home: owner, extended attributes and mode before the names, so that nobody finds an object by its name
+//! with the attributes of another; times last, for all that a pass does changes them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ impl NamePlan<'_> {
         }
     }
 
-    /// Looks whether objects are where they should be whose attributes or times are to be set, and compares the attributes.
+    /// Looks whether objects are where they should be whose attributes or times are to be set, and compares the
+    /// attributes.
     pub(super) fn look_at_objects(&self) -> Result<()> {
         let all: BTreeSet<u64> = self.set.iter().chain(&self.timed).copied().collect();
         for id in all {
@@ -148,8 +149,8 @@ impl NamePlan<'_> {
         std::mem::take(&mut self.timed_files)
     }
 
-    /// Gives objects, and these files, the times that they are to have, now that all else is done. Of what a group at or above the target
-    /// has changed, a later pass sets the time of the change.
+    /// Gives objects, and these files, the times that they are to have, now that all else is done. Of what a group at
+    /// or above the target has changed, a later pass sets the time of the change.
     pub fn set_times<'f>(&mut self, files: impl Iterator<Item = &'f Arc<File>>) -> Result<()> {
         for file in files {
             self.set_times_of_file(file)?;

@@ -14,8 +14,8 @@ use crate::site;
 use crate::sync::Ordering;
 
 impl StoreInner {
-    /// Makes the store's own folders, where they are not there. They survive a crash when this returns: a directory that is moved to one
-    /// must not be lost with it.
+    /// Makes the store's own folders, where they are not there. They survive a crash when this returns: a directory
+    /// that is moved to one must not be lost with it.
     pub fn make_folders(&self) -> Result<()> {
         if self.checkpointer.has_folders.load(Ordering::Relaxed) != 0 {
             return Ok(());
@@ -51,8 +51,8 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Removes what hangs in the store's own folders and nobody needs. Where the log is `empty`, that is all but what running groups have
-    /// staged, or have committed since.
+    /// Removes what hangs in the store's own folders and nobody needs. Where the log is `empty`, that is all but what
+    /// running groups have staged, or have committed since.
     pub fn clean_folders(&self, empty: bool) -> Result<()> {
         for (folder, path) in [(ANCHORS, ANCHOR_FOLDER), (BLANKS, BLANK_FOLDER)] {
             for name in names_in(&*self.host, path)? {
@@ -75,8 +75,8 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Removes what hangs in a folder of the store's own: a directory only if nothing is in it but what a pass made, or if a group had adopted
-    /// it.
+    /// Removes what hangs in a folder of the store's own: a directory only if nothing is in it but what a pass made, or
+    /// if a group had adopted it.
     fn remove_hanging(&self, folder: u64, path: &[u8], id: u64) -> Result<()> {
         let failed = |error| host_error(error, path);
         let stat = self.host.stat(path).map_err(failed)?;
@@ -84,8 +84,8 @@ impl StoreInner {
             && folder == BLANKS
             && self.names.with(|state| state.objects.get(&id).is_none_or(|object| object.birth.is_none()))
         {
-            // A pass has told the log of a directory that it made before anything but blanks came into it. What cannot be removed, since others have made it, keeps
-            // nobody from his store: no other object ever gets its id.
+            // A pass has told the log of a directory that it made before anything but blanks came into it. What cannot
+            // be removed, since others have made it, keeps nobody from his store: no other object ever gets its id.
             let _ = self.remove_tree(site::NAMES_CLEAN, path);
             return Ok(());
         }

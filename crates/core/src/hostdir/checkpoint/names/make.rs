@@ -17,7 +17,8 @@ use crate::site;
 use crate::sync::Ordering;
 
 impl NamePlan<'_> {
-    /// Makes what is virtual, hangs what moves, tells the log of what was made, and makes durable what must be before a name goes.
+    /// Makes what is virtual, hangs what moves, tells the log of what was made, and makes durable what must be before a
+    /// name goes.
     pub fn make(&mut self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -152,7 +153,8 @@ impl NamePlan<'_> {
         if otherwise {
             self.mend.push(id);
         }
-        // Only what somebody has open, or is opening, stays open: a group may make more files than a process may have descriptors.
+        // Only what somebody has open, or is opening, stays open: a group may make more files than a process may have
+        // descriptors.
         let (file, is_being_opened) = store.names.with(|state| (state.file(id), state.is_being_opened(id)));
         if let (Some(file), Some(home)) = (file, made)
             && (is_being_opened || file.handles.load(Ordering::Relaxed) > 0)
@@ -324,7 +326,8 @@ fn made_as(state: &mut State, id: u64, inode: (u64, i64), place: &Name) {
 }
 
 impl crate::hostdir::StoreInner {
-    /// The log learns which inodes these objects are. Where it is full it grows: nobody may wait for a pass, which waits for the record.
+    /// The log learns which inodes these objects are. Where it is full it grows: nobody may wait for a pass, which
+    /// waits for the record.
     pub(in crate::hostdir) fn know(&self, ids: &[u64]) -> Result<()> {
         let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
         let mut group = Running::new(store, Sharing::Own);

@@ -1,12 +1,14 @@
 //! How a pass takes names home.
 //!
-//! A pass compares what each name is on the host with what it is to be as of the pass's target, and brings one to the other; which
-//! operations led there does not matter. No object that has a name as of the target is ever without a durable one on the way:
+//! A pass compares what each name is on the host with what it is to be as of the pass's target, and brings one to the
+//! other; which operations led there does not matter. No object that has a name as of the target is ever without a
+//! durable one on the way:
 //!
 //! ```text
 //!  plan      what differs; whether the host has what the store believes
 //!  make      virtual objects are created empty: where they belong, if nothing is there, or in `.wholly/blank`
-//!            what is to have none of its names any more, but others, is linked to `.wholly/anchor` (directories are moved there)
+//!            what is to have none of its names any more, but others, is linked to `.wholly/anchor` (directories are
+//!            moved there)
 //!  know      the log learns which inodes were made
 //!  barrier   where something hangs on an anchor: it is durable before a name of it goes
 //!  (bytes go home; where they have no space, names end before that)
@@ -20,14 +22,16 @@
 //!
 //! Whoever may write to a directory can exchange what is in it while the pass is at work. So
 //!
-//! 1. names change in directories, and attributes of objects, that are the inodes which the store knows (`State::name_at`, `object_at`): else it is a conflict;
-//! 2. what is given another name is linked as the inode that it is, or, where it is moved by its name, first to `.wholly`, where nobody else comes, and
-//!    compared there: what is another one goes back, and is a conflict. So does what is removed or replaced (`aside.rs`);
-//! 3. what is made, and is no regular file, is made in `.wholly` where others may write to its directory: by its name it could be found as
-//!    another one. (A file is found by the descriptor that made it.)
+//! 1. names change in directories, and attributes of objects, that are the inodes which the store knows
+//!    (`State::name_at`, `object_at`): else it is a conflict;
+//! 2. what is given another name is linked as the inode that it is, or, where it is moved by its name, first to
+//!    `.wholly`, where nobody else comes, and compared there: what is another one goes back, and is a conflict. So does
+//!    what is removed or replaced (`aside.rs`);
+//! 3. what is made, and is no regular file, is made in `.wholly` where others may write to its directory: by its name
+//!    it could be found as another one. (A file is found by the descriptor that made it.)
 //!
-//! What a crash leaves at any point, recovery finds: an object is at a name of the log, or in one of the two folders; what was made and is
-//! not known to the log is empty, and made again.
+//! What a crash leaves at any point, recovery finds: an object is at a name of the log, or in one of the two folders;
+//! what was made and is not known to the log is empty, and made again.
 
 mod aside;
 mod attributes;
@@ -67,7 +71,8 @@ pub(super) struct NamePlan<'a> {
     places: HashMap<Name, usize>,
     /// Where in it an object is first wanted.
     wanted: HashMap<u64, usize>,
-    /// Virtual objects that are to have a name, directories before what is in them; and what was made before and the log does not know.
+    /// Virtual objects that are to have a name, directories before what is in them; and what was made before and the
+    /// log does not know.
     make: Vec<u64>,
     /// Settled objects that lose all the names that they have at home, and are to have others.
     move_: Vec<u64>,
@@ -313,7 +318,8 @@ impl<'a> NamePlan<'a> {
     }
 }
 
-/// Whether somebody goes on using what is no directory, or the log has bytes, attributes or times for it, when its names are gone that the log knows.
+/// Whether somebody goes on using what is no directory, or the log has bytes, attributes or times for it, when its
+/// names are gone that the log knows.
 fn is_needed(state: &State, id: u64) -> bool {
     let Some(object) = state.objects.get(&id).filter(|object| object.kind != Kind::Directory) else { return false };
     // One of these references is the table's, the other this one.

@@ -24,8 +24,8 @@ impl NamePlan<'_> {
         Ok(())
     }
 
-    /// Removes names that end before the bytes go home: what only they kept gives its space back. All that is not to be lost with them hangs on
-    /// an anchor by now. Whether there were any.
+    /// Removes names that end before the bytes go home: what only they kept gives its space back. All that is not to be
+    /// lost with them hangs on an anchor by now. Whether there were any.
     pub fn make_space(&mut self) -> Result<bool> {
         let before: Vec<u64> = self.changes.iter().map(|change| change.home).collect();
         self.remove()?;
@@ -188,7 +188,8 @@ impl NamePlan<'_> {
         self.names_changed(id)
     }
 
-    /// The time of change of an object is another one by that: of what is open the end of the pass looks, of others nobody knows it any more.
+    /// The time of change of an object is another one by that: of what is open the end of the pass looks, of others
+    /// nobody knows it any more.
     fn names_changed(&self, id: u64) -> Result<()> {
         match self.store.names.with(|state| state.file(id)).filter(|file| file.home().is_none()) {
             Some(file) => file.relinked_by_pass(self.store),
