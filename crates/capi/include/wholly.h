@@ -534,7 +534,7 @@ typedef struct wholly_options {
      * Not zero: accept a copy of a store whose log holds updates. The store then uses the files at the paths of the
      * copied ones. Otherwise wholly_store_open fails with -ESTALE for such a copy.
      */
-    uint32_t adopt;
+    uint32_t accept_copy;
     /**
      * Not zero: open a store that waits for the decision of wholly_groups_commit_together although the store that has
      * it cannot be found. The waiting group is parked, to be applied or discarded by someone who knows the outcome.
@@ -1211,7 +1211,7 @@ int wholly_group_rename(struct wholly_group *group, const char *from, const char
  * Errors: -EINVAL if from is not in the layer; -ENOENT; -EEXIST; -EBUSY for another hard link of a file that the store
  * knows, and if another group has claimed the name; those of all paths.
  */
-int wholly_group_adopt(struct wholly_group *group, const char *from, const char *to);
+int wholly_group_import(struct wholly_group *group, const char *from, const char *to);
 
 /**
  * wholly_group_mkdir in a group of its own. When this returns 0, the directory survives a power failure.
@@ -1364,7 +1364,7 @@ int wholly_store_init(const char *dir, const struct wholly_options *options);
  *
  * Errors: -ENODEV if the directory is not a store; -EBUSY if a process has it open, or if it waits for another store
  * (see wholly_options.release); -EPERM if another user can have written to its folder; -ESTALE for a copy (see
- * wholly_options.adopt); -EUCLEAN if it is damaged; -EOPNOTSUPP if a newer version made it.
+ * wholly_options.accept_copy); -EUCLEAN if it is damaged; -EOPNOTSUPP if a newer version made it.
  */
 int wholly_store_open(const char *dir, const struct wholly_options *options, struct wholly_store **store);
 
@@ -1393,7 +1393,7 @@ int wholly_store_drop(struct wholly_store *store);
 
 /**
  * Makes the layer: an empty directory .wholly/layer of mode 0700 in the store's directory, in place of an earlier one.
- * Any program can make files there by ordinary calls, and groups can import them (wholly_group_adopt). Nothing in the
+ * Any program can make files there by ordinary calls, and groups can import them (wholly_group_import). Nothing in the
  * layer is durable. What is not imported is removed when the store is closed or removed, and when it is opened again.
  *
  * Errors: errors of the file system: something of an earlier layer cannot be removed, or there is no space.

@@ -146,7 +146,7 @@ mod tests {
             (Error::Conflict { path: s(), change: s() }, Errno::STALE, "STALE"),
             (Error::Copied { groups: 1 }, Errno::STALE, "STALE"),
             (Error::Untrusted { dir: s(), why: s() }, Errno::PERM, "PERM"),
-            (Error::Overtaken(wholly::ParkedId(1), [].into()), Errno::STALE, "STALE"),
+            (Error::ChangedMeanwhile(wholly::ParkedId(1), [].into()), Errno::STALE, "STALE"),
             (Error::Poisoned(s()), Errno::IO, "IO"),
             (refused(Errno::ACCESS), Errno::ACCESS, "ACCES"),
             (refused(Errno::PERM), Errno::PERM, "PERM"),

@@ -150,12 +150,16 @@ pub unsafe extern "C" fn wholly_group_rename(
 /// Errors: -EINVAL if from is not in the layer; -ENOENT; -EEXIST; -EBUSY for another hard link of a file that the store
 /// knows, and if another group has claimed the name; those of all paths.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn wholly_group_adopt(group: *mut wholly_group, from: *const c_char, to: *const c_char) -> c_int {
+pub unsafe extern "C" fn wholly_group_import(
+    group: *mut wholly_group,
+    from: *const c_char,
+    to: *const c_char,
+) -> c_int {
     done(|| {
         // SAFETY: the caller's part of the contract: a group of which no other thread uses the handle, texts.
         let (handle, from, to) =
             unsafe { (exclusive(group, "group")?, named_path(from, "from")?, named_path(to, "to")?) };
-        handle.call(|group| group.adopt(from, to))
+        handle.call(|group| group.import(from, to))
     })
 }
 

@@ -61,7 +61,7 @@ pub struct wholly_options {
     pub caches_persist: u32,
     /// Not zero: accept a copy of a store whose log holds updates. The store then uses the files at the paths of the
     /// copied ones. Otherwise wholly_store_open fails with -ESTALE for such a copy.
-    pub adopt: u32,
+    pub accept_copy: u32,
     /// Not zero: open a store that waits for the decision of wholly_groups_commit_together although the store that has
     /// it cannot be found. The waiting group is parked, to be applied or discarded by someone who knows the outcome.
     /// Otherwise wholly_store_open fails with -EBUSY.
@@ -122,7 +122,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         gather_bytes: or(given.gather_bytes, default.gather_bytes),
         stage_bytes: or(given.stage_bytes, default.stage_bytes),
         at_once: given.at_once != 0,
-        adopt: given.adopt != 0,
+        accept_copy: given.accept_copy != 0,
         release: given.release != 0,
         trust_owner: false,
     };

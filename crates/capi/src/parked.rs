@@ -61,7 +61,7 @@ pub unsafe extern "C" fn wholly_group_commit_or_park(
         let (note, keep) = (unsafe { note_of(note) }?, keep_of(keep_seconds));
         // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
         let committed = unsafe { end_with(group, |group| group.commit_or_park(note, keep)) };
-        if let Err(Error::Overtaken(parked, _)) = &committed {
+        if let Err(Error::ChangedMeanwhile(parked, _)) = &committed {
             // SAFETY: as above.
             unsafe { id.write(parked.0) };
         }

@@ -39,7 +39,7 @@ pub unsafe extern "C" fn wholly_store_init(dir: *const c_char, options: *const w
 ///
 /// Errors: -ENODEV if the directory is not a store; -EBUSY if a process has it open, or if it waits for another store
 /// (see wholly_options.release); -EPERM if another user can have written to its folder; -ESTALE for a copy (see
-/// wholly_options.adopt); -EUCLEAN if it is damaged; -EOPNOTSUPP if a newer version made it.
+/// wholly_options.accept_copy); -EUCLEAN if it is damaged; -EOPNOTSUPP if a newer version made it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_store_open(
     dir: *const c_char,
@@ -124,7 +124,7 @@ unsafe impl Sized for wholly_checkpoint_report {
 }
 
 /// Makes the layer: an empty directory .wholly/layer of mode 0700 in the store's directory, in place of an earlier one.
-/// Any program can make files there by ordinary calls, and groups can import them (wholly_group_adopt). Nothing in the
+/// Any program can make files there by ordinary calls, and groups can import them (wholly_group_import). Nothing in the
 /// layer is durable. What is not imported is removed when the store is closed or removed, and when it is opened again.
 ///
 /// Errors: errors of the file system: something of an earlier layer cannot be removed, or there is no space.

@@ -48,7 +48,7 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     };
     let is_applied = match done {
         Ok(()) => true,
-        Err(Error::Overtaken(..)) => false,
+        Err(Error::ChangedMeanwhile(..)) => false,
         Err(error) => {
             // Groups of different stores may have the same name: whose it is that cannot be had shows when each is
             // asked for.
@@ -65,7 +65,7 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
         } else {
             let told =
                 |it: wholly::Mismatch| Mismatch { dir: Name::from(&*dir), path: Name::from(&*it.path), what: it.what };
-            store.overtaken(id).map(|otherwise| applied.mismatches.extend(otherwise.into_iter().map(told)))
+            store.changed_meanwhile(id).map(|otherwise| applied.mismatches.extend(otherwise.into_iter().map(told)))
         };
         // What is committed is, in all of them: the others are taken home all the same.
         if let Err(error) = done {

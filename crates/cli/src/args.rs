@@ -227,7 +227,7 @@ or not mounted is skipped. A store in use is left to its program, and counts as 
 another registry: a directory with a file for each store.
 
 A copy of a store (or a backup) does not open if its log was not empty, because the log holds updates for the \
-original's files. --adopt accepts the copy: the updates are for the files at the same paths here, as they are. If the \
+original's files. --accept-copy accepts the copy: the updates are for the files at the same paths here, as they are. If the \
 copy was made during a checkpoint, there may be conflicts.
 
 If a group was to be committed together with groups of other directories, the store asks the first of these \
@@ -244,7 +244,7 @@ could not be opened.
 Examples:
   wholly recover /srv/data
   wholly recover --all                    what a system does when it starts
-  wholly recover --adopt /restored/data   accept a copy, and recover it with the files that are there
+  wholly recover --accept-copy /restored/data   accept a copy, and recover it with the files that are there
   wholly recover --register /mnt/data     recover a store that was moved here, and register it
   wholly recover --json /srv/data | jq .conflicts";
 
@@ -262,7 +262,7 @@ pub struct RecoverArgs {
     pub register: bool,
     /// Accept a copy: the updates in its log are for the files at the same paths
     #[arg(long, conflicts_with = "all")]
-    pub adopt: bool,
+    pub accept_copy: bool,
     /// Park groups whose joint commit another store decides that cannot be found
     #[arg(long, conflicts_with = "all")]
     pub release: bool,

@@ -112,8 +112,8 @@ fn about(kind: FindingKind) -> (&'static str, &'static str) {
             "the store does not open: `wholly salvage DIR OUT` copies the files and all that can be proven to OUT",
         ),
         FindingKind::Payload => ("payload", "these bytes are lost: write them again, or `wholly salvage DIR OUT`"),
-        FindingKind::Copy => ("copy", "open the original, or accept the copy: `wholly recover --adopt`"),
-        FindingKind::Home => (
+        FindingKind::Copy => ("copy", "open the original, or accept the copy: `wholly recover --accept-copy`"),
+        FindingKind::File => (
             "file",
             "neither version is lost (the store's is in its log, see `wholly dump`): restore the file, with its times",
         ),

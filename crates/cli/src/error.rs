@@ -152,7 +152,7 @@ impl Failure {
                 what,
                 format!("this is a copy, and its log holds {groups} groups for the files of the original"),
             )
-            .advice("open the original, or accept the copy: `wholly recover --adopt`"),
+            .advice("open the original, or accept the copy: `wholly recover --accept-copy`"),
             Error::Untrusted { why, .. } => Failure::new(what, why).advice(
                 "opening a store executes what is written there, with your rights: let its owner open it, or chown the \
                  folder; or use `wholly recover --trust-owner`",

@@ -36,15 +36,16 @@ pub fn run(args: &InitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let host = HostDir::open(&args.dir, host_options.clone()).map_err(|error| opening(&args.dir, error))?;
     let host = Arc::new(host);
     let options = options(args).map_err(|why| Failure::new(what(), why).exit(Exit::USAGE))?;
-    let is_guest = Store::is_guest_in(&args.dir).map_err(|error| Failure::of_store("init", &args.dir, error))?;
-    if is_guest && args.log_size.is_some() {
+    let is_temporary =
+        Store::is_temporary_in(&args.dir).map_err(|error| Failure::of_store("init", &args.dir, error))?;
+    if is_temporary && args.log_size.is_some() {
         let why = "it is already a temporary store of `wholly run`; the size of its log cannot be changed";
         return Err(Failure::new(what(), why).advice(
             "without --log-size it becomes a permanent store; or remove it first: `wholly recover`, if nothing is \
              parked in it",
         ));
     }
-    if !is_guest && StoreHome::exists(&host).map_err(|error| Failure::of_media(what(), error))? {
+    if !is_temporary && StoreHome::exists(&host).map_err(|error| Failure::of_media(what(), error))? {
         // One that cannot be opened is not called a store without saying that.
         let error = match survey::volume_id_of(&args.dir, "init")? {
             Some(_) => wholly::Error::AlreadyAStore(String::new()),

@@ -187,12 +187,12 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     let dir = find(&plan.dir)?;
     let options = Options { policy: plan.policy, ..Options::default() };
     let store = opening::open("mount", &plan.dir, &dir.itself(), options)?;
-    let is_guest = store.is_guest().map_err(of_store)?;
+    let is_temporary = store.is_temporary().map_err(of_store)?;
     let view = Arc::new(StoreVfs::new(&store));
     let mount = Mount::new(view, &point.itself(), &plan.mount).map_err(|error| failed(plan, error))?;
     drop((dir, point));
     let unmounter = mount.unmounter();
-    if is_guest {
+    if is_temporary {
         // Whoever mounts it does not want it to go with the next command that runs in it.
         store.keep().map_err(|error| {
             let _ = unmounter.detach();

@@ -61,7 +61,7 @@ struct Released {
 }
 
 impl Joint {
-    fn of(settled: wholly::Settled) -> Joint {
+    fn of(settled: wholly::Decided) -> Joint {
         let ids = |ids: Vec<wholly::ParkedId>| ids.into_iter().map(|id| id.to_string()).collect();
         let released = |it: wholly::Released| Released {
             id: it.id.to_string(),
@@ -88,7 +88,8 @@ struct Conflict {
 
 /// Recovers a store, or all that are registered.
 pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let how = How { adopt: args.adopt, release: args.release, trust_owner: args.trust_owner, at_once: false };
+    let how =
+        How { accept_copy: args.accept_copy, release: args.release, trust_owner: args.trust_owner, at_once: false };
     if args.all {
         return all::run(how, ui);
     }
@@ -149,14 +150,14 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
         removed: false,
         leftovers: wholly::clear_unfinished(dir).map_err(failed)?,
         conflicts: conflicts.into_iter().map(|(path, change)| Conflict { path: Name::from(&*path), change }).collect(),
-        joint: Joint::of(store.settled()),
+        joint: Joint::of(store.decided()),
         seconds: 0.0,
     };
     if recovered.conflicts.is_empty() {
         write_back(&store, ui).map_err(failed)?;
         recovered.written_back_bytes = store.stat().home_bytes_written;
         let is_needed = || Ok(!store.parked()?.is_empty() || store.may_be_asked()?);
-        recovered.removed = store.is_guest().map_err(failed)? && !is_needed().map_err(failed)?;
+        recovered.removed = store.is_temporary().map_err(failed)? && !is_needed().map_err(failed)?;
         if recovered.removed { store.remove() } else { store.close() }.map_err(failed)?;
     }
     recovered.seconds = start.elapsed().as_secs_f64();
@@ -187,7 +188,7 @@ pub fn open_at_once(verb: &str, dir: &Path, ui: &Ui) -> Result<Store, Failure> {
 /// What else is wanted: see [`Options`].
 #[derive(Clone, Copy, Default)]
 struct How {
-    adopt: bool,
+    accept_copy: bool,
     release: bool,
     trust_owner: bool,
     at_once: bool,
@@ -200,8 +201,8 @@ fn open_as(verb: &str, dir: &Path, how: How, ui: &Ui) -> Result<Store, Failure> 
 
 fn open_on(medium: HostMedium, dir: &Path, how: How, ui: &Ui) -> wholly::Result<Store> {
     let spinner = ui.spinner("reading the log");
-    let How { adopt, release, trust_owner, at_once } = how;
-    let options = Options { background: false, adopt, release, trust_owner, at_once, ..Options::default() };
+    let How { accept_copy, release, trust_owner, at_once } = how;
+    let options = Options { background: false, accept_copy, release, trust_owner, at_once, ..Options::default() };
     let store = opening::open_on(medium, dir, options);
     spinner.finish_and_clear();
     store

@@ -10,7 +10,7 @@ use wholly::{Options, Store};
 /// parked.
 fn left_behind(place: &Place, is_parked: bool) {
     let options = Options { background: false, ..Options::default() };
-    Store::init_guest(&place.dir, &options).unwrap();
+    Store::init_temporary(&place.dir, &options).unwrap();
     let store = Store::open_with(&place.dir, options, Default::default()).unwrap();
     store.mkdir("made", 0o700).unwrap();
     if is_parked {
@@ -39,7 +39,7 @@ fn recover_removes_what_a_killed_command_has_left() {
         assert_eq!(below.run(&["--json", "list"]).json()["groups"].as_array().map(Vec::len), Some(1));
         assert!(has_store(&below));
         below.run(&["recover"]).exits(1);
-        assert!(has_store(&below) && Store::is_guest_in(&below.dir).unwrap() && below.dir.join("more").exists());
+        assert!(has_store(&below) && Store::is_temporary_in(&below.dir).unwrap() && below.dir.join("more").exists());
     }
 }
 
@@ -51,12 +51,12 @@ fn init_makes_it_one_for_good() {
         let refused = place.run(&["init", "--log-size", "256K"]);
         refused.exits(8);
         assert!(refused.err.contains("the size of its log cannot be changed"), "{}", refused.err);
-        assert!(Store::is_guest_in(&place.dir).unwrap());
+        assert!(Store::is_temporary_in(&place.dir).unwrap());
         let made = place.run(&["--json", "init"]).json();
         assert_eq!(made["made"], true);
         let log = std::fs::metadata(place.dir.join(".wholly/log")).unwrap().len();
         assert!(made["log_bytes"].as_u64().unwrap() > 256 << 10 && log > 256 << 10);
-        assert!(!Store::is_guest_in(&place.dir).unwrap());
+        assert!(!Store::is_temporary_in(&place.dir).unwrap());
         place.run(&["recover"]).exits(1);
         assert!(has_store(&place) && place.dir.join("made").exists());
         place.run(&["init"]).exits(8);
@@ -96,7 +96,7 @@ fn a_mount_makes_it_one_for_good() {
         wholly(&["mount", dir]).exits(0);
         common::umount(&place.dir);
         common::wait_until_unused(&place.dir);
-        assert!(has_store(&place) && !Store::is_guest_in(&place.dir).unwrap() && place.dir.join("made").exists());
+        assert!(has_store(&place) && !Store::is_temporary_in(&place.dir).unwrap() && place.dir.join("made").exists());
     }
 }
 

@@ -347,3 +347,28 @@ fn what_the_file_system_refuses_changes_nothing() {
         assert!(!dir.join("g").exists() && !dir.join("new").exists(), "{what}");
     }
 }
+
+/// A command changes more files than `wholly` may have open.
+#[test]
+fn a_command_may_change_more_files_than_may_be_open() {
+    let Some(rig) = Rig::new("open-files") else { return };
+    if !may_run(&["prlimit"]) {
+        return;
+    }
+    let dir = rig.dir("dir", "mkdir d; for i in $(seq 1500); do echo $i > d/$i; done");
+    let group = |script: &str| {
+        let mut command = common::views::command("prlimit");
+        command.args(["--nofile=256:256", env!("CARGO_BIN_EXE_wholly"), "run", "--", "sh", "-c", script]);
+        let output = command.current_dir(&dir).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(code(&output), 0, "{script}: {output:?}");
+    };
+    let sum = |script: &str| String::from_utf8(common::run::succeeds(&mut common::run::shell(&dir, script))).unwrap();
+    group("for i in d/*; do echo more >> $i; done");
+    assert_eq!(sum("cat d/* | grep -c more").trim(), "1500");
+    group("cd d; for i in *; do echo new > .t; mv .t $i; done");
+    assert_eq!(sum("cat d/* | sort -u").trim(), "new");
+    group("cd d; for i in *; do mv $i x$i; done");
+    assert_eq!(sum("ls d | grep -c x").trim(), "1500");
+    group("rm -rf d");
+    assert!(!dir.join("d").exists() && !has_store(&dir));
+}

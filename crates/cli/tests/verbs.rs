@@ -198,13 +198,13 @@ fn a_copy_is_recovered_only_where_it_is_to_be_adopted() {
         assert!(refused.err.contains("this is a copy, and its log holds 2 groups"), "{}", refused.err);
         let checked = wholly(&["check", copied]);
         checked.exits(4);
-        assert!(checked.out.starts_with("copy: log: ") && checked.out.contains("--adopt"), "{}", checked.out);
-        let adopted = wholly(&["recover", "--adopt", copied]);
+        assert!(checked.out.starts_with("copy: log: ") && checked.out.contains("--accept-copy"), "{}", checked.out);
+        let adopted = wholly(&["recover", "--accept-copy", copied]);
         adopted.exits(1);
         assert!(adopted.out.contains("adopted      the copy"), "{}", adopted.out);
         wholly(&["recover", copied]).exits(0);
         std::fs::remove_dir_all(&copy).expect("remove the copy");
-        place.run(&["recover", "--adopt"]).exits(1);
+        place.run(&["recover", "--accept-copy"]).exits(1);
     }
 }
 

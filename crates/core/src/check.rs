@@ -17,7 +17,7 @@ use crate::hostdir::{
 use crate::open::{GUEST, LOG, home_error};
 
 /// What the store's folder has, besides the [folders](is_own_folder) that it keeps something in.
-const KNOWN: [&str; 6] = [LOG, "lock", IGNORED, UNNAMED, SLIP, GUEST];
+const KNOWN: [&str; 7] = [LOG, "lock", "reserve", IGNORED, UNNAMED, SLIP, GUEST];
 
 /// Reports what is wrong with the store in `dir`. Changes nothing.
 ///
@@ -43,7 +43,7 @@ const KNOWN: [&str; 6] = [LOG, "lock", IGNORED, UNNAMED, SLIP, GUEST];
 /// let report = wholly::check(&dir)?;
 /// assert!(report.is_sound());
 /// for finding in &report.findings {
-///     println!("{}: {}", finding.place, finding.what);
+///     println!("{}: {}", finding.place.display(), finding.what);
 /// }
 /// # std::fs::remove_dir_all(&dir).unwrap();
 /// # Ok(())

@@ -60,10 +60,10 @@ pub enum Error {
         change: String,
     },
     /// The store is a copy, or was restored from a backup, and its log holds updates for files that are other inodes
-    /// here. Open the original, or [accept the copy](crate::Options::adopt). The call has changed nothing.
+    /// here. Open the original, or [accept the copy](crate::Options::accept_copy). The call has changed nothing.
     #[error(
         "the store is a copy, and its log holds {groups} groups for the original's files; open the original, or accept \
-             the copy: `wholly recover --adopt`"
+             the copy: `wholly recover --accept-copy`"
     )]
     Copied {
         /// The number of committed groups that are not written back yet.
@@ -82,7 +82,7 @@ pub enum Error {
     /// Something that the group relies on has changed meanwhile; the list says what. The call has changed no file. The
     /// group stays parked, or was parked by this call ([`Group::commit_or_park`](crate::Group::commit_or_park)).
     #[error("parked group {0} cannot be applied: {list}", list = list(.1))]
-    Overtaken(ParkedId, std::sync::Arc<[Mismatch]>),
+    ChangedMeanwhile(ParkedId, std::sync::Arc<[Mismatch]>),
     /// An earlier write or sync failed, and what is left of it is unknown. All calls fail until the store is opened
     /// again, which recovers it.
     #[error("the store has failed and must be reopened: {0}")]
@@ -124,7 +124,7 @@ impl Error {
             Error::NoSpace(_) => Errno::NOSPC,
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             Error::Corrupt { .. } => Errno::UCLEAN,
-            Error::Conflict { .. } | Error::Copied { .. } | Error::Overtaken(..) => Errno::STALE,
+            Error::Conflict { .. } | Error::Copied { .. } | Error::ChangedMeanwhile(..) => Errno::STALE,
             Error::Poisoned(_) => Errno::IO,
             Error::Media(error) => return error.raw_os_error(),
         }
@@ -161,7 +161,7 @@ mod tests {
             (Error::Conflict { path: s(), change: s() }, Errno::STALE),
             (Error::Copied { groups: 1 }, Errno::STALE),
             (Error::Untrusted { dir: s(), why: s() }, Errno::PERM),
-            (Error::Overtaken(ParkedId(1), [].into()), Errno::STALE),
+            (Error::ChangedMeanwhile(ParkedId(1), [].into()), Errno::STALE),
             (Error::Poisoned(s()), Errno::IO),
             (Error::Media(MediaError::new("write", "", Errno::DQUOT)), Errno::DQUOT),
         ];
@@ -174,7 +174,8 @@ mod tests {
                 | Error::Invalid(_)
                 | Error::NoSpace(_)
                 | Error::Unsupported(_) => {}
-                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied { .. } | Error::Overtaken(..) => {}
+                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied { .. } | Error::ChangedMeanwhile(..) => {
+                }
                 Error::Untrusted { .. } | Error::Poisoned(_) | Error::Media(_) => {}
             }
             let text = format!("{error:?}");

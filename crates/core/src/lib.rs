@@ -64,9 +64,9 @@ pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours};
 pub use hostdir::{
-    Change, CheckpointReport, Fate, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Mismatch, Options, Parked,
-    ParkedId, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Settled,
-    Side, Store, StoreStat, StoreVfs, What, Writer, XattrChange,
+    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Mismatch, Options,
+    Parked, ParkedId, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Side,
+    Store, StoreStat, StoreVfs, What, Writer, XattrChange,
 };
 pub use mount::MountGroup;
 pub use salvage::salvage;

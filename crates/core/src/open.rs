@@ -12,7 +12,7 @@ use wholly_media::host::{
 use wholly_media::mount::Served;
 
 use crate::error::{Error, Result};
-use crate::hostdir::{ByPath, Options, Ownership, Store, is_guest};
+use crate::hostdir::{ByPath, Options, Ownership, Store, is_temporary};
 
 /// The log's file in the store's folder.
 pub(crate) const LOG: &str = "log";
@@ -22,7 +22,7 @@ pub(crate) const GUEST: &str = "guest";
 impl Store {
     /// Makes the directory `dir` a store: creates the folder `.wholly` in it. When this returns, the store survives a
     /// power failure; a crash before that leaves none. The files in the directory stay as they are, and are synced. If
-    /// the directory is a [temporary store](Self::init_guest), that store is recovered and becomes a
+    /// the directory is a [temporary store](Self::init_temporary), that store is recovered and becomes a
     /// [permanent](Self::keep) one, with the log that it has.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Store {
     /// Those of [`init`](Self::init).
     pub fn init_with(dir: impl AsRef<Path>, options: &Options, host: HostOptions) -> Result<()> {
         let dir = dir.as_ref();
-        if Self::is_guest_in(dir)? {
+        if Self::is_temporary_in(dir)? {
             let options = Options { background: false, ..options.clone() };
             return Self::open_with(dir, options, host)?.keep();
         }
@@ -48,8 +48,8 @@ impl Store {
     }
 
     /// Makes the directory `dir` a *temporary store*. It is for a program that needs a store only while it runs, and
-    /// [removes](Self::remove) the store at its end. If the program dies first, [`is_guest`](Self::is_guest) tells the
-    /// next one that it may recover and remove the store, unless it has [parked groups](Self::parked).
+    /// [removes](Self::remove) the store at its end. If the program dies first, [`is_temporary`](Self::is_temporary)
+    /// tells the next one that it may recover and remove the store, unless it has [parked groups](Self::parked).
     ///
     /// When this returns, the temporary store survives a power failure. A crash before that leaves no store, or a
     /// temporary one.
@@ -62,12 +62,12 @@ impl Store {
     /// # fn main() -> wholly::Result<()> {
     /// # let dir = std::env::temp_dir().join(format!("wholly-doc-guest-{}", std::process::id()));
     /// # std::fs::create_dir_all(&dir).unwrap();
-    /// wholly::Store::init_guest(&dir, &wholly::Options::default())?;
+    /// wholly::Store::init_temporary(&dir, &wholly::Options::default())?;
     /// let store = wholly::Store::open(&dir)?;
     /// let mut group = store.begin();
     /// group.mkdir("a", 0o755)?;
     /// group.commit()?;
-    /// if store.is_guest()? && store.parked()?.is_empty() {
+    /// if store.is_temporary()? && store.parked()?.is_empty() {
     ///     store.remove()?; // an ordinary directory again
     /// }
     /// # assert!(!dir.join(".wholly").exists() && dir.join("a").exists());
@@ -75,20 +75,20 @@ impl Store {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn init_guest(dir: impl AsRef<Path>, options: &Options) -> Result<()> {
+    pub fn init_temporary(dir: impl AsRef<Path>, options: &Options) -> Result<()> {
         Self::make(dir.as_ref(), options, HostOptions::default(), true)
     }
 
-    /// Whether the directory `dir` is a [temporary store](Self::init_guest). A process may have it open.
+    /// Whether the directory `dir` is a [temporary store](Self::init_temporary). A process may have it open.
     ///
     /// # Errors
     /// Errors of the file system.
-    pub fn is_guest_in(dir: impl AsRef<Path>) -> Result<bool> {
+    pub fn is_temporary_in(dir: impl AsRef<Path>) -> Result<bool> {
         let host = HostDir::open(dir.as_ref(), HostOptions::default())?;
-        is_guest(&host)
+        is_temporary(&host)
     }
 
-    fn make(dir: &Path, options: &Options, host: HostOptions, is_guest: bool) -> Result<()> {
+    fn make(dir: &Path, options: &Options, host: HostOptions, is_temporary: bool) -> Result<()> {
         let host = Arc::new(HostDir::open(dir, host)?);
         if StoreHome::exists(&host)? {
             return Err(Error::AlreadyAStore(dir.display().to_string()));
@@ -106,7 +106,7 @@ impl Store {
         // What is there already is to survive, too, and does: what a power failure took back of a file would be a
         // conflict with the log's updates.
         let made = StoreHome::create(&host, |home| {
-            if is_guest {
+            if is_temporary {
                 home.create_mark(GUEST)?;
             }
             let region = home.create_region(LOG)?;

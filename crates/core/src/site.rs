@@ -56,6 +56,10 @@ sites! {
     RECOVER_FENCE = "recover.fence";
     /// Recovery raises the incarnation.
     RECOVER_INCARNATION = "recover.incarnation";
+    /// The store takes its reserve from the host.
+    ROOM_RESERVE = "room.reserve";
+    /// The store gives its reserve back to the host.
+    ROOM_RELEASE = "room.release";
     /// One of the store's own folders for objects on their way home.
     NAMES_FOLDER = "names.folder";
     /// The store's own folders survive before something is moved there.

@@ -228,8 +228,8 @@ fn a_group_that_is_told_to_be_overtaken_is_never_applied() {
         vfs.note_overtaken(group, attr.ino, told("made", "something has been made there")).unwrap();
         let d = vfs.lookup(&ctx, Ino::ROOT, b"d").unwrap();
         vfs.note_overtaken(group, d.ino, told("d/b", "its content has been changed")).unwrap();
-        assert_eq!(vfs.overtaken(group).unwrap().len(), 2);
-        let Err(Error::Overtaken(id, what)) = vfs.commit_or_park(group, "late", None) else {
+        assert_eq!(vfs.changed_meanwhile(group).unwrap().len(), 2);
+        let Err(Error::ChangedMeanwhile(id, what)) = vfs.commit_or_park(group, "late", None) else {
             panic!("it is overtaken")
         };
         assert_eq!(what[1].to_string(), "made: something has been made there");
@@ -240,7 +240,7 @@ fn a_group_that_is_told_to_be_overtaken_is_never_applied() {
         drop(store);
         let store = open_on(&dir, medium);
         assert_eq!(store.review(id).unwrap().changes().len(), 1);
-        let Err(Error::Overtaken(_, what)) = store.apply(id) else { panic!("it is applied") };
+        let Err(Error::ChangedMeanwhile(_, what)) = store.apply(id) else { panic!("it is applied") };
         assert_eq!(what.iter().map(|what| what.path.to_str().unwrap()).collect::<Vec<_>>(), [".", "d"]);
         store.discard(id).unwrap();
         store.close().unwrap();

@@ -55,7 +55,7 @@ fn both_stay_parked_where_one_does_not_fit_any_more() {
         other.append(&made, b"mine").unwrap();
         other.commit().unwrap();
         match apply_both(&stores, ids) {
-            Err(Error::Overtaken(id, why)) => {
+            Err(Error::ChangedMeanwhile(id, why)) => {
                 assert_eq!((id, why.len(), why[0].path.to_str().unwrap()), (ids[wrong], 1, "b"))
             }
             other => panic!("{other:?}"),
@@ -107,7 +107,7 @@ fn a_crash_after_the_decision_leaves_none_parked() {
         for which in order {
             let store = memory.open(which, options(), [true; 2]).unwrap();
             assert!(memory.is_new(which, &store) && store.parked().unwrap().is_empty());
-            assert_eq!(store.settled().committed.len(), 1);
+            assert_eq!(store.decided().committed.len(), 1);
             store.close().unwrap();
             assert_eq!(set_aside(&memory, which), 0);
         }
@@ -119,7 +119,7 @@ fn who_is_released_has_it_parked_once() {
     let memory = killed_at(0, site::JOINT_DECIDE_SYNC);
     assert_eq!(set_aside(&memory, 1), 2, "the parked one, and the prepared one");
     let store = memory.open(1, releasing(), [false, true]).unwrap();
-    let released = store.settled().released;
+    let released = store.decided().released;
     let still = store.parked().unwrap();
     assert_eq!((released.len(), still.len(), set_aside(&memory, 1)), (1, 1, 1));
     assert_eq!(released[0].id, still[0].id);
@@ -140,7 +140,7 @@ fn who_is_released_has_what_does_not_expire() {
     let store = memory.open(1, releasing(), [false, true]).unwrap();
     let still = store.parked().unwrap();
     assert_eq!((still.len(), still[0].expires_ns, set_aside(&memory, 1)), (1, None, 1));
-    assert_eq!(store.settled().released[0].id, still[0].id);
+    assert_eq!(store.decided().released[0].id, still[0].id);
     store.apply(still[0].id).unwrap();
     assert!(memory.is_new(1, &store) && store.parked().unwrap().is_empty());
 }

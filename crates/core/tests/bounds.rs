@@ -134,3 +134,76 @@ fn a_group_that_outgrows_memory_makes_few_calls_on_a_disk() {
     file.read_at(0, &mut bytes).unwrap();
     assert!(bytes == expected);
 }
+
+/// Host files that are open and lie in a directory.
+fn open_below(dir: &std::path::Path) -> usize {
+    let dir = dir.canonicalize().unwrap();
+    let all = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    all.filter(|path| path.starts_with(&dir)).count()
+}
+
+/// A group changes and removes more files than a process may have open.
+#[test]
+fn a_group_of_many_files_keeps_few_open() {
+    const FILES: usize = 600;
+    for (dir, medium) in Dir::on_media("many-files") {
+        let host = HostOptions { medium, ..HostOptions::default() };
+        let options = Options { open_files: 8, ..options() };
+        for number in 0..FILES {
+            std::fs::write(dir.join(number.to_string()), [1; 10]).unwrap();
+        }
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let store = Store::open_with(&*dir, options.clone(), host.clone()).unwrap();
+        let (before, mut most) = (open_below(&dir), 0);
+        let mut group = store.begin();
+        for number in 0..FILES {
+            let file = group.open_file(number.to_string()).unwrap();
+            group.append(&file, &[2; 10]).unwrap();
+            most = most.max(open_below(&dir));
+        }
+        group.commit().unwrap();
+        most = most.max(open_below(&dir));
+        store.checkpoint().unwrap();
+        most = most.max(open_below(&dir));
+        let mut group = store.begin();
+        for number in 0..FILES / 2 {
+            group.unlink(number.to_string()).unwrap();
+            most = most.max(open_below(&dir));
+        }
+        group.commit().unwrap();
+        store.checkpoint().unwrap();
+        // One is open for each that is kept, and one that is just being opened.
+        assert!(most <= before + 8 + 1, "{most} are open, {before} before the group, on {}", store.stat().medium);
+        store.close().unwrap();
+        for number in 0..FILES {
+            let content = std::fs::read(dir.join(number.to_string())).ok();
+            let expected = (number >= FILES / 2).then(|| [[1; 10], [2; 10]].concat());
+            assert_eq!(content, expected, "{number}");
+        }
+    }
+}
+
+/// What another program does to a file is found out also where the store has closed it.
+#[test]
+fn a_change_of_a_file_that_is_closed_is_a_conflict() {
+    for (dir, medium) in Dir::on_media("closed-files") {
+        let host = HostOptions { medium, ..HostOptions::default() };
+        let options = Options { open_files: 0, ..options() };
+        for name in ["a", "b", "c"] {
+            std::fs::write(dir.join(name), [1; 10]).unwrap();
+        }
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let store = Store::open_with(&*dir, options.clone(), host.clone()).unwrap();
+        for name in ["a", "b", "c"] {
+            let mut group = store.begin();
+            let file = group.open_file(name).unwrap();
+            group.append(&file, &[2; 10]).unwrap();
+            drop(file);
+            group.commit().unwrap();
+        }
+        std::fs::write(dir.join("a"), "somebody else's").unwrap();
+        let error = store.checkpoint().unwrap_err();
+        assert!(matches!(&error, wholly::Error::Conflict { path, .. } if path == "a"), "{error}");
+        assert_eq!(std::fs::read(dir.join("a")).unwrap(), b"somebody else's");
+    }
+}

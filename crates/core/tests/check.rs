@@ -289,19 +289,19 @@ fn a_log_that_was_cut_off() {
 #[test]
 fn home_files() {
     let reports = found("check-gone", |dir| fs::remove_file(dir.join("b")).unwrap());
-    assert_found(&reports, FindingKind::Home, "b", "gone");
+    assert_found(&reports, FindingKind::File, "b", "gone");
     let reports = found("check-changed", |dir| fs::write(dir.join("b"), "by an editor").unwrap());
-    assert_found(&reports, FindingKind::Home, "b", "size");
+    assert_found(&reports, FindingKind::File, "b", "size");
     let reports = found("check-replaced", |dir| {
         fs::write(dir.join("c"), [0; 5000]).unwrap();
         fs::rename(dir.join("c"), dir.join("b")).unwrap();
     });
-    assert_found(&reports, FindingKind::Home, "b", "another file");
+    assert_found(&reports, FindingKind::File, "b", "another file");
     let reports = found("check-directory", |dir| {
         fs::remove_file(dir.join("b")).unwrap();
         fs::create_dir(dir.join("b")).unwrap();
     });
-    assert_found(&reports, FindingKind::Home, "b", "");
+    assert_found(&reports, FindingKind::File, "b", "");
     assert!(reports.iter().all(|report| report.findings.len() == 1));
 }
 
@@ -352,7 +352,7 @@ fn all_at_once() {
         fs::remove_file(dir.join("b")).unwrap();
         fs::set_permissions(dir.join(".wholly"), Permissions::from_mode(0o700 | 0o077)).unwrap();
     });
-    for kind in [FindingKind::Superblock, FindingKind::Log, FindingKind::Payload, FindingKind::Home, FindingKind::Mode]
+    for kind in [FindingKind::Superblock, FindingKind::Log, FindingKind::Payload, FindingKind::File, FindingKind::Mode]
     {
         assert_found(&reports, kind, "", "");
     }

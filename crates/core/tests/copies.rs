@@ -12,8 +12,8 @@ use common::Dir;
 use wholly::{Error, FindingKind, Group, Options, Rename, Store};
 use wholly_media::host::{HostMedium, HostOptions};
 
-fn open(dir: &Path, medium: HostMedium, adopt: bool) -> wholly::Result<Store> {
-    let options = Options { background: false, adopt, ..Options::default() };
+fn open(dir: &Path, medium: HostMedium, accept_copy: bool) -> wholly::Result<Store> {
+    let options = Options { background: false, accept_copy, ..Options::default() };
     Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() })
 }
 

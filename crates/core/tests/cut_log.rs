@@ -123,7 +123,7 @@ fn a_log_without_a_count_opens_and_is_counted() {
     };
     let open = |dir: &Path| {
         let host = HostOptions { medium: HostMedium::Pmem, ..HostOptions::default() };
-        Store::open_with(dir, Options { adopt: true, background: false, ..Options::default() }, host)
+        Store::open_with(dir, Options { accept_copy: true, background: false, ..Options::default() }, host)
     };
     let dir = store_of(log, "cut-uncounted");
     assert_eq!(superblock(&dir).segments, None);

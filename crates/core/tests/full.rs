@@ -53,9 +53,14 @@ fn tree(host: &dyn HostFs, dir: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// moves, of what is moved, and of what is replaced. The power may fail at any point of that.
 #[test]
 fn a_pass_removes_names_to_make_space() {
-    for config in media() {
+    for (config, site) in media()
+        .into_iter()
+        .flat_map(|config| [site::CHECKPOINT_DATA, site::NAMES_MAKE].map(|site| (config.clone(), site)))
+    {
         let files = ["a", "large", "moved", "old"];
-        let world = world(config.clone(), &files, site::CHECKPOINT_DATA, Some(0));
+        // The first object that is made is a directory, before the group.
+        let nth = if site == site::NAMES_MAKE { 1 } else { 0 };
+        let world = world(config.clone(), &files, site, Some(nth));
         let store = open(&world, small());
         store.mkdir("d", 0o700).unwrap();
         store.rename("moved", "d/moved", Rename::NoReplace).unwrap();

@@ -26,24 +26,24 @@ fn open(dir: &std::path::Path) -> Store {
 #[test]
 fn a_guest_is_one_until_it_is_kept() {
     for (dir, _) in Dir::on_media("guests-kept") {
-        assert!(!Store::is_guest_in(&*dir).unwrap());
-        Store::init_guest(&*dir, &options()).unwrap();
-        assert!(matches!(Store::init_guest(&*dir, &options()), Err(Error::AlreadyAStore(_))));
+        assert!(!Store::is_temporary_in(&*dir).unwrap());
+        Store::init_temporary(&*dir, &options()).unwrap();
+        assert!(matches!(Store::init_temporary(&*dir, &options()), Err(Error::AlreadyAStore(_))));
         let store = open(&dir);
         commit(&store, "a");
-        assert!(store.is_guest().unwrap());
+        assert!(store.is_temporary().unwrap());
         assert!(matches!(Store::init(&*dir, &options()), Err(Error::Busy(..))));
         drop(store);
-        assert!(Store::is_guest_in(&*dir).unwrap());
+        assert!(Store::is_temporary_in(&*dir).unwrap());
         assert!(wholly::check(&*dir).unwrap().is_sound());
 
         let store = open(&dir);
         store.keep().unwrap();
-        assert!(!store.is_guest().unwrap());
+        assert!(!store.is_temporary().unwrap());
         store.keep().unwrap();
         drop(store);
         let store = open(&dir);
-        assert!(!store.is_guest().unwrap() && !Store::is_guest_in(&*dir).unwrap());
+        assert!(!store.is_temporary().unwrap() && !Store::is_temporary_in(&*dir).unwrap());
         store.close().unwrap();
         assert!(matches!(Store::init(&*dir, &options()), Err(Error::AlreadyAStore(_))));
         assert_eq!(fs::read(dir.join("a")).unwrap(), b"committed");
@@ -53,18 +53,18 @@ fn a_guest_is_one_until_it_is_kept() {
 #[test]
 fn to_make_a_store_of_a_guest_keeps_it() {
     for (dir, _) in Dir::on_media("guests-init") {
-        Store::init_guest(&*dir, &options()).unwrap();
+        Store::init_temporary(&*dir, &options()).unwrap();
         let store = open(&dir);
         commit(&store, "a");
         let mut group = store.begin();
         group.mkdir("b", 0o700).unwrap();
         let id = group.park("", None).unwrap();
-        assert!(store.is_guest().unwrap(), "to park something changes nothing of that");
+        assert!(store.is_temporary().unwrap(), "to park something changes nothing of that");
         commit(&store, "c");
         drop(store);
         Store::init(&*dir, &options()).unwrap();
         let store = open(&dir);
-        assert!(!store.is_guest().unwrap());
+        assert!(!store.is_temporary().unwrap());
         store.apply(id).unwrap();
         store.close().unwrap();
         assert!(dir.join("a").exists() && dir.join("b").exists() && dir.join("c").exists());
@@ -74,7 +74,7 @@ fn to_make_a_store_of_a_guest_keeps_it() {
 #[test]
 fn a_guest_goes_without_a_trace() {
     for (dir, _) in Dir::on_media("guests-gone") {
-        Store::init_guest(&*dir, &options()).unwrap();
+        Store::init_temporary(&*dir, &options()).unwrap();
         let store = open(&dir);
         commit(&store, "a");
         drop(store);
@@ -83,6 +83,6 @@ fn a_guest_goes_without_a_trace() {
         assert_eq!(fs::read(dir.join("a")).unwrap(), b"committed");
         // What is made a store after that is one for good.
         Store::init(&*dir, &options()).unwrap();
-        assert!(!open(&dir).is_guest().unwrap());
+        assert!(!open(&dir).is_temporary().unwrap());
     }
 }

@@ -126,7 +126,7 @@ fn a_store_waits_for_a_decision_that_it_cannot_find() {
         // It is found again, and says what it did say.
         let store = memory.open(1, options(), [true; 2]).unwrap();
         assert_eq!(memory.is_new(1, &store), is_decided);
-        assert_eq!(store.settled().committed.len(), usize::from(is_decided));
+        assert_eq!(store.decided().committed.len(), usize::from(is_decided));
         let coordinator = memory.open(0, options(), [true; 2]).unwrap();
         assert_eq!(memory.is_new(0, &coordinator), is_decided);
     }
@@ -138,13 +138,13 @@ fn what_was_not_decided_is_undone_and_told() {
     for which in [1, 0] {
         let store = memory.open(which, options(), [true; 2]).unwrap();
         assert!(!memory.is_new(which, &store));
-        assert_eq!(store.settled().undone.len(), 1);
+        assert_eq!(store.decided().undone.len(), 1);
         assert!(store.parked().unwrap().is_empty());
         store.close().unwrap();
     }
     // Nobody will ask the coordinator again.
     let store = memory.open(0, options(), [true; 2]).unwrap();
-    assert!(store.settled().undone.is_empty());
+    assert!(store.decided().undone.is_empty());
     store.remove().unwrap();
 }
 
@@ -153,7 +153,7 @@ fn who_waits_in_vain_can_be_released() {
     let memory = killed_at(0, wholly::site::JOINT_DECIDE_SYNC);
     let store = memory.open(1, releasing(), [false, true]).unwrap();
     assert!(!memory.is_new(1, &store));
-    let released = store.settled().released;
+    let released = store.decided().released;
     assert_eq!((released.len(), released[0].coordinator.as_str()), (1, "/0"));
     assert!(released[0].mismatches.is_empty());
     // Somebody who knows better applies it, or does not.
@@ -196,7 +196,7 @@ fn a_record_that_has_rotted_decides_nothing() {
     for which in [1, 0] {
         let store = memory.open(which, releasing(), [true; 2]).unwrap();
         assert!(!memory.is_new(which, &store));
-        assert_eq!((store.settled().released.len(), store.parked().unwrap().len()), (1, 1));
+        assert_eq!((store.decided().released.len(), store.parked().unwrap().len()), (1, 1));
     }
     // Nobody asks for it any more.
     assert!(!memory.open(0, options(), [true; 2]).unwrap().may_be_asked().unwrap());
@@ -255,10 +255,10 @@ fn what_a_bystander_has_overtaken_is_parked() {
     let site = wholly::site::CHECKPOINT_DATA;
     memory.worlds[1].host().create(site, b"b", 0o644).unwrap().write_at(site, 0, b"mine").unwrap();
     let store = memory.open(1, options(), [true; 2]).unwrap();
-    let released = store.settled().released;
+    let released = store.decided().released;
     assert_eq!(released.len(), 1);
     assert_eq!(released[0].mismatches.iter().map(|wrong| wrong.path.to_str().unwrap()).collect::<Vec<_>>(), ["b"]);
-    assert!(matches!(store.apply(released[0].id), Err(Error::Overtaken(..))));
+    assert!(matches!(store.apply(released[0].id), Err(Error::ChangedMeanwhile(..))));
     let mut mine = [0; 4];
     store.open_file("b").unwrap().read_at(0, &mut mine).unwrap();
     assert_eq!(&mine, b"mine");

@@ -250,7 +250,7 @@ fn what_a_bystander_has_overtaken_is_parked() {
                 others("behind");
                 let left = tree(&dir);
                 let done = group.commit_or_park("late", None);
-                let Err(Error::Overtaken(id, what)) = done else { panic!("{name}: {done:?}") };
+                let Err(Error::ChangedMeanwhile(id, what)) = done else { panic!("{name}: {done:?}") };
                 assert_eq!(what.iter().map(ToString::to_string).collect::<Vec<_>>(), case.told, "{name}");
                 store.checkpoint().unwrap();
                 assert_eq!(tree(&dir), left, "{name}");
@@ -283,7 +283,7 @@ fn another_owner_is_found() {
         group.set_owner("a", Some(1), None).unwrap();
         chown(dir.join("a"), Some(2), None).unwrap();
         let done = group.commit_or_park("", None);
-        let Err(Error::Overtaken(id, what)) = done else { panic!("{done:?}") };
+        let Err(Error::ChangedMeanwhile(id, what)) = done else { panic!("{done:?}") };
         assert_eq!(what[0].to_string(), "a: its owner has been changed");
         chown(dir.join("a"), Some(0), None).unwrap();
         store.apply(id).unwrap();
@@ -425,14 +425,14 @@ fn a_group_of_a_view_is_looked_at_and_parked_too() {
         };
         let group = view.begin().unwrap();
         make(group);
-        assert_eq!(view.overtaken(group).unwrap(), []);
+        assert_eq!(view.changed_meanwhile(group).unwrap(), []);
         fs::write(dir.join("new"), "theirs").unwrap();
-        let what = view.overtaken(group).unwrap();
+        let what = view.changed_meanwhile(group).unwrap();
         assert_eq!(what.iter().map(ToString::to_string).collect::<Vec<_>>(), ["new: something has been made there"]);
         let done = view.commit_or_park(group, "of a view", Some(Duration::from_secs(1000)));
-        let Err(Error::Overtaken(id, told)) = done else { panic!("{done:?}") };
+        let Err(Error::ChangedMeanwhile(id, told)) = done else { panic!("{done:?}") };
         assert_eq!(told[..], what);
-        assert!(view.overtaken(group).is_err(), "it has ended");
+        assert!(view.changed_meanwhile(group).is_err(), "it has ended");
         assert!(store.parked().unwrap()[0].expires_ns.is_some());
         fs::remove_file(dir.join("new")).unwrap();
         store.apply(id).unwrap();
@@ -459,7 +459,9 @@ fn a_pass_does_not_forget_how_a_claimed_file_lay() {
         group.unlink("moved").unwrap();
         store.checkpoint().unwrap();
         fs::write(dir.join("moved"), "by an editor").unwrap();
-        let Err(Error::Overtaken(id, what)) = group.commit_or_park("", None) else { panic!("it has been overtaken") };
+        let Err(Error::ChangedMeanwhile(id, what)) = group.commit_or_park("", None) else {
+            panic!("it has been overtaken")
+        };
         assert!(
             what.len() == 1 && what[0].path.as_os_str() == "moved" && what[0].what.contains("5 bytes and has 12"),
             "{what:?}"

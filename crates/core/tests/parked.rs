@@ -189,7 +189,7 @@ fn nothing_waits_for_it() {
         assert!(u64::from(stat.segments - stat.free_segments) <= 2, "{stat:?}");
         store.apply(ids[1]).unwrap();
         let overtaken = store.apply(ids[0]);
-        let Err(Error::Overtaken(id, what)) = &overtaken else { panic!("{overtaken:?}") };
+        let Err(Error::ChangedMeanwhile(id, what)) = &overtaken else { panic!("{overtaken:?}") };
         assert_eq!((*id, what.len(), what[0].path.to_str().unwrap()), (ids[0], 1, "d/b"));
         assert_eq!(overtaken.unwrap_err().errno(), rustix::io::Errno::STALE.raw_os_error());
         assert_eq!(store.parked().unwrap().len(), 1, "it is still there");
@@ -219,7 +219,7 @@ fn all_that_is_otherwise_is_told() {
         fs::write(dir.join("a"), "hollo").unwrap();
         let before = store.stat().log_bytes_written;
         let overtaken = store.apply(id).unwrap_err();
-        let Error::Overtaken(_, what) = &overtaken else { panic!("{overtaken}") };
+        let Error::ChangedMeanwhile(_, what) = &overtaken else { panic!("{overtaken}") };
         let what: Vec<String> = what.iter().map(ToString::to_string).collect();
         assert_eq!(
             what,
@@ -282,7 +282,7 @@ fn no_directory_comes_to_lie_in_itself() {
         let id = group.park("", None).unwrap();
         store.rename("e", "d/e", Rename::NoReplace).unwrap();
         let overtaken = store.apply(id).unwrap_err();
-        let Error::Overtaken(_, what) = &overtaken else { panic!("{overtaken}") };
+        let Error::ChangedMeanwhile(_, what) = &overtaken else { panic!("{overtaken}") };
         assert_eq!(what.len(), 1, "{overtaken}");
         store.rename("d/e", "e", Rename::NoReplace).unwrap();
         store.apply(id).unwrap();
@@ -519,7 +519,7 @@ fn a_large_file_is_known_by_its_times() {
         let id = park();
         store.set_mode("huge", 0o600).unwrap();
         store.checkpoint().unwrap();
-        assert!(matches!(store.apply(id), Err(Error::Overtaken(..))), "it has another time of change");
+        assert!(matches!(store.apply(id), Err(Error::ChangedMeanwhile(..))), "it has another time of change");
         drop(huge);
         store.close().unwrap();
         assert_eq!(fs::read(dir.join("huge")).unwrap()[16 << 20..][..6], *b"parked");

@@ -1,6 +1,7 @@
-//! Stores whose directory has a quota, or lies on a file system that is full: what cannot go home stays in the log, is
-//! served from there, over new opens too, and goes home when there is space. Each case is made on each file system with
-//! quotas that the kernel can mount.
+//! Stores whose directory has a quota, or lies on a file system that is full. What would not fit is refused at the
+//! call, where the file system tells how much is free. What has no room all the same, because others have taken it
+//! meanwhile, stays in the log, is served from there, over new opens too, and is written back when there is space. Each
+//! case is made on each file system with quotas that the kernel can mount.
 //!
 //! Needs root. What is tried has no CAP_SYS_RESOURCE, with which the limits of most file systems are none.
 
@@ -40,6 +41,8 @@ struct Host {
     overwrites: bool,
     /// What the kernel says beyond a limit.
     errno: Errno,
+    /// Whether the file system tells how much is free below the limit.
+    tells: bool,
 }
 
 const HOST: Host = Host {
@@ -54,16 +57,19 @@ const HOST: Host = Host {
     forgets_files: true,
     overwrites: true,
     errno: Errno::DQUOT,
+    tells: false,
 };
 
 const TMPFS: Host = Host {
     mount: "mount -t tmpfs none at",
     limit: Some("mount -o remount,size=$BYTES,nr_inodes=$FILES at"),
     errno: Errno::NOSPC,
+    tells: true,
     ..HOST
 };
 
-const HOSTS: [Host; 7] = [
+const HOSTS: [Host; 8] = [
+    Host { name: "ext4-small", make: "truncate -s 64M image; mkfs.ext4 -q -F image", tells: true, ..HOST },
     Host {
         name: "xfs-project",
         make: "mkfs.xfs -q image",
@@ -214,17 +220,22 @@ fn bytes_wait_for_space(rig: &mut Rig<'_>) {
     let store = rig.init(8 * MIB);
     let file = store.create_file("a", 0o600).unwrap();
     store.checkpoint().unwrap();
-    rig.limit(10 * MIB, 1000);
-    let beyond = std::fs::write(rig.at("b"), vec![1; 3 << 20]).unwrap_err();
-    assert_eq!(beyond.raw_os_error(), Some(rig.host.errno.raw_os_error()));
-    std::fs::remove_file(rig.at("b")).unwrap();
     let mut model = Vec::new();
     while (model.len() as u64) < 3 * MIB {
         append(&store, &file, &mut model).unwrap();
     }
+    rig.limit(10 * MIB, 1000);
+    let beyond = std::fs::write(rig.at("b"), vec![1; 3 << 20]).unwrap_err();
+    assert_eq!(beyond.raw_os_error(), Some(rig.host.errno.raw_os_error()));
+    std::fs::remove_file(rig.at("b")).unwrap();
     is_full(store.checkpoint());
     assert!(read(&store, "a") == model);
-    append(&store, &file, &mut model).expect("the log has room");
+    let appended = append(&store, &file, &mut model);
+    match rig.host.tells {
+        true => is_full(appended),
+        false => appended.expect("the log has room"),
+    }
+    file.write_at(0, &piece(0)).expect("the log has room");
     is_full(store.checkpoint());
     drop(file);
 
@@ -250,13 +261,14 @@ fn new_files_wait_for_space(rig: &mut Rig<'_>) {
     let store = rig.init(MIB);
     store.mkdir("d", 0o700).unwrap();
     store.checkpoint().unwrap();
-    rig.limit(100 * MIB, 24);
+    rig.raise();
     let mut group = store.begin();
     for number in 0..FILES {
         let file = group.create(format!("d/{number}"), 0o600).unwrap();
         group.append(&file, &piece(number)[..100]).unwrap();
     }
     group.commit().unwrap();
+    rig.limit(100 * MIB, 24);
     let all_there =
         |store: &Store| (0..FILES).all(|number| read(store, &format!("d/{number}")) == piece(number)[..100]);
     for _ in 0..2 {
@@ -382,7 +394,7 @@ fn no_space_to_park(rig: &mut Rig<'_>) {
     let store = rig.init(8 * MIB);
     let file = store.create_file("a", 0o600).unwrap();
     store.checkpoint().unwrap();
-    rig.limit(10 * MIB, 1000);
+    rig.raise();
     let model: Vec<u8> = (0..3 * MIB / PIECE).flat_map(piece).collect();
     let written = || {
         let mut group = store.begin();
@@ -391,7 +403,9 @@ fn no_space_to_park(rig: &mut Rig<'_>) {
         }
         group
     };
-    is_full(written().park("large", None));
+    let group = written();
+    rig.limit(10 * MIB, 1000);
+    is_full(group.park("large", None));
     assert_eq!((rig.own("parked"), store.parked().unwrap().len()), (0, 0));
     assert_eq!(read(&store, "a"), []);
     rig.raise();
@@ -409,16 +423,51 @@ fn a_removed_file_makes_room(rig: &mut Rig<'_>) {
     std::fs::write(rig.at("large"), vec![1; 3 << 20]).unwrap();
     let file = store.create_file("a", 0o600).unwrap();
     store.checkpoint().unwrap();
-    rig.limit(8 * MIB, 1000);
     let mut model = Vec::new();
     while (model.len() as u64) < 2 * MIB {
         append(&store, &file, &mut model).unwrap();
     }
+    rig.limit(8 * MIB, 1000);
     is_full(store.checkpoint());
     store.unlink("large").unwrap();
     drop(file);
     rig.close(store);
     assert!(std::fs::read(rig.at("a")).unwrap() == model);
+}
+
+/// All that was accepted is written back, on a file system that is full; who removes a file has its space back.
+fn nothing_is_accepted_that_has_no_room(rig: &mut Rig<'_>) {
+    rig.init(512 * KIB).close().unwrap();
+    rig.options.log_max_bytes = 64 * MIB;
+    let store = rig.open();
+    if rig.host.limit.is_some() {
+        rig.limit(16 * MIB, 1000);
+    }
+    for _ in 0..2 {
+        let file = store.create_file("large", 0o600).unwrap();
+        let mut model = Vec::new();
+        is_full((0..16384).try_for_each(|_| append(&store, &file, &mut model)));
+        assert!(model.len() as u64 > 4 * MIB, "{}", model.len());
+        let small: Vec<String> = (0..2000).map(|number| format!("small{number}")).collect();
+        let made = small.iter().take_while(|name| {
+            let file = store.create_file(name, 0o600);
+            file.and_then(|file| file.write_at(0, &piece(7)[..4000])).is_ok()
+        });
+        let made = made.count();
+        assert!(made < small.len(), "it is full");
+        store.checkpoint().expect("what was accepted has room");
+        assert!(read(&store, "large") == model);
+        drop(file);
+        store.unlink("large").expect("a file can be removed");
+        store.checkpoint().unwrap();
+        append(&store, &store.create_file("after", 0o600).unwrap(), &mut Vec::new()).expect("its space is back");
+        let all = std::fs::read_dir(rig.at("")).unwrap().map(|entry| entry.unwrap().file_name());
+        for name in all.filter(|name| *name != ".wholly") {
+            store.unlink(name).unwrap();
+        }
+        store.checkpoint().unwrap();
+    }
+    rig.close(store);
 }
 
 /// Where the host needs space to overwrite, the log fails at the limit, and the store with it. What was committed is
@@ -516,7 +565,7 @@ struct Case {
     run: fn(&mut Rig<'_>),
 }
 
-const CASES: [Case; 9] = {
+const CASES: [Case; 10] = {
     fn is_limited(host: &Host) -> bool {
         host.limit.is_some()
     }
@@ -532,6 +581,7 @@ const CASES: [Case; 9] = {
         Case { name: "unlinked", on: overwrites, run: what_has_lost_its_name_makes_room },
         Case { name: "log", on: overwrites, run: the_log_cannot_grow },
         Case { name: "removed", on: overwrites, run: a_removed_file_makes_room },
+        Case { name: "full", on: |host| host.tells, run: nothing_is_accepted_that_has_no_room },
         Case { name: "apart", on: |host| host.apart.is_some(), run: what_cannot_be_placed_waits },
     ]
 };

@@ -133,7 +133,7 @@ impl Scene {
         let fate = match end {
             End::Commit => match running.commit_or_park("", None) {
                 Ok(()) => Fate::Committed,
-                Err(Error::Overtaken(id, _)) => Fate::Parked(id),
+                Err(Error::ChangedMeanwhile(id, _)) => Fate::Parked(id),
                 Err(error) => return Err(format!("commit: {error}")),
             },
             End::Park => Fate::Parked(running.park("", None).map_err(|error| format!("park: {error}"))?),
@@ -225,7 +225,7 @@ fn act(host: &dyn HostFs, word: &str, number: u64) -> Media<()> {
 fn is_applied(store: &Store, id: ParkedId) -> Result<bool, String> {
     match store.apply(id) {
         Ok(()) => Ok(true),
-        Err(Error::Overtaken(..)) => Ok(false),
+        Err(Error::ChangedMeanwhile(..)) => Ok(false),
         Err(error) => Err(format!("apply: {error}")),
     }
 }

@@ -130,6 +130,12 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
          unlink-foo+fill-B/bar+fill-B/foo+fill-bar+rename-bar-foo,kill,rename-B-A/C,home",
     ),
     (
+        "closed-files",
+        "files that no program has open are closed, and opened again by checkpoints and readers",
+        "bare.closed,create-foo+append-foo+append-A/foo,append-foo+append-A/foo,home,append-A/foo+rename-A/foo-bar,write-bar+cut-foo,\
+         lot,rename-foo-A/foo+append-A/foo,pass,home,kill,append-bar+chmod-bar+times-bar,link-bar-foo,unlink-bar+append-foo,home",
+    ),
+    (
         "cut-and-regrown",
         "a file of several blocks is cut, and grows again beyond what it was, before that is written back",
         "bare,fill-A/foo+more-A/foo,home,cut-A/foo+grow-A/foo,home,more-A/foo,home,cut-A/foo,grow-A/foo+append-A/foo,kill,home",
@@ -156,6 +162,12 @@ pub(crate) const ATTRIBUTES: &[(&str, &str, &str)] = &[
         "what is made gets attributes with its birth, after it, and after it is written back",
         "bare,create-foo+append-foo+chmod-foo+tag-foo+times-foo,mkdir-B+chmod-B+tag-B+times-B,shut-foo,untag-foo+note-foo,home,\
          chmod-foo+unnote-foo+times-B,home",
+    ),
+    (
+        "attributes-of-closed-files",
+        "attributes of files that the store has not open change between their bytes",
+        "bare.closed,append-A/foo+tag-A/foo,append-A/foo,home,chmod-A/foo+append-A/foo,times-A/foo,lot,append-A/foo+tag-A/foo,pass,\
+         untag-A/foo+write-A/foo,kill,append-A/foo,home,shut-A/foo+append-A/foo,home,append-A/foo",
     ),
     (
         "attributes-on-the-move",

@@ -31,11 +31,17 @@ pub(crate) fn is_joint(site: Site) -> bool {
     site.0.starts_with("joint.")
 }
 
+/// The reserve holds nothing, and no crash can tell what became of it: the workloads keep none.
+fn is_reserve(site: Site) -> bool {
+    site.0.starts_with("room.")
+}
+
 /// The sites that the code passes in a world.
 pub fn sites(setting: &Setting) -> Vec<Site> {
     let (log, home) = (setting.sim.log.is_pmem(), setting.sim.home.is_pmem());
     let here = |site: &&Site| {
         !is_joint(**site)
+            && !is_reserve(**site)
             && (log || !PMEM_LOG.contains(site))
             && (!log || !DISK_LOG.contains(site))
             && (home || !PMEM_HOME.contains(site))

@@ -258,11 +258,13 @@ struct Prepared<'j> {
 
 impl<'j> Prepared<'j> {
     fn new(job: &'j Job, run: Run, limits: &Limits) -> Self {
-        let Workload { start, min_segments, max_segments, gather_bytes, stage_bytes, policy, .. } = &job.workload;
+        let Workload { start, min_segments, max_segments, gather_bytes, stage_bytes, open_files, policy, .. } =
+            &job.workload;
         // Who lives on looks at the files that a workload speaks of.
         let files = if *start == Start::Files { job.workload.files() } else { Vec::new() };
         let rules = format!(
-            "{} {start:?} {files:?} {min_segments} {max_segments} {gather_bytes} {stage_bytes} {policy:?}",
+            "{} {start:?} {files:?} {min_segments} {max_segments} {gather_bytes} {stage_bytes} {open_files} \
+             {policy:?}",
             job.setting.name
         );
         let broken = run.trace.events.iter().position(|event| event.fate != Fate::Normal);

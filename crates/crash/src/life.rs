@@ -179,7 +179,7 @@ impl Life {
             let mut after = (*state).clone();
             match (&done, after.apply_parked(number)) {
                 (Ok(()), Ok(())) => {}
-                (Err(Error::Overtaken(..)), _) if !state.is_as_when_parked(number) => continue,
+                (Err(Error::ChangedMeanwhile(..)), _) if !state.is_as_when_parked(number) => continue,
                 (done, model) => return Err(format!("apply of {number}: {done:?}, and should be {model:?}")),
             }
             let (end, label) = (self.world.now(), Cow::Borrowed("apply"));

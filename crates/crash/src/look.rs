@@ -134,7 +134,7 @@ pub(crate) fn served_but(
     }?;
     parked(store, &mut state)?;
     if workload.start == Start::Guest {
-        state.set_guest(store.is_guest().map_err(|error| format!("whether it is a guest: {error}"))?);
+        state.set_temporary(store.is_temporary().map_err(|error| format!("whether it is a guest: {error}"))?);
     }
     Ok(state)
 }
@@ -335,7 +335,7 @@ pub(crate) fn at_home(image: &Image) -> Result<State, String> {
     }
     let mut state = found.state()?;
     parked.into_iter().for_each(|number| state.has_parked(number));
-    state.set_guest(guest);
+    state.set_temporary(guest);
     Ok(state)
 }
 

@@ -315,7 +315,7 @@ impl Runner<'_> {
             }
             Step::Keep => {
                 let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
-                [&mut after, &mut visible].into_iter().for_each(|state| state.set_guest(false));
+                [&mut after, &mut visible].into_iter().for_each(|state| state.set_temporary(false));
                 self.operation(format!("keep {i}"), after, |runner| runner.store().keep().map_err(failed("keep")))?;
                 self.visible = visible;
                 Ok(())
@@ -477,7 +477,7 @@ impl Runner<'_> {
         let done = self.operation(format!("apply {i}"), after, |runner| Ok(runner.store().apply(id)))?;
         self.visible = visible;
         match (done, clash) {
-            (Ok(()), false) | (Err(Error::Overtaken(..)), true) => Ok(()),
+            (Ok(()), false) | (Err(Error::ChangedMeanwhile(..)), true) => Ok(()),
             (done, _) => Err(format!("apply {i}: {done:?}, and clash is {clash}")),
         }
     }
@@ -556,7 +556,7 @@ pub(crate) fn in_group(
     match op {
         Op::Create(path) => return group.create(path, FILE_MODE).map(Some),
         Op::Mkdir(path) => group.mkdir(path, DIR_MODE),
-        Op::Adopt { path, .. } => group.adopt(in_layer(path), path),
+        Op::Adopt { path, .. } => group.import(in_layer(path), path),
         Op::Mknod(path) => group.mknod(path, FIFO | FIFO_MODE, 0),
         Op::Symlink { target, path } => group.symlink(target, path),
         Op::Link { from, to } => group.link(from, to),

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! First what is there before ([`Start`]), with `.tight` for a log of two segments that may not grow, and `.staged`
-//! where files are staged, or have shadows, to which a group writes 50 bytes; then one step after the other:
+//! where files are staged, or have shadows, to which a group writes 50 bytes, and `.closed` where the store keeps no
+//! host file open that no program has open; then one step after the other:
 //!
 //! | step | what it is |
 //! |---|---|
@@ -173,11 +174,12 @@ pub fn workload(script: &str) -> Option<Workload> {
     let (start, steps) = script.split_once(',')?;
     let mut words = start.split('.');
     let start = words.next()?;
-    let (mut segments, mut stage_bytes) = ((4, 8), u64::MAX);
+    let (mut segments, mut stage_bytes, mut open_files) = ((4, 8), u64::MAX, 256);
     for word in words {
         match word {
             "tight" => segments = (2, 2),
             "staged" => stage_bytes = 50,
+            "closed" => open_files = 0,
             _ => return None,
         }
     }
@@ -195,6 +197,7 @@ pub fn workload(script: &str) -> Option<Workload> {
         max_segments: segments.1,
         gather_bytes: 6000,
         stage_bytes,
+        open_files,
         policy: Policy::PerOp,
         steps: steps.split(',').map(step).collect::<Option<_>>()?,
     })

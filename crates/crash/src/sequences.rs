@@ -408,7 +408,7 @@ mod tests {
                 }
                 Step::Apply { .. } => {}
                 Step::Discard { number } => state.discard(*number),
-                Step::Keep => state.set_guest(false),
+                Step::Keep => state.set_temporary(false),
                 Step::Call(op) => group(&mut state, std::slice::from_ref(op)),
                 Step::Reopen { .. } => state.reopen(),
                 Step::Checkpoint | Step::Announce | Step::Pass | Step::Sync(_) => {}

@@ -173,12 +173,12 @@ impl State {
     }
 
     /// Whether it is a guest, or a store for good.
-    pub fn is_guest(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         self.guest
     }
 
     /// It is one, or the other.
-    pub fn set_guest(&mut self, guest: bool) {
+    pub fn set_temporary(&mut self, guest: bool) {
         self.guest = guest;
     }
 

@@ -278,6 +278,8 @@ pub struct Workload {
     pub gather_bytes: u64,
     /// Bytes that a group writes to a file that it made before it is staged.
     pub stage_bytes: u64,
+    /// Host files that the store keeps open although no program has them open.
+    pub open_files: usize,
     /// Which calls outside of groups survive together.
     pub policy: Policy,
     /// What is done.
@@ -295,7 +297,9 @@ impl Workload {
             policy: self.policy,
             gather_bytes: self.gather_bytes,
             stage_bytes: self.stage_bytes,
-            adopt: true,
+            open_files: self.open_files,
+            reserve_bytes: 0,
+            accept_copy: true,
             ..wholly::Options::default()
         }
     }
@@ -362,7 +366,7 @@ impl Start {
         };
         let mut state = State::default();
         dirs.iter().for_each(|dir| _ = state.put(dir, Object::dir(0o755)));
-        state.set_guest(self == Start::Guest);
+        state.set_temporary(self == Start::Guest);
         state
     }
 }

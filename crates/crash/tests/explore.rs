@@ -29,6 +29,7 @@ fn of_bytes(sites: &[Site]) -> Vec<Site> {
         "layer.",
         "adopt.",
         "undo.",
+        "room.",
     ]);
     sites.iter().copied().filter(|site| !others.contains(site)).collect()
 }

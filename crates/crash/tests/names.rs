@@ -26,10 +26,10 @@ fn no_name_is_torn_lost_or_invented() {
         let setting = Setting::named(name);
         // Names are the host's: what the log is on matters less, and takes longer. Everywhere other pairs.
         let (written, each, pairs, longer) = match *name {
-            "disk" => (true, true, 150, 30),
-            "disk-ext4" => (true, true, 100, 20),
-            "disk-sync" => (true, false, 30, 10),
-            "pmem" => (false, true, 30, 6),
+            "disk" => (true, true, 75, 30),
+            "disk-ext4" => (true, true, 50, 20),
+            "disk-sync" => (is_long(), false, 30, 10),
+            "pmem" => (false, true, 15, 6),
             _ => (false, false, 10, 3),
         };
         let mut workloads = sequences::some_pairs(number, pairs * times);

@@ -48,6 +48,7 @@ fn options() -> Options {
         log_min_bytes: 64 << 10,
         log_max_bytes: 512 << 10,
         stage_bytes: 10_000,
+        open_files: 0,
         ..Options::default()
     }
 }

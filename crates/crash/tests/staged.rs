@@ -9,7 +9,7 @@ use common::{explored, is_long};
 use wholly_crash::{Limits, Outcome, Seen, Setting, Workload, coverage, sequences};
 
 /// Of the pairs one of so many is tried in a short run, in each world another one.
-const SPREAD: usize = 8;
+const SPREAD: usize = 16;
 
 #[test]
 fn a_staged_file_is_whole_or_not_there() {
@@ -19,7 +19,7 @@ fn a_staged_file_is_whole_or_not_there() {
         let limits = match (*name, is_long()) {
             ("disk", true) => Limits::quick(),
             ("disk", false) | ("disk-ext4" | "pmem" | "disk-sync", true) => Limits::hunt(),
-            ("disk-ext4" | "pmem" | "disk-sync", false) | (_, true) => Limits::glance(),
+            ("disk-ext4" | "pmem", false) | (_, true) => Limits::glance(),
             (_, false) => continue,
         };
         let setting = Setting::named(name);

@@ -276,6 +276,21 @@ pub trait HostFs: HostNames {
         u64::MAX
     }
 
+    /// How many names a file may have, where that is known.
+    fn most_links(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// Whether the host has room for all these extended attributes, names and values, of one object. It is tried on a
+    /// file without a name, where the host has such files; else nothing is known to be too much.
+    ///
+    /// # Errors
+    /// That with which the host refuses them.
+    fn try_xattrs(&self, all: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let _ = all;
+        Ok(())
+    }
+
     /// How much space there is, and how much of it is free.
     fn space(&self) -> Result<Space>;
 

@@ -256,7 +256,7 @@ impl<'a, 'v> Apply<'a, 'v> {
 
     fn adopt(&mut self, dir: Ino, name: &[u8], path: &[u8]) -> Result<()> {
         let from = join(UPPER.as_bytes(), path);
-        let adopted = self.group.vfs.adopt(self.group.id, dir, name, &from);
+        let adopted = self.group.vfs.import(self.group.id, dir, name, &from);
         adopted.map_err(|error| Error::Store { path: show(path), error })?;
         self.adopted += 1;
         self.undo.adopted.push(path.to_vec());

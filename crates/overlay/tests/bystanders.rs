@@ -130,7 +130,7 @@ fn what_others_change_is_noted() {
             let differs = tree_of(&upper).difference(&layer);
             assert!(differs.is_empty(), "the layer was changed: {told}\n{differs}");
             let id = match vfs.commit_or_park(group, "", None) {
-                Err(Error::Overtaken(id, mismatches)) => {
+                Err(Error::ChangedMeanwhile(id, mismatches)) => {
                     assert!(taken.overtaken.iter().all(|it| mismatches.contains(it)), "{told}\n{mismatches:?}");
                     Some(id)
                 }

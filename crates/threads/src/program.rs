@@ -72,6 +72,7 @@ impl Program {
             background: self.background,
             gather_bytes: self.gather_bytes,
             stage_bytes: u64::MAX,
+            open_files: 0,
             ..Options::default()
         }
     }
@@ -107,6 +108,7 @@ impl Program {
             max_segments: self.segments.1,
             gather_bytes: self.gather_bytes,
             stage_bytes: u64::MAX,
+            open_files: 0,
             policy: match self.policy {
                 Policy::PerOp => wholly::Policy::PerOp,
                 Policy::PerSync => wholly::Policy::PerSync,

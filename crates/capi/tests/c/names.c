@@ -237,10 +237,10 @@ static void adopted(const char *dir, const wholly_options *options)
     for (int commits = 0; commits < 2; commits++) {
         wholly_group *group;
         OK(wholly_store_begin(store, &group));
-        FAILS(EINVAL, "layer", wholly_group_adopt(group, "sub", "tree"));
-        FAILS(ENOENT, "none", wholly_group_adopt(group, ".wholly/layer/none", "tree"));
-        FAILS(EEXIST, "taken", wholly_group_adopt(group, ".wholly/layer/tree", "taken"));
-        OK(wholly_group_adopt(group, ".wholly/layer/tree", "tree"));
+        FAILS(EINVAL, "layer", wholly_group_import(group, "sub", "tree"));
+        FAILS(ENOENT, "none", wholly_group_import(group, ".wholly/layer/none", "tree"));
+        FAILS(EEXIST, "taken", wholly_group_import(group, ".wholly/layer/tree", "taken"));
+        OK(wholly_group_import(group, ".wholly/layer/tree", "tree"));
         group_lists(group, "tree", "file-");
         CHECK(access(in(dir, ".wholly/layer/tree"), F_OK) != 0);
         if (commits)

@@ -231,7 +231,7 @@ static void conflict(const char *dir)
     OK(wholly_store_drop(store));
     OK(wholly_store_open(dir, &options, &store));
     FAILS(ESTALE, "ours", wholly_store_checkpoint(store, NULL));
-    /* Settled by who caused it; what an open found stands until the next one. */
+    /* Decided by who caused it; what an open found stands until the next one. */
     CHECK(unlink(in(dir, "ours")) == 0);
     FAILS(ESTALE, "ours", wholly_store_checkpoint(store, NULL));
     OK(wholly_store_drop(store));

@@ -154,7 +154,8 @@ fn take_up(running: &mut [Running<'_>], are_looked_at: bool) -> Result<(), Failu
         if taken.adopted == 0 {
             continue;
         }
-        one.has_adopted = taken.overtaken.is_empty() && one.view.overtaken(one.group).map_err(failed)?.is_empty();
+        one.has_adopted =
+            taken.overtaken.is_empty() && one.view.changed_meanwhile(one.group).map_err(failed)?.is_empty();
         if !one.has_adopted {
             // It is parked, which nothing is whose files come from the layer. They go back there.
             one.view.abort(one.group).map_err(failed)?;
@@ -195,7 +196,7 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
             return view.commit(*group).map_err(|error| refused(place, error));
         }
         return match view.commit_or_park(*group, &note(args), None) {
-            Err(Error::Overtaken(id, overtaken)) => {
+            Err(Error::ChangedMeanwhile(id, overtaken)) => {
                 let dir = &mut outcome.dirs[0];
                 dir.mismatches = Mismatch::all(&*overtaken);
                 dir.id = Some(id.to_string());
@@ -207,7 +208,7 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
         };
     }
     for (Running { view, group, place, .. }, dir) in running.iter().zip(&mut outcome.dirs) {
-        let overtaken = view.overtaken(*group).map_err(|error| place.failed(error))?;
+        let overtaken = view.changed_meanwhile(*group).map_err(|error| place.failed(error))?;
         dir.mismatches = Mismatch::all(&overtaken);
     }
     if outcome.mismatches().next().is_some() {

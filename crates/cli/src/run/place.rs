@@ -8,7 +8,7 @@ use crate::output::{name, shown};
 use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
-use wholly::{Error, Options, Settled, Store};
+use wholly::{Decided, Error, Options, Store};
 use wholly_media::host::{HostDir, HostOptions, Level, StoreHome, Support};
 
 /// See the head of this module.
@@ -18,7 +18,7 @@ pub struct Place {
     identity: Identity,
     store: Store,
     /// Whether it is a store only for as long as a command runs.
-    is_guest: bool,
+    is_temporary: bool,
 }
 
 /// The directories with these names, none of them in another one.
@@ -80,7 +80,7 @@ pub fn close_all(places: Vec<Place>) -> Result<(), Failure> {
 /// What has become of changes to several directories that an earlier run could not finish: nobody is to find that out
 /// by chance.
 fn tell_settled(dir: &Path, store: &Store) {
-    let Settled { committed, undone, released } = store.settled();
+    let Decided { committed, undone, released } = store.decided();
     let say = |what: String| eprintln!("wholly: run: {}: {}", shown(dir), name(what.as_bytes()));
     if !committed.is_empty() {
         say("an earlier run over several directories was killed after its decision: its changes are committed now"
@@ -114,7 +114,7 @@ impl Place {
         if !is_store {
             // The command waits until all of it is written and read. It grows where more is needed.
             let small = Options { segment_bytes: 256 << 10, log_min_bytes: 512 << 10, ..Options::default() };
-            Store::init_guest(&itself, &small).map_err(|error| match (error, host.served()) {
+            Store::init_temporary(&itself, &small).map_err(|error| match (error, host.served()) {
                 (Error::Unsupported(_), Some(served)) => Failure::served(format!("run in {}", dir.display()), served),
                 (error, _) => failed(error),
             })?;
@@ -122,9 +122,9 @@ impl Place {
         drop(host);
         let store = opening::open("run in", dir, &itself, Options { at_once: true, ..Options::default() })?;
         // Also one that a run has left that was killed.
-        let is_guest = store.is_guest().map_err(failed)?;
+        let is_temporary = store.is_temporary().map_err(failed)?;
         tell_settled(dir, &store);
-        Ok(Place { dir: dir.into(), found, identity, store, is_guest })
+        Ok(Place { dir: dir.into(), found, identity, store, is_temporary })
     }
 
     /// The directory.
@@ -162,7 +162,7 @@ impl Place {
     pub fn close(self) -> Result<(), Failure> {
         let failed = |error| Failure::of_store("run in", &self.dir, error);
         let is_needed = || Ok(!self.store.parked()?.is_empty() || self.store.may_be_asked()?);
-        let leaves_none = self.is_guest && !is_needed().map_err(failed)?;
+        let leaves_none = self.is_temporary && !is_needed().map_err(failed)?;
         let closed = if leaves_none { self.store.remove() } else { self.store.close() };
         closed.map_err(failed)
     }

@@ -33,10 +33,10 @@ pub enum FindingKind {
     /// The payload of a committed group does not match its checksum. The store opens; reads of those bytes fail.
     Payload,
     /// The store is a copy, and its log is not empty. It does not open until the copy is accepted
-    /// ([`Options::adopt`](crate::Options::adopt)).
+    /// ([`Options::accept_copy`](crate::Options::accept_copy)).
     Copy,
     /// A file was changed or removed while the log held updates for it. The store opens, and writes nothing back.
-    Home,
+    File,
     /// Other users can read the store's folder, or its owner cannot. [`tidy`](crate::tidy) corrects it.
     Mode,
     /// A store that was half made or half removed here left this. [`tidy`](crate::tidy) removes it.
@@ -141,12 +141,12 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
     let mut conflicts: Vec<_> = judge.replay.conflicts().cloned().collect();
     conflicts.sort();
     for (path, change) in conflicts {
-        judge.note(Finding::new(FindingKind::Home, path, change));
+        judge.note(Finding::new(FindingKind::File, path, change));
     }
     for path in judge.replay.strange() {
         let what =
             "another program's object, which was exchanged for one of the store's: open the store to give it back";
-        judge.note(Finding::new(FindingKind::Home, path, what));
+        judge.note(Finding::new(FindingKind::File, path, what));
     }
     (report.segments, report.groups) = (scan.segments, scan.groups);
     report.findings.append(&mut super::parked::folder::check(&*homes.0, &superblock.volume_id)?);

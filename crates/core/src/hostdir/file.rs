@@ -13,7 +13,7 @@ use super::records::Baseline;
 use super::space::{FileSpace, Wishes};
 use crate::error::{Error, Result};
 use crate::index::{BLOCK, FileIndex, NO_VERSION, Version, pieces};
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering, RwLock};
 
 /// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of
 /// implicit calls.
@@ -47,6 +47,10 @@ pub(crate) struct File {
     ctime_ns: AtomicU64,
     /// Its place in the store's table, below 2^24.
     pub number: u32,
+    /// 1 if the host file is open, and nobody may write to it.
+    read_only: AtomicU8,
+    /// 1 if not all of its blocks may be allocated at home.
+    sparse: AtomicU8,
     /// How many threads of a checkpoint may be changing its lists of versions: invariant 5 of the index.
     pub visited: AtomicU8,
     /// 1 while the size, or a cut, is not home.
@@ -63,11 +67,8 @@ pub(crate) struct File {
     pub space: FileSpace,
     /// The path that it was opened by, for messages.
     pub path: Vec<u8>,
-    /// The host file; none before somebody opens it to write, or while the host has not made it.
-    home: OnceLock<Arc<dyn HostFile>>,
-    /// The same, open for reading alone. What is open for writing nobody can execute, and what somebody executes cannot
-    /// be opened so (`ETXTBSY`): programs that are only read are to be programs for everybody.
-    read_home: OnceLock<Arc<dyn HostFile>>,
+    /// The host file, while the store has it open.
+    home: RwLock<Option<Open>>,
     /// Sequence of the newest group of which bytes are in a [shadow](super::shadow).
     pub shadowed: AtomicU64,
     /// Open handles.
@@ -83,9 +84,24 @@ pub(crate) struct File {
     mappings: [OnceLock<Option<Arc<dyn Region>>>; 44],
 }
 
+/// Whether some blocks of a file are certain not to be allocated.
+fn is_sparse(stat: &Stat) -> bool {
+    stat.allocated < stat.size
+}
+
 /// Whether every block of a file is allocated, as far as its looks tell.
 fn may_be_dense(stat: &Stat) -> Option<bool> {
-    if stat.allocated < stat.size { Some(false) } else { None }
+    if is_sparse(stat) { Some(false) } else { None }
+}
+
+/// An open host file.
+struct Open {
+    host: Arc<dyn HostFile>,
+    /// Not for reading alone, where more could be had. What is open for writing nobody can execute, and what somebody
+    /// executes cannot be opened so (`ETXTBSY`): programs that are only read are to be programs for everybody.
+    full: bool,
+    /// Whether the permission bits forbid it, so that it cannot be opened again just so.
+    forbidden: bool,
 }
 
 /// How a file lies at home. Only checkpoints change it.
@@ -115,6 +131,8 @@ impl File {
         File {
             id,
             number,
+            read_only: AtomicU8::new(0),
+            sparse: AtomicU8::new(u8::from(stat.is_some_and(is_sparse))),
             path,
             index: FileIndex::default(),
             size: AtomicU64::new(size),
@@ -142,33 +160,49 @@ impl File {
             owner: AtomicU64::new(0),
             mapped_reads: AtomicU32::new(0),
             mappings: [const { OnceLock::new() }; 44],
-            home: OnceLock::new(),
-            read_home: OnceLock::new(),
+            home: RwLock::new(None),
         }
     }
 
     /// The host file, if it is open.
-    #[inline]
-    pub fn home(&self) -> Option<&Arc<dyn HostFile>> {
-        self.home.get().or_else(|| self.read_home.get())
+    pub fn home(&self) -> Option<Arc<dyn HostFile>> {
+        self.home.read().unwrap().as_ref().map(|open| open.host.clone())
     }
 
     /// The host file, if it is open as far as the process may open it.
+    pub fn full_home(&self) -> Option<Arc<dyn HostFile>> {
+        self.home.read().unwrap().as_ref().filter(|open| open.full).map(|open| open.host.clone())
+    }
+
+    /// Whether the host file is open as far as the process may open it, and that is for reading alone.
     #[inline]
-    pub fn full_home(&self) -> Option<&Arc<dyn HostFile>> {
-        self.home.get()
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed) != 0
     }
 
-    /// From now on this is the open host file.
-    pub fn attach(&self, home: Arc<dyn HostFile>) {
-        let _ = self.home.set(home);
+    /// Whether the host file is open.
+    pub fn has_home(&self) -> bool {
+        self.home.read().unwrap().is_some()
     }
 
-    /// The same, open for reading alone where more would be had.
-    pub fn attach_to_read(&self, home: Arc<dyn HostFile>) {
-        if self.home.get().is_none() {
-            let _ = self.read_home.set(home);
+    /// From now on this is the open host file, unless it is open as far: see [`StoreInner::attach`].
+    pub(super) fn attach(&self, host: Arc<dyn HostFile>, full: bool, forbidden: bool) -> bool {
+        let mut home = self.home.write().unwrap();
+        let was_open = home.is_some();
+        if home.as_ref().is_none_or(|open| full && !open.full) {
+            self.read_only.store(u8::from(full && !host.is_writable()), Ordering::Relaxed);
+            *home = Some(Open { host, full, forbidden });
         }
+        !was_open
+    }
+
+    /// Closes the host file, where it can be opened again. Whether it is closed.
+    pub(super) fn detach(&self) -> bool {
+        let mut home = self.home.write().unwrap();
+        if home.as_ref().is_some_and(|open| !open.forbidden) {
+            *home = None;
+        }
+        home.is_none()
     }
 
     /// When its committed content changed, where that is not home.
@@ -210,6 +244,24 @@ impl File {
     pub fn mtime_is_home(&self, ns: i64) {
         // Unless there is another one meanwhile.
         let _ = self.mtime_ns.compare_exchange(ns as u64, AT_HOME, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Whether a write within the file may take blocks of the host that it has not.
+    #[inline]
+    pub fn is_sparse(&self) -> bool {
+        self.sparse.load(Ordering::Relaxed) != 0
+    }
+
+    /// Blocks of it are, or are to be, holes.
+    pub fn set_sparse(&self) {
+        self.sparse.store(1, Ordering::Relaxed);
+    }
+
+    /// It lies at home so.
+    fn lies(&self, state: &mut HomeState, stat: &Stat) {
+        (state.size, state.dense) = (stat.size, may_be_dense(stat));
+        state.baseline = Some(Baseline::of(stat));
+        self.sparse.store(u8::from(is_sparse(stat)), Ordering::Relaxed);
     }
 
     /// Whether nobody has looked yet, or somebody has found or given it privileges.
@@ -283,8 +335,7 @@ impl File {
     /// Recovery has found the host file of what the log speaks of, and perhaps `cut`.
     pub fn recovered_as(&self, stat: &Stat, cut: bool) {
         let mut state = self.home_state.lock().unwrap();
-        (state.size, state.dense) = (stat.size, may_be_dense(stat));
-        state.baseline = Some(Baseline::of(stat));
+        self.lies(&mut state, stat);
         self.home_limit.fetch_min(stat.size, Ordering::AcqRel);
         if !cut {
             self.size.fetch_max(stat.size, Ordering::AcqRel);
@@ -294,8 +345,7 @@ impl File {
     /// The group that made it has committed: its bytes are those at home, which lies as `stat` tells.
     pub fn staged_as(&self, stat: &Stat) {
         let mut state = self.home_state.lock().unwrap();
-        (state.size, state.dense) = (stat.size, may_be_dense(stat));
-        state.baseline = Some(Baseline::of(stat));
+        self.lies(&mut state, stat);
         self.home_limit.store(stat.size, Ordering::Release);
     }
 
@@ -305,8 +355,12 @@ impl File {
     }
 
     /// Looks whether a bystander has changed the home file, which stays a conflict then. Returns how it lies.
-    pub fn look_for_bystanders(&self, state: &mut HomeState) -> Result<Option<Baseline>> {
-        let now = self.home().map(|home| home.stat()).transpose()?.map(|stat| Baseline::of(&stat));
+    pub fn look_for_bystanders(
+        &self,
+        state: &mut HomeState,
+        look: impl FnOnce() -> Result<Option<Stat>>,
+    ) -> Result<Option<Baseline>> {
+        let now = if state.baseline.is_some() { look()?.map(|stat| Baseline::of(&stat)) } else { None };
         if state.conflict.is_none() {
             state.conflict = state.baseline.zip(now).and_then(|(baseline, now)| baseline.difference(&now));
         }
@@ -314,14 +368,6 @@ impl File {
             None => Ok(now),
             Some(change) => Err(Error::Conflict { path: self.name(), change: change.clone() }),
         }
-    }
-
-    /// Whether home has the bytes that the store has left there, as far as its size and its time of modification tell.
-    pub fn is_as_left(&self) -> Result<bool> {
-        let state = self.home_state.lock().unwrap();
-        let (Some(home), Some(then)) = (self.home(), state.baseline) else { return Ok(state.conflict.is_none()) };
-        let now = home.stat()?;
-        Ok(state.conflict.is_none() && (now.size, now.mtime_ns) == (then.size, then.mtime_ns))
     }
 
     /// How it lies at home, where that was changed by nothing but its links: only its time of change is another by
@@ -338,20 +384,12 @@ impl File {
     pub fn relinked_by_pass(&self, store: &StoreInner) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();
         if state.baseline.is_some() {
-            let stat = match self.home() {
-                Some(home) => home.stat()?,
-                // A group that has claimed it may rely on what is in it. What is not where it was, whoever goes there
-                // finds.
-                None if self.is_relied_on() => match store.stat_at_home(self)? {
-                    Some(stat) => stat,
-                    None => return Ok(()),
-                },
-                None => {
-                    state.baseline = None;
-                    return Ok(());
-                }
+            state.baseline = match store.stat_at_home(self)? {
+                Some(stat) => Some(self.relinked(state.baseline, Baseline::of(&stat))),
+                // Whoever goes where it was finds that it is not there.
+                None if self.is_relied_on() => return Ok(()),
+                None => None,
             };
-            state.baseline = Some(self.relinked(state.baseline, Baseline::of(&stat)));
         }
         Ok(())
     }
@@ -363,11 +401,10 @@ impl File {
     }
 
     /// A pass has just changed its attributes at home: that was no bystander.
-    pub fn changed_by_pass(&self) -> Result<()> {
+    pub fn changed_by_pass(&self, store: &StoreInner) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();
         if state.baseline.is_some() {
-            // Of what is not open nobody knows any more how it lies, until it is.
-            state.baseline = self.home().map(|home| home.stat()).transpose()?.as_ref().map(Baseline::of);
+            state.baseline = store.stat_at_home(self)?.as_ref().map(Baseline::of);
         }
         Ok(())
     }
@@ -393,29 +430,19 @@ impl File {
     }
 
     /// Looks at the home file again while nothing is pending: bystanders may have changed it.
-    pub fn refresh(&self) -> Result<()> {
-        match self.home() {
-            Some(home) => self.refresh_by(|| Ok(home.stat()?)),
-            None => Ok(()),
-        }
-    }
-
-    /// The same by any look at it.
     pub fn refresh_by(&self, look: impl FnOnce() -> Result<Stat>) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();
         if self.is_clean() {
             let stat = look()?;
-            state.size = stat.size;
-            state.dense = may_be_dense(&stat);
-            state.baseline = Some(Baseline::of(&stat));
+            self.lies(&mut state, &stat);
             self.size.store(stat.size, Ordering::Release);
             self.home_limit.store(stat.size, Ordering::Release);
         }
         Ok(())
     }
 
-    /// [Refreshes](Self::refresh) if nobody uses the file at this moment. Else only how it lies is seen again: a pass
-    /// may have changed that since somebody looked.
+    /// [Refreshes](Self::refresh_by) if nobody uses the file at this moment. Else only how it lies is seen again: a
+    /// pass may have changed that since somebody looked.
     pub fn refresh_if_unused(&self, store: &StoreInner) -> Result<()> {
         if !self.is_clean() {
             return Ok(());
@@ -423,7 +450,7 @@ impl File {
         if self.owner.compare_exchange(0, REFRESHING, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return self.relinked_by_pass(store);
         }
-        let result = self.refresh();
+        let result = store.refresh_named(self);
         self.owner.store(0, Ordering::Release);
         result
     }
@@ -571,10 +598,6 @@ impl File {
         if counted.is_empty() {
             return Ok(());
         }
-        if self.home().is_none() {
-            // The host has made it since it was opened.
-            store.open_home(self, false)?;
-        }
         if let Some(mapping) = self.mapping(offset + counted.len() as u64)? {
             let entered = self.mapped_reads.fetch_add(1, Ordering::Acquire);
             // Looked at again now that a cut would wait: a cut that is over has lowered it.
@@ -585,7 +608,7 @@ impl File {
                 return Ok(result?);
             }
         }
-        let read = match self.home() {
+        let read = match store.home_to_read(self)? {
             Some(home) => home.read_at(offset, counted)?,
             None => 0,
         };

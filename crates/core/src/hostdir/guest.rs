@@ -14,7 +14,7 @@ use crate::site;
 const MARK: &[u8] = b".wholly/guest";
 
 /// Whether the store in a directory, if there is one, is a guest.
-pub(crate) fn is_guest(host: &dyn HostFs) -> Result<bool> {
+pub(crate) fn is_temporary(host: &dyn HostFs) -> Result<bool> {
     match host.stat(MARK) {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => Ok(false),
@@ -23,23 +23,23 @@ pub(crate) fn is_guest(host: &dyn HostFs) -> Result<bool> {
 }
 
 impl Store {
-    /// Whether the store is a [temporary store](Self::init_guest). If this returns false, that survives a power
+    /// Whether the store is a [temporary store](Self::init_temporary). If this returns false, that survives a power
     /// failure.
     ///
     /// # Errors
     /// [`Error::Poisoned`] if the medium failed; errors of the host file system.
-    pub fn is_guest(&self) -> Result<bool> {
+    pub fn is_temporary(&self) -> Result<bool> {
         self.used(|inner| {
-            let is_guest = is_guest(&*inner.host)?;
-            if !is_guest {
+            let is_temporary = is_temporary(&*inner.host)?;
+            if !is_temporary {
                 // A process that died may have removed the mark, and not come to this.
                 inner.stays_kept()?;
             }
-            Ok(is_guest)
+            Ok(is_temporary)
         })
     }
 
-    /// Makes a [temporary store](Self::init_guest) a permanent one; has no effect on a permanent one. When this
+    /// Makes a [temporary store](Self::init_temporary) a permanent one; has no effect on a permanent one. When this
     /// returns, the store stays permanent after a power failure.
     ///
     /// # Errors

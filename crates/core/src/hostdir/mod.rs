@@ -62,6 +62,7 @@ mod published;
 #[doc(hidden)]
 pub mod records;
 mod recover;
+mod room;
 mod running;
 mod salvage;
 mod shadow;
@@ -77,12 +78,12 @@ pub use checkpoint::CheckpointReport;
 #[doc(hidden)]
 pub use fork::Ownership;
 pub use group::Group;
-pub(crate) use guest::is_guest;
+pub(crate) use guest::is_temporary;
 pub use handle::File;
 pub use implicit::Policy;
 #[doc(hidden)]
 pub use joint::{ByPath, Neighbours, parts_on};
-pub use joint::{Part, PartState, Released, Settled};
+pub use joint::{Decided, Part, PartState, Released};
 pub use layer::LAYER;
 pub use memory::MEMORY;
 #[doc(hidden)]
@@ -115,6 +116,7 @@ use memory::{Memory, SHADOWS, ZEROS};
 use names::Names;
 use parked::ParkedGroups;
 use published::Published;
+use room::Room;
 use shadow::Shadows;
 use table::FileTable;
 
@@ -150,6 +152,12 @@ pub struct Options {
     /// system at once and are written once. It applies to a file that the group has created, and to writes in a row to
     /// an existing file if the host's files can share blocks.
     pub stage_bytes: u64,
+    /// The number of host files that the store keeps open although no program has them open; 256 by default.
+    pub open_files: usize,
+    /// Bytes that the store keeps from the host file system, so that files can be removed when that is full; 2 MiB by
+    /// default. Not kept where less than sixteen times as much is free when the store is opened, nor by a
+    /// [temporary store](Store::init_temporary).
+    pub reserve_bytes: u64,
     /// Whether an explicit group is written back as part of its commit; false by default. The commit then returns when
     /// the group is in the directory. If the host refuses that, the commit fails, nothing has changed, and the store
     /// goes on. For one user at a time: no other thread makes calls while a group commits. Groups that commit together
@@ -158,7 +166,7 @@ pub struct Options {
     /// Whether to accept a copy of a store whose log holds updates ([`Error::Copied`]); false by default. The store
     /// then uses the files at the paths of the copied ones, whatever inodes they are. Has no effect on a store that is
     /// not a copy.
-    pub adopt: bool,
+    pub accept_copy: bool,
     /// Whether to open a store that waits for the decision of a joint commit ([`Store::commit_together`]) although that
     /// cannot be found; false by default. The waiting group becomes a parked group, and so does a group that was
     /// decided and cannot be committed. Decisions of this store are forgotten if only stores that cannot be found could
@@ -184,8 +192,10 @@ impl Default for Options {
             checkpoint_threads: 2,
             gather_bytes: 512 << 10,
             stage_bytes: 512 << 10,
+            open_files: 256,
+            reserve_bytes: 2 << 20,
             at_once: false,
-            adopt: false,
+            accept_copy: false,
             release: false,
             trust_owner: false,
         }
@@ -253,6 +263,7 @@ pub(crate) struct StoreInner {
     pub names: Names,
     pub xattr_spaces: running::Spaces,
     pub clock: Clock,
+    pub room: Room,
     pub parked: ParkedGroups,
     pub joint: JointCommits,
     /// The implicit group of the store under the policy `shared`.
@@ -518,10 +529,10 @@ impl Store {
     }
 
     /// Returns what the last open did about joint commits that a crash had interrupted.
-    pub fn settled(&self) -> Settled {
+    pub fn decided(&self) -> Decided {
         match self.heir.get() {
-            Some(heir) => heir.settled(),
-            None if self.inner.forked.is_inherited() => Settled::default(),
+            Some(heir) => heir.decided(),
+            None if self.inner.forked.is_inherited() => Decided::default(),
             None => self.inner.joint.settled.lock().unwrap().clone(),
         }
     }

@@ -20,6 +20,7 @@ use super::memory::Memory;
 use super::names::{Names, Object, ROOT};
 use super::parked::{ParkedGroups, undo_path};
 use super::published::Published;
+use super::room::Room;
 use super::shadow::Shadows;
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
@@ -39,8 +40,8 @@ pub struct RecoveryReport {
     pub files: u64,
     /// The number of names that the log sets.
     pub names: u64,
-    /// Whether the store was a copy and was accepted ([`Options::adopt`](crate::Options::adopt)). If there are
-    /// conflicts, it must be accepted again at the next open.
+    /// Whether the store was a copy and was accepted ([`Options::accept_copy`](crate::Options::accept_copy)). If there
+    /// are conflicts, it must be accepted again at the next open.
     pub adopted: bool,
     /// Files that another program changed while the log held updates for them, and how. The updates stay in the log,
     /// and nothing is written back.
@@ -60,7 +61,7 @@ pub(super) fn open(
     let index = Published::new();
     let shadows = Shadows::new();
     let mut replay = Replay::new(region.clone(), &host, (&index, &shadows), &before);
-    if options.adopt {
+    if options.accept_copy {
         replay = replay.may_adopt();
     }
     let origin = origin_of(&*host);
@@ -93,6 +94,7 @@ pub(super) fn open(
     let not_final: Vec<u64> = provisional.iter().filter(|group| !is_final(group)).map(|group| group.0).collect();
     applied.retain(|(sequence, _)| !not_final.contains(sequence));
     let (time, told) = clock.unwrap_or((0, 0));
+    files.all().iter().filter(|file| file.has_home()).for_each(|file| files.opened(file));
     let next_object = first_of(log.incarnation());
     let own = [&b".wholly/log"[..], b".wholly/lock"].into_iter().filter_map(|path| host.stat(path).ok());
     let own_inodes = own.map(|stat| (stat.ino, stat.btime_ns)).collect();
@@ -110,6 +112,7 @@ pub(super) fn open(
         names: Names::recovered(names.state, next_object),
         xattr_spaces: Default::default(),
         clock: Clock::new(time, told),
+        room: Room::default(),
         parked: ParkedGroups::new(applied, undone),
         joint: JointCommits::new(neighbours),
         shared: super::implicit::Epoch::new(None),
@@ -135,6 +138,10 @@ impl StoreInner {
     pub(super) fn finish_recovery(&self) -> Result<()> {
         self.settle_parked()?;
         self.clean_asides()?;
+        match super::is_temporary(&*self.host)? {
+            true => self.keep_no_reserve(),
+            false => self.keep_reserve(),
+        }
         // Whoever wrote there is gone. What cannot be removed keeps nobody from opening the store: who wants a layer is
         // told.
         let _ = self.remove_layer();

@@ -34,6 +34,7 @@ use super::implicit::Policy;
 use super::lanes::Seat;
 use super::names::Private;
 use super::overlay::{Place, PrivateWrite};
+use super::room::Promise;
 use super::writer::Recent;
 use crate::error::{Error, Result};
 use crate::index::BLOCK;
@@ -151,6 +152,8 @@ pub(crate) struct Running {
     brought: Option<Box<Brought>>,
     /// How exact the times of its changes are, in ns.
     grain_ns: i64,
+    /// What it will take of the host.
+    promised: Promise,
     /// On whose behalf its calls on names are made.
     who: Who,
     /// The time of its changes, told to the log by it or by a group before it, and whether it was told by it.
@@ -192,6 +195,7 @@ impl Running {
             shadows: None,
             brought: None,
             grain_ns: GRAIN_NS,
+            promised: Promise::default(),
             who: Who::Process,
             time: (0, false),
         }
@@ -267,7 +271,7 @@ impl Running {
     #[inline]
     fn join_first(&mut self, inner: &Arc<Inner>) -> Result<usize> {
         self.store.check_usable()?;
-        if inner.full_home().is_some_and(|home| !home.is_writable()) {
+        if inner.is_read_only() {
             return Err(Error::Refused(inner.name(), Errno::ACCESS));
         }
         if !self.implicit {
@@ -283,7 +287,7 @@ impl Running {
         }
         if fresh && self.sharing == Sharing::Own && inner.is_clean() {
             // Bystanders may have changed the file while the log held nothing of it.
-            if let Err(error) = inner.refresh() {
+            if let Err(error) = self.store.refresh_named(inner) {
                 self.sharing.leave(inner, self.owner());
                 return Err(error);
             }
@@ -367,6 +371,7 @@ impl Running {
         }
         let is_shadowed = self.is_to_be_shadowed(i, offset, data.len()) && self.write_shadow(i, offset, data)?;
         if !is_shadowed {
+            self.promise_blocks(i, offset, data.len() as u64)?;
             self.write_to_log(i, inner, offset, data)?;
         }
         let now = self.store.host.now_ns();
@@ -376,6 +381,38 @@ impl Running {
         file.mtime = Mtime::Changed(now);
         file.size = file.size.max(offset + data.len() as u64);
         Ok(())
+    }
+
+    /// Blocks that the host is to have for a write to one of the group's files, as far as it has them not.
+    #[inline]
+    fn promise_blocks(&mut self, i: usize, offset: u64, length: u64) -> Result<()> {
+        let file = &self.seat().files[i];
+        let (end, size) = (offset + length, file.size);
+        if end <= size && !file.inner.is_sparse() {
+            return Ok(());
+        }
+        if offset > size {
+            file.inner.set_sparse();
+        }
+        let first = if file.inner.is_sparse() { offset / BLOCK } else { size.div_ceil(BLOCK) };
+        let bytes = end.div_ceil(BLOCK).saturating_sub(first) * BLOCK;
+        let inner = file.inner.clone();
+        self.promise(Promise::bytes(bytes), &inner.path)
+    }
+
+    /// The group is about to take so much of the host; `what` it is for.
+    fn promise(&mut self, promise: Promise, what: &[u8]) -> Result<()> {
+        if promise.is_none() {
+            return Ok(());
+        }
+        self.store.promise(promise, what)?;
+        self.promised = self.promised.plus(promise);
+        Ok(())
+    }
+
+    /// The same of a new name.
+    fn promise_name(&mut self, name: &[u8]) -> Result<()> {
+        self.promise(Promise::name(name), name)
     }
 
     #[inline(always)]
@@ -435,6 +472,9 @@ impl Running {
         let file = &mut seat.files[i];
         file.touched = true;
         file.mtime = Mtime::Changed(now);
+        if length > file.size {
+            file.inner.set_sparse();
+        }
         if length < file.size {
             file.limit = file.limit.min(length);
             seat.writes.cut(i as u32, length);

@@ -209,7 +209,7 @@ fn note_orphans(from: &Original, report: &mut Salvaged) -> Result<()> {
         for name in super::names::names_in(&*from.host, folder)? {
             let place = format!("{}/{}", String::from_utf8_lossy(folder), String::from_utf8_lossy(&name));
             let what = "a checkpoint was moving it; if no proven group names it, it is in the original only";
-            report.findings.push(Finding::new(FindingKind::Home, place, what));
+            report.findings.push(Finding::new(FindingKind::File, place, what));
         }
     }
     Ok(())

@@ -1,10 +1,11 @@
 //! The files that are open or have pending blocks, by number.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{Inode, Stat};
+use wholly_media::{HostFile, Inode, Stat};
 
 use super::StoreInner;
 use super::file::File;
@@ -12,7 +13,7 @@ use super::names::{Found, Kind, OWN_FOLDER, Object, TRIES, Walk, show};
 use super::recover::is_in_the_way;
 use crate::error::{Error, Result};
 use crate::rules::permit::{self, Who};
-use crate::sync::{Ordering, RwLock};
+use crate::sync::{Mutex, Ordering, RwLock};
 
 #[derive(Default)]
 struct Table {
@@ -23,6 +24,8 @@ struct Table {
 #[derive(Default)]
 pub(crate) struct FileTable {
     table: RwLock<Table>,
+    /// Files whose host files are open, by number and id: what was opened first comes first. Some may be closed by now.
+    open: Mutex<VecDeque<(u32, u64)>>,
 }
 
 impl FileTable {
@@ -59,6 +62,23 @@ impl FileTable {
                 unused.push(number as u32);
             }
         }
+    }
+
+    /// The host file of a file was opened.
+    pub fn opened(&self, file: &File) {
+        self.open.lock().unwrap().push_back((file.number, file.id));
+    }
+
+    /// Of more than `most` files whose host files are open, the one that was opened first. It counts no more.
+    fn take_oldest_beyond(&self, most: usize) -> Option<Arc<File>> {
+        let mut open = self.open.lock().unwrap();
+        while open.len() > most {
+            let (number, id) = open.pop_front()?;
+            if let Some(file) = self.get(number).filter(|file| file.id == id && file.has_home()) {
+                return Some(file);
+            }
+        }
+        None
     }
 
     /// All files.
@@ -179,29 +199,53 @@ impl StoreInner {
         Ok(file)
     }
 
-    /// Opens the host file of an open file, which may have been virtual when that was opened.
+    /// Opens the host file of a file, which may have been virtual, or was closed since. `None` where the host has none.
     #[cold]
-    pub fn open_home(&self, file: &File, writes: bool) -> Result<()> {
+    pub fn open_home(&self, file: &File, writes: bool) -> Result<Option<Arc<dyn HostFile>>> {
         let _still = self.names.keep_homes();
         match self.names.with(|state| state.public_path(file.id)) {
-            Some(place) => self.open_at(file, &place, &file.path, writes),
-            None => Ok(()),
+            Some(place) => self.open_at(file, &place, &file.path, writes).map(Some),
+            None => Ok(file.home()),
         }
     }
 
+    /// The host file of a file, to be read; opened for that where it is not open.
+    pub fn home_to_read(&self, file: &File) -> Result<Option<Arc<dyn HostFile>>> {
+        file.home().map_or_else(|| self.open_home(file, false), |home| Ok(Some(home)))
+    }
+
     /// Opens the host file at `place`. The caller keeps passes from changing names.
-    fn open_at(&self, file: &File, place: &[u8], path: &[u8], writes: bool) -> Result<()> {
+    fn open_at(&self, file: &File, place: &[u8], path: &[u8], writes: bool) -> Result<Arc<dyn HostFile>> {
         let home = self.host.open(place, writes).map_err(|error| host_error(error, path))?;
         if !self.is_home_of(file, home.stat()?.inode()) {
             return Err(Error::NotFound(show(path)));
         }
-        if writes {
-            file.attach(home);
-        } else {
-            file.attach_to_read(home);
-        }
+        self.attach(file, home.clone(), writes, false);
         // It may have changed since the walk came by.
-        file.refresh_if_unused(self)
+        file.refresh_if_unused(self)?;
+        Ok(home)
+    }
+
+    /// From now on this is the open host file of a file, `full` or for reading alone. Where its permission bits
+    /// `forbid` to open it, it stays open.
+    pub fn attach(&self, file: &File, home: Arc<dyn HostFile>, full: bool, forbidden: bool) {
+        if file.attach(home, full, forbidden) {
+            self.files.opened(file);
+            self.close_oldest();
+        }
+    }
+
+    /// Closes host files that no program has open, the longest open first, where more are open than a store keeps. For
+    /// each that was opened two are looked at, so that those which stay open hold nobody up.
+    fn close_oldest(&self) {
+        for _ in 0..2 {
+            let Some(file) = self.files.take_oldest_beyond(self.options.open_files) else { return };
+            let is_in_use = file.handles.load(Ordering::Relaxed) > 0
+                || self.names.with(|state| state.is_being_opened(file.id) || state.host_path(file.id).is_none());
+            if is_in_use || !file.detach() {
+                self.files.opened(&file);
+            }
+        }
     }
 
     /// Whether what was opened for a file is its home. Some file systems give a file another number when it is opened
@@ -212,8 +256,11 @@ impl StoreInner {
         self.names.with(|state| state.is_inode(file.id, inode) || (unknown && state.becomes(file.id, inode)))
     }
 
-    /// How a file that nobody has open lies at home; `None` where it is not at its place, or on its way.
+    /// How a file lies at home; `None` where it is not at its place, or on its way.
     pub fn stat_at_home(&self, file: &File) -> Result<Option<Stat>> {
+        if let Some(home) = file.home() {
+            return Ok(Some(home.stat()?));
+        }
         let Some(place) = self.names.with(|state| state.host_path(file.id)) else { return Ok(None) };
         match self.host.stat(&place) {
             Ok(stat) => {
@@ -227,8 +274,8 @@ impl StoreInner {
 
     /// Looks again at a file that the caller owns and of which nothing is pending: bystanders may have changed it.
     pub fn refresh_named(&self, file: &File) -> Result<()> {
-        if file.home().is_some() {
-            return file.refresh();
+        if let Some(home) = file.home() {
+            return file.refresh_by(|| Ok(home.stat()?));
         }
         let _still = self.names.keep_homes();
         let whole = self.names.with(|state| Some((state.public_path(file.id)?, state.objects.get(&file.id)?.inode)));

@@ -65,7 +65,7 @@ pub(super) struct Recorded {
 
 /// How the store is opened: as users open it, but with one thread, so that a run is the same each time.
 pub(super) fn options() -> Options {
-    Options { background: false, checkpoint_threads: 1, adopt: true, ..Options::default() }
+    Options { background: false, checkpoint_threads: 1, accept_copy: true, ..Options::default() }
 }
 
 pub(super) fn open(world: &Arc<World>) -> wholly::Result<Store> {
@@ -106,7 +106,7 @@ fn all(archive: Archive, world: &Arc<World>, recorded: &mut Recorded) -> wholly:
             store.make_layer()?;
             unpack_in_layer(&*world.host())?;
             for n in (0..FILES).step_by(FILES_OF_DIRECTORY as usize) {
-                view.adopt(group, Ino::ROOT, dir(n).as_bytes(), in_layer(&dir(n)).as_bytes())?;
+                view.import(group, Ino::ROOT, dir(n).as_bytes(), in_layer(&dir(n)).as_bytes())?;
             }
         }
     }

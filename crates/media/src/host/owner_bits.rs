@@ -367,6 +367,14 @@ impl HostFs for OwnerBits {
         self.dir.largest_file()
     }
 
+    fn most_links(&self) -> u32 {
+        self.dir.most_links()
+    }
+
+    fn try_xattrs(&self, all: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        self.dir.try_xattrs(all)
+    }
+
     fn space(&self) -> Result<Space> {
         self.dir.space()
     }

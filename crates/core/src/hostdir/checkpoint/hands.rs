@@ -140,7 +140,7 @@ impl<'a> Hands<'a> {
             self.let_be(&file, blocks);
             return Ok(());
         };
-        let before = check_bystanders(&file)?;
+        let before = check_bystanders(&file, &*home)?;
         self.report.files += 1;
         let (target, size, dense) = (self.target, 0, Some(false));
         let mut home = Home { file: &file, host: &*home, target, size, dense, needs_sync: false, again: false };
@@ -156,7 +156,7 @@ impl<'a> Hands<'a> {
     /// The host file: what nobody has open is open for as long as it is written to.
     fn home_of(&self, file: &File) -> Result<Option<Arc<dyn HostFile>>> {
         if let Some(home) = file.full_home() {
-            return Ok(Some(home.clone()));
+            return Ok(Some(home));
         }
         let store = self.store;
         let _still = store.names.keep_homes();
@@ -428,9 +428,9 @@ fn is_hole(piece: &Piece) -> bool {
 }
 
 /// Invariant 7 of the store. Returns how the file lies.
-fn check_bystanders(file: &File) -> Result<Option<Baseline>> {
+fn check_bystanders(file: &File, home: &dyn HostFile) -> Result<Option<Baseline>> {
     let mut state = file.home_state.lock().unwrap();
-    let now = file.look_for_bystanders(&mut state)?;
+    let now = file.look_for_bystanders(&mut state, || Ok(Some(home.stat()?)))?;
     // From here on it is us who change it.
     state.baseline = None;
     Ok(now)

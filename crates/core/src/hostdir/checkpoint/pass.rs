@@ -79,7 +79,10 @@ impl<'a> Pass<'a> {
         blocks
             .chunk_by(|a, b| a.file() == b.file())
             .filter_map(|blocks| self.store.files.get(blocks[0].file()))
-            .try_for_each(|file| file.look_for_bystanders(&mut file.home_state.lock().unwrap()).map(drop))
+            .try_for_each(|file| {
+                let look = || self.store.stat_at_home(&file);
+                file.look_for_bystanders(&mut file.home_state.lock().unwrap(), look).map(drop)
+            })
     }
 
     fn plan_and_take_home(&mut self, blocks: &[DirtyBlock], announced: u64) -> Result<()> {
@@ -155,19 +158,19 @@ impl<'a> Pass<'a> {
         let fail = |error: wholly_media::Error| store.poison(&Error::Media(error));
         let pmem = has_mappings(store);
         fence(store)?;
-        let changed = self.hands.touched.len();
+        let touched_by_hands = self.hands.touched.len();
         if names.has_begun() {
             // Links and renames are changes by us of the files, too.
             let known: HashSet<u32> = self.hands.touched.iter().map(|touched| touched.file.number).collect();
-            let all =
-                store.files.all().into_iter().filter(|file| file.home().is_some() && !known.contains(&file.number));
+            let all = store.files.all().into_iter().filter(|file| file.has_home() && !known.contains(&file.number));
             self.hands.touched.extend(all.map(|file| Touched { file, before: None, needs_sync: false }));
         }
-        let (mut closed, mut taken) = (false, Ok(()));
+        let (mut closed, mut taken, mut open) = (false, Ok(()), Vec::new());
         for (i, touched) in self.hands.touched.iter_mut().enumerate() {
             // Who looks beside us does not see it otherwise meanwhile.
             let mut state = touched.file.home_state.lock().unwrap();
-            let stat = match touched.file.home() {
+            let home = touched.file.home();
+            let stat = match &home {
                 Some(home) => home.stat().map_err(fail)?,
                 None => {
                     closed |= touched.needs_sync;
@@ -187,17 +190,20 @@ impl<'a> Pass<'a> {
             };
             let after = Baseline::of(&stat);
             touched.needs_sync |= !pmem || Some(after) != touched.before;
-            let left = if i < changed { after } else { touched.file.relinked(state.baseline, after) };
+            let left = if i < touched_by_hands { after } else { touched.file.relinked(state.baseline, after) };
             state.baseline = Some(left);
+            if touched.needs_sync {
+                changed += 1;
+                // It may be closed at any time.
+                open.extend(home.filter(|_| changed <= SYNC_EACH));
+            }
         }
-        let files: Vec<&Arc<File>> =
-            self.hands.touched.iter().filter(|touched| touched.needs_sync).map(|touched| &touched.file).collect();
-        if files.len() > SYNC_EACH || names.has_begun() || closed {
+        if changed > SYNC_EACH || names.has_begun() || closed {
             store.host.sync_all(site::CHECKPOINT_SYNC).map_err(fail)?;
             store.log.count_barrier();
             return taken;
         }
-        for home in files.iter().filter_map(|file| file.home()) {
+        for home in open {
             home.sync(site::CHECKPOINT_SYNC).map_err(fail)?;
             store.log.count_barrier();
         }

@@ -167,14 +167,18 @@ impl StoreInner {
             }
             let is_held = self.checkpointer.is_held();
             if self.log.may_grow() || is_held {
-                let grow = |more| self.log.grow(segments, more).map_err(|error| self.not_resized(error));
+                let grow =
+                    |more: u32| match is_held || self.has_room_for_log(u64::from(more) * self.log.segment_bytes()) {
+                        true => self.log.grow(segments, more).map_err(|error| self.not_resized(error)),
+                        false => Err(Error::NoSpace("the log".into())),
+                    };
                 let mut grown = grow((segments / 2).max(1));
                 if let Err(Error::NoSpace(_)) = grown {
                     grown = grow(1);
                 }
                 match grown {
                     // A pass makes room in the log as it is; unless it is a pass that asks.
-                    Err(Error::NoSpace(_)) if !is_held => {}
+                    Err(Error::NoSpace(_)) if !is_held || self.release_reserve() => {}
                     grown => return grown,
                 }
             }
@@ -182,7 +186,11 @@ impl StoreInner {
                 if self.worker_makes_room() {
                     continue;
                 }
-                self.checkpoint()?;
+                match self.checkpoint() {
+                    // What removes something is to get into the log: then it gets its space back.
+                    Err(Error::NoSpace(_)) if self.release_reserve() => {}
+                    done => drop(done?),
+                }
             }
             if let (segments, 0) = self.log.segments() {
                 // Running groups hold all of it. Their size is bounded by free space only.

@@ -53,8 +53,8 @@ impl Store {
     /// directories and parked.
     ///
     /// # Errors
-    /// - [`Error::Overtaken`] of the first group whose base has changed: nothing has changed, and all groups stay
-    ///   parked. [`overtaken`](Store::overtaken) lists the differences of the others.
+    /// - [`Error::ChangedMeanwhile`] of the first group whose base has changed: nothing has changed, and all groups
+    ///   stay parked. [`changed_meanwhile`](Store::changed_meanwhile) lists the differences of the others.
     /// - [`Error::Invalid`] for no groups, and if two are of one store.
     /// - Those of [`Store::apply`] and [`commit_together`](Self::commit_together).
     pub fn apply_together<'s>(parked: impl IntoIterator<Item = (&'s Store, ParkedId)>) -> Result<()> {
@@ -136,7 +136,7 @@ fn applied(stores: &[Arc<StoreInner>], ids: &[ParkedId]) -> Result<Vec<Running>>
     for (store, id) in stores.iter().zip(ids) {
         let (running, mismatches) = store.do_parked(*id)?;
         if !mismatches.is_empty() {
-            return Err(Error::Overtaken(*id, mismatches.into()));
+            return Err(Error::ChangedMeanwhile(*id, mismatches.into()));
         }
         groups.push(running);
     }

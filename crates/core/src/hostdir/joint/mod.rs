@@ -57,7 +57,7 @@ pub use neighbours::{ByPath, Neighbours};
 pub use parts::parts_on;
 pub use parts::{Part, PartState};
 pub(super) use settle::JointCommits;
-pub use settle::{Released, Settled};
+pub use settle::{Decided, Released};
 
 pub(super) use record::Neighbour;
 

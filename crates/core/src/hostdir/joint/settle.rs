@@ -27,7 +27,7 @@ pub(crate) struct JointCommits {
     /// 1 once the folder is durable.
     pub has_folder: AtomicU8,
     /// What the open has done about those that a crash had cut short.
-    pub settled: Mutex<Settled>,
+    pub settled: Mutex<Decided>,
     /// The numbers of those that threads of this process are about to decide here.
     pub under_way: Mutex<Vec<u64>>,
 }
@@ -45,7 +45,7 @@ impl JointCommits {
 
 /// What opening a store did about joint commits that a crash had interrupted.
 #[derive(Clone, Debug, Default)]
-pub struct Settled {
+pub struct Decided {
     /// Groups that were decided, and are committed now.
     pub committed: Vec<ParkedId>,
     /// Groups that were not decided, and are removed.

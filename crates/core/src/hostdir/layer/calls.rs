@@ -12,8 +12,9 @@ use crate::vfs::{GroupId, Ino};
 
 impl Store {
     /// Makes the *layer*: an empty directory of mode 0700 at [`LAYER`](crate::LAYER), in place of an earlier one. Any
-    /// program can make files there by ordinary calls, and groups can [import](Group::adopt) them. Nothing in the layer
-    /// is durable. What is not imported is removed when the store is closed or removed, and when it is opened again.
+    /// program can make files there by ordinary calls, and groups can [import](Group::import) them. Nothing in the
+    /// layer is durable. What is not imported is removed when the store is closed or removed, and when it is opened
+    /// again.
     ///
     /// # Errors
     /// Errors of the host file system: something of an earlier layer cannot be removed (a mount lies in it), or there
@@ -28,7 +29,7 @@ impl Store {
     /// let layer = std::path::Path::new(wholly::LAYER);
     /// std::process::Command::new("tar").args(["-xf", "release.tar", "-C"]).arg(dir.join(layer)).status().unwrap();
     /// let mut group = store.begin();
-    /// group.adopt(&layer.join("release"), "releases/7")?; // however many files it has
+    /// group.import(&layer.join("release"), "releases/7")?; // however many files it has
     /// group.unlink("current")?;
     /// group.symlink("releases/7", "current")?;
     /// group.commit()?; // the release is there, and current; or neither
@@ -63,7 +64,7 @@ impl Group<'_> {
     /// - [`Error::NotFound`], [`Error::Exists`].
     /// - [`Error::Busy`]: it is a hard link of a file that the store knows.
     /// - Those of [`rename`](Group::rename).
-    pub fn adopt(&mut self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+    pub fn import(&mut self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
         let to = store_path(to.as_ref())?;
         let from = from.as_ref().as_os_str().as_bytes();
@@ -74,11 +75,11 @@ impl Group<'_> {
 /// Import of files, for groups whose calls go through a [`StoreVfs`].
 impl StoreVfs {
     /// Imports the object at the path `from`, in the store's layer, as `name` in the directory `dir`: see
-    /// [`Group::adopt`].
+    /// [`Group::import`].
     ///
     /// # Errors
-    /// Those of [`Group::adopt`]; [`Error::Invalid`] if there is no such running group.
-    pub fn adopt(&self, group: GroupId, dir: Ino, name: &[u8], from: &[u8]) -> Result<()> {
+    /// Those of [`Group::import`]; [`Error::Invalid`] if there is no such running group.
+    pub fn import(&self, group: GroupId, dir: Ino, name: &[u8], from: &[u8]) -> Result<()> {
         let dir = self.object_of(dir)?;
         single(dir, name).map_err(|errno| Error::Refused(String::from_utf8_lossy(name).into(), errno))?;
         self.change_group(group, |running| running.adopt(from, At::In(dir, name)))
@@ -96,8 +97,9 @@ impl StoreVfs {
     }
 
     /// Records for a group that another program has changed `ino`, or something in it. For changes that the store
-    /// cannot see, because the caller saw the object earlier than the group did. [`overtaken`](Self::overtaken) lists
-    /// `mismatch` from now on; if the group is parked, it can never be applied.
+    /// cannot see, because the caller saw the object earlier than the group did.
+    /// [`changed_meanwhile`](Self::changed_meanwhile) lists `mismatch` from now on; if the group is parked, it can
+    /// never be applied.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such running group.

@@ -1,5 +1,5 @@
-//! The layer: a directory in the store's folder, in which others make what groups [adopt](crate::Group::adopt). It lies
-//! on the file system of the store's directory, so that a rename takes it out of there.
+//! The layer: a directory in the store's folder, in which others make what groups [adopt](crate::Group::import). It
+//! lies on the file system of the store's directory, so that a rename takes it out of there.
 //!
 //! The store knows nothing of what is in it, and looks at nothing there but what is adopted. It has no use after the
 //! process that made it: the next open removes it, and so do the end of a store and its close.

@@ -39,7 +39,7 @@ impl Group<'_> {
     /// from being parked, it is committed after them.
     ///
     /// # Errors
-    /// - [`Error::Overtaken`]: the group is parked; the error has its id, and each path with what differs.
+    /// - [`Error::ChangedMeanwhile`]: the group is parked; the error has its id, and each path with what differs.
     /// - Those of [`commit`](Self::commit) and [`park`](Self::park): the group is aborted.
     pub fn commit_or_park(mut self, note: &str, keep: Option<Duration>) -> Result<()> {
         self.call_by_name(|running| running.commit_or_park(note, keep))
@@ -83,7 +83,7 @@ impl Store {
     /// crash before that it is committed or still parked.
     ///
     /// # Errors
-    /// - [`Error::Overtaken`] with everything that differs: nothing has changed, and the group stays parked.
+    /// - [`Error::ChangedMeanwhile`] with everything that differs: nothing has changed, and the group stays parked.
     /// - [`Error::Busy`]: a running group has claimed something that it changes.
     /// - [`Error::NotFound`]; [`Error::Corrupt`]; those of [`Group::commit`].
     pub fn apply(&self, id: ParkedId) -> Result<()> {
@@ -94,8 +94,8 @@ impl Store {
     /// could be applied.
     ///
     /// # Errors
-    /// Those of [`apply`](Self::apply), except [`Error::Overtaken`].
-    pub fn overtaken(&self, id: ParkedId) -> Result<Vec<Mismatch>> {
+    /// Those of [`apply`](Self::apply), except [`Error::ChangedMeanwhile`].
+    pub fn changed_meanwhile(&self, id: ParkedId) -> Result<Vec<Mismatch>> {
         self.used(|inner| {
             inner.discard_expired()?;
             let _mine = inner.work_on_parked(id)?;
@@ -160,8 +160,8 @@ impl StoreVfs {
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such running group; errors of the host file system.
-    pub fn overtaken(&self, group: GroupId) -> Result<Vec<Mismatch>> {
-        self.with_group(group, |running| self.used_by_name(|| running.overtaken()))
+    pub fn changed_meanwhile(&self, group: GroupId) -> Result<Vec<Mismatch>> {
+        self.with_group(group, |running| self.used_by_name(|| running.changed_meanwhile()))
     }
 
     /// Calls `look` with what a group would change, as of now. Calls of the group wait meanwhile.
@@ -184,7 +184,7 @@ impl StoreInner {
         let _caller = self.names.caller();
         let (mut running, mismatches) = self.do_parked(id)?;
         if !mismatches.is_empty() {
-            return Err(Error::Overtaken(id, mismatches.into()));
+            return Err(Error::ChangedMeanwhile(id, mismatches.into()));
         }
         running.commit()?;
         // It is committed, whatever becomes of the file: the log goes on telling, and the next pass tries again.

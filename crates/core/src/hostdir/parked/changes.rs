@@ -218,7 +218,7 @@ impl<'g> Review<'g> {
     /// how many; fewer only at the end.
     ///
     /// For a parked group, [`Side::Before`] is today's committed state. It is the state from when the group was parked,
-    /// unless [`overtaken`](crate::Store::overtaken) reports a difference.
+    /// unless [`changed_meanwhile`](crate::Store::changed_meanwhile) reports a difference.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no object on that side, or no longer; [`Error::Invalid`] for an object without

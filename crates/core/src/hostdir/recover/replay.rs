@@ -295,7 +295,7 @@ impl<'a> Replay<'a> {
         // A process may have only so many descriptors: the rest is opened when it is wanted.
         if self.open < MOST_OPEN {
             self.open += 1;
-            file.attach(home);
+            file.attach(home, true, forced);
         }
         // Even where home looks as it should: a process that died in a checkpoint may have made it so and not have
         // synced it.

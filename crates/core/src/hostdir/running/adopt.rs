@@ -56,6 +56,7 @@ impl Running {
             None => Ok(Wanted::default()),
         };
         let (last, _) = self.claim_last(at, exists)?;
+        self.promise_name(&last.name)?;
         let store = self.store.clone();
         let failed = |error| host_error(error, from);
         let stat = store.host.stat(from).map_err(failed)?;

@@ -194,6 +194,7 @@ impl Running {
     #[inline(always)]
     fn end(&mut self) {
         let Some(mut seat) = self.seat.take() else { return };
+        self.store.room.end(std::mem::take(&mut self.promised));
         if self.names.is_some() {
             self.release_names();
         }
@@ -324,7 +325,7 @@ fn publish(
     for (i, file) in files.iter().enumerate() {
         let inner = &*file.inner;
         if let Some(staged) = &file.staged {
-            staged.publish(inner);
+            staged.publish(store, inner);
         }
         match sharing {
             Sharing::Own => inner.publish_size(&store.index, |_| file.size),

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::names::{DIRECTORY, Found, Kind, Last, REGULAR, SYMLINK, TRIES, TYPE, Wanted, show};
 use crate::hostdir::records::{Birth, Value};
+use crate::hostdir::room::Promise;
 use crate::log::layout::EntryKind;
 use crate::rules::permit;
 
@@ -111,6 +112,7 @@ impl Running {
             None => Ok(Wanted::default()),
         };
         let (last, _) = self.claim_last(at, exists)?;
+        self.promise_name(&last.name)?;
         let (birth, lists) = self.inherited(last.dir, birth)?;
         let id = self.bear_nameless(birth)?;
         self.hand_down(id, lists)?;
@@ -120,6 +122,7 @@ impl Running {
 
     /// Makes an object that has no name.
     pub(super) fn bear_nameless(&mut self, birth: Birth) -> Result<u64> {
+        self.promise(Promise::object(Kind::of(birth.mode), &birth.target), b"a new file or directory")?;
         let birth = Arc::new(birth);
         let id = self.store.names.with(|state| state.bear(birth.clone()));
         self.claim(&Wanted { alone: vec![id], ..Wanted::default() })?;
@@ -198,6 +201,8 @@ impl Running {
             };
             let (last, _) = self.claim_last(to.into(), exists)?;
             let file = self.join_named(from, &found)?;
+            self.check_links(from.into(), &found)?;
+            self.promise_name(&last.name)?;
             // Whoever unlinked it meanwhile had it before this group did.
             let now = self.walk().lookup(old.dir, &old.name)?;
             if now.is_some_and(|now| now.id == found.id) {
@@ -207,6 +212,15 @@ impl Running {
             }
         }
         Err(Error::Busy(show(from), "others change it all the time".into()))
+    }
+
+    /// Refuses one name more than the host has of a file.
+    pub(super) fn check_links(&self, at: At<'_>, found: &Found) -> Result<()> {
+        match self.store.host.most_links() {
+            u32::MAX => Ok(()),
+            most if self.stat(at.bytes(), found)?.nlink < most => Ok(()),
+            _ => refused(at, Errno::MLINK),
+        }
     }
 
     pub(in crate::hostdir) fn unlink<'a>(&mut self, at: impl Into<At<'a>>) -> Result<()> {
@@ -282,6 +296,9 @@ impl Running {
             let moved_file = self.join_named(from.bytes(), &moved)?;
             let taken_file = taken.as_ref().map(|taken| self.join_named(to.bytes(), taken)).transpose()?.flatten();
             let taken = id(taken).unwrap_or(0);
+            if taken == 0 {
+                self.promise_name(&new.name)?;
+            }
             self.make_room_for(2 * Value::LARGEST)?;
             self.set_name(&old, moved.id, if how == Rename::Exchange { taken } else { 0 })?;
             self.set_name(&new, taken, moved.id).map_err(|error| self.break_off(error))?;

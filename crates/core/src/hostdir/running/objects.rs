@@ -144,13 +144,13 @@ impl Running {
                     if !self.store.is_home_of(&file, home.stat()?.inode()) {
                         return Err(Error::NotFound(path));
                     }
-                    file.attach(home);
+                    self.store.attach(&file, home, true, true);
                     // Somebody may have changed it since: the new time of change is ours all the same.
                     file.relinked_by_pass(&self.store)?;
                     file.refresh_if_unused(&self.store)?;
                 }
             }
-            opened => opened?,
+            opened => drop(opened?),
         }
         let had_home = |state: &mut State| {
             state.objects.get(&id).is_some_and(|object| object.inode.is_some()) && state.host_path(id).is_none()
@@ -183,10 +183,12 @@ impl Running {
         };
         let (last, _): (Last, _) = self.claim_last(to, exists)?;
         let file = self.join_named(to.bytes(), &found)?;
+        self.check_links(to, &found)?;
         let nameable = self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.nameable));
         if !nameable && self.stat_of(id)?.nlink == 0 {
             return Err(Error::NotFound(to.show()));
         }
+        self.promise_name(&last.name)?;
         self.set_name(&last, 0, id)?;
         self.touch(file);
         Ok(())

@@ -33,7 +33,7 @@ pub(super) enum AtHome {
 impl Running {
     /// See [`Group::commit_or_park`](crate::Group::commit_or_park).
     pub(in crate::hostdir) fn commit_or_park(&mut self, note: &str, keep: Option<Duration>) -> Result<()> {
-        let mismatches = self.overtaken()?;
+        let mismatches = self.changed_meanwhile()?;
         if mismatches.is_empty() {
             return self.commit();
         }
@@ -42,7 +42,7 @@ impl Running {
             return self.commit();
         }
         match self.set_aside_as_parked(note, keep, &[]) {
-            Ok(id) => Err(Error::Overtaken(id, mismatches.into())),
+            Ok(id) => Err(Error::ChangedMeanwhile(id, mismatches.into())),
             // What is committed, and this group builds on, cannot go home: no pass will touch anything before that is
             // settled, and the log is where both are safe.
             Err(Error::Conflict { .. }) => self.commit_to_log(),
@@ -51,7 +51,7 @@ impl Running {
     }
 
     /// All that the group builds on and that a bystander has changed, in order.
-    pub(in crate::hostdir) fn overtaken(&self) -> Result<Vec<Mismatch>> {
+    pub(in crate::hostdir) fn changed_meanwhile(&self) -> Result<Vec<Mismatch>> {
         self.check_open()?;
         let look = || look_steadily(|| self.look_for_changes(&self.summarize(For::Review)?));
         let wrong = look()?;
@@ -172,8 +172,8 @@ impl Running {
                 (None, Some(then)) if (then.size, then.mtime_ns) != (now.size, now.mtime_ns) => {
                     applying.wrong(path, content_changed(then.size, now.size));
                 }
-                // A pass that finds that does not write to the file; of one that is not open it does not know.
-                (None, Some(then)) if then != now && file.home().is_some() && summary.contents.contains_key(&id) => {
+                // A pass that finds that does not write to the file.
+                (None, Some(then)) if then != now && summary.contents.contains_key(&id) => {
                     applying.wrong(path, "its attributes, or its links, have been changed");
                 }
                 _ => {}

@@ -370,7 +370,7 @@ impl Running {
     /// What the bytes of a file are.
     fn base(&self, id: u64) -> Result<Base> {
         let file = self.store.file_of(b"", &Found { id, kind: Kind::Regular, stat: None })?;
-        if file.is_as_left()? && self.store.lies_as_left(&file)? { self.store.base_of(&file) } else { Ok(Base::Lost) }
+        if self.store.lies_as_left(&file)? { self.store.base_of(&file) } else { Ok(Base::Lost) }
     }
 
     /// Finds out what the bytes are that the group relies on.
@@ -396,13 +396,12 @@ impl Running {
 }
 
 impl crate::hostdir::StoreInner {
-    /// Whether a file that nobody has open lies at home as it did when the group first looked at it.
+    /// Whether home has the bytes that the store has left there, as far as its size and its time of modification tell.
     fn lies_as_left(&self, file: &Inner) -> Result<bool> {
-        let Some(then) = file.baseline().filter(|_| file.home().is_none()) else { return Ok(true) };
-        match self.home_of(file)? {
-            Base::Stat(now) => Ok((now.size, now.mtime_ns) == (then.size, then.mtime_ns)),
-            _ => Ok(true),
-        }
+        let state = file.home_state.lock().unwrap();
+        let (None, Some(then)) = (&state.conflict, state.baseline) else { return Ok(state.conflict.is_none()) };
+        let now = self.stat_at_home(file)?;
+        Ok(now.is_none_or(|now| (now.size, now.mtime_ns) == (then.size, then.mtime_ns)))
     }
 
     /// By what the committed bytes of a file are known again.
@@ -411,12 +410,11 @@ impl crate::hostdir::StoreInner {
         if size > LARGEST_SUM {
             return self.home_of(file);
         }
-        let opened = if file.home().is_some() { Ok(()) } else { self.open_home(file, false) };
-        match opened {
+        match self.home_to_read(file) {
             // Whoever may not read a file may remove it all the same.
             Err(error) if error.errno() == Errno::ACCESS.raw_os_error() => return self.home_of(file),
             opened => opened?,
-        }
+        };
         let mut buffer = vec![0; BUFFER.min(size as usize)];
         let (mut sum, mut at) = (0, 0);
         while at < size {

@@ -7,11 +7,11 @@ use wholly_media::Fallocate;
 
 use super::{Inner, Running};
 use crate::error::{Error, Result};
-use crate::hostdir::StoreInner;
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::memory::{HOLE, MEMORY, ZEROS};
 use crate::hostdir::overlay::{Place, PrivateWrite};
 use crate::hostdir::records::Space;
+use crate::hostdir::room::Promise;
 use crate::hostdir::space::{Shape, Wishes, entries};
 use crate::index::{BLOCK, Version};
 use crate::log::layout::EntryKind;
@@ -46,7 +46,10 @@ impl Running {
         self.check_whole()?;
         let i = self.join(inner)?;
         if how.reserves() {
-            self.store.check_space(inner, length)?;
+            self.promise_space(inner, length)?;
+        }
+        if how.zeroes() {
+            inner.set_sparse();
         }
         if inner.may_have_privileges() {
             self.content_changes(inner)?;
@@ -65,6 +68,12 @@ impl Running {
         file.touched = true;
         file.mtime = Mtime::Changed(now);
         Ok(())
+    }
+
+    /// Space for all the bytes, beside what the file has: the rest may lie elsewhere in it.
+    fn promise_space(&mut self, inner: &Inner, length: u64) -> Result<()> {
+        let has = inner.home().map_or(Ok(0), |home| home.stat().map(|stat| stat.allocated))?;
+        self.promise(Promise::bytes(length.saturating_sub(has)), &inner.path)
     }
 
     /// What an entry says, for the group's own view.
@@ -218,10 +227,9 @@ impl Running {
             masked = masked.min(blocks.start * BLOCK);
         }
         masked = masked.min(home_limit.next_multiple_of(BLOCK));
-        if inner.home().is_none() {
-            self.store.open_home(inner, false)?;
-        }
-        let Some(home) = inner.home() else { return Ok(Extent { is_data: false, end: next.min(masked) }) };
+        let Some(home) = self.store.home_to_read(inner)? else {
+            return Ok(Extent { is_data: false, end: next.min(masked) });
+        };
         // By blocks: where home ends the store's file may go on.
         Ok(match home.next_data(block * BLOCK)? {
             Some(data) if data < block_end => {
@@ -230,20 +238,5 @@ impl Running {
             }
             data => Extent { is_data: false, end: next.min(masked).min(data.unwrap_or(u64::MAX)) },
         })
-    }
-}
-
-impl StoreInner {
-    /// Refuses what plainly does not fit beside all that there is: a pass that finds no space could not tell who asked
-    /// for it.
-    fn check_space(&self, inner: &Inner, length: u64) -> Result<()> {
-        let space = self.host.space()?;
-        let has = inner.home().map_or(Ok(0), |home| home.stat().map(|stat| stat.allocated))?;
-        let free = space.available_blocks.saturating_mul(space.block_bytes);
-        // A file system without a bound tells of none.
-        if space.blocks > 0 && length.saturating_sub(has) > free {
-            return Err(Error::NoSpace(inner.name()));
-        }
-        Ok(())
     }
 }

@@ -64,12 +64,12 @@ pub(in crate::hostdir) struct Staged {
 impl Staged {
     /// The group that wrote it has committed.
     #[cold]
-    pub fn publish(&self, file: &Inner) {
+    pub fn publish(&self, store: &StoreInner, file: &Inner) {
         let Some(stat) = &self.stat else { return };
         file.staged_as(stat);
         // What nobody has open is opened when it is wanted.
         if let Some(home) = self.home.as_ref().filter(|_| self.is_nameless || is_open(file)) {
-            file.attach(home.clone());
+            store.attach(file, home.clone(), true, self.is_nameless);
         }
     }
 }

@@ -143,8 +143,30 @@ impl Running {
         }
     }
 
+    /// Refuses an extended attribute for which the host has no room beside the others of the object.
+    fn check_xattr_room(&self, at: At<'_>, found: &Found, name: &[u8], value: &[u8]) -> Result<()> {
+        /// Bytes that every file system has room for.
+        const SMALL: usize = 400;
+        /// About what each costs besides.
+        const HEAD: usize = 16;
+        let mut all = vec![(name.to_vec(), value.to_vec())];
+        for other in self.xattr_names_of(at, found)?.into_iter().filter(|other| other != name) {
+            if let Some(value) = self.xattr_of(at, found, &other)? {
+                all.push((other, value.to_vec()));
+            }
+        }
+        if all.iter().map(|(name, value)| HEAD + name.len() + value.len()).sum::<usize>() <= SMALL {
+            return Ok(());
+        }
+        self.store.host.try_xattrs(&all).or_else(|error| refused(at, error.errno))
+    }
+
     pub(super) fn put_xattr(&mut self, at: At<'_>, mine: &Mine, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let before = self.xattr_of(at, &mine.found, name)?.as_deref().map(xattr_checksum);
+        let before = self.xattr_of(at, &mine.found, name)?;
+        if let Some(value) = value.filter(|value| before.as_ref().is_none_or(|before| before.len() < value.len())) {
+            self.check_xattr_room(at, &mine.found, name, value)?;
+        }
+        let before = before.as_deref().map(xattr_checksum);
         let entry = Xattr { name: name.to_vec(), value: value.map(<[u8]>::to_vec), before };
         self.log_entry(EntryKind::Xattr, mine.found.id, &entry.to_bytes())?;
         self.has_set(mine, &Set::of_xattr(entry));

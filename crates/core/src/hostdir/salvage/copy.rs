@@ -218,6 +218,6 @@ impl<'a> Copier<'a> {
     fn problem(&mut self, path: &[u8], error: &wholly_media::Error, what: &str) {
         let path = String::from_utf8_lossy(path).into_owned();
         let what = format!("{what}: {}", wholly_media::in_words(error.errno));
-        self.problems.push(Finding::new(FindingKind::Home, path, what));
+        self.problems.push(Finding::new(FindingKind::File, path, what));
     }
 }

@@ -169,7 +169,7 @@ impl NamePlan<'_> {
                 forgive(set).map_err(|error| host_error(error, &path))?;
                 // Who has opened it since the plan was made has seen it as it was.
                 if let Some(file) = store.names.with(|state| state.file(id)) {
-                    file.changed_by_pass()?;
+                    file.changed_by_pass(store)?;
                 }
             }
             store.names.with(|state| {

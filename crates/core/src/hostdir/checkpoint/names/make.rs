@@ -32,22 +32,15 @@ impl NamePlan<'_> {
                 self.changes[i].stray = false;
             }
         }
-        for id in self.make.clone() {
-            self.make_object(id)?;
-        }
-        for id in self.nameless.clone() {
-            self.make_nameless(id)?;
-        }
-        // Of a name that no group has changed the log only has to be told.
-        let store = self.store;
-        let nameless =
-            |id: &u64| store.names.with(|state| state.objects.get(id).is_some_and(|object| object.place.is_none()));
-        let kept: Vec<u64> = self.keep.iter().copied().filter(nameless).collect();
-        for id in self.move_.iter().chain(&kept).copied().collect::<Vec<_>>() {
-            self.hang(id)?;
-            self.hung = true;
+        let made = self.make_all();
+        self.hang_all()?;
+        match made {
+            // Names that end make space; what is not to be lost with them has another that survives.
+            Err(Error::NoSpace(_)) if self.barrier_and_make_space()? => self.make_all()?,
+            made => made?,
         }
         self.know()?;
+        let store = self.store;
         // What a process that died has done to names is to be seen here, and nobody knows whether it survives.
         let inherited = store.checkpointer.inherited.swap(0, Ordering::Relaxed) != 0;
         // What a group has staged lies nowhere else: the directory that it comes into must not be lost with it.
@@ -56,6 +49,38 @@ impl NamePlan<'_> {
             store.log.count_barrier();
         }
         Ok(())
+    }
+
+    fn make_all(&mut self) -> Result<()> {
+        for id in self.make.clone() {
+            self.make_object(id)?;
+        }
+        for id in self.nameless.clone() {
+            self.make_nameless(id)?;
+        }
+        Ok(())
+    }
+
+    fn hang_all(&mut self) -> Result<()> {
+        // Of a name that no group has changed the log only has to be told.
+        let nameless = |id: &u64| {
+            self.store.names.with(|state| state.objects.get(id).is_some_and(|object| object.place.is_none()))
+        };
+        let kept: Vec<u64> = self.keep.iter().copied().filter(nameless).collect();
+        for id in self.move_.iter().chain(&kept).copied().collect::<Vec<_>>() {
+            self.hang(id)?;
+            self.hung = true;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn barrier_and_make_space(&mut self) -> Result<bool> {
+        if self.hung {
+            self.store.host.sync_all(site::NAMES_BARRIER).map_err(|error| self.store.poison(&Error::Media(error)))?;
+            self.store.log.count_barrier();
+        }
+        self.make_space()
     }
 
     fn makes_a_directory(&self) -> bool {
@@ -159,7 +184,7 @@ impl NamePlan<'_> {
         if let (Some(file), Some(home)) = (file, made)
             && (is_being_opened || file.handles.load(Ordering::Relaxed) > 0)
         {
-            file.attach(home);
+            store.attach(&file, home, true, false);
         }
         Ok(())
     }
@@ -202,7 +227,7 @@ impl NamePlan<'_> {
                 store.host.create_unnamed(site::NAMES_MAKE, b"", 0o600).map_err(|error| host_error(error, b""))?;
             let stat = home.stat()?;
             // First: who sees that it has an inode, and no name, looks for it here.
-            file.attach(home);
+            store.attach(&file, home, true, true);
             store.names.with(|state| {
                 state.made_as(id, (stat.ino, stat.btime_ns));
                 if let Some(object) = state.objects.get_mut(&id) {

@@ -74,7 +74,7 @@ pub(super) struct NamePlan<'a> {
     /// Virtual objects that are to have a name, directories before what is in them; and what was made before and the
     /// log does not know.
     make: Vec<u64>,
-    /// Settled objects that lose all the names that they have at home, and are to have others.
+    /// Decided objects that lose all the names that they have at home, and are to have others.
     move_: Vec<u64>,
     /// What loses all the names that the log knows, has others on the host, and is still needed.
     keep: Vec<u64>,

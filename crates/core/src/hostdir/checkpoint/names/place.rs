@@ -188,10 +188,9 @@ impl NamePlan<'_> {
         self.names_changed(id)
     }
 
-    /// The time of change of an object is another one by that: of what is open the end of the pass looks, of others
-    /// nobody knows it any more.
+    /// The time of change of an object is another one by that.
     fn names_changed(&self, id: u64) -> Result<()> {
-        match self.store.names.with(|state| state.file(id)).filter(|file| file.home().is_none()) {
+        match self.store.names.with(|state| state.file(id)) {
             Some(file) => file.relinked_by_pass(self.store),
             None => Ok(()),
         }

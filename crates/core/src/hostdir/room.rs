@@ -1,0 +1,255 @@
+//! Whether the host has room for what is written back later: a call that makes a file, a name or a file's content
+//! larger is refused while nothing has changed, as the host would refuse it.
+//!
+//! # Terms
+//!
+//! - *promise*: bytes and inodes that something committed, or a running group, will take of the host when it is written
+//!   back.
+//! - *allowance*: what may be promised before somebody looks again how much is free.
+//!
+//! # Invariants
+//!
+//! 1. All promises together are not more than what was free when somebody last looked. (What other programs take
+//!    meanwhile nobody knows: then the log keeps what it has until there is room again.)
+//! 2. Before a call is refused, all is written back that can be: what has lost its names gives its space back.
+
+use rustix::io::Errno;
+
+use super::StoreInner;
+use super::names::Kind;
+use crate::error::{Error, Result};
+use crate::index::BLOCK;
+use crate::site;
+use crate::sync::{AtomicU8, AtomicU64, Ordering};
+
+/// What a name costs in a directory, besides its bytes.
+const NAME_BYTES: u64 = 16;
+
+/// A symbolic link's target that is not longer lies in its inode.
+const SHORT_TARGET: usize = 59;
+
+/// Of what is free, what is allowed before somebody looks again: others may take of it, too.
+const PART: u64 = 4;
+
+/// Bytes and inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Promise {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+impl Promise {
+    pub fn bytes(bytes: u64) -> Promise {
+        Promise { bytes, inodes: 0 }
+    }
+
+    /// Of a new name.
+    pub fn name(name: &[u8]) -> Promise {
+        Promise::bytes(name.len() as u64 + NAME_BYTES)
+    }
+
+    /// Of a new object.
+    pub fn object(kind: Kind, target: &[u8]) -> Promise {
+        let has_block = kind == Kind::Directory || target.len() > SHORT_TARGET;
+        Promise { bytes: if has_block { BLOCK } else { 0 }, inodes: 1 }
+    }
+
+    pub fn is_none(self) -> bool {
+        self == Promise::default()
+    }
+
+    pub fn plus(self, more: Promise) -> Promise {
+        Promise { bytes: self.bytes.saturating_add(more.bytes), inodes: self.inodes.saturating_add(more.inodes) }
+    }
+
+    fn minus(self, less: Promise) -> Option<Promise> {
+        Some(Promise { bytes: self.bytes.checked_sub(less.bytes)?, inodes: self.inodes.checked_sub(less.inodes)? })
+    }
+}
+
+/// See the head of this file.
+#[derive(Default)]
+pub(crate) struct Room {
+    allowed_bytes: AtomicU64,
+    allowed_inodes: AtomicU64,
+    /// What running groups have promised.
+    running_bytes: AtomicU64,
+    running_inodes: AtomicU64,
+    /// Whether the store has its reserve, by the constants below.
+    reserve: AtomicU8,
+}
+
+fn take(from: &AtomicU64, much: u64) -> bool {
+    much == 0 || from.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(much)).is_ok()
+}
+
+impl Room {
+    fn take(&self, promise: Promise) -> bool {
+        if !take(&self.allowed_inodes, promise.inodes) {
+            return false;
+        }
+        let taken = take(&self.allowed_bytes, promise.bytes);
+        if !taken {
+            self.allowed_inodes.fetch_add(promise.inodes, Ordering::AcqRel);
+        }
+        taken
+    }
+
+    fn running(&self) -> Promise {
+        Promise {
+            bytes: self.running_bytes.load(Ordering::Acquire),
+            inodes: self.running_inodes.load(Ordering::Acquire),
+        }
+    }
+
+    /// A group that has promised so much has ended.
+    pub fn end(&self, promised: Promise) {
+        if promised.bytes > 0 {
+            self.running_bytes.fetch_sub(promised.bytes, Ordering::AcqRel);
+        }
+        if promised.inodes > 0 {
+            self.running_inodes.fetch_sub(promised.inodes, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Values of [`Room::reserve`]: whether it can be had is to be seen; it is there; none is to be kept.
+const WANTED: u8 = 0;
+const KEPT: u8 = 1;
+const NONE: u8 = 2;
+
+/// Space of the host that nobody uses, for when there is none else.
+const RESERVE: &[u8] = b".wholly/reserve";
+
+impl StoreInner {
+    /// Takes the store's reserve from the host, where it has none and there is much more. Nobody misses it where that
+    /// fails.
+    pub fn keep_reserve(&self) {
+        let bytes = self.options.reserve_bytes;
+        if bytes == 0 || self.room.reserve.load(Ordering::Relaxed) != WANTED {
+            return;
+        }
+        let is_much = |free: Promise| free.bytes / 16 >= bytes;
+        if !self.free_on_host().is_ok_and(is_much) {
+            return;
+        }
+        let made = self.host.create(site::ROOM_RESERVE, RESERVE, 0o600);
+        let reserved = made.and_then(|file| file.allocate(site::ROOM_RESERVE, 0, bytes));
+        match reserved {
+            // An earlier life of the store has left it.
+            Err(error) if error.errno != Errno::EXIST => drop(self.host.unlink(site::ROOM_RELEASE, RESERVE)),
+            _ => self.room.reserve.store(KEPT, Ordering::Relaxed),
+        }
+    }
+
+    /// Gives the reserve back to the host. Whether there was one.
+    pub fn release_reserve(&self) -> bool {
+        let reserve = &self.room.reserve;
+        let had = reserve.compare_exchange(KEPT, WANTED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        had && self.host.unlink(site::ROOM_RELEASE, RESERVE).is_ok()
+    }
+
+    /// The store is one that lasts only as long as a command: it keeps no reserve.
+    pub fn keep_no_reserve(&self) {
+        self.room.reserve.store(NONE, Ordering::Relaxed);
+    }
+
+    /// A running group is about to take so much of the host later.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where the host has not so much, beside what else is promised.
+    #[inline]
+    pub fn promise(&self, promise: Promise, what: &[u8]) -> Result<()> {
+        if !self.room.take(promise) {
+            self.look_for_room(promise, what)?;
+        }
+        if promise.bytes > 0 {
+            self.room.running_bytes.fetch_add(promise.bytes, Ordering::AcqRel);
+        }
+        if promise.inodes > 0 {
+            self.room.running_inodes.fetch_add(promise.inodes, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn look_for_room(&self, promise: Promise, what: &[u8]) -> Result<()> {
+        // Invariant 2.
+        if self.allow(promise)? || (self.checkpoint().is_ok() && self.allow(promise)?) {
+            return Ok(());
+        }
+        Err(Error::NoSpace(String::from_utf8_lossy(what).into_owned()))
+    }
+
+    /// Whether the log may grow by so many bytes: not where there is no room left then for what it holds.
+    pub fn has_room_for_log(&self, bytes: u64) -> bool {
+        // Whoever cannot say how much is free says no where it is asked for too much.
+        self.room.take(Promise::bytes(bytes)) || self.allow(Promise::bytes(bytes)).unwrap_or(true)
+    }
+
+    /// Looks how much is free, and allows a part of it besides what is asked for. Whether there is so much.
+    fn allow(&self, asked: Promise) -> Result<bool> {
+        let free = self.free_on_host()?;
+        let promised = self.promised_by_committed().plus(self.room.running());
+        let Some(left) = free.minus(promised).and_then(|left| left.minus(asked)) else {
+            self.room.allowed_bytes.store(0, Ordering::Release);
+            self.room.allowed_inodes.store(0, Ordering::Release);
+            return Ok(false);
+        };
+        self.room.allowed_bytes.store(left.bytes / PART, Ordering::Release);
+        self.room.allowed_inodes.store(left.inodes / PART, Ordering::Release);
+        Ok(true)
+    }
+
+    fn free_on_host(&self) -> Result<Promise> {
+        let space = self.host.space()?;
+        let blocks = if rustix::process::geteuid().is_root() { space.free_blocks } else { space.available_blocks };
+        // Where a file system has no bound it tells of none.
+        let bytes = if space.blocks == 0 { u64::MAX } else { blocks.saturating_mul(space.block_bytes) };
+        let inodes = if space.inodes == 0 { u64::MAX } else { space.free_inodes };
+        Ok(Promise { bytes, inodes })
+    }
+
+    /// What is committed, and not written back.
+    fn promised_by_committed(&self) -> Promise {
+        let mut all = Promise::default();
+        for file in self.files.all().into_iter().filter(|file| !file.is_clean()) {
+            let more = match file.is_sparse() {
+                true => file.pending.load(Ordering::Acquire),
+                false => {
+                    let at_home = file.home_state.lock().unwrap().size.div_ceil(BLOCK);
+                    file.size.load(Ordering::Acquire).div_ceil(BLOCK).saturating_sub(at_home)
+                }
+            };
+            all = all.plus(Promise::bytes(more.saturating_mul(BLOCK)));
+        }
+        self.names.with(|state| {
+            for (name, register) in state.registers.values().flatten() {
+                if register.home == 0 && register.newest() != 0 {
+                    all = all.plus(Promise::name(name));
+                }
+            }
+            for object in state.objects.values().filter(|object| object.inode.is_none() && object.made != 0) {
+                let target = object.birth.as_ref().map_or(&[][..], |birth| &birth.target);
+                all = all.plus(Promise::object(object.kind, target));
+            }
+        });
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_promised_is_taken_whole_or_not_at_all() {
+        let room = Room::default();
+        room.allowed_bytes.store(10, Ordering::Relaxed);
+        room.allowed_inodes.store(1, Ordering::Relaxed);
+        assert!(!room.take(Promise { bytes: 11, inodes: 1 }));
+        assert!(room.take(Promise { bytes: 10, inodes: 1 }), "of what was refused nothing is gone");
+        assert!(!room.take(Promise { bytes: 0, inodes: 1 }) && !room.take(Promise::bytes(1)));
+        assert!(room.take(Promise::default()));
+    }
+}
