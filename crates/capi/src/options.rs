@@ -70,6 +70,11 @@ pub struct wholly_options {
     /// the directory. If the file system refuses that, the commit fails, nothing has changed, and the store goes on.
     /// Only for one thread at a time.
     pub at_once: u32,
+    /// The number of files of the file system that the store keeps open although no program has them open. Default 256.
+    pub open_files: u32,
+    /// Not zero: the store keeps no spare space. Otherwise it takes 2 MiB of the file system, if that has much more, so
+    /// that files can be removed when the file system is full.
+    pub no_spare: u32,
 }
 
 // SAFETY: integers, each at a multiple of its size without a gap, and words of four bytes, an even number of them, at
@@ -79,7 +84,7 @@ unsafe impl Sized for wholly_options {
     const NAME: &str = "options";
 }
 
-const _: () = assert!(size_of::<wholly_options>() == 96);
+const _: () = assert!(size_of::<wholly_options>() == 104);
 
 /// The options that a program gave, or those by default where it gave none.
 ///
@@ -121,6 +126,8 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         checkpoint_threads: or(given.checkpoint_threads.into(), default.checkpoint_threads as u64) as usize,
         gather_bytes: or(given.gather_bytes, default.gather_bytes),
         stage_bytes: or(given.stage_bytes, default.stage_bytes),
+        open_files: or(given.open_files.into(), default.open_files as u64) as usize,
+        spare_bytes: if given.no_spare == 0 { default.spare_bytes } else { 0 },
         at_once: given.at_once != 0,
         accept_copy: given.accept_copy != 0,
         release: given.release != 0,

@@ -56,9 +56,9 @@ sites! {
     RECOVER_FENCE = "recover.fence";
     /// Recovery raises the incarnation.
     RECOVER_INCARNATION = "recover.incarnation";
-    /// The store takes its reserve from the host.
-    ROOM_RESERVE = "room.reserve";
-    /// The store gives its reserve back to the host.
+    /// The store takes its spare space from the host.
+    ROOM_SPARE = "room.spare";
+    /// The store gives its spare space back to the host.
     ROOM_RELEASE = "room.release";
     /// One of the store's own folders for objects on their way home.
     NAMES_FOLDER = "names.folder";

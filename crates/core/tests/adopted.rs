@@ -70,9 +70,9 @@ fn it_comes_as_it_is() {
         let made = tree(&dir.join(layer("tree")));
         let written = store.stat().log_bytes_written;
         let mut group = store.begin();
-        group.adopt(layer("tree"), "d/new").unwrap();
-        group.adopt(layer("file"), "alone").unwrap();
-        group.adopt(layer("link"), "e/link").unwrap();
+        group.import(layer("tree"), "d/new").unwrap();
+        group.import(layer("file"), "alone").unwrap();
+        group.import(layer("link"), "e/link").unwrap();
         // The group sees it, and nobody else.
         let file = group.open_file("d/new/deep/other").unwrap();
         let mut bytes = [0; 7];
@@ -114,7 +114,7 @@ fn it_is_changed_before_it_is_home() {
         let store = open_on(&dir, medium);
         fill(&dir, &store);
         let mut group = store.begin();
-        group.adopt(layer("tree"), "new").unwrap();
+        group.import(layer("tree"), "new").unwrap();
         let file = group.open_file("new/file").unwrap();
         group.append(&file, b" and more").unwrap();
         group.rename("new/deep", "deep", Rename::NoReplace).unwrap();
@@ -143,9 +143,9 @@ fn a_group_that_does_not_commit_gives_it_back() {
         fill(&dir, &store);
         let made = tree(&dir.join(LAYER));
         let mut group = store.begin();
-        group.adopt(layer("tree/deep"), "deep").unwrap();
-        group.adopt(layer("tree"), "new").unwrap();
-        group.adopt(layer("file"), "file").unwrap();
+        group.import(layer("tree/deep"), "deep").unwrap();
+        group.import(layer("tree"), "new").unwrap();
+        group.import(layer("file"), "file").unwrap();
         group.rename("file", "new/file2", Rename::NoReplace).unwrap();
         group.abort();
         let now = tree(&dir.join(LAYER));
@@ -155,7 +155,7 @@ fn a_group_that_does_not_commit_gives_it_back() {
         };
         assert_eq!(but_for_times(&now), but_for_times(&made));
         let mut group = store.begin();
-        group.adopt(layer("tree"), "new").unwrap();
+        group.import(layer("tree"), "new").unwrap();
         group.commit().unwrap();
         store.close().unwrap();
         assert!(dir.join("new/deep/deeper/file").exists() && !dir.join("file").exists());
@@ -169,8 +169,8 @@ fn what_a_dead_process_leaves_is_removed() {
         let store = open_on(&dir, medium);
         fill(&dir, &store);
         let mut group = store.begin();
-        group.adopt(layer("tree"), "new").unwrap();
-        group.adopt(layer("file"), "file").unwrap();
+        group.import(layer("tree"), "new").unwrap();
+        group.import(layer("file"), "file").unwrap();
         // As a process does that is killed.
         std::mem::forget((group, store.clone()));
         let folder = dir.join(".wholly");
@@ -193,20 +193,20 @@ fn what_cannot_be_adopted_is_refused() {
         fill(&dir, &store);
         let mut group = store.begin();
         for from in ["a", ".wholly/log", ".wholly/layer/../log", ".wholly/layer", ".wholly/layer/"] {
-            let refused = group.adopt(from, "new");
+            let refused = group.import(from, "new");
             assert!(matches!(refused, Err(Error::Invalid(_))), "{from}: {refused:?}");
         }
-        assert!(matches!(group.adopt(layer("nothing"), "new"), Err(Error::NotFound(_))));
-        assert!(matches!(group.adopt(layer("file"), "a"), Err(Error::Exists(_))));
-        assert!(matches!(group.adopt(layer("file"), "nowhere/a"), Err(Error::NotFound(_))));
+        assert!(matches!(group.import(layer("nothing"), "new"), Err(Error::NotFound(_))));
+        assert!(matches!(group.import(layer("file"), "a"), Err(Error::Exists(_))));
+        assert!(matches!(group.import(layer("file"), "nowhere/a"), Err(Error::NotFound(_))));
         fs::hard_link(dir.join(layer("file")), dir.join(layer("again"))).unwrap();
-        group.adopt(layer("file"), "file").unwrap();
-        assert!(matches!(group.adopt(layer("again"), "again"), Err(Error::Busy(..))));
+        group.import(layer("file"), "file").unwrap();
+        assert!(matches!(group.import(layer("again"), "again"), Err(Error::Busy(..))));
         // It cannot be shown, and what cannot be shown is not parked.
         assert!(matches!(group.review().map(drop), Err(Error::Invalid(_))));
         assert!(matches!(group.park("", None), Err(Error::Invalid(_))));
         let mut group = store.begin();
-        group.adopt(layer("file"), "file").unwrap();
+        group.import(layer("file"), "file").unwrap();
         group.link("file", "again").unwrap();
         group.commit().unwrap();
         store.close().unwrap();

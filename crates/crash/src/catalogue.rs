@@ -536,7 +536,7 @@ pub fn random(seed: u64) -> Workload {
         max_segments,
         gather_bytes: [1, 700, 6000][draw.below(3) as usize],
         stage_bytes: if seed < STAGED { u64::MAX } else { [1, 500, 4000][draw.below(3) as usize] },
-        open_files: if seed < STAGED || seed % 2 == 0 { 256 } else { 0 },
+        open_files: if seed < STAGED || seed.is_multiple_of(2) { 256 } else { 0 },
         policy,
         steps,
     }

@@ -31,8 +31,8 @@ pub(crate) fn is_joint(site: Site) -> bool {
     site.0.starts_with("joint.")
 }
 
-/// The reserve holds nothing, and no crash can tell what became of it: the workloads keep none.
-fn is_reserve(site: Site) -> bool {
+/// In a store's spare space is nothing, and no crash can tell what became of it: the workloads keep none.
+fn is_spare(site: Site) -> bool {
     site.0.starts_with("room.")
 }
 
@@ -41,7 +41,7 @@ pub fn sites(setting: &Setting) -> Vec<Site> {
     let (log, home) = (setting.sim.log.is_pmem(), setting.sim.home.is_pmem());
     let here = |site: &&Site| {
         !is_joint(**site)
-            && !is_reserve(**site)
+            && !is_spare(**site)
             && (log || !PMEM_LOG.contains(site))
             && (!log || !DISK_LOG.contains(site))
             && (home || !PMEM_HOME.contains(site))

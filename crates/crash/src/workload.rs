@@ -298,7 +298,7 @@ impl Workload {
             gather_bytes: self.gather_bytes,
             stage_bytes: self.stage_bytes,
             open_files: self.open_files,
-            reserve_bytes: 0,
+            spare_bytes: 0,
             accept_copy: true,
             ..wholly::Options::default()
         }

@@ -157,7 +157,7 @@ pub struct Options {
     /// Bytes that the store keeps from the host file system, so that files can be removed when that is full; 2 MiB by
     /// default. Not kept where less than sixteen times as much is free when the store is opened, nor by a
     /// [temporary store](Store::init_temporary).
-    pub reserve_bytes: u64,
+    pub spare_bytes: u64,
     /// Whether an explicit group is written back as part of its commit; false by default. The commit then returns when
     /// the group is in the directory. If the host refuses that, the commit fails, nothing has changed, and the store
     /// goes on. For one user at a time: no other thread makes calls while a group commits. Groups that commit together
@@ -193,7 +193,7 @@ impl Default for Options {
             gather_bytes: 512 << 10,
             stage_bytes: 512 << 10,
             open_files: 256,
-            reserve_bytes: 2 << 20,
+            spare_bytes: 2 << 20,
             at_once: false,
             accept_copy: false,
             release: false,

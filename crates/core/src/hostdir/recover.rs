@@ -139,8 +139,8 @@ impl StoreInner {
         self.settle_parked()?;
         self.clean_asides()?;
         match super::is_temporary(&*self.host)? {
-            true => self.keep_no_reserve(),
-            false => self.keep_reserve(),
+            true => self.keep_no_spare(),
+            false => self.keep_spare(),
         }
         // Whoever wrote there is gone. What cannot be removed keeps nobody from opening the store: who wants a layer is
         // told.

@@ -75,12 +75,19 @@ pub(crate) struct Room {
     /// What running groups have promised.
     running_bytes: AtomicU64,
     running_inodes: AtomicU64,
-    /// Whether the store has its reserve, by the constants below.
-    reserve: AtomicU8,
+    /// Whether the store has its spare space, by the constants below.
+    spare: AtomicU8,
 }
 
 fn take(from: &AtomicU64, much: u64) -> bool {
-    much == 0 || from.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(much)).is_ok()
+    let mut left = from.load(Ordering::Acquire);
+    while let Some(rest) = left.checked_sub(much).filter(|_| much > 0) {
+        match from.compare_exchange_weak(left, rest, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(now) => left = now,
+        }
+    }
+    much == 0
 }
 
 impl Room {
@@ -113,45 +120,45 @@ impl Room {
     }
 }
 
-/// Values of [`Room::reserve`]: whether it can be had is to be seen; it is there; none is to be kept.
+/// Values of [`Room::spare`]: whether it can be had is to be seen; it is there; none is to be kept.
 const WANTED: u8 = 0;
 const KEPT: u8 = 1;
 const NONE: u8 = 2;
 
 /// Space of the host that nobody uses, for when there is none else.
-const RESERVE: &[u8] = b".wholly/reserve";
+const SPARE: &[u8] = b".wholly/spare";
 
 impl StoreInner {
-    /// Takes the store's reserve from the host, where it has none and there is much more. Nobody misses it where that
+    /// Takes the store's spare space from the host, where it has none and there is much more. Nobody misses it where that
     /// fails.
-    pub fn keep_reserve(&self) {
-        let bytes = self.options.reserve_bytes;
-        if bytes == 0 || self.room.reserve.load(Ordering::Relaxed) != WANTED {
+    pub fn keep_spare(&self) {
+        let bytes = self.options.spare_bytes;
+        if bytes == 0 || self.room.spare.load(Ordering::Relaxed) != WANTED {
             return;
         }
         let is_much = |free: Promise| free.bytes / 16 >= bytes;
         if !self.free_on_host().is_ok_and(is_much) {
             return;
         }
-        let made = self.host.create(site::ROOM_RESERVE, RESERVE, 0o600);
-        let reserved = made.and_then(|file| file.allocate(site::ROOM_RESERVE, 0, bytes));
-        match reserved {
+        let made = self.host.create(site::ROOM_SPARE, SPARE, 0o600);
+        let taken = made.and_then(|file| file.allocate(site::ROOM_SPARE, 0, bytes));
+        match taken {
             // An earlier life of the store has left it.
-            Err(error) if error.errno != Errno::EXIST => drop(self.host.unlink(site::ROOM_RELEASE, RESERVE)),
-            _ => self.room.reserve.store(KEPT, Ordering::Relaxed),
+            Err(error) if error.errno != Errno::EXIST => drop(self.host.unlink(site::ROOM_RELEASE, SPARE)),
+            _ => self.room.spare.store(KEPT, Ordering::Relaxed),
         }
     }
 
-    /// Gives the reserve back to the host. Whether there was one.
-    pub fn release_reserve(&self) -> bool {
-        let reserve = &self.room.reserve;
-        let had = reserve.compare_exchange(KEPT, WANTED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        had && self.host.unlink(site::ROOM_RELEASE, RESERVE).is_ok()
+    /// Gives the spare space back to the host. Whether there was one.
+    pub fn release_spare(&self) -> bool {
+        let spare = &self.room.spare;
+        let had = spare.compare_exchange(KEPT, WANTED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        had && self.host.unlink(site::ROOM_RELEASE, SPARE).is_ok()
     }
 
-    /// The store is one that lasts only as long as a command: it keeps no reserve.
-    pub fn keep_no_reserve(&self) {
-        self.room.reserve.store(NONE, Ordering::Relaxed);
+    /// The store is one that lasts only as long as a command: it keeps no spare space.
+    pub fn keep_no_spare(&self) {
+        self.room.spare.store(NONE, Ordering::Relaxed);
     }
 
     /// A running group is about to take so much of the host later.

@@ -189,7 +189,7 @@ impl StoreInner {
         self.checkpointer.running.store(0, Ordering::SeqCst);
         self.checkpointer.worker.tell_waiters();
         let report = result?;
-        self.keep_reserve();
+        self.keep_spare();
         // Under the lock of names, by which others come to files that only the table has.
         self.names.with(|_| self.files.sweep(self.log.tail()));
         Ok(report)

@@ -4,7 +4,6 @@
 //! its own.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use wholly_media::Stat;
 
@@ -165,7 +164,7 @@ impl<'a> Pass<'a> {
             let all = store.files.all().into_iter().filter(|file| file.has_home() && !known.contains(&file.number));
             self.hands.touched.extend(all.map(|file| Touched { file, before: None, needs_sync: false }));
         }
-        let (mut closed, mut taken, mut open) = (false, Ok(()), Vec::new());
+        let (mut closed, mut taken, mut changed, mut open) = (false, Ok(()), 0, Vec::new());
         for (i, touched) in self.hands.touched.iter_mut().enumerate() {
             // Who looks beside us does not see it otherwise meanwhile.
             let mut state = touched.file.home_state.lock().unwrap();

@@ -178,7 +178,7 @@ impl StoreInner {
                 }
                 match grown {
                     // A pass makes room in the log as it is; unless it is a pass that asks.
-                    Err(Error::NoSpace(_)) if !is_held || self.release_reserve() => {}
+                    Err(Error::NoSpace(_)) if !is_held || self.release_spare() => {}
                     grown => return grown,
                 }
             }
@@ -188,7 +188,7 @@ impl StoreInner {
                 }
                 match self.checkpoint() {
                     // What removes something is to get into the log: then it gets its space back.
-                    Err(Error::NoSpace(_)) if self.release_reserve() => {}
+                    Err(Error::NoSpace(_)) if self.release_spare() => {}
                     done => drop(done?),
                 }
             }

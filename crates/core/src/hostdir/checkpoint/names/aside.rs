@@ -133,12 +133,11 @@ impl StoreInner {
             let stat = host.stat(from)?;
             if is_it(from, &stat)? { remove(host, site::NAMES_CLEAN, from.into(), &stat) } else { Err(stale(to.path)) }
         };
-        look().or_else(|error| {
+        look().inspect_err(|_| {
             if host.rename_at(site::NAMES_ANCHOR, from.into(), to, Rename::Exchange).is_err() {
                 let from = Some(name.clone());
                 self.names.with(|state| state.strange.push(Strange { place, object: 0, from, instead: id }));
             }
-            Err(error)
         })
     }
 
