@@ -261,7 +261,14 @@ impl File {
     fn lies(&self, state: &mut HomeState, stat: &Stat) {
         (state.size, state.dense) = (stat.size, may_be_dense(stat));
         state.baseline = Some(Baseline::of(stat));
-        self.sparse.store(u8::from(is_sparse(stat)), Ordering::Relaxed);
+        self.has_space_as(stat);
+    }
+
+    /// Home has so many of its blocks.
+    pub fn has_space_as(&self, stat: &Stat) {
+        if is_sparse(stat) || self.is_clean() {
+            self.sparse.store(u8::from(is_sparse(stat)), Ordering::Relaxed);
+        }
     }
 
     /// Whether nobody has looked yet, or somebody has found or given it privileges.

@@ -28,6 +28,9 @@ const NAME_BYTES: u64 = 16;
 /// A symbolic link's target that is not longer lies in its inode.
 const SHORT_TARGET: usize = 59;
 
+/// Of what is free, what the host may take for itself when files grow: maps of their blocks, blocks of directories.
+const METADATA_PART: u64 = 32;
+
 /// Of what is free, what is allowed before somebody looks again: others may take of it, too.
 const PART: u64 = 4;
 
@@ -60,10 +63,6 @@ impl Promise {
 
     pub fn plus(self, more: Promise) -> Promise {
         Promise { bytes: self.bytes.saturating_add(more.bytes), inodes: self.inodes.saturating_add(more.inodes) }
-    }
-
-    fn minus(self, less: Promise) -> Option<Promise> {
-        Some(Promise { bytes: self.bytes.checked_sub(less.bytes)?, inodes: self.inodes.checked_sub(less.inodes)? })
     }
 }
 
@@ -107,6 +106,12 @@ impl Room {
             bytes: self.running_bytes.load(Ordering::Acquire),
             inodes: self.running_inodes.load(Ordering::Acquire),
         }
+    }
+
+    /// Others have taken what was free: somebody is to look again before more is promised.
+    pub fn forget(&self) {
+        self.allowed_bytes.store(0, Ordering::Release);
+        self.allowed_inodes.store(0, Ordering::Release);
     }
 
     /// A group that has promised so much has ended.
@@ -198,21 +203,27 @@ impl StoreInner {
     fn allow(&self, asked: Promise) -> Result<bool> {
         let free = self.free_on_host()?;
         let promised = self.promised_by_committed().plus(self.room.running());
-        let Some(left) = free.minus(promised).and_then(|left| left.minus(asked)) else {
-            self.room.allowed_bytes.store(0, Ordering::Release);
-            self.room.allowed_inodes.store(0, Ordering::Release);
-            return Ok(false);
+        let left = |free: u64, promised: u64, asked: u64| match asked {
+            0 => Some(free.saturating_sub(promised)),
+            _ => free.checked_sub(promised)?.checked_sub(asked),
         };
-        self.room.allowed_bytes.store(left.bytes / PART, Ordering::Release);
-        self.room.allowed_inodes.store(left.inodes / PART, Ordering::Release);
-        Ok(true)
+        let bytes = left(free.bytes, promised.bytes, asked.bytes);
+        let inodes = left(free.inodes, promised.inodes, asked.inodes);
+        self.room.allowed_bytes.store(bytes.unwrap_or(0) / PART, Ordering::Release);
+        self.room.allowed_inodes.store(inodes.unwrap_or(0) / PART, Ordering::Release);
+        Ok(bytes.is_some() && inodes.is_some())
     }
 
     fn free_on_host(&self) -> Result<Promise> {
         let space = self.host.space()?;
-        let blocks = if rustix::process::geteuid().is_root() { space.free_blocks } else { space.available_blocks };
+        let blocks = match rustix::process::geteuid().is_root() {
+            // ext4 keeps two per cent of all its blocks, or 4096, from the superuser too; not all of them are told.
+            true => space.free_blocks.saturating_sub((space.blocks / 25).min(4096)).max(space.available_blocks),
+            false => space.available_blocks,
+        };
         // Where a file system has no bound it tells of none.
         let bytes = if space.blocks == 0 { u64::MAX } else { blocks.saturating_mul(space.block_bytes) };
+        let bytes = bytes - bytes / METADATA_PART;
         let inodes = if space.inodes == 0 { u64::MAX } else { space.free_inodes };
         Ok(Promise { bytes, inodes })
     }

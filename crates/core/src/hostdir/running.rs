@@ -108,6 +108,10 @@ pub(crate) struct Joined {
     touched: bool,
     /// Bytes that the group wrote to it, those of a staged file excepted.
     written: u64,
+    /// Whether the group has made it longer than what it wrote.
+    has_holes: bool,
+    /// Blocks that the host is to have for it.
+    promised_blocks: u64,
     in_a_row: InARow,
     /// Whether some are in a shadow.
     is_shadowed: bool,
@@ -338,6 +342,8 @@ impl Running {
             last,
             touched: false,
             written: 0,
+            has_holes: false,
+            promised_blocks: 0,
             in_a_row: InARow::default(),
             is_shadowed: false,
             mtime: Mtime::Kept,
@@ -386,18 +392,23 @@ impl Running {
     /// Blocks that the host is to have for a write to one of the group's files, as far as it has them not.
     #[inline]
     fn promise_blocks(&mut self, i: usize, offset: u64, length: u64) -> Result<()> {
-        let file = &self.seat().files[i];
+        let file = &mut self.seat_mut().files[i];
         let (end, size) = (offset + length, file.size);
-        if end <= size && !file.inner.is_sparse() {
+        file.has_holes |= offset > size;
+        let has_holes = file.has_holes || file.inner.is_sparse();
+        if end <= size && !has_holes {
             return Ok(());
         }
-        if offset > size {
-            file.inner.set_sparse();
+        let first = if has_holes { offset / BLOCK } else { size.div_ceil(BLOCK) };
+        // What is written again and again takes its blocks once.
+        let most = size.max(end).div_ceil(BLOCK).saturating_sub(file.promised_blocks);
+        let blocks = end.div_ceil(BLOCK).saturating_sub(first).min(most);
+        file.promised_blocks += blocks;
+        if blocks == 0 {
+            return Ok(());
         }
-        let first = if file.inner.is_sparse() { offset / BLOCK } else { size.div_ceil(BLOCK) };
-        let bytes = end.div_ceil(BLOCK).saturating_sub(first) * BLOCK;
         let inner = file.inner.clone();
-        self.promise(Promise::bytes(bytes), &inner.path)
+        self.promise(Promise::bytes(blocks * BLOCK), &inner.path)
     }
 
     /// The group is about to take so much of the host; `what` it is for.
@@ -472,9 +483,7 @@ impl Running {
         let file = &mut seat.files[i];
         file.touched = true;
         file.mtime = Mtime::Changed(now);
-        if length > file.size {
-            file.inner.set_sparse();
-        }
+        file.has_holes |= length > file.size;
         if length < file.size {
             file.limit = file.limit.min(length);
             seat.writes.cut(i as u32, length);

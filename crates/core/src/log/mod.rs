@@ -401,6 +401,17 @@ impl Log {
         self.table.count()
     }
 
+    /// Number of segments, and how many free ones groups may take now.
+    pub fn usable_segments(&self) -> (u32, u32) {
+        self.table.usable()
+    }
+
+    /// Whether one free segment is kept for who must not wait for room, as it is from the start: a checkpoint tells the
+    /// log what it has made, and frees the others only then.
+    pub fn keep_one(&self, keep: bool) {
+        self.table.keep_one(keep);
+    }
+
     /// Whether the log may still grow before groups wait.
     pub fn may_grow(&self) -> bool {
         self.segments().0 < self.geometry.max_segments

@@ -156,6 +156,19 @@ struct FreeList {
     /// Free segments, the lowest last, so that the log's end empties first.
     free: Vec<u32>,
     initialised: bool,
+    /// Whether the last free segment may be taken: see [`SegmentTable::keep_one`].
+    takes_last: bool,
+}
+
+impl FreeList {
+    /// The fewest segments of which one is kept: of fewer none can be spared.
+    const KEEPS_FROM: u32 = 4;
+
+    /// The free segments that may be taken.
+    fn usable(&self) -> usize {
+        let kept = usize::from(self.count >= Self::KEEPS_FROM && !self.takes_last);
+        self.free.len().saturating_sub(kept)
+    }
 }
 
 /// All segments. Reading one takes no lock.
@@ -169,7 +182,7 @@ impl SegmentTable {
     pub(super) fn new(count: u32) -> Self {
         let table = SegmentTable {
             chunks: [const { OnceLock::new() }; CHUNKS],
-            list: Mutex::new(FreeList { count, free: Vec::new(), initialised: false }),
+            list: Mutex::new(FreeList { count, free: Vec::new(), initialised: false, takes_last: false }),
         };
         table.allocate(count);
         table
@@ -200,6 +213,9 @@ impl SegmentTable {
     pub(super) fn acquire(&self) -> Option<u32> {
         // Held until it is open: the end of the log is given back where it is free.
         let mut list = self.list();
+        if list.usable() == 0 {
+            return None;
+        }
         let index = list.free.pop()?;
         self.get(index).open();
         Some(index)
@@ -208,6 +224,17 @@ impl SegmentTable {
     pub(super) fn count(&self) -> (u32, u32) {
         let list = self.list();
         (list.count, list.free.len() as u32)
+    }
+
+    /// Number of segments, and how many free ones may be taken.
+    pub(super) fn usable(&self) -> (u32, u32) {
+        let list = self.list();
+        (list.count, list.usable() as u32)
+    }
+
+    /// Whether one free segment is kept for who must not wait.
+    pub(super) fn keep_one(&self, keep: bool) {
+        self.list().takes_last = !keep;
     }
 
     /// Whether there is a segment that is freed once the tail has passed its groups.

@@ -465,6 +465,8 @@ impl Home<'_> {
         if size > state.size {
             self.needs_sync = true;
             self.host.set_len(site::CHECKPOINT_SIZE, size).map_err(failed)?;
+            // Until all of it has its blocks.
+            file.set_sparse();
             let grown = size - state.size;
             if grown <= 2 * blocks * BLOCK && file.mapping(size)?.is_some() && is_dense(&mut state, self.host)? {
                 // About all of it is going to be written: allocated by one call rather than block by block.

@@ -127,11 +127,6 @@ impl Checkpointer {
         self.staged.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the log grows where it is full, rather than wait for a pass.
-    pub fn hold(&self, held: bool) {
-        self.held.store(u8::from(held), Ordering::Relaxed);
-    }
-
     fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed) != 0
     }
@@ -143,6 +138,12 @@ impl Checkpointer {
 }
 
 impl StoreInner {
+    /// Whether the log grows where it is full, and gives out its last segment, rather than wait for a pass.
+    pub fn let_grow(&self, held: bool) {
+        self.checkpointer.held.store(u8::from(held), Ordering::Relaxed);
+        self.log.keep_one(!held);
+    }
+
     /// See [`Store::checkpoint`](super::Store::checkpoint).
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         let mut queue = self.checkpointer.queue.lock().unwrap();
@@ -188,6 +189,9 @@ impl StoreInner {
         }
         self.checkpointer.running.store(0, Ordering::SeqCst);
         self.checkpointer.worker.tell_waiters();
+        if matches!(result, Err(Error::NoSpace(_))) {
+            self.room.forget();
+        }
         let report = result?;
         self.keep_spare();
         // Under the lock of names, by which others come to files that only the table has.

@@ -187,6 +187,7 @@ impl<'a> Pass<'a> {
                     }
                 }
             };
+            touched.file.has_space_as(&stat);
             let after = Baseline::of(&stat);
             touched.needs_sync |= !pmem || Some(after) != touched.before;
             let left = if i < touched_by_hands { after } else { touched.file.relinked(state.baseline, after) };

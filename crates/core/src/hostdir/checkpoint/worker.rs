@@ -161,7 +161,7 @@ impl StoreInner {
     pub fn make_room(&self) -> Result<()> {
         loop {
             self.check_usable()?;
-            let (segments, free) = self.log.segments();
+            let (segments, free) = self.log.usable_segments();
             if free > 0 {
                 return Ok(());
             }
@@ -173,12 +173,13 @@ impl StoreInner {
                         false => Err(Error::NoSpace("the log".into())),
                     };
                 let mut grown = grow((segments / 2).max(1));
-                if let Err(Error::NoSpace(_)) = grown {
+                if is_held && matches!(grown, Err(Error::NoSpace(_))) {
                     grown = grow(1);
                 }
                 match grown {
+                    Err(Error::NoSpace(_)) if is_held && self.release_spare() => continue,
                     // A pass makes room in the log as it is; unless it is a pass that asks.
-                    Err(Error::NoSpace(_)) if !is_held || self.release_spare() => {}
+                    Err(Error::NoSpace(_)) if !is_held => {}
                     grown => return grown,
                 }
             }
@@ -192,7 +193,7 @@ impl StoreInner {
                     done => drop(done?),
                 }
             }
-            if let (segments, 0) = self.log.segments() {
+            if let (segments, 0) = self.log.usable_segments() {
                 // Running groups hold all of it. Their size is bounded by free space only.
                 return self.grow_for_groups(segments, 1);
             }
@@ -202,7 +203,10 @@ impl StoreInner {
     /// Adds at least so many segments to a log of `seen` that running groups have filled: in proportion, since each
     /// time costs a sync, and a large group comes by for every one of its segments.
     fn grow_for_groups(&self, seen: u32, least: u32) -> Result<()> {
-        let extend = |more| self.log.extend(seen, more).map_err(|error| self.not_resized(error));
+        let extend = |more: u32| match self.has_room_for_log(u64::from(more) * self.log.segment_bytes()) {
+            true => self.log.extend(seen, more).map_err(|error| self.not_resized(error)),
+            false => Err(Error::NoSpace("the log".into())),
+        };
         match extend((seen / 8).max(least)) {
             Err(error) if !matches!(error, Error::Poisoned(_)) => extend(least),
             extended => extended,
@@ -220,7 +224,7 @@ impl StoreInner {
     /// Makes sure that so many segments are free, as far as other groups leave them.
     pub fn make_room_for(&self, segments: u64) -> Result<()> {
         loop {
-            let (count, free) = self.log.segments();
+            let (count, free) = self.log.usable_segments();
             let free = u64::from(free);
             if free >= segments {
                 return Ok(());
@@ -245,7 +249,7 @@ impl StoreInner {
             if orders.thread.is_none() {
                 return false;
             }
-            if self.log.segments().1 > 0 {
+            if self.log.usable_segments().1 > 0 {
                 return true;
             }
             if orders.rounds >= enough {

@@ -296,9 +296,6 @@ impl Running {
             let moved_file = self.join_named(from.bytes(), &moved)?;
             let taken_file = taken.as_ref().map(|taken| self.join_named(to.bytes(), taken)).transpose()?.flatten();
             let taken = id(taken).unwrap_or(0);
-            if taken == 0 {
-                self.promise_name(&new.name)?;
-            }
             self.make_room_for(2 * Value::LARGEST)?;
             self.set_name(&old, moved.id, if how == Rename::Exchange { taken } else { 0 })?;
             self.set_name(&new, taken, moved.id).map_err(|error| self.break_off(error))?;

@@ -307,9 +307,9 @@ impl StoreInner {
         let _caller = self.names.caller();
         self.names.with(|state| state.undone.extend(adopted(&undo)));
         let mut group = Running::new(store, Sharing::Own);
-        self.checkpointer.hold(true);
+        self.let_grow(true);
         let done = group.revert(&undo).and_then(|()| group.commit_to_log());
-        self.checkpointer.hold(false);
+        self.let_grow(false);
         done
     }
 }

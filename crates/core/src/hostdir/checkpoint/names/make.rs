@@ -356,9 +356,9 @@ impl crate::hostdir::StoreInner {
     pub(in crate::hostdir) fn know(&self, ids: &[u64]) -> Result<()> {
         let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
         let mut group = Running::new(store, Sharing::Own);
-        self.checkpointer.hold(true);
+        self.let_grow(true);
         let known = group.know(ids).and_then(|()| group.commit_to_log());
-        self.checkpointer.hold(false);
+        self.let_grow(false);
         known
     }
 }
