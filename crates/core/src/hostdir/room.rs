@@ -1,17 +1,17 @@
-//! Whether the host has room for what is written back later: a call that makes a file, a name or a file's content
-//! larger is refused while nothing has changed, as the host would refuse it.
+//! Space on the host for what is written back later. A call that needs more than the host has is refused before it
+//! changes anything, as the host would refuse it.
 //!
 //! # Terms
 //!
-//! - *promise*: bytes and inodes that something committed, or a running group, will take of the host when it is written
-//!   back.
-//! - *allowance*: what may be promised before somebody looks again how much is free.
+//! - *promise*: bytes and inodes that a running or committed group takes from the host when it is written back.
+//! - *allowance*: what may be promised before the store asks the host again how much is free.
+//! - *spare space*: a file of the store's own that gives the host 2 MiB back when the host has no more.
 //!
 //! # Invariants
 //!
-//! 1. All promises together are not more than what was free when somebody last looked. (What other programs take
-//!    meanwhile nobody knows: then the log keeps what it has until there is room again.)
-//! 2. Before a call is refused, all is written back that can be: what has lost its names gives its space back.
+//! 1. All promises together are at most what was free when the host was last asked. (If other programs use the space
+//!    meanwhile, the log keeps its groups until there is space again.)
+//! 2. Before a call is refused, a checkpoint runs: removed files free their space.
 
 use rustix::io::Errno;
 
@@ -22,16 +22,16 @@ use crate::index::BLOCK;
 use crate::site;
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 
-/// What a name costs in a directory, besides its bytes.
+/// Bytes of a directory entry besides the name.
 const NAME_BYTES: u64 = 16;
 
-/// A symbolic link's target that is not longer lies in its inode.
+/// The longest target of a symbolic link that is stored in the inode.
 const SHORT_TARGET: usize = 59;
 
-/// Of what is free, what the host may take for itself when files grow: maps of their blocks, blocks of directories.
+/// One part in so many of the free space is left to the host's own metadata: block maps, directory blocks.
 const METADATA_PART: u64 = 32;
 
-/// Of what is free, what is allowed before somebody looks again: others may take of it, too.
+/// One part in so many of the free space is allowed before the host is asked again, because other programs use it too.
 const PART: u64 = 4;
 
 /// Bytes and inodes.
@@ -71,10 +71,10 @@ impl Promise {
 pub(crate) struct Room {
     allowed_bytes: AtomicU64,
     allowed_inodes: AtomicU64,
-    /// What running groups have promised.
+    /// Promises of running groups.
     running_bytes: AtomicU64,
     running_inodes: AtomicU64,
-    /// Whether the store has its spare space, by the constants below.
+    /// State of the spare space: one of the constants below.
     spare: AtomicU8,
 }
 
@@ -108,13 +108,13 @@ impl Room {
         }
     }
 
-    /// Others have taken what was free: somebody is to look again before more is promised.
+    /// Other programs have used free space: the host must be asked before more is promised.
     pub fn forget(&self) {
         self.allowed_bytes.store(0, Ordering::Release);
         self.allowed_inodes.store(0, Ordering::Release);
     }
 
-    /// A group that has promised so much has ended.
+    /// The group with these promises has ended.
     pub fn end(&self, promised: Promise) {
         if promised.bytes > 0 {
             self.running_bytes.fetch_sub(promised.bytes, Ordering::AcqRel);
@@ -125,17 +125,17 @@ impl Room {
     }
 }
 
-/// Values of [`Room::spare`]: whether it can be had is to be seen; it is there; none is to be kept.
+/// Values of [`Room::spare`]: taken from the host as soon as it has much space; taken; not wanted, or not to be had.
 const WANTED: u8 = 0;
 const KEPT: u8 = 1;
 const NONE: u8 = 2;
 
-/// Space of the host that nobody uses, for when there is none else.
+/// The file that holds the spare space.
 const SPARE: &[u8] = b".wholly/spare";
 
 impl StoreInner {
-    /// Takes the store's spare space from the host, where it has none and there is much more. Nobody misses it where that
-    /// fails.
+    /// Takes the spare space from the host, if the store has none and the host has 16 times as much free. A failure is
+    /// no error: the store works without it.
     pub fn keep_spare(&self) {
         let bytes = self.options.spare_bytes;
         if bytes == 0 || self.room.spare.load(Ordering::Relaxed) != WANTED {
@@ -148,28 +148,33 @@ impl StoreInner {
         let made = self.host.create(site::ROOM_SPARE, SPARE, 0o600);
         let taken = made.and_then(|file| file.allocate(site::ROOM_SPARE, 0, bytes));
         match taken {
-            // An earlier life of the store has left it.
-            Err(error) if error.errno != Errno::EXIST => drop(self.host.unlink(site::ROOM_RELEASE, SPARE)),
-            _ => self.room.spare.store(KEPT, Ordering::Relaxed),
+            // It is left of an earlier open.
+            Ok(()) | Err(wholly_media::Error { errno: Errno::EXIST, .. }) => {
+                self.room.spare.store(KEPT, Ordering::Relaxed);
+            }
+            Err(_) => {
+                let _ = self.host.unlink(site::ROOM_RELEASE, SPARE);
+                self.room.spare.store(NONE, Ordering::Relaxed);
+            }
         }
     }
 
-    /// Gives the spare space back to the host. Whether there was one.
+    /// Gives the spare space back to the host. Returns whether there was any.
     pub fn release_spare(&self) -> bool {
         let spare = &self.room.spare;
         let had = spare.compare_exchange(KEPT, WANTED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         had && self.host.unlink(site::ROOM_RELEASE, SPARE).is_ok()
     }
 
-    /// The store is one that lasts only as long as a command: it keeps no spare space.
+    /// The store keeps no spare space: it is a temporary one.
     pub fn keep_no_spare(&self) {
         self.room.spare.store(NONE, Ordering::Relaxed);
     }
 
-    /// A running group is about to take so much of the host later.
+    /// Adds a promise of a running group; `what` it is for is shown in the error.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where the host has not so much, beside what else is promised.
+    /// [`Error::NoSpace`] if the host has too little free space for all promises.
     #[inline]
     pub fn promise(&self, promise: Promise, what: &[u8]) -> Result<()> {
         if !self.room.take(promise) {
@@ -193,13 +198,13 @@ impl StoreInner {
         Err(Error::NoSpace(String::from_utf8_lossy(what).into_owned()))
     }
 
-    /// Whether the log may grow by so many bytes: not where there is no room left then for what it holds.
+    /// Whether the log may grow by so many bytes and still leave space for all promises.
     pub fn has_room_for_log(&self, bytes: u64) -> bool {
-        // Whoever cannot say how much is free says no where it is asked for too much.
+        // If the host cannot tell how much is free, it refuses the growth itself.
         self.room.take(Promise::bytes(bytes)) || self.allow(Promise::bytes(bytes)).unwrap_or(true)
     }
 
-    /// Looks how much is free, and allows a part of it besides what is asked for. Whether there is so much.
+    /// Asks the host how much is free, and renews the allowance. Returns whether there is space for `asked`.
     fn allow(&self, asked: Promise) -> Result<bool> {
         let free = self.free_on_host()?;
         let promised = self.promised_by_committed().plus(self.room.running());
@@ -228,7 +233,7 @@ impl StoreInner {
         Ok(Promise { bytes, inodes })
     }
 
-    /// What is committed, and not written back.
+    /// Promises of committed groups that are not written back.
     fn promised_by_committed(&self) -> Promise {
         let mut all = Promise::default();
         for file in self.files.all().into_iter().filter(|file| !file.is_clean()) {
