@@ -189,6 +189,7 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     let store = opening::open("mount", &plan.dir, &dir.itself(), options)?;
     let is_temporary = store.is_temporary().map_err(of_store)?;
     let view = Arc::new(StoreVfs::new(&store));
+    view.keep_ctimes();
     let mount = Mount::new(view, &point.itself(), &plan.mount).map_err(|error| failed(plan, error))?;
     drop((dir, point));
     let unmounter = mount.unmounter();

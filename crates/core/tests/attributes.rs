@@ -336,3 +336,40 @@ fn what_is_set_by_a_name_that_stays_is_set() {
         assert_eq!((left.mtime(), left.mode() & 0o7777, left.nlink()), (1_000_000_000, 0o604, 1));
     }
 }
+
+/// A backup program on a mount goes by times of change: a checkpoint changes none that it sees.
+#[test]
+fn a_checkpoint_changes_no_time_of_change_that_programs_see() {
+    use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
+    for (dir, medium) in common::stores_of_files("ctimes") {
+        let store = common::open_on(&dir, medium);
+        let vfs = StoreVfs::new(&store);
+        vfs.keep_ctimes();
+        let ctx = Context::superuser();
+        let d = vfs.lookup(&ctx, Ino::ROOT, b"d").unwrap().ino;
+        let (new, handle) = vfs.create(&ctx, Ino::ROOT, b"new", OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
+        vfs.write(&ctx, handle, 0, b"content").unwrap();
+        vfs.release(&ctx, handle).unwrap();
+        let old = vfs.lookup(&ctx, d, b"b").unwrap().ino;
+        let handle = vfs.open(&ctx, old, OFlags::RDWR).unwrap();
+        vfs.write(&ctx, handle, 0, b"more").unwrap();
+        vfs.release(&ctx, handle).unwrap();
+        vfs.symlink(&ctx, d, b"link", b"target").unwrap();
+        let link = vfs.lookup(&ctx, d, b"link").unwrap().ino;
+        let all = [Ino::ROOT, d, new.ino, old, link];
+        let seen = || all.map(|ino| vfs.getattr(&ctx, ino).unwrap().ctime);
+        let before = seen();
+        for _ in 0..2 {
+            // The clock of the host is coarse.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            store.checkpoint().unwrap();
+            assert_eq!(seen(), before);
+        }
+        // Of the host's own they are others.
+        assert_ne!(std::fs::metadata(dir.join("new")).unwrap().ctime_nsec(), i64::from(before[2].nsec));
+        // What a program changes has another one.
+        std::fs::set_permissions(dir.join("new"), std::fs::Permissions::from_mode(0o640)).unwrap();
+        let after = seen();
+        assert!(after[2] != before[2] && after[..2] == before[..2] && after[3..] == before[3..]);
+    }
+}

@@ -59,6 +59,8 @@ pub(crate) struct Checkpointer {
     /// Held during a pass.
     queue: Mutex<Queue>,
     running: AtomicU8,
+    /// 1 if programs see the same times of change after a checkpoint as before it.
+    keeps_ctimes: AtomicU8,
     /// Why nothing more can be taken home, after recovery found that a bystander was there.
     blocked: Mutex<Option<Error>>,
     /// 1 while no pass may run, and the log grows instead.
@@ -97,6 +99,7 @@ impl Checkpointer {
         Checkpointer {
             queue: Mutex::default(),
             running: AtomicU8::new(0),
+            keeps_ctimes: AtomicU8::new(0),
             blocked: Mutex::new(None),
             held: AtomicU8::new(0),
             has_folders: AtomicU8::new(0),
@@ -111,6 +114,15 @@ impl Checkpointer {
     /// Whether home files may be changing.
     pub fn is_running(&self) -> bool {
         self.running.load(Ordering::SeqCst) != 0
+    }
+
+    /// From now on programs see the same times of change after a checkpoint as before it.
+    pub fn keep_ctimes(&self) {
+        self.keeps_ctimes.store(1, Ordering::Relaxed);
+    }
+
+    pub fn keeps_ctimes(&self) -> bool {
+        self.keeps_ctimes.load(Ordering::Relaxed) != 0
     }
 
     pub fn home_bytes(&self) -> u64 {

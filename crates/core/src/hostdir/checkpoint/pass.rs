@@ -13,6 +13,7 @@ use super::{CheckpointReport, Lot, Queue, StoreInner};
 use crate::error::{Error, Result};
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::File;
+use crate::hostdir::names::{ROOT, State};
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::{host_error, is_taken_away};
 use crate::site;
@@ -95,7 +96,27 @@ impl<'a> Pass<'a> {
         // Also after a failure: what went home is in the index no more, so that no later pass would know to make it
         // durable.
         let durable = self.make_durable(&names);
+        self.keep_ctimes();
         result.and(durable)
+    }
+
+    /// Programs of a mount do not see that a checkpoint has changed times of change.
+    fn keep_ctimes(&self) {
+        let store = self.store;
+        if !store.checkpointer.keeps_ctimes() {
+            return;
+        }
+        let mut ids = store.names.with(|state| state.take_changed(self.target));
+        ids.extend(self.hands.touched.iter().map(|touched| touched.file.id));
+        for id in ids {
+            let known = |state: &mut State| Some((state.host_path(id)?, state.inode_of(id), state.ctime_of(id)?));
+            let Some((path, inode, seen)) = store.names.with(known) else { continue };
+            // What is not there, or is another object, has no time to keep.
+            let is_it = |stat: &Stat| id == ROOT || Some(stat.inode()) == inode;
+            if let Some(stat) = store.host.stat(&path).ok().filter(is_it) {
+                store.names.with(|state| state.keep_ctime(&stat, seen));
+            }
+        }
     }
 
     /// Where there is no space for the bytes, names that end do so first: who removes files to make space does not wait

@@ -104,6 +104,8 @@ pub(crate) struct State {
     /// By inode numbers of the host: time of birth, and the number that the object showed before it was there.
     shown: HashMap<u64, (i64, u64)>,
     callers: Callers,
+    /// By inode numbers of the host, what programs go on seeing of objects that checkpoints have changed.
+    ctimes: HashMap<u64, Ctime>,
     /// Objects of other programs in the store's own folders.
     pub strange: Vec<Strange>,
     /// Where objects lie in those folders that were on their way out when a crash came, and which they are.
@@ -115,6 +117,20 @@ pub(crate) struct State {
     /// The next id of an object.
     next: u64,
 }
+
+/// A checkpoint sets the host's time of change of what it writes back. Programs see the time of their own change.
+#[derive(Clone, Copy, Debug)]
+struct Ctime {
+    /// With the inode number, which object it is.
+    btime_ns: i64,
+    /// The host's time of change after the checkpoint. If it is another one, another program has changed the object.
+    host_ns: i64,
+    /// What programs see.
+    seen_ns: i64,
+}
+
+/// The number of objects whose time of change is kept for programs.
+const CTIMES: usize = 1 << 18;
 
 /// An object of another program that lies in a folder of the store: it was exchanged for ours at the moment of a call.
 #[derive(Clone, Debug)]
@@ -490,7 +506,34 @@ impl State {
     pub fn changed_at(&mut self, id: u64, ns: i64) {
         if let Some(object) = self.objects.get_mut(&id) {
             object.ctime_ns = object.ctime_ns.max(Some(ns));
+            object.ctime_is_new = true;
         }
+    }
+
+    /// Objects that groups below `target` have changed since this was last asked.
+    pub fn take_changed(&mut self, target: u64) -> Vec<u64> {
+        let changed = self.objects.iter_mut().filter(|(_, object)| object.ctime_is_new && object.last < target);
+        changed.map(|(id, object)| (*id, object.ctime_is_new = false).0).collect()
+    }
+
+    /// When a program last changed an object, if that is known.
+    pub fn ctime_of(&self, id: u64) -> Option<i64> {
+        let object = self.objects.get(&id)?;
+        object.ctime_ns.max(object.file.upgrade().and_then(|file| file.ctime()))
+    }
+
+    /// A checkpoint has left an object so. Programs go on seeing this time of change.
+    pub fn keep_ctime(&mut self, left: &Stat, seen_ns: i64) {
+        if self.ctimes.len() >= CTIMES {
+            self.ctimes.clear();
+        }
+        self.ctimes.insert(left.ino, Ctime { btime_ns: left.btime_ns, host_ns: left.ctime_ns, seen_ns });
+    }
+
+    /// The time of change that programs see of an object of the host, if a checkpoint was the last to change it.
+    pub fn kept_ctime(&self, now: &Stat) -> Option<i64> {
+        let kept = self.ctimes.get(&now.ino)?;
+        ((kept.btime_ns, kept.host_ns) == (now.btime_ns, now.ctime_ns)).then_some(kept.seen_ns)
     }
 
     fn waiting(&self) -> u64 {

@@ -77,6 +77,8 @@ pub(crate) struct Object {
     pub mtime_sequence: u64,
     /// When somebody last changed anything of it, in ns, as far as that is known; at home it is when a pass did.
     pub ctime_ns: Option<i64>,
+    /// Whether no checkpoint has seen that time yet.
+    pub ctime_is_new: bool,
     /// When somebody last read it, in ns, where that is later than all else that tells so. Nothing of this goes home.
     pub read_ns: Option<i64>,
     /// The sequence of the last group that told the log what and where it is.
@@ -112,6 +114,7 @@ impl Object {
             sets: Sets::default(),
             mtime_ns: None,
             ctime_ns: None,
+            ctime_is_new: false,
             read_ns: None,
             mtime_sequence: 0,
             identified: 0,

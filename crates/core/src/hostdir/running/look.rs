@@ -60,9 +60,16 @@ impl Running {
         let nameless = || Some(file.as_ref()?.home()?.stat());
         // A pass may be about to set the time at home: it is known here, or there, or in both.
         let mtime_before = file.as_ref().and_then(|file| file.mtime());
+        let checkpoints = self.store.checkpointer.is_running();
         let host = place.map_or_else(nameless, |place| Some(self.store.host.stat(&place)));
-        let host = host.transpose().map_err(|error| host_error(error, path))?;
+        let mut host = host.transpose().map_err(|error| host_error(error, path))?;
         drop(still);
+        if let Some(host) = host.as_mut().filter(|_| self.store.checkpointer.keeps_ctimes()) {
+            let changed = ctime_ns.max(file.as_ref().and_then(|file| file.ctime()));
+            let is_changing = checkpoints || self.store.checkpointer.is_running();
+            let kept = self.store.names.with(|state| state.kept_ctime(host)).or(changed.filter(|_| is_changing));
+            host.ctime_ns = kept.unwrap_or(host.ctime_ns);
+        }
         let is_dir = found.kind == Kind::Directory;
         let mut stat = match (host, birth) {
             (Some(stat), Some(birth)) if unsure => Stat { mode: birth.mode, uid: birth.uid, gid: birth.gid, ..stat },

@@ -92,6 +92,13 @@ impl StoreVfs {
         }
     }
 
+    /// Keeps times of change: from now on, `getattr` reports the same `ctime` of an object after a checkpoint as before
+    /// it, as long as no program changes the object. Without this, the `ctime` becomes that of the checkpoint. It is
+    /// kept for up to 262,144 objects, and as long as the store is open.
+    pub fn keep_ctimes(&self) {
+        self.store.checkpointer.keep_ctimes();
+    }
+
     /// Begins an explicit group. Calls whose contexts name it belong to it.
     ///
     /// # Errors
