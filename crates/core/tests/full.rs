@@ -1,4 +1,4 @@
-//! A host that has no space, simulated. On real file systems: `quotas.rs`.
+//! A host that has no space, and one that loses what is not synced, simulated. Full real file systems: `quotas.rs`.
 
 mod common;
 
@@ -124,5 +124,34 @@ fn a_log_that_cannot_grow_is_used_again() {
         assert_eq!((bytes, store.stat().segments), ([99; 8192], segments));
         drop(file);
         store.close().unwrap();
+    }
+}
+
+/// Under the policy `shared`, a sync of a directory commits everything, as a sync of any file does.
+#[test]
+fn a_sync_of_a_directory_commits_the_shared_group() {
+    use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
+    for config in media() {
+        let world = World::new(SimConfig { log_len: 0, ..config.clone() });
+        let policy = wholly::Policy::Shared { interval: std::time::Duration::MAX };
+        let options = Options { policy, ..small() };
+        Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+        let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+        let (vfs, ctx) = (wholly::StoreVfs::new(&store), Context::superuser());
+        let (_, handle) = vfs.create(&ctx, Ino::ROOT, b"file", OFlags::RDWR, Mode::RUSR).unwrap();
+        vfs.write(&ctx, handle, 0, b"content").unwrap();
+        let dir = vfs.opendir(&ctx, Ino::ROOT).unwrap();
+        vfs.fsyncdir(&ctx, dir).unwrap();
+        // The power fails: what is not synced is lost.
+        let mut explorer = Explorer::new(&world.trace());
+        explorer.seek(world.now());
+        let limits = ExploreLimits { exhaustive_bits: 0, samples: 1, ..ExploreLimits::default() };
+        explorer.for_each_image(&limits, |choice, image| {
+            let world = World::from_image(image, config.clone());
+            let store = open(&world, small());
+            let (file, mut content) = (store.open_file("file").unwrap(), [0; 8]);
+            assert_eq!((file.read_at(0, &mut content).unwrap(), &content[..7]), (7, &b"content"[..]), "{choice}");
+            ControlFlow::Continue(())
+        });
     }
 }

@@ -43,6 +43,7 @@ mod names;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::implicit::Policy;
 use super::names::Kind;
 use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
@@ -268,10 +269,14 @@ impl StoreVfs {
         }
     }
 
-    /// Makes durable what calls on names and attributes have left pending: nothing, but under the policy `shared`.
+    /// Calls on names and attributes are durable when they return. Under the policy `shared`, any `fsync` commits
+    /// everything, so does that of a directory.
     fn sync_names(&self, ctx: &Context) -> Result<()> {
         match self.way(ctx)? {
             Way::Group(_) => Ok(()),
+            Way::Policy if matches!(self.store.options.policy, Policy::Shared { .. }) => {
+                Ok(self.used(|| self.store.sync_all())?)
+            }
             Way::Policy => Ok(self.used(|| self.store.check_usable())?),
         }
     }
