@@ -80,9 +80,14 @@ pub(crate) struct File {
     /// How it lies at home.
     pub home_state: Mutex<HomeState>,
     mapped_reads: AtomicU32,
-    /// Mapping `k` covers at least `1 << k` times the first one's bytes.
-    mappings: [OnceLock<Option<Arc<dyn Region>>>; 44],
+    /// 1 if the file cannot be mapped: the medium is a disk.
+    is_never_mapped: AtomicU8,
+    /// Made with the first mapping: most files have none.
+    mappings: OnceLock<Box<Mappings>>,
 }
+
+/// Mapping `k` covers at least `1 << k` times the first one's bytes.
+type Mappings = [OnceLock<Option<Arc<dyn Region>>>; 44];
 
 /// Whether some blocks of a file are certain not to be allocated.
 fn is_sparse(stat: &Stat) -> bool {
@@ -159,7 +164,8 @@ impl File {
             }),
             owner: AtomicU64::new(0),
             mapped_reads: AtomicU32::new(0),
-            mappings: [const { OnceLock::new() }; 44],
+            is_never_mapped: AtomicU8::new(0),
+            mappings: OnceLock::new(),
             home: RwLock::new(None),
         }
     }
@@ -466,13 +472,20 @@ impl File {
     /// writes through it.
     pub fn mapping(&self, end: u64) -> Result<Option<&Arc<dyn Region>>> {
         let level = (end.max(1) - 1).div_euclid(FIRST_MAPPING).checked_ilog2().map_or(0, |bits| bits + 1);
-        let cell = &self.mappings[level as usize];
-        if let Some(mapping) = cell.get() {
+        if let Some(mapping) = self.mappings.get().and_then(|all| all[level as usize].get()) {
             return Ok(mapping.as_ref());
+        }
+        if self.is_never_mapped.load(Ordering::Relaxed) != 0 {
+            return Ok(None);
         }
         let Some(home) = self.full_home() else { return Ok(None) };
         let mapping = home.map(FIRST_MAPPING << level)?;
-        Ok(cell.get_or_init(|| mapping).as_ref())
+        if mapping.is_none() && level == 0 {
+            self.is_never_mapped.store(1, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let all = self.mappings.get_or_init(|| Box::new([const { OnceLock::new() }; 44]));
+        Ok(all[level as usize].get_or_init(|| mapping).as_ref())
     }
 
     /// Reads committed bytes and what this policy lets everybody see. Returns how many bytes lie before the end of the
