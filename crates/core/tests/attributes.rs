@@ -373,3 +373,62 @@ fn a_checkpoint_changes_no_time_of_change_that_programs_see() {
         assert!(after[2] != before[2] && after[..2] == before[..2] && after[3..] == before[3..]);
     }
 }
+
+/// What is immutable or append-only on the host is refused at the call, and not when it is written back.
+#[test]
+fn what_is_immutable_is_refused_at_the_call() {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let (dir, medium) = common::stores_of_files("immutable").into_iter().last().expect("one on a disk");
+    let set = |path: &str, flag: IFlags, on: bool| {
+        let file = fs::File::open(dir.join(path)).unwrap();
+        let flags = ioctl_getflags(&file).unwrap_or(IFlags::empty());
+        ioctl_setflags(&file, if on { flags | flag } else { flags - flag })
+    };
+    fs::write(dir.join("log"), "line").unwrap();
+    fs::write(dir.join("d/kept"), "").unwrap();
+    if set("a", IFlags::IMMUTABLE, true).is_err() {
+        println!("skipped: it takes the superuser and a file system with such flags");
+        return;
+    }
+    set("log", IFlags::APPEND, true).unwrap();
+    set("d", IFlags::APPEND, true).unwrap();
+    let store = common::open_on(&dir, medium);
+    let is_refused = |call: wholly::Result<()>| {
+        let error = call.unwrap_err();
+        assert_eq!(rustix::io::Errno::from(error.clone()), rustix::io::Errno::PERM, "{error}");
+    };
+    for path in ["a", "log"] {
+        is_refused(store.unlink(path));
+        is_refused(store.rename(path, "other", wholly::Rename::NoReplace));
+        is_refused(store.rename("e", path, wholly::Rename::Exchange));
+        is_refused(store.link(path, "other"));
+        is_refused(store.set_mode(path, 0o600));
+        is_refused(store.set_xattr(path, "user.a", b"b", SetXattr::Either));
+        is_refused(store.open_file(path).map(drop));
+    }
+    is_refused(store.unlink("d/kept"));
+    store.create_file("d/new", 0o600).map(drop).expect("an append-only directory gets names");
+    store.checkpoint().expect("nothing is left to be refused");
+    for (path, flag) in [("a", IFlags::IMMUTABLE), ("log", IFlags::APPEND), ("d", IFlags::APPEND)] {
+        set(path, flag, false).unwrap();
+    }
+    store.unlink("a").expect("it is asked for again");
+    store.close().unwrap();
+    assert!(dir.join("d/new").exists() && !dir.join("a").exists());
+}
+
+/// More names than a file can have, and attributes for which it has no room, are refused at the call.
+#[test]
+fn what_the_host_has_no_room_for_is_refused_at_the_call() {
+    for (dir, medium) in common::stores_of_files("no-room") {
+        let store = common::open_on(&dir, medium);
+        let refused = (0..200).find_map(|number| {
+            store.set_xattr("a", format!("user.attribute-number-{number}"), &[7; 200], SetXattr::Either).err()
+        });
+        let large = store.set_xattr("d/b", "user.large", &[7; 60_000], SetXattr::Either);
+        store.set_xattr("d/b", "user.small", &[7; 20], SetXattr::Either).expect("there is room for this");
+        // A file system that has room for all that takes it home.
+        store.checkpoint().unwrap_or_else(|error| panic!("{error}, after {refused:?} and {large:?}"));
+        store.close().unwrap();
+    }
+}

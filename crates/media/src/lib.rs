@@ -187,6 +187,10 @@ pub struct Stat {
     pub gid: u32,
     /// Of a device, its number.
     pub rdev: u64,
+    /// Whether nobody may change it, its names or its attributes (`chattr +i`).
+    pub is_immutable: bool,
+    /// Whether a file may only be appended to, and a directory may only get names (`chattr +a`).
+    pub is_append_only: bool,
 }
 
 impl Stat {
@@ -210,8 +214,10 @@ pub struct Space {
     pub blocks: u64,
     /// How many are free.
     pub free_blocks: u64,
-    /// How many are free for who is not the superuser.
+    /// How many are free for other users than the superuser.
     pub available_blocks: u64,
+    /// How many the calling process can use, as far as that is known.
+    pub usable_blocks: u64,
     /// How many inodes there can be; 0 where nobody counts them.
     pub inodes: u64,
     /// How many more there can be.

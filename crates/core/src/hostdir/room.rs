@@ -221,13 +221,8 @@ impl StoreInner {
 
     fn free_on_host(&self) -> Result<Promise> {
         let space = self.host.space()?;
-        let blocks = match rustix::process::geteuid().is_root() {
-            // ext4 keeps two per cent of all its blocks, or 4096, from the superuser too; not all of them are told.
-            true => space.free_blocks.saturating_sub((space.blocks / 25).min(4096)).max(space.available_blocks),
-            false => space.available_blocks,
-        };
         // Where a file system has no bound it tells of none.
-        let bytes = if space.blocks == 0 { u64::MAX } else { blocks.saturating_mul(space.block_bytes) };
+        let bytes = if space.blocks == 0 { u64::MAX } else { space.usable_blocks.saturating_mul(space.block_bytes) };
         let bytes = bytes - bytes / METADATA_PART;
         let inodes = if space.inodes == 0 { u64::MAX } else { space.free_inodes };
         Ok(Promise { bytes, inodes })

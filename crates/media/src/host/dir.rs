@@ -410,7 +410,17 @@ impl HostFs for HostDir {
 
     fn space(&self) -> Result<Space> {
         let found = rustix::fs::fstatvfs(&self.root).or_fail("fstatvfs", || show(b""))?;
+        let usable_blocks = match (rustix::process::geteuid().is_root(), self.file_system) {
+            // ext4 keeps two per cent of all its blocks, or 4096, from the superuser too; it does not tell of all.
+            (true, FileSystem::Ext4) => {
+                found.f_bfree.saturating_sub((found.f_blocks / 25).min(4096)).max(found.f_bavail)
+            }
+            // btrfs tells of nothing that is available where its metadata is about to need another chunk.
+            (_, FileSystem::Btrfs) | (true, _) => found.f_bfree,
+            (false, _) => found.f_bavail,
+        };
         Ok(Space {
+            usable_blocks,
             block_bytes: found.f_frsize,
             blocks: found.f_blocks,
             free_blocks: found.f_bfree,

@@ -6,7 +6,7 @@ use crate::pmem::{PmemOptions, PmemRegion};
 use crate::sys::{self, OrFail, show};
 use crate::{Error, Fallocate, HostFile, Region, Result, Site, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -117,6 +117,8 @@ pub(super) fn stat(fd: BorrowedFd<'_>) -> rustix::io::Result<Stat> {
         uid: statx.stx_uid,
         gid: statx.stx_gid,
         rdev: rustix::fs::makedev(statx.stx_rdev_major, statx.stx_rdev_minor),
+        is_immutable: statx.stx_attributes.contains(StatxAttributes::IMMUTABLE),
+        is_append_only: statx.stx_attributes.contains(StatxAttributes::APPEND),
     })
 }
 

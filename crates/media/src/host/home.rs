@@ -1,6 +1,7 @@
 //! The folder in which a store keeps what is its own.
 
 use super::HostDir;
+use super::names::timestamps;
 use super::owner::{Busy, LOCK, OwnerLock};
 use super::resolve::open_beneath;
 use super::unfinished;
@@ -210,6 +211,7 @@ impl StoreHome {
         if Self::exists(dir)? {
             return Err(Error::new("create", HOME, Errno::EXIST).into());
         }
+        let before = super::file::stat(dir.as_fd());
         let (home, name) = Self::create_unfinished(dir)?;
         // All that is in it is durable before it has its name: else a crash could leave a store that cannot be opened.
         let named = home
@@ -224,6 +226,7 @@ impl StoreHome {
             let _ = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH);
             return Err(error.into());
         }
+        keep_time(dir, before);
         // Where that fails nothing is known of what survives, and the folder stays.
         rustix::fs::fsync(dir.as_fd()).or_fail("fsync the directory of", || HOME)?;
         Ok(home)
@@ -391,6 +394,7 @@ impl StoreHome {
         // folder goes: were the log's unlink to survive a crash and the rename not, there would be a store that cannot
         // be opened. The lock goes last, so that what an interruption leaves is known to be nobody's and is removed by
         // whoever makes a store here, or tidies one. What others have left is in nobody's way.
+        let (dir, before) = (self.dir.clone(), super::file::stat(self.dir.as_fd()));
         let _ = unfinished::clear(&self.dir);
         let free = unfinished::names()?.find_map(|name| match rename_new(self.dir.as_fd(), HOME, &name) {
             Err(Errno::EXIST | Errno::NOTEMPTY) => None,
@@ -399,6 +403,7 @@ impl StoreHome {
         let name = free.ok_or(HomeError::Busy(Busy { pid: None }))?.or_fail("rename", || HOME)?;
         rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)?;
         let _ = self.discard(&name);
+        keep_time(&dir, before);
         Ok(())
     }
 
@@ -436,6 +441,13 @@ impl StoreHome {
             None => Ok(Arc::new(disk(fd, in_home(name))?)),
         }
     }
+}
+
+/// Gives the directory the time of modification back that it had before the folder came or went: a command that changes
+/// nothing in a directory leaves its time. Only the owner of the directory can; others leave the new time.
+fn keep_time(dir: &HostDir, before: rustix::io::Result<Stat>) {
+    let times = before.and_then(|before| timestamps(dir.as_fd(), None, Some(before.mtime_ns)));
+    let _ = times.and_then(|times| rustix::fs::futimens(dir.as_fd(), &times));
 }
 
 /// How the store's own directories are opened: never through a symbolic link.

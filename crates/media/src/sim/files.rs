@@ -58,9 +58,11 @@ pub(super) fn stat(live: &mut Live, id: ObjId) -> Stat {
         uid: obj.uid,
         gid: obj.gid,
         rdev: obj.rdev,
+        ..Stat::default()
     };
     if let Some(reads) = &mut live.reads {
-        let Stat { ino, btime_ns, size, allocated, atime_ns, mtime_ns, ctime_ns, mode, nlink, uid, gid, rdev } = stat;
+        let Stat { ino, btime_ns, size, allocated, atime_ns, mtime_ns, ctime_ns, mode, nlink, uid, gid, rdev, .. } =
+            stat;
         let times = [btime_ns, atime_ns, mtime_ns, ctime_ns].map(|time_ns| time_ns as u64);
         let numbers = [mode, nlink, uid, gid].map(u64::from);
         let seen = hash::numbers([[ino, size, allocated, rdev], times, numbers].as_flattened());
@@ -137,7 +139,8 @@ impl HostFs for SimHost {
     fn space(&self) -> Result<Space> {
         let blocks = 1 << 30;
         let (free_blocks, available_blocks) = (blocks, blocks);
-        Ok(Space { block_bytes: 4096, blocks, free_blocks, available_blocks, inodes: 0, free_inodes: 0 })
+        let usable_blocks = blocks;
+        Ok(Space { block_bytes: 4096, blocks, free_blocks, available_blocks, usable_blocks, inodes: 0, free_inodes: 0 })
     }
 
     /// What is shared and what is copied no crash can tell apart.

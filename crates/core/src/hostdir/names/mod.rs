@@ -194,6 +194,7 @@ impl State {
             let home = known(&object.home) && (named || !ends(&object.home));
             self.see(id);
             let object = self.objects.get_mut(&id).expect("it was just there");
+            object.is_fixed_as(stat);
             if !home && object.home.as_ref().is_none_or(|home| home.0 != ANCHORS) {
                 object.home.clone_from(&place);
             }
@@ -203,7 +204,9 @@ impl State {
             return id;
         }
         let id = self.take_id();
-        self.objects.insert(id, Object::settled(Kind::of(stat.mode), inode, place));
+        let mut object = Object::settled(Kind::of(stat.mode), inode, place);
+        object.is_fixed_as(stat);
+        self.objects.insert(id, object);
         self.see(id);
         self.by_inode.insert(inode, id);
         id

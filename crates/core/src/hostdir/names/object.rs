@@ -6,6 +6,7 @@ use super::attributes::Sets;
 use super::{BLANKS, Name};
 use crate::hostdir::file::File;
 use crate::hostdir::records::Birth;
+use wholly_media::Stat;
 
 /// What an object is. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +93,10 @@ pub(crate) struct Object {
     pub made: u64,
     /// Whether it was made without a name, and may still get one.
     pub nameable: bool,
+    /// See [`Stat::is_immutable`], when the host was last asked.
+    pub is_immutable: bool,
+    /// See [`Stat::is_append_only`], when the host was last asked.
+    pub is_append_only: bool,
     /// How many keep it in the table, whether or not it has a name.
     pub pins: u64,
     /// Of a regular file, the file, while somebody uses it.
@@ -123,6 +128,8 @@ impl Object {
             opened: 0,
             made: 0,
             nameable: false,
+            is_immutable: false,
+            is_append_only: false,
             pins: 0,
             file: Weak::new(),
         }
@@ -136,6 +143,11 @@ impl Object {
     /// What the host has at `place`.
     pub fn settled(kind: Kind, inode: (u64, i64), place: Place) -> Self {
         Self::new(kind, Some(inode), place)
+    }
+
+    /// The host has it so.
+    pub fn is_fixed_as(&mut self, stat: &Stat) {
+        (self.is_immutable, self.is_append_only) = (stat.is_immutable, stat.is_append_only);
     }
 
     /// What a group makes.

@@ -64,6 +64,7 @@ impl Running {
         self.check_open()?;
         for _ in 0..TRIES {
             let found = self.object_at(at)?;
+            self.check_not_fixed(at, found.id)?;
             let file = match self.join_named(at.bytes(), &found) {
                 // It was taken away meanwhile.
                 Err(Error::NotFound(_)) => continue,

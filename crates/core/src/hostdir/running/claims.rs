@@ -7,7 +7,7 @@ use super::names::{At, refused};
 use super::patience::Patience;
 use crate::error::{Error, Result};
 use crate::hostdir::file::IMPLICIT;
-use crate::hostdir::names::{Found, Kind, Last, Private, ROOT, TRIES, Walk, Wanted};
+use crate::hostdir::names::{Found, Kind, Last, Object, Private, ROOT, TRIES, Walk, Wanted};
 use crate::rules::permit;
 use crate::sync::{Backoff, Ordering};
 
@@ -125,8 +125,26 @@ impl Running {
         Err(Error::Busy(at.show(), "others change it all the time".into()))
     }
 
+    /// Refuses a change of an object's names or attributes if the object is immutable or append-only on the host, which
+    /// would refuse it when it is written back.
+    pub(super) fn check_not_fixed(&self, at: At<'_>, id: u64) -> Result<()> {
+        let is_fixed = |object: &Object| object.is_immutable || object.is_append_only;
+        match self.store.names.with(|state| state.objects.get(&id).is_some_and(is_fixed)) {
+            true => refused(at, Errno::PERM),
+            false => Ok(()),
+        }
+    }
+
     /// Whether who calls may change names in a directory, and take one away from `victim`.
     pub(super) fn check_may_change(&self, at: At<'_>, dir: u64, victim: Option<&Found>) -> Result<()> {
+        // A directory that is append-only can get names, and none can be taken away.
+        let is_fixed = |object: &Object| object.is_immutable || (object.is_append_only && victim.is_some());
+        if self.store.names.with(|state| state.objects.get(&dir).is_some_and(is_fixed)) {
+            return refused(at, Errno::PERM);
+        }
+        if let Some(victim) = victim {
+            self.check_not_fixed(at, victim.id)?;
+        }
         if self.who.is_superuser() {
             return Ok(());
         }

@@ -216,6 +216,7 @@ impl Running {
 
     /// Refuses one name more than the host has of a file.
     pub(super) fn check_links(&self, at: At<'_>, found: &Found) -> Result<()> {
+        self.check_not_fixed(at, found.id)?;
         match self.store.host.most_links() {
             u32::MAX => Ok(()),
             most if self.stat(at.bytes(), found)?.nlink < most => Ok(()),
