@@ -372,3 +372,29 @@ fn a_command_may_change_more_files_than_may_be_open() {
     group("rm -rf d");
     assert!(!dir.join("d").exists() && !has_store(&dir));
 }
+
+/// What the command does to the directory itself lasts, and its time of modification is the one that the command set:
+/// that a store comes and goes leaves none of its own.
+#[test]
+fn the_directory_has_the_times_that_the_command_set() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(rig) = Rig::new("times") else { return };
+    let dir = rig.dir("dir", "echo a > a; touch -d @1000 .");
+    let mtime = || std::fs::metadata(&dir).unwrap().mtime();
+    for (script, status, expected) in [
+        ("true", 0, 1000),
+        ("echo b > a", 0, 1000),
+        ("echo b > b; exit 3", 3, 1000),
+        ("touch -d @2000 .", 0, 2000),
+        ("echo c > c; chmod 2751 .; touch -d @3000 .", 0, 3000),
+    ] {
+        let output = run(&dir, &[], script);
+        assert_eq!((code(&output), mtime()), (status, expected), "{script}: {output:?}");
+    }
+    assert_eq!(std::fs::metadata(&dir).unwrap().mode() & 0o7777, 0o2751);
+    // Parked, it stays where it is.
+    assert_eq!(code(&run(&dir, &["--park"], "touch -d @4000 .")), PARKED);
+    assert_eq!(mtime(), 3000);
+    wholly(&["deinit", "--discard-parked", dir.to_str().unwrap()]).exits(0);
+    assert_eq!(mtime(), 3000);
+}
