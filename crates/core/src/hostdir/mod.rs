@@ -543,7 +543,7 @@ impl Store {
             // Those of the parent cannot be looked at: their locks may be held.
             return self.heir().map_or_else(|_| StoreStat::default(), Store::stat);
         }
-        let (segments, free) = self.inner.log.segments();
+        let (segments, free) = self.inner.log.usable_segments();
         let (files, index_bytes) = self.inner.files.count();
         let (log_bytes_written, fences, syncs) = self.inner.log.totals();
         let parked = parked::folder::list(&*self.inner.host).unwrap_or_default();
