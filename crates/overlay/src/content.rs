@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::{Errno, pread};
 use wholly::vfs::{Context, FallocateFlags, Handle, Ino, OFlags, Seek, SetAttr, Vfs};
-use wholly_media::host::{shared, shared_extents};
+use wholly_media::host::{reserved_extents, shared, shared_extents};
 
 use crate::error::{OnHost, Result};
 use crate::group::{Group, OnGroup};
@@ -194,8 +194,29 @@ pub(crate) fn update(
     let open = Open { group, ctx, handle, path };
     let same = below.map_or_else(|| Ok(Vec::new()), |below| same_blocks(bytes, below));
     let compared = same.and_then(|same| compare_all(&open, bytes, &same));
+    let reserved = compared.and_then(|changed| Ok(changed | reserve(&open, bytes, below)?));
     group.vfs.release(&open.ctx, handle).of("release", path)?;
-    Ok(compared? || before != bytes.size)
+    Ok(reserved? || before != bytes.size)
+}
+
+/// Reserves the space that the file has in the layer and does not have below. Gives whether there is any.
+fn reserve(open: &Open<'_, '_>, bytes: &Bytes<'_>, below: Option<BorrowedFd<'_>>) -> Result<bool> {
+    let reserved = |fd| match reserved_extents(fd) {
+        Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
+        extents => extents.on("ioctl", bytes.path),
+    };
+    let new = reserved(bytes.fd)?;
+    if new.is_empty() {
+        return Ok(false);
+    }
+    let old = below.map_or_else(|| Ok(Vec::new()), reserved)?;
+    let mut changed = false;
+    for (from, to) in new.into_iter().flat_map(|range| without(range, &old)) {
+        let reserved = open.group.vfs.fallocate(&open.ctx, open.handle, FallocateFlags::KEEP_SIZE, from, to - from);
+        reserved.of("fallocate", open.path)?;
+        changed = true;
+    }
+    Ok(changed)
 }
 
 /// The ranges of blocks that are those of another file.

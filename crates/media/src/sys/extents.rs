@@ -47,6 +47,10 @@ const LAST: u32 = 1;
 /// What says nothing of where bytes are: unknown, not written yet, encoded, encrypted, not aligned, within metadata, a
 /// tail, without content.
 const NOWHERE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800;
+/// Nobody knows where it is; it is not allocated yet; it is allocated, and holds nothing.
+const UNKNOWN: u32 = 0x2;
+const DELAYED: u32 = 0x4;
+const UNWRITTEN: u32 = 0x800;
 /// Other files have it too.
 const SHARED: u32 = 0x2000;
 
@@ -69,11 +73,26 @@ pub struct Extent {
 /// # Errors
 /// `EOPNOTSUPP` where the file system does not tell; those of a write-back.
 pub fn shared_extents(file: std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<Vec<Extent>> {
+    let is_shared = |flags| flags & (NOWHERE | SHARED) == SHARED;
     // Nobody writes a whole file back to hear that it is alone.
-    if extents(file, 0)?.is_empty() { Ok(Vec::new()) } else { extents(file, SYNC) }
+    if extents(file, 0, is_shared)?.is_empty() { Ok(Vec::new()) } else { extents(file, SYNC, is_shared) }
 }
 
-fn extents(file: std::os::fd::BorrowedFd<'_>, flags: u32) -> rustix::io::Result<Vec<Extent>> {
+/// The ranges of bytes, in order, that have space and no data, which `fallocate` has reserved. Some may have data by
+/// now that is not written back.
+///
+/// # Errors
+/// `EOPNOTSUPP` where the file system does not tell.
+pub fn reserved_extents(file: std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<Vec<(u64, u64)>> {
+    let all = extents(file, 0, |flags| flags & (UNKNOWN | DELAYED | UNWRITTEN) == UNWRITTEN)?;
+    Ok(all.into_iter().map(|extent| (extent.offset, extent.offset + extent.length)).collect())
+}
+
+fn extents(
+    file: std::os::fd::BorrowedFd<'_>,
+    flags: u32,
+    is_wanted: impl Fn(u32) -> bool,
+) -> rustix::io::Result<Vec<Extent>> {
     let mut all: Vec<Extent> = Vec::new();
     let mut start = 0;
     loop {
@@ -96,7 +115,7 @@ fn extents(file: std::os::fd::BorrowedFd<'_>, flags: u32) -> rustix::io::Result<
         }
         let mapped = map.extents.get(..map.mapped as usize).ok_or(Errno::IO)?;
         for raw in mapped {
-            if raw.flags & (NOWHERE | SHARED) == SHARED && raw.length > 0 {
+            if is_wanted(raw.flags) && raw.length > 0 {
                 all.push(Extent { offset: raw.logical, length: raw.length, position: raw.physical });
             }
         }

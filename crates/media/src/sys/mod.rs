@@ -8,7 +8,7 @@ mod file_system;
 mod handle;
 mod page;
 
-pub use extents::{Extent, shared, shared_extents};
+pub use extents::{Extent, reserved_extents, shared, shared_extents};
 pub use file_system::FileSystem;
 pub use handle::file_handle;
 pub(crate) use page::{PageContent, SharedPage, WipedPage};
