@@ -398,3 +398,22 @@ fn the_directory_has_the_times_that_the_command_set() {
     wholly(&["deinit", "--discard-parked", dir.to_str().unwrap()]).exits(0);
     assert_eq!(mtime(), 3000);
 }
+
+/// Space that the command reserves in a file that was there is reserved when the command has ended.
+#[test]
+fn space_that_a_command_reserves_is_reserved() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(rig) = Rig::new("reserved") else { return };
+    if !may_run(&["fallocate"]) {
+        return;
+    }
+    let dir = rig.dir("dir", "head -c 20000 /dev/zero | tr '\\0' x > grown; echo x > kept");
+    let script = "fallocate -l 3000000 grown; fallocate -n -l 2000000 kept; fallocate -l 1000000 new";
+    assert_eq!(code(&run(&dir, &[], script)), 0);
+    for (name, size, least) in [("grown", 3_000_000, 3_000_000), ("kept", 2, 2_000_000), ("new", 1_000_000, 1_000_000)]
+    {
+        let stat = std::fs::metadata(dir.join(name)).unwrap();
+        assert!(stat.len() == size && stat.blocks() * 512 >= least, "{name}: {stat:?}");
+    }
+    assert!(std::fs::read(dir.join("grown")).unwrap()[..20_000].iter().all(|&byte| byte == b'x'));
+}
