@@ -117,6 +117,10 @@ fn about(kind: FindingKind) -> (&'static str, &'static str) {
             "file",
             "neither version is lost (the store's is in its log, see `wholly dump`): restore the file, with its times",
         ),
+        FindingKind::Space => (
+            "space",
+            "make room on the file system, then `wholly recover`: until then the log has what is not written back",
+        ),
         FindingKind::Mode => ("mode", "`wholly check --repair` corrects it; others may have read the log meanwhile"),
         FindingKind::Leftover => ("leftover", "it is not needed: `wholly check --repair` removes it"),
         FindingKind::Stranger => ("stranger", "move it elsewhere: `wholly deinit` removes all that is in the folder"),

@@ -14,6 +14,7 @@ use super::homes::Looking;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
 use super::published::Published;
 use super::recover::{Replay, origin_of};
+use super::room;
 use super::shadow::{SHADOW_FOLDER, Shadows};
 use crate::error::{Error, Result};
 use crate::log::layout::{Entry, LINE, SEGMENTS_START, Superblock, SuperblockFault};
@@ -37,6 +38,9 @@ pub enum FindingKind {
     Copy,
     /// A file was changed or removed while the log held updates for it. The store opens, and writes nothing back.
     File,
+    /// The file system has less free space than it takes to write the log back. The store opens, and keeps it in the
+    /// log.
+    Space,
     /// Other users can read the store's folder, or its owner cannot. [`tidy`](crate::tidy) corrects it.
     Mode,
     /// A store that was half made or half removed here left this. [`tidy`](crate::tidy) removes it.
@@ -147,6 +151,14 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
         let what =
             "another program's object, which was exchanged for one of the store's: open the store to give it back";
         judge.note(Finding::new(FindingKind::File, path, what));
+    }
+    let (promised, free) = (judge.replay.promised(), room::free_on(&*homes.0)?);
+    if promised.bytes > free.bytes || promised.inodes > free.inodes {
+        let what = format!(
+            "to write the log back takes {} bytes and {} inodes, and {} and {} are free",
+            promised.bytes, promised.inodes, free.bytes, free.inodes
+        );
+        judge.note(Finding::new(FindingKind::Space, "file system", what));
     }
     (report.segments, report.groups) = (scan.segments, scan.groups);
     report.findings.append(&mut super::parked::folder::check(&*homes.0, &superblock.volume_id)?);

@@ -14,9 +14,11 @@
 //! 2. Before a call is refused, a checkpoint runs: removed files free their space.
 
 use rustix::io::Errno;
+use wholly_media::HostFs;
 
 use super::StoreInner;
-use super::names::Kind;
+use super::names::{Kind, State};
+use super::table::FileTable;
 use crate::error::{Error, Result};
 use crate::index::BLOCK;
 use crate::site;
@@ -142,7 +144,7 @@ impl StoreInner {
             return;
         }
         let is_much = |free: Promise| free.bytes / 16 >= bytes;
-        if !self.free_on_host().is_ok_and(is_much) {
+        if !free_on(&*self.host).is_ok_and(is_much) {
             return;
         }
         let made = self.host.create(site::ROOM_SPARE, SPARE, 0o600);
@@ -206,8 +208,9 @@ impl StoreInner {
 
     /// Asks the host how much is free, and renews the allowance. Returns whether there is space for `asked`.
     fn allow(&self, asked: Promise) -> Result<bool> {
-        let free = self.free_on_host()?;
-        let promised = self.promised_by_committed().plus(self.room.running());
+        let free = free_on(&*self.host)?;
+        let committed = promised_by_files(&self.files).plus(self.names.with(|state| promised_by_names(state)));
+        let promised = committed.plus(self.room.running());
         let left = |free: u64, promised: u64, asked: u64| match asked {
             0 => Some(free.saturating_sub(promised)),
             _ => free.checked_sub(promised)?.checked_sub(asked),
@@ -218,42 +221,47 @@ impl StoreInner {
         self.room.allowed_inodes.store(inodes.unwrap_or(0) / PART, Ordering::Release);
         Ok(bytes.is_some() && inodes.is_some())
     }
+}
 
-    fn free_on_host(&self) -> Result<Promise> {
-        let space = self.host.space()?;
-        // Where a file system has no bound it tells of none.
-        let bytes = if space.blocks == 0 { u64::MAX } else { space.usable_blocks.saturating_mul(space.block_bytes) };
-        let bytes = bytes - bytes / METADATA_PART;
-        let inodes = if space.inodes == 0 { u64::MAX } else { space.free_inodes };
-        Ok(Promise { bytes, inodes })
+/// What a file system has free for this process.
+pub(super) fn free_on(host: &dyn HostFs) -> Result<Promise> {
+    let space = host.space()?;
+    // A file system without a limit reports none.
+    let bytes = if space.blocks == 0 { u64::MAX } else { space.usable_blocks.saturating_mul(space.block_bytes) };
+    let inodes = if space.inodes == 0 { u64::MAX } else { space.free_inodes };
+    Ok(Promise { bytes: bytes - bytes / METADATA_PART, inodes })
+}
+
+/// Promises of committed groups by the bytes of files that are not written back. Locks these files one by one, so the
+/// caller does not hold the lock on names.
+pub(super) fn promised_by_files(files: &FileTable) -> Promise {
+    let mut all = Promise::default();
+    for file in files.all().into_iter().filter(|file| !file.is_clean()) {
+        let more = match file.is_sparse() {
+            true => file.pending.load(Ordering::Acquire),
+            false => {
+                let at_home = file.home_state.lock().unwrap().size.div_ceil(BLOCK);
+                file.size.load(Ordering::Acquire).div_ceil(BLOCK).saturating_sub(at_home)
+            }
+        };
+        all = all.plus(Promise::bytes(more.saturating_mul(BLOCK)));
     }
+    all
+}
 
-    /// Promises of committed groups that are not written back.
-    fn promised_by_committed(&self) -> Promise {
-        let mut all = Promise::default();
-        for file in self.files.all().into_iter().filter(|file| !file.is_clean()) {
-            let more = match file.is_sparse() {
-                true => file.pending.load(Ordering::Acquire),
-                false => {
-                    let at_home = file.home_state.lock().unwrap().size.div_ceil(BLOCK);
-                    file.size.load(Ordering::Acquire).div_ceil(BLOCK).saturating_sub(at_home)
-                }
-            };
-            all = all.plus(Promise::bytes(more.saturating_mul(BLOCK)));
+/// Promises of committed groups by names and objects that are not written back.
+pub(super) fn promised_by_names(state: &State) -> Promise {
+    let mut all = Promise::default();
+    for (name, register) in state.registers.values().flatten() {
+        if register.home == 0 && register.newest() != 0 {
+            all = all.plus(Promise::name(name));
         }
-        self.names.with(|state| {
-            for (name, register) in state.registers.values().flatten() {
-                if register.home == 0 && register.newest() != 0 {
-                    all = all.plus(Promise::name(name));
-                }
-            }
-            for object in state.objects.values().filter(|object| object.inode.is_none() && object.made != 0) {
-                let target = object.birth.as_ref().map_or(&[][..], |birth| &birth.target);
-                all = all.plus(Promise::object(object.kind, target));
-            }
-        });
-        all
     }
+    for object in state.objects.values().filter(|object| object.inode.is_none() && object.made != 0) {
+        let target = object.birth.as_ref().map_or(&[][..], |birth| &birth.target);
+        all = all.plus(Promise::object(object.kind, target));
+    }
+    all
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::hostdir::memory::ZEROS;
 use crate::hostdir::names::{FoundObject, Kind, NameReplay, Set, Strange};
 use crate::hostdir::published::{Numbers, Published, Written};
 use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Shadow, Space, Value, Xattr};
+use crate::hostdir::room::{Promise, promised_by_files, promised_by_names};
 use crate::hostdir::shadow::{Shadows, fault_of};
 use crate::hostdir::space::Shape;
 use crate::hostdir::table::{FileTable, host_error};
@@ -233,6 +234,11 @@ impl<'a> Replay<'a> {
         let state = &self.names.state;
         let path = |one: &Strange| state.host_path_of(one.place.0, &one.place.1).unwrap_or_default();
         state.strange.iter().map(|one| OsString::from_vec(path(one))).collect()
+    }
+
+    /// What it takes of the host to write back what was replayed.
+    pub fn promised(&self) -> Promise {
+        promised_by_files(&self.files).plus(promised_by_names(&self.names.state))
     }
 
     /// The same, by object.
