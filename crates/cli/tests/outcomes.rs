@@ -358,7 +358,7 @@ fn a_command_may_change_more_files_than_may_be_open() {
     let dir = rig.dir("dir", "mkdir d; for i in $(seq 1500); do echo $i > d/$i; done");
     let group = |script: &str| {
         let mut command = common::views::command("prlimit");
-        command.args(["--nofile=256:256", env!("CARGO_BIN_EXE_wholly"), "run", "--", "sh", "-c", script]);
+        command.args(["--nofile=512:512", env!("CARGO_BIN_EXE_wholly"), "run", "--", "sh", "-c", script]);
         let output = command.current_dir(&dir).stdin(Stdio::null()).output().unwrap();
         assert_eq!(code(&output), 0, "{script}: {output:?}");
     };

@@ -49,6 +49,7 @@ fn options() -> Options {
         log_max_bytes: 512 << 10,
         stage_bytes: 10_000,
         open_files: 0,
+        spare_bytes: 0,
         ..Options::default()
     }
 }

@@ -87,7 +87,7 @@ fn a_later_write_does_not_complete_what_an_earlier_crash_tore() {
 #[test]
 fn a_segment_too_small_for_the_disk_is_refused() {
     let world = wholly_media::sim::World::new(Setting::named("disk-4k").sim);
-    let options = wholly::Options { segment_bytes: 4096, ..wholly::Options::default() };
+    let options = wholly::Options { segment_bytes: 4096, spare_bytes: 0, ..wholly::Options::default() };
     let made = wholly::Store::format_on(&*world.log(), &options, [1; 16]);
     assert!(matches!(made, Err(wholly::Error::Invalid(_))), "{made:?}");
 }

@@ -73,6 +73,7 @@ impl Program {
             gather_bytes: self.gather_bytes,
             stage_bytes: u64::MAX,
             open_files: 0,
+            spare_bytes: 0,
             ..Options::default()
         }
     }

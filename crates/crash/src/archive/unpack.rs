@@ -65,7 +65,7 @@ pub(super) struct Recorded {
 
 /// How the store is opened: as users open it, but with one thread, so that a run is the same each time.
 pub(super) fn options() -> Options {
-    Options { background: false, checkpoint_threads: 1, accept_copy: true, ..Options::default() }
+    Options { background: false, checkpoint_threads: 1, accept_copy: true, spare_bytes: 0, ..Options::default() }
 }
 
 pub(super) fn open(world: &Arc<World>) -> wholly::Result<Store> {
