@@ -403,7 +403,7 @@ fn what_is_immutable_is_refused_at_the_call() {
         is_refused(store.rename("e", path, wholly::Rename::Exchange));
         is_refused(store.link(path, "other"));
         is_refused(store.set_mode(path, 0o600));
-        is_refused(store.set_xattr(path, "user.a", b"b", SetXattr::Either));
+        is_refused(store.set_xattr(path, "user.a", b"b", SetXattr::Any));
         is_refused(store.open_file(path).map(drop));
     }
     is_refused(store.unlink("d/kept"));
@@ -423,10 +423,10 @@ fn what_the_host_has_no_room_for_is_refused_at_the_call() {
     for (dir, medium) in common::stores_of_files("no-room") {
         let store = common::open_on(&dir, medium);
         let refused = (0..200).find_map(|number| {
-            store.set_xattr("a", format!("user.attribute-number-{number}"), &[7; 200], SetXattr::Either).err()
+            store.set_xattr("a", format!("user.attribute-number-{number}"), &[7; 200], SetXattr::Any).err()
         });
-        let large = store.set_xattr("d/b", "user.large", &[7; 60_000], SetXattr::Either);
-        store.set_xattr("d/b", "user.small", &[7; 20], SetXattr::Either).expect("there is room for this");
+        let large = store.set_xattr("d/b", "user.large", &[7; 60_000], SetXattr::Any);
+        store.set_xattr("d/b", "user.small", &[7; 20], SetXattr::Any).expect("there is room for this");
         // A file system that has room for all that takes it home.
         store.checkpoint().unwrap_or_else(|error| panic!("{error}, after {refused:?} and {large:?}"));
         store.close().unwrap();

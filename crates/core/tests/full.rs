@@ -143,8 +143,9 @@ fn a_sync_of_a_directory_commits_the_shared_group() {
         let dir = vfs.opendir(&ctx, Ino::ROOT).unwrap();
         vfs.fsyncdir(&ctx, dir).unwrap();
         // The power fails: what is not synced is lost.
-        let mut explorer = Explorer::new(&world.trace());
-        explorer.seek(world.now());
+        let trace = world.trace();
+        let mut explorer = Explorer::new(&trace);
+        explorer.seek(trace.events.len() as u64);
         let limits = ExploreLimits { exhaustive_bits: 0, samples: 1, ..ExploreLimits::default() };
         explorer.for_each_image(&limits, |choice, image| {
             let world = World::from_image(image, config.clone());

@@ -41,13 +41,15 @@ const SPREAD: usize = 2;
 #[test]
 fn nothing_is_torn_lost_or_invented() {
     let long = is_long();
-    let (most, some) = (Limits::quick(), Limits::hunt());
+    let some = Limits::hunt();
     let few = if long { Limits::hunt() } else { Limits::glance() };
-    // Of words there are many more than of sectors, and one is like the other.
-    let words = Limits {
-        states: ExploreLimits { samples: 300, single_units: 120, pair_units: 0, ..Limits::quick().states },
+    let quick = |samples, single_units| Limits {
+        states: ExploreLimits { samples, single_units, pair_units: 0, ..Limits::quick().states },
         ..Limits::quick()
     };
+    let most = if long { Limits::quick() } else { quick(300, 200) };
+    // Of words there are many more than of sectors, and one is like the other.
+    let words = if long { quick(300, 120) } else { quick(120, 60) };
     let (seen, mut all) = (Seen::default(), Outcome::default());
     let hand_written = catalogue::all();
     for (number, (name, _)) in wholly_crash::SETTINGS.iter().enumerate() {
@@ -65,16 +67,16 @@ fn nothing_is_torn_lost_or_invented() {
         let mine: Vec<Workload> = hand_written.iter().skip(number % spread).step_by(spread).cloned().collect();
         let mut outcome = explored(&seen, &mine, &setting, effort);
         let drawn = match *name {
-            "pmem" => [random(0, 4, 16), random(catalogue::LATER, 4, 16), random(catalogue::STAGED, 2, 8)].concat(),
+            "pmem" => [random(0, 2, 16), random(catalogue::LATER, 2, 16), random(catalogue::STAGED, 2, 8)].concat(),
             "disk" => [
-                random(200, 24, 96),
-                random(1000, 14, 56),
-                random(catalogue::LATER, 36, 144),
-                random(catalogue::STAGED, 16, 64),
+                random(200, 16, 96),
+                random(1000, 10, 56),
+                random(catalogue::LATER, 24, 144),
+                random(catalogue::STAGED, 12, 64),
             ]
             .concat(),
-            "disk-ext4" => [random(200, 14, 56), random(catalogue::LATER, 16, 64)].concat(),
-            "pmem-over-disk" => [random(1000, 4, 16), random(catalogue::LATER, 4, 16)].concat(),
+            "disk-ext4" => [random(200, 10, 56), random(catalogue::LATER, 12, 64)].concat(),
+            "pmem-over-disk" => [random(1000, 2, 16), random(catalogue::LATER, 2, 16)].concat(),
             _ => Vec::new(),
         };
         if !drawn.is_empty() {
