@@ -547,6 +547,15 @@ typedef struct wholly_options {
      * Only for one thread at a time.
      */
     uint32_t at_once;
+    /**
+     * The number of files of the file system that the store keeps open although no program has them open. Default 256.
+     */
+    uint32_t open_files;
+    /**
+     * Not zero: the store keeps no spare space. Otherwise it takes 2 MiB of the file system, if that has much more, so
+     * that files can be removed when the file system is full.
+     */
+    uint32_t no_spare;
 } wholly_options;
 
 /**
