@@ -377,10 +377,11 @@ fn a_checkpoint_changes_no_time_of_change_that_programs_see() {
 /// What is immutable or append-only on the host is refused at the call, and not when it is written back.
 #[test]
 fn what_is_immutable_is_refused_at_the_call() {
-    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    use rustix::fs::{IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags};
     let (dir, medium) = common::stores_of_files("immutable").into_iter().last().expect("one on a disk");
     let set = |path: &str, flag: IFlags, on: bool| {
-        let file = fs::File::open(dir.join(path)).unwrap();
+        let path = dir.join(path);
+        let file = rustix::fs::open(path.as_os_str().as_bytes(), OFlags::RDONLY, Mode::empty()).unwrap();
         let flags = ioctl_getflags(&file).unwrap_or(IFlags::empty());
         ioctl_setflags(&file, if on { flags | flag } else { flags - flag })
     };

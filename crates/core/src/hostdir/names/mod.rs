@@ -530,6 +530,9 @@ impl State {
         if self.ctimes.len() >= CTIMES {
             self.ctimes.clear();
         }
+        // Of a file that is closed by now the content's time is known from an earlier checkpoint only.
+        let before = self.ctimes.get(&left.ino).filter(|before| before.btime_ns == left.btime_ns);
+        let seen_ns = before.map_or(seen_ns, |before| before.seen_ns.max(seen_ns));
         self.ctimes.insert(left.ino, Ctime { btime_ns: left.btime_ns, host_ns: left.ctime_ns, seen_ns });
     }
 
