@@ -89,12 +89,12 @@ fn unclear(answer: &clap::Error, arguments: &[OsString]) -> Exit {
 }
 
 /// Under the name `mount.wholly`, `mkfs.wholly` or `fsck.wholly` it is that subcommand, as mount(8), mkfs(8) and
-/// fsck(8) call it:
+/// fsck(8) call it. To remount, mount(8) calls it `mount.fuse.wholly`, after the type that the kernel shows:
 /// `mount.wholly DIR POINT [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]`.
 fn mount_arguments(mut all: Vec<OsString>) -> Vec<OsString> {
     let name = all.first().and_then(|name| Path::new(name).file_name()).and_then(|name| name.to_str());
     let verb: &[&str] = match name {
-        Some("mount.wholly") => &["mount", "--helper"],
+        Some("mount.wholly" | "mount.fuse.wholly") => &["mount", "--helper"],
         Some("mkfs.wholly") => &["mkfs"],
         Some("fsck.wholly") => &["fsck"],
         _ => &[],

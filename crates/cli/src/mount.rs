@@ -36,6 +36,8 @@ struct Plan {
     point: PathBuf,
     mount: MountOptions,
     policy: Policy,
+    /// Change the flags of a mount that is there.
+    remount: bool,
 }
 
 /// Mounts a store, and stays until it is unmounted: in the background, unless it is told not to.
@@ -53,6 +55,10 @@ pub fn run(args: &MountArgs, ui: &Ui) -> Result<Exit, Failure> {
     let told = || ui.emit("mount", &mounted, |mounted| format!("{} is mounted on {}\n", mounted.dir, mounted.point));
     match (args.background, args.foreground) {
         _ if args.fake => Ok(Exit::DONE),
+        _ if plan.remount => {
+            wholly_fuse::remount(&plan.point, &plan.mount).map_err(|error| failed(&plan, error))?;
+            Ok(Exit::DONE)
+        }
         (true, _) => serve(&plan, || {
             // Whoever started it goes on when it has read this, and takes the terminal along.
             let failed = |error: std::io::Error| failed(&plan, error);
@@ -97,11 +103,18 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         dir,
         mount: MountOptions::default(),
         policy: Policy::PerSync,
+        remount: false,
     };
+    // mount(8) does not pass on `suid` and `dev`, which are its defaults. It does pass on `nosuid` and `nodev`.
+    (plan.mount.suid, plan.mount.dev) = (args.helper, args.helper);
     plan.mount.source = plan.dir.to_string_lossy().into_owned();
     for option in args.options.iter().flat_map(|options| options.split(',')).filter(|option| !option.is_empty()) {
         let set = match option.strip_prefix("policy=") {
             Some(name) => parse_policy(name).map(|policy| plan.policy = policy),
+            None if option == "remount" => {
+                plan.remount = true;
+                Ok(())
+            }
             None => plan.mount.set(option).map_err(|error| error.to_string()),
         };
         set.map_err(|why| Failure::new(what(), why).advice("`wholly mount --help` lists them").exit(Exit::USAGE))?;
@@ -144,6 +157,7 @@ fn start(args: &MountArgs, plan: &Plan, ui: &Ui) -> Result<Exit, Failure> {
     let mut child = Command::new(me)
         .args(["mount", "--background"])
         .args(ui.json.then_some("--json"))
+        .args(args.helper.then_some("--helper"))
         .args(options)
         .arg("--")
         .args([&plan.dir, &plan.point])

@@ -309,6 +309,37 @@ fn under_the_name_of_a_helper() {
     rig.umount();
 }
 
+/// mount(8) does not pass on its defaults, `suid` and `dev`. It remounts by the helper of the type that the kernel
+/// shows, with the options that the kernel shows.
+#[test]
+fn mount_leaves_out_its_defaults_and_remounts() {
+    let Some(rig) = Rig::new("remount") else { return };
+    let helper = rig.home.parent().unwrap().join("mount.fuse.wholly");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_wholly"), &helper).unwrap();
+    let (home, point) = (text(&rig.home), text(&rig.point));
+    let mount = |options: &str| {
+        let output = Command::new(&helper).args([home, point, "-o", options]).output().unwrap();
+        assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let lines: Vec<_> = mounts.lines().filter(|line| line.split(' ').nth(1) == Some(point)).collect();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines[0].split(' ').nth(3).unwrap().split(',').map(String::from).collect::<Vec<_>>()
+    };
+    let has = |words: &[String], word: &str| words.iter().any(|other| other == word);
+    let words = mount("rw,allow_other");
+    assert!(has(&words, "rw") && !has(&words, "nosuid") && !has(&words, "nodev"), "{words:?}");
+    std::fs::write(rig.point.join("file"), b"content").unwrap();
+    let words = mount("ro,remount,noexec,user_id=0,group_id=0,default_permissions,allow_other");
+    assert!(has(&words, "ro") && has(&words, "noexec") && !has(&words, "nosuid"), "{words:?}");
+    let refused = std::fs::write(rig.point.join("file"), b"other").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert!(!has(&mount("rw,remount"), "ro"));
+    std::fs::write(rig.point.join("file"), b"other").unwrap();
+    rig.umount();
+    let output = Command::new(&helper).args([home, point, "-o", "ro,remount"]).output().unwrap();
+    assert!(!output.status.success(), "there is no mount of a store: {output:?}");
+}
+
 #[test]
 fn what_cannot_be_mounted_is_said() {
     let Some(rig) = Rig::new("errors") else { return };

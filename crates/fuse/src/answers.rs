@@ -82,6 +82,9 @@ pub fn ask(config: &mut KernelConfig) {
         // Set-id bits go here when content or owner change ([`takes_set_id`]): else the kernel would ask for a file's
         // attributes before each `chown`, and for its capabilities before each write.
         InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        // Numbers of inodes mean nothing once nobody refers to them, so `name_to_handle_at` fails at once (EOPNOTSUPP)
+        // instead of giving out handles that are stale as soon as the kernel forgets the inode.
+        InitFlags::FUSE_NO_EXPORT_SUPPORT,
     ];
     for flag in wanted {
         // What the kernel cannot do it does without.

@@ -66,6 +66,19 @@ pub fn open_mount(point: &Path, options: &MountOptions) -> io::Result<(OwnedFd, 
     Ok((device.into(), Unmounter::of(point, TYPE)?))
 }
 
+/// Gives the mount that lies at `point` the flags of `options`, as `mount -o remount` does: `ro`, `suid`, `dev`,
+/// `noexec`, `noatime`, `sync` and `dirsync`. All other options stay as they were.
+///
+/// # Errors
+/// `EINVAL` if no mount of ours lies at `point`; `EBUSY` for `ro` while a file is open for writing; `EPERM` without the
+/// right to mount.
+pub fn remount(point: &Path, options: &MountOptions) -> io::Result<()> {
+    if !is_mounted(&mount_at(point)?, TYPE)? {
+        return Err(rustix::io::Errno::INVAL.into());
+    }
+    Ok(rustix::mount::mount_remount(point, flags(options), "")?)
+}
+
 fn data(device: &File, options: &MountOptions) -> std::ffi::CString {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let device = device.as_raw_fd();

@@ -72,7 +72,7 @@ pub use answers::ask;
 use groups::Groups;
 pub use groups::{Asker, Doom, Joined};
 pub use identity::{Identity, User};
-pub use kernel::{TYPE, Unmounter, open_mount};
+pub use kernel::{TYPE, Unmounter, open_mount, remount};
 pub use lost::Lost;
 pub use options::{MountOptions, OptionError, Sharing};
 pub use points::Point;

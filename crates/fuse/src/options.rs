@@ -128,6 +128,8 @@ impl MountOptions {
             ("auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail" | "_netdev", None) => {}
             ("silent" | "loud" | "mand" | "nomand" | "lazytime" | "nolazytime" | "iversion" | "noiversion", None) => {}
             ("comment" | "subtype", Some(_)) => {}
+            // What the kernel shows of each mount: mount(8) passes it on when it remounts.
+            ("user_id" | "group_id", Some(_)) => {}
             (other, _) if other.starts_with("x-") || other.starts_with("X-") => {}
             _ => return Err(OptionError::Unknown(option.into())),
         }
