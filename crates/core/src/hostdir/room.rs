@@ -206,11 +206,27 @@ impl StoreInner {
         self.room.take(Promise::bytes(bytes)) || self.allow(Promise::bytes(bytes)).unwrap_or(true)
     }
 
+    /// All promises.
+    fn promised(&self) -> Promise {
+        let committed = promised_by_files(&self.files).plus(self.names.with(|state| promised_by_names(state)));
+        committed.plus(self.room.running())
+    }
+
+    /// What calls may still promise, as `statfs` reports it.
+    ///
+    /// # Errors
+    /// Those of the host.
+    pub fn left_to_promise(&self) -> Result<Promise> {
+        let (free, promised) = (free_on(&*self.host)?, self.promised());
+        Ok(Promise {
+            bytes: free.bytes.saturating_sub(promised.bytes),
+            inodes: free.inodes.saturating_sub(promised.inodes),
+        })
+    }
+
     /// Asks the host how much is free, and renews the allowance. Returns whether there is space for `asked`.
     fn allow(&self, asked: Promise) -> Result<bool> {
-        let free = free_on(&*self.host)?;
-        let committed = promised_by_files(&self.files).plus(self.names.with(|state| promised_by_names(state)));
-        let promised = committed.plus(self.room.running());
+        let (free, promised) = (free_on(&*self.host)?, self.promised());
         let left = |free: u64, promised: u64, asked: u64| match asked {
             0 => Some(free.saturating_sub(promised)),
             _ => free.checked_sub(promised)?.checked_sub(asked),

@@ -505,13 +505,16 @@ impl Vfs for StoreVfs {
         self.inodes.id(ino)?;
         self.look(ctx, |_| {
             let space = self.store.host.space().map_err(Error::Media)?;
+            // Of what is free, what the store does not refuse.
+            let left = self.store.left_to_promise()?;
+            let blocks = left.bytes / space.block_bytes.max(1);
             Ok(StatFs {
                 block_size: space.block_bytes,
                 blocks: space.blocks,
-                free_blocks: space.free_blocks,
-                available_blocks: space.available_blocks,
+                free_blocks: space.free_blocks.min(blocks),
+                available_blocks: space.available_blocks.min(blocks),
                 inodes: space.inodes,
-                free_inodes: space.free_inodes,
+                free_inodes: space.free_inodes.min(left.inodes),
                 name_max: 255,
             })
         })
