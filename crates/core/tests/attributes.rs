@@ -428,6 +428,12 @@ fn what_the_host_has_no_room_for_is_refused_at_the_call() {
         });
         let large = store.set_xattr("d/b", "user.large", &[7; 60_000], SetXattr::Any);
         store.set_xattr("d/b", "user.small", &[7; 20], SetXattr::Any).expect("there is room for this");
+        // One goes, and another one takes its room.
+        store.create_file("taken", 0o600).unwrap();
+        store.set_xattr("taken", "user.z", &[7; 3000], SetXattr::Any).unwrap();
+        store.checkpoint().unwrap();
+        store.remove_xattr("taken", "user.z").unwrap();
+        store.set_xattr("taken", "user.a", &[7; 3000], SetXattr::Any).expect("there is room for one of them");
         // A file system that has room for all that takes it home.
         store.checkpoint().unwrap_or_else(|error| panic!("{error}, after {refused:?} and {large:?}"));
         store.close().unwrap();

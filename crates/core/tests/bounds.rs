@@ -207,3 +207,44 @@ fn a_change_of_a_file_that_is_closed_is_a_conflict() {
         assert_eq!(std::fs::read(dir.join("a")).unwrap(), b"somebody else's");
     }
 }
+
+/// What a checkpoint does to the names of a file that is closed is no other program's change.
+#[test]
+fn a_file_that_is_closed_and_loses_a_name_is_no_conflict() {
+    for (dir, medium) in Dir::on_media("displaced-files") {
+        let host = HostOptions { medium, ..HostOptions::default() };
+        let options = Options { open_files: 0, ..options() };
+        std::fs::write(dir.join("a"), [1; 10]).unwrap();
+        std::fs::hard_link(dir.join("a"), dir.join("a2")).unwrap();
+        std::fs::write(dir.join("b"), [2; 10]).unwrap();
+        Store::init_with(&*dir, &options, host.clone()).unwrap();
+        let store = Store::open_with(&*dir, options.clone(), host.clone()).unwrap();
+        let append = |name: &str| {
+            let mut group = store.begin();
+            let file = group.open_file(name).unwrap();
+            group.append(&file, &[3; 10]).unwrap();
+            drop(file);
+            group.commit().unwrap();
+        };
+        for (from, to, how) in [
+            ("a", "b", wholly::Rename::Exchange),
+            ("b", "a", wholly::Rename::Replace),
+            ("a", "a2", wholly::Rename::Exchange),
+        ] {
+            for name in ["a", "a2", from] {
+                append(name);
+            }
+            // The host's clock is coarse: the time of change becomes another one.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            store.rename(from, to, how).unwrap();
+            append(to);
+            append("a2");
+            store.checkpoint().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            append(to);
+            append("a2");
+            store.checkpoint().unwrap();
+        }
+        store.close().unwrap();
+    }
+}

@@ -136,6 +136,12 @@ pub(crate) const BY_HAND: &[(&str, &str, &str)] = &[
          lot,rename-foo-A/foo+append-A/foo,pass,home,kill,append-bar+chmod-bar+times-bar,link-bar-foo,unlink-bar+append-foo,home",
     ),
     (
+        "closed-and-displaced",
+        "files that the store has not open lose one of their names to others, and are changed before and after",
+        "bare.closed,link-A/foo-foo+append-foo,home,create-bar+append-bar+rename-bar-A/foo,append-foo,home,append-foo+append-A/foo,\
+         home,exchange-foo-A/foo+append-foo,append-A/foo,home,append-foo,exchange-foo-A/foo,append-foo+append-A/foo,home,kill,append-foo,home",
+    ),
+    (
         "cut-and-regrown",
         "a file of several blocks is cut, and grows again beyond what it was, before that is written back",
         "bare,fill-A/foo+more-A/foo,home,cut-A/foo+grow-A/foo,home,more-A/foo,home,cut-A/foo,grow-A/foo+append-A/foo,kill,home",

@@ -287,13 +287,14 @@ pub trait HostFs: HostNames {
         u32::MAX
     }
 
-    /// Whether the host has room for all these extended attributes, names and values, of one object. It is tried on a
-    /// file without a name, where the host has such files; else nothing is known to be too much.
+    /// Whether the host has room for extended attributes of one object that are set, or removed where there is no
+    /// value, in this order. It is tried on a file without a name, if the host has such files; else nothing is known to
+    /// be too much.
     ///
     /// # Errors
     /// That with which the host refuses them.
-    fn try_xattrs(&self, all: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        let _ = all;
+    fn try_xattrs(&self, steps: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
+        let _ = steps;
         Ok(())
     }
 

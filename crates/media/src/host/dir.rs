@@ -392,18 +392,23 @@ impl HostFs for HostDir {
 
     /// Only the superuser may set attributes that are not of users. Others stand for them that take as much room: what
     /// comes before the dot is a number on the media.
-    fn try_xattrs(&self, all: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    fn try_xattrs(&self, steps: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
         let Some(file) = self.open_unnamed(HOME.as_bytes())? else { return Ok(()) };
-        for (i, (name, value)) in all.iter().enumerate() {
-            let rest = name.splitn(2, |&byte| byte == b'.').nth(1).unwrap_or_default();
-            let mut standing_in = b"user.".to_vec();
-            standing_in.extend_from_slice(rest);
-            let taken = all[..i].iter().any(|(other, _)| other.splitn(2, |&byte| byte == b'.').nth(1) == Some(rest));
-            if taken && let Some(last) = standing_in.last_mut() {
-                *last ^= 1;
+        for (name, value) in steps {
+            // Names that differ before the first dot only stay apart by its last byte.
+            let (space, rest) = name.split_at(name.iter().position(|&byte| byte == b'.').unwrap_or(0));
+            let mut stand_in = [b"user", rest].concat();
+            if let Some(last) = stand_in.last_mut().filter(|_| space != b"user") {
+                *last ^= 0x80;
             }
-            rustix::fs::fsetxattr(&file, &*standing_in, value, rustix::fs::XattrFlags::empty())
-                .or_fail("setxattr", || show(name))?;
+            let tried = match value {
+                Some(value) => rustix::fs::fsetxattr(&file, &*stand_in, value, rustix::fs::XattrFlags::empty()),
+                None => rustix::fs::fremovexattr(&file, &*stand_in),
+            };
+            match tried {
+                Err(Errno::NODATA) => {}
+                tried => tried.or_fail("setxattr", || show(name))?,
+            }
         }
         Ok(())
     }

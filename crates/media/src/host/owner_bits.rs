@@ -371,8 +371,8 @@ impl HostFs for OwnerBits {
         self.dir.most_links()
     }
 
-    fn try_xattrs(&self, all: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        self.dir.try_xattrs(all)
+    fn try_xattrs(&self, steps: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
+        self.dir.try_xattrs(steps)
     }
 
     fn space(&self) -> Result<Space> {

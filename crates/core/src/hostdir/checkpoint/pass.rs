@@ -4,6 +4,7 @@
 //! its own.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use wholly_media::Stat;
 
@@ -182,7 +183,8 @@ impl<'a> Pass<'a> {
         if names.has_begun() {
             // Links and renames are changes by us of the files, too.
             let known: HashSet<u32> = self.hands.touched.iter().map(|touched| touched.file.number).collect();
-            let all = store.files.all().into_iter().filter(|file| file.has_home() && !known.contains(&file.number));
+            let is_changed = |file: &Arc<File>| file.has_home() || names.touches(file.id);
+            let all = store.files.all().into_iter().filter(|file| is_changed(file) && !known.contains(&file.number));
             self.hands.touched.extend(all.map(|file| Touched { file, before: None, needs_sync: false }));
         }
         let (mut closed, mut taken, mut changed, mut open) = (false, Ok(()), 0, Vec::new());

@@ -1,6 +1,6 @@
 //! What a running group does to extended attributes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
 use wholly_media::SetXattr;
@@ -17,6 +17,9 @@ use crate::rules::acl;
 use crate::rules::permit;
 use crate::rules::xattr::{CAPABILITY, SECURITY, TRUSTED, USER, are_capabilities, check_name, may_see};
 use crate::sync::{AtomicU8, Ordering};
+
+/// An extended attribute that is set, or removed.
+type Step = (Vec<u8>, Option<Vec<u8>>);
 
 impl Running {
     pub(in crate::hostdir) fn set_xattr(&mut self, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
@@ -149,16 +152,35 @@ impl Running {
         const SMALL: usize = 400;
         /// About what each costs besides.
         const HEAD: usize = 16;
-        let mut all = vec![(name.to_vec(), value.to_vec())];
-        for other in self.xattr_names_of(at, found)?.into_iter().filter(|other| other != name) {
-            if let Some(value) = self.xattr_of(at, found, &other)? {
-                all.push((other, value.to_vec()));
-            }
+        let _still = self.store.names.keep_homes();
+        let mut sets: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
+        for set in self.sets_of(found) {
+            sets.extend(set.xattrs.into_iter().map(|(name, value)| (name, value.map(|value| value.to_vec()))));
         }
-        if all.iter().map(|(name, value)| HEAD + name.len() + value.len()).sum::<usize>() <= SMALL {
+        sets.insert(name.to_vec(), Some(value.to_vec()));
+        // As a checkpoint does it: over what the host has, first what is removed.
+        let mut steps = self.xattrs_at_home(at, found)?;
+        let (removed, set): (Vec<_>, Vec<_>) = sets.into_iter().partition(|(_, value)| value.is_none());
+        steps.extend(removed.into_iter().chain(set));
+        let bytes = |(name, value): &Step| HEAD + name.len() + value.as_ref().map_or(0, Vec::len);
+        if steps.iter().map(bytes).sum::<usize>() <= SMALL {
             return Ok(());
         }
-        self.store.host.try_xattrs(&all).or_else(|error| refused(at, error.errno))
+        self.store.host.try_xattrs(&steps).or_else(|error| refused(at, error.errno))
+    }
+
+    /// The extended attributes that the host has of an object, in its order.
+    fn xattrs_at_home(&self, at: At<'_>, found: &Found) -> Result<Vec<Step>> {
+        let host = &self.store.host;
+        let Some(place) = self.store.names.with(|state| state.host_path(found.id)) else { return Ok(Vec::new()) };
+        let failed = |error| host_error(error, at.bytes());
+        let names = match host.list_xattrs(&place) {
+            Err(error) if error.errno == Errno::OPNOTSUPP => Vec::new(),
+            names => names.map_err(failed)?,
+        };
+        let value = |name: Vec<u8>| Ok((host.get_xattr(&place, &name).map_err(failed)?, name));
+        let all: Result<Vec<_>> = names.into_iter().map(value).collect();
+        Ok(all?.into_iter().filter(|(value, _)| value.is_some()).map(|(value, name)| (name, value)).collect())
     }
 
     pub(super) fn put_xattr(&mut self, at: At<'_>, mine: &Mine, name: &[u8], value: Option<&[u8]>) -> Result<()> {

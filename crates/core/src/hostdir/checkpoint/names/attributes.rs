@@ -128,7 +128,9 @@ impl NamePlan<'_> {
         if wanted.xattrs.contains_key(acl::ACCESS) {
             mode = wanted.mode.or(mode);
         }
-        for (name, value) in &wanted.xattrs {
+        // What is removed makes room for what is set, in the order in which it was tried at the call.
+        let (removed, set): (Vec<_>, Vec<_>) = wanted.xattrs.iter().partition(|(_, value)| value.is_none());
+        for (name, value) in removed.into_iter().chain(set) {
             let set = match value {
                 Some(value) => store.host.set_xattr_at(site::ATTRIBUTES_XATTR, at, name, value, SetXattr::Any),
                 None => store.host.remove_xattr_at(site::ATTRIBUTES_XATTR, at, name),

@@ -98,6 +98,8 @@ pub(super) struct NamePlan<'a> {
     default_acls: HashMap<u64, bool>,
     /// Directories, and whether others may change names in them.
     shared: HashMap<u64, bool>,
+    /// All objects whose names or attributes the pass changes.
+    touched: HashSet<u64>,
     /// Whether something was done, that has to be made durable.
     begun: bool,
 }
@@ -128,6 +130,7 @@ impl<'a> NamePlan<'a> {
             nameless: Vec::new(),
             default_acls: HashMap::new(),
             shared: HashMap::new(),
+            touched: HashSet::new(),
             begun: false,
         };
         store.names.with(|state| {
@@ -141,7 +144,16 @@ impl<'a> NamePlan<'a> {
         plan.look_for_bystanders()?;
         plan.look_at_objects()?;
         plan.find_kept()?;
+        let named = plan.changes.iter().flat_map(|change| [change.home, change.want]);
+        let lists =
+            [&plan.make, &plan.move_, &plan.keep, &plan.idle, &plan.spent, &plan.mend, &plan.set, &plan.nameless];
+        plan.touched = named.chain(lists.into_iter().flatten().copied()).collect();
         Ok(plan)
+    }
+
+    /// Whether the pass changes names or attributes of an object, and with them its time of change on the host.
+    pub fn touches(&self, id: u64) -> bool {
+        self.touched.contains(&id)
     }
 
     fn find_changes(&mut self, state: &mut State, target: u64) {

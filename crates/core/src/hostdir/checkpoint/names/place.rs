@@ -185,6 +185,9 @@ impl NamePlan<'_> {
             state.set_home(*dir, name, id);
         });
         renamed.map_err(failed)?;
+        if is != 0 {
+            self.names_changed(is)?;
+        }
         self.names_changed(id)
     }
 
