@@ -235,6 +235,7 @@ impl StoreHome {
     /// Runs `work` on an empty folder under an unfinished name, and removes that with all that is in it. `None` where
     /// the file system has no locks, by which such a folder is owned.
     pub(super) fn with_scratch<T>(dir: &Arc<HostDir>, work: impl FnOnce(&StoreHome) -> Result<T>) -> Result<Option<T>> {
+        let before = super::file::stat(dir.as_fd());
         let (home, name) = match Self::create_unfinished(dir) {
             Ok(made) => made,
             Err(HomeError::Media(error)) if error.operation == "lock" => return Ok(None),
@@ -245,6 +246,7 @@ impl StoreHome {
         };
         let done = work(&home);
         let removed = home.discard(&name).or_fail("remove", || name);
+        keep_time(dir, before);
         done.and_then(|value| removed.map(|()| Some(value)))
     }
 
