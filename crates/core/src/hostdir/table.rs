@@ -241,8 +241,8 @@ impl StoreInner {
         for _ in 0..2 {
             let Some(file) = self.files.take_oldest_beyond(self.options.open_files) else { return };
             // What a call is just opening may be closed too: one call opens many, and a read opens it again.
-            let is_in_use = file.handles.load(Ordering::Relaxed) > 0
-                || self.names.with(|state| state.host_path(file.id).is_none());
+            let is_in_use =
+                file.handles.load(Ordering::Relaxed) > 0 || self.names.with(|state| state.host_path(file.id).is_none());
             if is_in_use || !file.detach() {
                 self.files.opened(&file);
             }
