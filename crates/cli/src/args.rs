@@ -227,8 +227,8 @@ or not mounted is skipped. A store in use is left to its program, and counts as 
 another registry: a directory with a file for each store.
 
 A copy of a store (or a backup) does not open if its log was not empty, because the log holds updates for the \
-original's files. --accept-copy accepts the copy: the updates are for the files at the same paths here, as they are. If the \
-copy was made during a checkpoint, there may be conflicts.
+original's files. --accept-copy accepts the copy: the updates are for the files at the same paths here, as they are. \
+If the copy was made during a checkpoint, there may be conflicts.
 
 If a group was to be committed together with groups of other directories, the store asks the first of these \
 directories for the decision. If that directory cannot be found, the store does not open. --release opens it without \
@@ -243,9 +243,9 @@ could not be opened.
 
 Examples:
   wholly recover /srv/data
-  wholly recover --all                    what a system does when it starts
+  wholly recover --all                          what a system does when it starts
   wholly recover --accept-copy /restored/data   accept a copy, and recover it with the files that are there
-  wholly recover --register /mnt/data     recover a store that was moved here, and register it
+  wholly recover --register /mnt/data           recover a store that was moved here, and register it
   wholly recover --json /srv/data | jq .conflicts";
 
 /// `wholly recover`.

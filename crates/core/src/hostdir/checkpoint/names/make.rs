@@ -32,12 +32,19 @@ impl NamePlan<'_> {
                 self.changes[i].stray = false;
             }
         }
-        let made = self.make_all();
-        self.hang_all()?;
-        match made {
-            // Names that end make space; what is not to be lost with them has another that survives.
-            Err(Error::NoSpace(_)) if self.barrier_and_make_space()? => self.make_all()?,
-            made => made?,
+        match self.make_all() {
+            // Removed names free space. What must not be lost with them hangs on an anchor first.
+            Err(error @ Error::NoSpace(_)) => {
+                self.hang_all()?;
+                if !self.barrier_and_make_space()? {
+                    return Err(error);
+                }
+                self.make_all()?;
+            }
+            made => {
+                made?;
+                self.hang_all()?;
+            }
         }
         self.know()?;
         let store = self.store;
@@ -51,6 +58,7 @@ impl NamePlan<'_> {
         Ok(())
     }
 
+    /// Makes all virtual objects that are to be there, unless an earlier try has.
     fn make_all(&mut self) -> Result<()> {
         for id in self.make.clone() {
             self.make_object(id)?;
@@ -61,6 +69,7 @@ impl NamePlan<'_> {
         Ok(())
     }
 
+    /// Hangs on an anchor what moves, and what loses all names that the log knows and is still needed.
     fn hang_all(&mut self) -> Result<()> {
         // Of a name that no group has changed the log only has to be told.
         let nameless = |id: &u64| {
@@ -74,6 +83,7 @@ impl NamePlan<'_> {
         Ok(())
     }
 
+    /// Makes the anchors survive, and then removes the names that end. Returns whether there were any.
     #[cold]
     fn barrier_and_make_space(&mut self) -> Result<bool> {
         if self.hung {
