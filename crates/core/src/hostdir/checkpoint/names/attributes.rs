@@ -196,7 +196,7 @@ impl NamePlan<'_> {
             store.names.with(|state| state.changed.insert(file.id));
         }
         if mtime_ns.is_some() || atime_ns.is_some() {
-            let set = match (file.home(), path) {
+            let set = match (file.full_home(), path) {
                 (Some(home), _) => home.set_times(site::ATTRIBUTES_TIMES, atime_ns, mtime_ns),
                 (None, Some(path)) => {
                     let at = store.names.with(|state| state.object_at(file.id, &path));
