@@ -456,14 +456,18 @@ impl File {
 
     /// [Refreshes](Self::refresh_by) if nobody uses the file at this moment. Else only how it lies is seen again: a
     /// pass may have changed that since somebody looked.
-    pub fn refresh_if_unused(&self, store: &StoreInner) -> Result<()> {
+    pub fn refresh_if_unused(&self, store: &StoreInner, home: Option<&dyn HostFile>) -> Result<()> {
         if !self.is_clean() {
             return Ok(());
         }
         if self.owner.compare_exchange(0, REFRESHING, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return self.relinked_by_pass(store);
         }
-        let result = store.refresh_named(self);
+        let result = match home {
+            // The caller has just opened it, and keeps passes from changing names: the lock is not taken twice.
+            Some(home) => self.refresh_by(|| Ok(home.stat()?)),
+            None => store.refresh_named(self),
+        };
         self.owner.store(0, Ordering::Release);
         result
     }

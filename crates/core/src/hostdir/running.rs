@@ -283,7 +283,7 @@ impl Running {
         }
         let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
         if fresh && self.sharing == Sharing::Share {
-            inner.refresh_if_unused(&self.store)?;
+            inner.refresh_if_unused(&self.store, None)?;
         }
         match self.sharing {
             Sharing::Own => self.own(inner)?,

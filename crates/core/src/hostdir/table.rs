@@ -222,7 +222,7 @@ impl StoreInner {
         }
         self.attach(file, home.clone(), writes, false);
         // It may have changed since the walk came by.
-        file.refresh_if_unused(self)?;
+        file.refresh_if_unused(self, Some(&*home))?;
         Ok(home)
     }
 

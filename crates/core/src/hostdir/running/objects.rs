@@ -144,10 +144,10 @@ impl Running {
                     if !self.store.is_home_of(&file, home.stat()?.inode()) {
                         return Err(Error::NotFound(path));
                     }
-                    self.store.attach(&file, home, true, true);
+                    self.store.attach(&file, home.clone(), true, true);
                     // Somebody may have changed it since: the new time of change is ours all the same.
                     file.relinked_by_pass(&self.store)?;
-                    file.refresh_if_unused(&self.store)?;
+                    file.refresh_if_unused(&self.store, Some(&*home))?;
                 }
             }
             opened => drop(opened?),
