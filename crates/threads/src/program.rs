@@ -72,7 +72,7 @@ impl Program {
             background: self.background,
             gather_bytes: self.gather_bytes,
             stage_bytes: u64::MAX,
-            open_files: 0,
+            open_files: 256,
             spare_bytes: 0,
             ..Options::default()
         }

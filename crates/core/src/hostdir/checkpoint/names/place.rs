@@ -191,9 +191,9 @@ impl NamePlan<'_> {
         self.names_changed(id)
     }
 
-    /// The time of change of an object is another one by that.
+    /// The time of change of an object is another one by that. A file that is open is looked at when the pass ends.
     fn names_changed(&self, id: u64) -> Result<()> {
-        match self.store.names.with(|state| state.file(id)) {
+        match self.store.names.with(|state| state.file(id)).filter(|file| !file.has_home()) {
             Some(file) => file.relinked_by_pass(self.store),
             None => Ok(()),
         }
