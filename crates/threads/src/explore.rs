@@ -207,7 +207,10 @@ impl Judge {
             Chooser::Pct(depth) => Box::new(PctScheduler::new_from_seed(seed, depth, iterations)),
         };
         (self.row, self.number, self.only) = (format!("{chooser}-{seed}"), None, only);
-        let (program, setting, mistake) = (self.program.clone(), self.setting.clone(), self.limits.mistake);
+        // In every second row host files are closed as soon as may be.
+        let open_files = if seed % 2 == 0 { 256 } else { 0 };
+        let program = Program { open_files, ..self.program.clone() };
+        let (setting, mistake) = (self.setting.clone(), self.limits.mistake);
         let shared = Arc::new(Mutex::new(self));
         let row = Row { scheduler, shared: shared.clone(), left: executions };
         let mut config = Config::new();

@@ -59,6 +59,8 @@ pub struct Program {
     pub writers: bool,
     /// Whether the store is closed at the end, or only dropped.
     pub close: bool,
+    /// How many host files the store keeps open. Where it is none, they are closed and opened again all the time.
+    pub open_files: usize,
 }
 
 impl Program {
@@ -72,7 +74,7 @@ impl Program {
             background: self.background,
             gather_bytes: self.gather_bytes,
             stage_bytes: u64::MAX,
-            open_files: 256,
+            open_files: self.open_files,
             spare_bytes: 0,
             ..Options::default()
         }
@@ -172,6 +174,7 @@ fn program(name: &'static str, threads: Vec<Vec<Act>>) -> Program {
         threads,
         writers: false,
         close: false,
+        open_files: 256,
     }
 }
 

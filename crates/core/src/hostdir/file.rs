@@ -442,11 +442,13 @@ impl File {
         self.pending.store(self.pending.load(Ordering::Relaxed) + new, Ordering::Release);
     }
 
-    /// Looks at the home file again while nothing is pending: bystanders may have changed it.
-    pub fn refresh_by(&self, look: impl FnOnce() -> Result<Stat>) -> Result<()> {
+    /// Looks at the home file again while nothing is pending: other programs may have changed it. `look` finds `None`
+    /// where it is not at its place. It is called under the lock, so that no checkpoint changes the file meanwhile.
+    pub fn refresh_by(&self, look: impl FnOnce() -> Result<Option<Stat>>) -> Result<()> {
         let mut state = self.home_state.lock().unwrap();
-        if self.is_clean() {
-            let stat = look()?;
+        if self.is_clean()
+            && let Some(stat) = look()?
+        {
             self.lies(&mut state, &stat);
             self.size.store(stat.size, Ordering::Release);
             self.home_limit.store(stat.size, Ordering::Release);
@@ -465,7 +467,7 @@ impl File {
         }
         let result = match home {
             // The caller has just opened it, and keeps passes from changing names: the lock is not taken twice.
-            Some(home) => self.refresh_by(|| Ok(home.stat()?)),
+            Some(home) => self.refresh_by(|| Ok(Some(home.stat()?))),
             None => store.refresh_named(self),
         };
         self.owner.store(0, Ordering::Release);

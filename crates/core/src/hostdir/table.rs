@@ -276,16 +276,14 @@ impl StoreInner {
     /// Looks again at a file that the caller owns and of which nothing is pending: bystanders may have changed it.
     pub fn refresh_named(&self, file: &File) -> Result<()> {
         if let Some(home) = file.home() {
-            return file.refresh_by(|| Ok(home.stat()?));
+            return file.refresh_by(|| Ok(Some(home.stat()?)));
         }
         let _still = self.names.keep_homes();
         let whole = self.names.with(|state| Some((state.public_path(file.id)?, state.objects.get(&file.id)?.inode)));
         let Some((place, inode)) = whole else { return Ok(()) };
-        match self.host.stat(&place) {
-            // What is there is another one: that comes out where names are compared.
-            Ok(stat) if inode == Some((stat.ino, stat.btime_ns)) => file.refresh_by(|| Ok(stat)),
-            _ => Ok(()),
-        }
+        // What is there may be another one: that comes out where names are compared.
+        let is_it = |stat: &Stat| inode == Some((stat.ino, stat.btime_ns));
+        file.refresh_by(|| Ok(self.host.stat(&place).ok().filter(is_it)))
     }
 
     /// The file that was found at `path`, in the table from now on; its host file need not be open.
