@@ -55,8 +55,6 @@ mod open;
 pub mod rules;
 mod salvage;
 pub mod site;
-#[doc(hidden)]
-pub mod sync;
 pub mod vfs;
 
 pub use check::{check, clear_unfinished, parked, parts, tidy};
@@ -70,4 +68,6 @@ pub use hostdir::{
 };
 pub use mount::MountGroup;
 pub use salvage::salvage;
+#[doc(hidden)]
+pub use sync;
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};

@@ -10,4 +10,5 @@
 #[path = "../../core/src/index/mod.rs"]
 pub mod index;
 pub mod models;
-pub mod sync;
+
+pub use sync;

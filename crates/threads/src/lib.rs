@@ -1,6 +1,6 @@
 //! The core's sources over a scheduler.
 //!
-//! The modules of `wholly` are compiled here once more, with [`sync`] in the place of the module of that name: every
+//! The modules of `wholly` are compiled here once more, with another [`sync`] in the place of the module of that name: every
 //! lock, atomic and thread of the core is the scheduler's, which runs one thread at a time and decides at each of their
 //! calls who goes on. So is every call of a medium that stores or orders. [`program`] has what threads do, [`perform`]
 //! runs it over the simulated media, [`history`] is the oracle, and [`explore`] tries schedules, and crashes after
@@ -27,9 +27,9 @@ pub mod program;
 mod rules;
 #[path = "../../core/src/site.rs"]
 pub mod site;
-pub mod sync;
 #[path = "../../core/src/vfs/mod.rs"]
 pub mod vfs;
 
 pub use error::{Error, Result};
 pub use hostdir::{File, Group, Options, Policy, Store, Writer};
+pub use sync;

@@ -1,6 +1,12 @@
-//! The only door to threads, locks and atomics, so that schedulers for tests can take their place: `wholly-threads` and
-//! `wholly-orders` compile the same sources with a module of their own in the place of this one. Nothing here may be
-//! used in a `const` but `new`, nor there in the index: not all of theirs are made before the program runs.
+//! Access to threads, locks, atomics and asymmetric fences. No other crate takes them from elsewhere, so that tests can
+//! replace them.
+//!
+//! Three packages have this interface: this one is the standard library's, `wholly-sync-shuttle` a scheduler's, and
+//! `wholly-sync-loom` has as much of it as the index needs, in a memory model. Constants may use only `new` of these
+//! types, and none in the index: the model's cannot be made at compile time.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub use crossbeam_utils::atomic::AtomicCell;
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -1,7 +1,10 @@
-//! What the index takes for locks and atomics here: those of the model.
+//! The part of the interface of `wholly-sync` that the index uses, over a memory model.
 //!
 //! Each use of an atomic with an order stronger than relaxed is a *site*, known by its place in the source. One site at
 //! a time can be weakened to relaxed, to see that a model finds it.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub use loom::sync::{Mutex, MutexGuard};
 pub use std::sync::atomic::Ordering;

@@ -1,8 +1,10 @@
-//! What the core takes for threads, locks and atomics here: those of a scheduler, which decides at each of their calls
-//! who goes on.
+//! The interface of `wholly-sync` over a scheduler, which decides at each call which thread continues.
 //!
 //! The scheduler keeps one order of all that happens: what weaker memory orders allow is tried in `wholly-orders`. A
 //! wait that would end by itself some time, does not: whoever is waited for has to say so.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub use shuttle::sync::atomic::{AtomicU8, AtomicUsize};
 pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock};
