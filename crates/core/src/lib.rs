@@ -46,8 +46,6 @@ mod check;
 mod error;
 pub mod hostdir;
 #[doc(hidden)]
-pub mod index;
-#[doc(hidden)]
 pub mod log;
 mod mount;
 mod open;
@@ -68,6 +66,6 @@ pub use hostdir::{
 };
 pub use mount::MountGroup;
 pub use salvage::salvage;
-#[doc(hidden)]
-pub use sync;
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};
+#[doc(hidden)]
+pub use {index, sync};

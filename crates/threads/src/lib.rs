@@ -15,8 +15,6 @@ pub mod explore;
 pub mod history;
 #[path = "../../core/src/hostdir/mod.rs"]
 pub mod hostdir;
-#[path = "../../core/src/index/mod.rs"]
-pub mod index;
 #[path = "../../core/src/log/mod.rs"]
 pub mod log;
 #[path = "../../core/src/open.rs"]
@@ -32,4 +30,4 @@ pub mod vfs;
 
 pub use error::{Error, Result};
 pub use hostdir::{File, Group, Options, Policy, Store, Writer};
-pub use sync;
+pub use {index, sync};

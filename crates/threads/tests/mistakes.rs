@@ -26,7 +26,7 @@ fn found(what: &str, worlds: &[&str], mistake: Option<Mistake>) {
 
 #[test]
 fn a_slot_that_is_changed_in_two_steps() {
-    found("torn slot", &["pmem"], Some(Mistake::Torn("index/slot.rs")));
+    found("torn slot", &["pmem"], Some(Mistake::Torn("index/src/slot.rs")));
 }
 
 #[test]

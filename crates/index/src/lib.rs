@@ -26,6 +26,9 @@
 //! its length: a write is one run in a block, and bytes serve unaligned writes without reading the old line
 //! (`docs/decisions/0002-versions-by-byte.md`).
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
 mod pieces;
 mod radix;
 mod slot;

@@ -1,7 +1,7 @@
 //! Versions, kept in an arena and named by 32-bit numbers: 24 bytes each.
 
 use super::pieces::cover;
-use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
+use sync::{AtomicU64, Mutex, OnceLock, Ordering};
 
 /// The end of a list.
 pub const NO_VERSION: u32 = 0;
@@ -325,12 +325,12 @@ mod tests {
             arena.set(number, Version { position: 0, stamp, start, length: 100, next: newest, before_thinning });
             newest = number;
         }
-        let shown = crate::index::pieces(arena.list(newest), 0, 4096);
+        let shown = crate::pieces(arena.list(newest), 0, 4096);
         let mut freed = Vec::new();
         arena.thin(newest, &mut freed);
         assert_eq!(arena.list(newest).map(|version| version.stamp).collect::<Vec<_>>(), [999, 998]);
         assert_eq!(freed.len(), 998);
-        assert_eq!(crate::index::pieces(arena.list(newest), 0, 4096), shown);
+        assert_eq!(crate::pieces(arena.list(newest), 0, 4096), shown);
     }
 
     #[test]

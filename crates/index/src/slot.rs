@@ -13,7 +13,7 @@
 
 use super::BLOCK;
 use super::version::{BEFORE_THINNING, NO_VERSION, Version, VersionArena};
-use crate::sync::{AtomicU32, Backoff, Ordering};
+use sync::{AtomicU32, Backoff, Ordering};
 
 const EXCLUSIVE: u32 = 1 << 31;
 const CLAIM: u32 = 1 << 30;

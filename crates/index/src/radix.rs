@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::slot::Slot;
-use crate::sync::{AtomicU64, OnceLock, Ordering};
+use sync::{AtomicU64, OnceLock, Ordering};
 
 const BITS: u32 = 6;
 const FANOUT: usize = 1 << BITS;
