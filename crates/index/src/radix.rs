@@ -38,10 +38,12 @@ pub struct FileIndex {
     memory: AtomicU64,
 }
 
+#[inline]
 fn depth_of(block: u64) -> usize {
     if block == 0 { 0 } else { (block.ilog2() / BITS) as usize }
 }
 
+#[inline]
 fn digit(block: u64, depth: usize) -> usize {
     (block >> (BITS * depth as u32)) as usize % FANOUT
 }

@@ -228,6 +228,7 @@ impl Default for Slot {
 
 impl ReadGuard<'_> {
     /// The newest version, or [`NO_VERSION`].
+    #[inline]
     pub fn newest(&self) -> u32 {
         self.newest
     }
@@ -312,6 +313,7 @@ impl Claim<'_> {
             && self.slot.state.compare_exchange(free, free | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    #[inline]
     fn exclude_readers(&self) {
         let mut backoff = Backoff::new();
         while !self.try_exclude_readers() {
@@ -320,6 +322,7 @@ impl Claim<'_> {
     }
 
     /// Waits until every reader that came before has left. Readers that come later see the list as it is now.
+    #[inline]
     pub fn drain_readers(&self) {
         self.exclude_readers();
         self.slot.state.store(CLAIM, Ordering::Release);
@@ -352,6 +355,7 @@ impl Drop for Claim<'_> {
 
 /// Unlinks what lies right behind `number` in its list and is wholly covered by it, up to the first version that is
 /// not: each step either frees a version or is the last, so that a long list costs a push nothing.
+#[inline]
 fn unlink_covered(arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) {
     let first = arena.get(number).next;
     let mut at = first;

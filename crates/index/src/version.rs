@@ -39,6 +39,7 @@ pub struct Version {
 
 impl Version {
     /// The byte of the block after its last.
+    #[inline]
     pub fn end(&self) -> u16 {
         self.start + self.length
     }
@@ -73,6 +74,7 @@ struct Free {
 }
 
 /// The chunk that has version `number`, and its place there.
+#[inline]
 const fn chunk_of(number: u32) -> (usize, usize) {
     // Counted from the first row on, row `r` begins at `1 << r`, in units of a first row.
     let shifted = number as u64 + (FIRST_CHUNK * CHUNKS_IN_ROW) as u64;
@@ -97,6 +99,7 @@ impl VersionArena {
     }
 
     /// Puts `count` unused numbers into `spare`.
+    #[inline]
     pub fn refill(&self, spare: &mut Vec<u32>, count: usize) {
         let mut free = self.free.lock().unwrap();
         let reused = count.min(free.list.len());
@@ -111,6 +114,7 @@ impl VersionArena {
     }
 
     /// `count` numbers in a row that were never used, or as many as there are; for who needs very many.
+    #[inline]
     pub fn take_fresh(&self, count: u32) -> std::ops::Range<u32> {
         let mut free = self.free.lock().unwrap();
         let first = free.fresh;
@@ -124,6 +128,7 @@ impl VersionArena {
     }
 
     /// Makes room for the next `count` versions, so that whoever asks for them need not.
+    #[inline]
     pub fn prepare(&self, count: usize) {
         let fresh = self.free.lock().unwrap().fresh;
         let last = u64::from(fresh) + count as u64;
@@ -139,6 +144,7 @@ impl VersionArena {
 
     /// Takes back numbers that no list holds any more. They are handed out again in ascending order, so that versions
     /// which are made one after the other lie side by side.
+    #[inline]
     pub fn give_back(&self, numbers: &mut Vec<u32>) {
         numbers.sort_unstable_by(|a, b| b.cmp(a));
         self.free.lock().unwrap().list.append(numbers);
@@ -206,6 +212,7 @@ impl VersionArena {
 
 impl VersionArena {
     /// The versions of a list, newest first. The caller reads or claims its slot.
+    #[inline]
     pub fn list(&self, newest: u32) -> impl Iterator<Item = Version> + '_ {
         let mut at = newest;
         std::iter::from_fn(move || {
