@@ -43,7 +43,6 @@
 #![warn(missing_docs)]
 
 mod check;
-mod error;
 pub mod hostdir;
 #[doc(hidden)]
 pub mod log;
@@ -56,16 +55,19 @@ pub mod site;
 pub mod vfs;
 
 pub use check::{check, clear_unfinished, parked, parts, tidy};
-pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours};
 pub use hostdir::{
-    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Mismatch, Options,
-    Parked, ParkedId, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Side,
-    Store, StoreStat, StoreVfs, What, Writer, XattrChange,
+    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Options, Parked,
+    Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Side, Store, StoreStat,
+    StoreVfs, What, Writer, XattrChange,
 };
 pub use mount::MountGroup;
 pub use salvage::salvage;
+#[doc(inline)]
+pub use wholly_error::{Error, Mismatch, ParkedId, Result};
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};
 #[doc(hidden)]
 pub use {index, sync};
+
+use wholly_error as error;

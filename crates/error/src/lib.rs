@@ -1,8 +1,13 @@
-//! What can go wrong, by what the caller should do next.
+//! What can go wrong, by what the caller should do next. One type for all layers above the media; it knows none of them.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod parked;
+
+pub use parked::{Mismatch, ParkedId};
 
 use wholly_media::Error as MediaError;
-
-use crate::hostdir::{Mismatch, ParkedId};
 
 /// The result of most calls of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,7 +20,7 @@ pub enum Error {
     /// Another group, process or store is using it: wait, or end the other group. The call has changed nothing.
     #[error("{0} is in use: {1}")]
     Busy(String, String),
-    /// The directory is not a store: make it one with [`Store::init`](crate::Store::init) or `wholly init`.
+    /// The directory is not a store: make it one with `Store::init` or `wholly init`.
     #[error("not a store: {0}; `wholly init` makes one")]
     NotAStore(String),
     /// The directory is a store already: open it.
@@ -60,7 +65,7 @@ pub enum Error {
         change: String,
     },
     /// The store is a copy, or was restored from a backup, and its log holds updates for files that are other inodes
-    /// here. Open the original, or [accept the copy](crate::Options::accept_copy). The call has changed nothing.
+    /// here. Open the original, or accept the copy (`Options::accept_copy`). The call has changed nothing.
     #[error(
         "the store is a copy, and its log holds {groups} groups for the original's files; open the original, or accept \
              the copy: `wholly recover --accept-copy`"
@@ -70,8 +75,8 @@ pub enum Error {
         groups: u64,
     },
     /// Another user than the caller or the superuser can have written to the store's folder. Opening a store executes
-    /// what is written there, with the caller's rights. Let the owner of the store open it, or [trust the
-    /// owner](crate::Options::trust_owner). The call has changed nothing.
+    /// what is written there, with the caller's rights. Let the owner of the store open it, or trust the
+    /// owner (`Options::trust_owner`). The call has changed nothing.
     #[error("{dir}: {why}; opening the store executes what is written there: let its owner open it")]
     Untrusted {
         /// The store's directory.
@@ -80,7 +85,7 @@ pub enum Error {
         why: String,
     },
     /// Something that the group relies on has changed meanwhile; the list says what. The call has changed no file. The
-    /// group stays parked, or was parked by this call ([`Group::commit_or_park`](crate::Group::commit_or_park)).
+    /// group stays parked, or was parked by this call (`Group::commit_or_park`).
     #[error("parked group {0} cannot be applied: {list}", list = list(.1))]
     ChangedMeanwhile(ParkedId, std::sync::Arc<[Mismatch]>),
     /// An earlier write or sync failed, and what is left of it is unknown. All calls fail until the store is opened
@@ -98,15 +103,21 @@ fn list(mismatches: &[Mismatch]) -> String {
 }
 
 impl Error {
-    pub(crate) fn corrupt(place: impl Into<String>, fault: impl Into<String>) -> Self {
+    /// [`Error::Corrupt`].
+    #[doc(hidden)]
+    pub fn corrupt(place: impl Into<String>, fault: impl Into<String>) -> Self {
         Error::Corrupt { place: place.into(), fault: fault.into() }
     }
 
-    pub(crate) fn unsupported(what: impl Into<String>) -> Self {
+    /// [`Error::Unsupported`].
+    #[doc(hidden)]
+    pub fn unsupported(what: impl Into<String>) -> Self {
         Error::Unsupported(what.into())
     }
 
-    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+    /// [`Error::Invalid`].
+    #[doc(hidden)]
+    pub fn invalid(what: impl Into<String>) -> Self {
         Error::Invalid(what.into())
     }
 
