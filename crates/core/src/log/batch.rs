@@ -15,8 +15,8 @@ use super::lane::parts_of;
 use super::layout::{
     ENTRY, Entry, EntryKind, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, first_line, tail_lines,
 };
+use super::site;
 use crate::error::{Error, Result};
-use crate::site;
 use crate::sync::{Condvar, Mutex};
 
 /// A batch is not made longer than this by records that wait; one record may be.

@@ -16,9 +16,9 @@ use super::checksum::{PIECE, fold, payload_checksum, payload_seed, record_seed};
 use super::layout::{
     ENTRY, Entry, EntryKind, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, first_line, tail_lines,
 };
+use super::site;
 use super::{Counters, Log};
 use crate::error::Result;
-use crate::site;
 use crate::sync::thread_token;
 
 /// Entries of one record at most; more make a part.

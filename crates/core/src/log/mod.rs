@@ -70,6 +70,7 @@ mod replay;
 pub(crate) mod salvage;
 pub mod scan;
 mod segment;
+pub mod site;
 pub mod verify;
 
 pub use in_flight::{InFlight, OWN_SLOTS};
@@ -83,7 +84,6 @@ use wholly_media::Region;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Error, Result};
-use crate::site;
 use crate::sync::{AtomicU64, Backoff, Mutex, OnceLock, Ordering, heavy_fence};
 use layout::{Kept, LINE, Origin, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
 use segment::SegmentTable;

@@ -18,12 +18,12 @@ use super::lane::rewrite;
 use super::layout::{Kept, LINE, Origin, RawSegmentHeader, RawSuperblock, SEGMENTS_START, SegmentHeader, Superblock};
 use super::read::{is_record, starts_batch};
 use super::replay::{End, replay};
+use super::site;
 use super::verify::holds;
 use super::{
     Geometry, KeptSegment, Log, check_length, first_of, read_superblock, segments_in, volume_seed, write_superblock,
 };
 use crate::error::{Error, Result};
-use crate::site;
 
 pub use super::read::{Record, RecordView, Records, SegmentReader, record_at};
 pub use super::replay::{CommittedGroup, Replay};
