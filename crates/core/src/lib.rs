@@ -44,8 +44,6 @@
 
 mod check;
 pub mod hostdir;
-#[doc(hidden)]
-pub mod log;
 mod mount;
 mod open;
 #[doc(hidden)]
@@ -68,6 +66,6 @@ pub use salvage::salvage;
 pub use wholly_error::{Error, Mismatch, ParkedId, Result};
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};
 #[doc(hidden)]
-pub use {index, sync};
+pub use {index, log, sync};
 
 use wholly_error as error;

@@ -43,7 +43,7 @@ fn makes(mistake: Mistake) -> bool {
 /// Whether the caller is to see that nobody is in flight.
 #[track_caller]
 fn is_blind() -> bool {
-    makes(Mistake::NobodyInFlight) && Location::caller().file().ends_with("log/in_flight.rs")
+    makes(Mistake::NobodyInFlight) && Location::caller().file().ends_with("log/src/in_flight.rs")
 }
 
 /// Whether a mistake is made in the file of the caller.

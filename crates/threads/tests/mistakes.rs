@@ -36,7 +36,7 @@ fn an_owner_that_is_changed_in_two_steps() {
 
 #[test]
 fn sequences_that_two_groups_get() {
-    found("torn log", &["pmem"], Some(Mistake::Torn("log/mod.rs")));
+    found("torn log", &["pmem"], Some(Mistake::Torn("log/src/lib.rs")));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Backoff, Ordering, heavy_fence, light_fence, thread_token};
+use sync::{AtomicU64, Backoff, Ordering, heavy_fence, light_fence, thread_token};
 
 /// Slots that belong to a seat each.
 pub const OWN_SLOTS: usize = 8;

@@ -6,8 +6,8 @@ use super::Log;
 use super::checksum::payload_checksum;
 use super::layout::{Entry, LINE};
 use super::read::{Records, SegmentReader};
-use crate::error::{Error, Result};
-use crate::sync::{AtomicU8, Mutex, Ordering};
+use sync::{AtomicU8, Mutex, Ordering};
+use wholly_error::{Error, Result};
 
 /// Ranges of the log that are rotten.
 #[derive(Default)]
@@ -22,7 +22,7 @@ impl Log {
     /// # Errors
     /// [`Error::Corrupt`] where the bytes belong to a payload whose checksum does not hold.
     #[inline]
-    pub(crate) fn read_payload(&self, position: u64, buf: &mut [u8]) -> Result<()> {
+    pub fn read_payload(&self, position: u64, buf: &mut [u8]) -> Result<()> {
         self.check_payload(position, buf.len())?;
         self.region().read(position, buf)?;
         Ok(())
@@ -33,7 +33,7 @@ impl Log {
     /// # Errors
     /// As [`read_payload`](Self::read_payload).
     #[inline]
-    pub(crate) fn check_payload(&self, position: u64, len: usize) -> Result<()> {
+    pub fn check_payload(&self, position: u64, len: usize) -> Result<()> {
         let index = self.segment_of(position);
         if !self.segment(index).is_verified() {
             self.verify_segment(index)?;

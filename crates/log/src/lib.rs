@@ -60,6 +60,9 @@
 //! Records that prove themselves by a checksum stand in the place of FCFS's valid flag (III-D), which non-temporal
 //! stores would break.
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
 pub mod batch;
 pub mod checksum;
 mod in_flight;
@@ -67,7 +70,7 @@ pub mod lane;
 pub mod layout;
 mod read;
 mod replay;
-pub(crate) mod salvage;
+pub mod salvage;
 pub mod scan;
 mod segment;
 pub mod site;
@@ -83,10 +86,10 @@ use crossbeam_utils::CachePadded;
 use wholly_media::Region;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{Error, Result};
-use crate::sync::{AtomicU64, Backoff, Mutex, OnceLock, Ordering, heavy_fence};
 use layout::{Kept, LINE, Origin, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
 use segment::SegmentTable;
+use sync::{AtomicU64, Backoff, Mutex, OnceLock, Ordering, heavy_fence};
+use wholly_error::{Error, Result};
 
 /// Sequences and group ids hold the incarnation above this many bits, so that neither ever repeats.
 const INCARNATION_SHIFT: u32 = 40;
@@ -132,7 +135,7 @@ impl Counters {
 }
 
 /// A segment of an earlier life with groups that are not home, as [`Kept::add`] wants it.
-pub(crate) struct KeptSegment {
+pub struct KeptSegment {
     seed: u64,
     start: u64,
     last: u64,
@@ -207,13 +210,8 @@ impl Log {
     }
 
     /// Takes over the log that `scan` found, in the incarnation that is already durable in `superblock`.
-    pub(crate) fn new(
-        region: Arc<dyn Region>,
-        geometry: Geometry,
-        superblock: Superblock,
-        kept: Vec<KeptSegment>,
-    ) -> Self {
-        crate::sync::prepare_fences();
+    pub fn new(region: Arc<dyn Region>, geometry: Geometry, superblock: Superblock, kept: Vec<KeptSegment>) -> Self {
+        sync::prepare_fences();
         let segments = segments_in(&*region, superblock.segment_bytes);
         let incarnation = superblock.incarnation;
         Log {
@@ -265,19 +263,19 @@ impl Log {
     }
 
     /// A number that no group ever had, higher than all before: an id, or a sequence.
-    pub(crate) fn take_sequence(&self) -> u64 {
+    pub fn take_sequence(&self) -> u64 {
         self.next_sequence.fetch_add(1, Ordering::SeqCst)
     }
 
     /// The lowest sequence that a group which enters now can get.
-    pub(crate) fn sequence_bound(&self) -> u64 {
+    pub fn sequence_bound(&self) -> u64 {
         self.next_sequence.load(Ordering::SeqCst)
     }
 
     /// The tail that the running or last checkpoint aims at: a file identified below it is identified again by its next
     /// group.
     #[inline]
-    pub(crate) fn announced_tail(&self) -> u64 {
+    pub fn announced_tail(&self) -> u64 {
         let mut backoff = Backoff::new();
         loop {
             let announced = self.announced.load(Ordering::SeqCst);
@@ -289,7 +287,7 @@ impl Log {
     }
 
     /// Waits until every group below an announced tail is published. The caller is in no commit.
-    pub(crate) fn wait_for_groups_below(&self, announced: u64) {
+    pub fn wait_for_groups_below(&self, announced: u64) {
         self.in_flight.wait_below(announced);
     }
 
@@ -329,7 +327,7 @@ impl Log {
     }
 
     /// Of the superblock in force: that one is durable.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
@@ -379,7 +377,7 @@ impl Log {
     }
 
     /// A free segment, opened for `lane`; `None` when none is free. See [`grow`](Self::grow).
-    pub(crate) fn acquire_segment(&self) -> Option<u32> {
+    pub fn acquire_segment(&self) -> Option<u32> {
         let index = self.table.acquire();
         index.inspect(|&index| self.forget_rot(index));
         if let Some(wake) = self.low_water.get() {
@@ -392,7 +390,7 @@ impl Log {
     }
 
     /// `wake` is called whenever a segment is taken and fewer than half are left. Set once.
-    pub(crate) fn on_low_water(&self, wake: Box<dyn Fn() + Send + Sync>) {
+    pub fn on_low_water(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let _ = self.low_water.set(wake);
     }
 
@@ -418,7 +416,7 @@ impl Log {
     }
 
     /// Whether a checkpoint may free a segment: not, where running groups and open lanes hold all that are taken.
-    pub(crate) fn may_free_any(&self) -> bool {
+    pub fn may_free_any(&self) -> bool {
         self.table.may_free_any()
     }
 
@@ -467,33 +465,33 @@ impl Log {
 
     /// The segment that holds byte `position`.
     #[inline]
-    pub(crate) fn segment_of(&self, position: u64) -> u32 {
+    pub fn segment_of(&self, position: u64) -> u32 {
         ((position - SEGMENTS_START) / self.geometry.segment_bytes) as u32
     }
 
     /// What is known of segment `index`.
     #[inline]
-    pub(crate) fn segment(&self, index: u32) -> &Segment {
+    pub fn segment(&self, index: u32) -> &Segment {
         self.table.get(index)
     }
 
     /// Number of segments in use or free.
-    pub(crate) fn segment_count(&self) -> u32 {
+    pub fn segment_count(&self) -> u32 {
         self.table.count().0
     }
 
     /// First byte of a segment.
-    pub(crate) fn segment_start(&self, index: u32) -> u64 {
+    pub fn segment_start(&self, index: u32) -> u64 {
         SEGMENTS_START + u64::from(index) * self.geometry.segment_bytes
     }
 
     /// First byte of the segment that holds byte `position`.
-    pub(crate) fn start_around(&self, position: u64) -> u64 {
+    pub fn start_around(&self, position: u64) -> u64 {
         position - (position - SEGMENTS_START) % self.geometry.segment_bytes
     }
 
     /// Where the first record of a segment stands.
-    pub(crate) fn records_start(&self, index: u32) -> u64 {
+    pub fn records_start(&self, index: u32) -> u64 {
         self.segment_start(index) + self.block
     }
 
@@ -503,20 +501,22 @@ impl Log {
     }
 
     /// The most payload bytes that one record can hold in one entry, beside the entry of a group that has parts.
-    pub(crate) fn record_capacity(&self) -> u64 {
+    pub fn record_capacity(&self) -> u64 {
         self.geometry.segment_bytes - self.block - 2 * LINE
     }
 
-    pub(crate) fn block(&self) -> u64 {
+    /// Bytes of a block: the unit of a write through.
+    pub fn block(&self) -> u64 {
         self.block
     }
 
-    pub(crate) fn volume_seed(&self) -> u64 {
+    /// The seed of what no segment holds; see [`volume_seed`].
+    pub fn volume_seed(&self) -> u64 {
         self.volume_seed
     }
 
     /// A number that no segment of this incarnation had.
-    pub(crate) fn new_segment_sequence(&self) -> u64 {
+    pub fn new_segment_sequence(&self) -> u64 {
         self.next_segment.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -529,7 +529,8 @@ impl Log {
         layout::Previous { sequence, last, end: (end - self.segment_start(index)) as u32 }
     }
 
-    pub(crate) fn segment_seed(&self, sequence: u64) -> u64 {
+    /// The seed of the segment with this number in the current incarnation.
+    pub fn segment_seed(&self, sequence: u64) -> u64 {
         checksum::segment_seed(&self.volume_id, self.incarnation, sequence)
     }
 
@@ -566,11 +567,13 @@ impl Log {
         (sum(|c| &c.bytes), sum(|c| &c.fences), sum(|c| &c.syncs))
     }
 
-    pub(crate) fn count_bytes(&self, bytes: u64) {
+    /// Counts bytes that were written outside of lanes.
+    pub fn count_bytes(&self, bytes: u64) {
         self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_barrier(&self) {
+    /// Counts a fence on persistent memory, or a sync on a disk, outside of lanes.
+    pub fn count_barrier(&self) {
         let counter = if self.is_pmem() { &self.counters.fences } else { &self.counters.syncs };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -582,7 +585,7 @@ pub fn volume_seed(volume_id: &[u8; 16]) -> u64 {
 }
 
 /// Refuses a medium that has less than the superblock says.
-pub(crate) fn check_length(region_len: u64, superblock: &Superblock) -> Result<()> {
+pub fn check_length(region_len: u64, superblock: &Superblock) -> Result<()> {
     let told = superblock.log_bytes();
     if region_len >= told {
         return Ok(());
@@ -600,7 +603,7 @@ pub fn segments_in(region: &dyn Region, segment_bytes: u64) -> u32 {
 /// on a disk its bytes too. Otherwise recovery would build on a segment that a power failure takes away, or overlook a
 /// record that is there at the next recovery. (On persistent memory recovery reads what a power failure may still lose,
 /// and stores again what it accepts.)
-pub(crate) fn settle(region: &dyn Region) -> Result<()> {
+pub fn settle(region: &dyn Region) -> Result<()> {
     if region.guarantees().is_pmem() {
         region.set_len(site::RECOVER_LENGTH, region.len())?;
     } else {
@@ -610,7 +613,7 @@ pub(crate) fn settle(region: &dyn Region) -> Result<()> {
 }
 
 /// Writes a superblock into the slot of its generation; it survives when this returns.
-pub(crate) fn write_superblock(region: &dyn Region, at: wholly_media::Site, superblock: &Superblock) -> Result<()> {
+pub fn write_superblock(region: &dyn Region, at: wholly_media::Site, superblock: &Superblock) -> Result<()> {
     let block = u64::from(superblock.block).max(size_of::<RawSuperblock>() as u64);
     let mut bytes = vec![0u8; block as usize];
     bytes[..size_of::<RawSuperblock>()].copy_from_slice(superblock.to_raw().as_bytes());

@@ -23,7 +23,7 @@ use super::verify::holds;
 use super::{
     Geometry, KeptSegment, Log, check_length, first_of, read_superblock, segments_in, volume_seed, write_superblock,
 };
-use crate::error::{Error, Result};
+use wholly_error::{Error, Result};
 
 pub use super::read::{Record, RecordView, Records, SegmentReader, record_at};
 pub use super::replay::{CommittedGroup, Replay};

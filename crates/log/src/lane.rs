@@ -18,8 +18,8 @@ use super::layout::{
 };
 use super::site;
 use super::{Counters, Log};
-use crate::error::Result;
-use crate::sync::thread_token;
+use sync::thread_token;
+use wholly_error::Result;
 
 /// Entries of one record at most; more make a part.
 const MAX_ENTRIES: usize = 4096;
@@ -36,7 +36,7 @@ pub enum AppendError {
     /// The group has more parts than can be counted; nothing was changed.
     TooManyParts,
     /// The medium failed.
-    Failed(crate::error::Error),
+    Failed(wholly_error::Error),
 }
 
 impl From<NeedRoom> for AppendError {
@@ -45,7 +45,7 @@ impl From<NeedRoom> for AppendError {
     }
 }
 
-impl<E: Into<crate::error::Error>> From<E> for AppendError {
+impl<E: Into<wholly_error::Error>> From<E> for AppendError {
     fn from(error: E) -> Self {
         AppendError::Failed(error.into())
     }
@@ -86,7 +86,8 @@ const NOBODY: u64 = u64::MAX;
 const SEVERAL: u64 = u64::MAX - 1;
 
 impl Lane {
-    pub(crate) fn new(log: &Log, number: u32) -> Self {
+    /// A lane that has no segment yet.
+    pub fn new(log: &Log, number: u32) -> Self {
         Lane {
             number,
             segment: None,

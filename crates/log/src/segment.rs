@@ -1,7 +1,7 @@
 //! The table of segments: which are free, which are open, and from when on a used one can be freed.
 
-use crate::error::Result;
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering};
+use sync::{AtomicU8, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering};
+use wholly_error::Result;
 
 /// Chunk `k` holds `FIRST_CHUNK << k` segments, so that a small log costs little and a large one few chunks.
 const FIRST_CHUNK: u32 = 16;
@@ -134,11 +134,12 @@ impl Segment {
 
     /// Whether its payloads were written in this life, or have been verified in it.
     #[inline]
-    pub(crate) fn is_verified(&self) -> bool {
+    pub fn is_verified(&self) -> bool {
         self.verified.load(Ordering::Acquire) != 0
     }
 
-    pub(crate) fn set_verified(&self) {
+    /// Its payloads are intact.
+    pub fn set_verified(&self) {
         self.verified.store(1, Ordering::Release);
     }
 
@@ -201,7 +202,7 @@ impl SegmentTable {
     }
 
     /// Rebuilds the free list lazily after recovery has adopted what was in use.
-    fn list(&self) -> crate::sync::MutexGuard<'_, FreeList> {
+    fn list(&self) -> sync::MutexGuard<'_, FreeList> {
         let mut list = self.list.lock().unwrap();
         if !list.initialised {
             list.free = (0..list.count).rev().filter(|&i| self.get(i).state() == SegmentState::Free).collect();

@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use super::checksum::{checksum, claimed_position, claimed_seed, record_seed};
 use super::layout::{ENTRY, Entry, EntryKind, FLAG_BATCH_START, HEAD, Head, LINE, RawEntry, RawHead, RecordKind, seal};
-use crate::error::{Error, Result};
+use wholly_error::{Error, Result};
 
 /// How many records ahead of the one that is read the processor is asked for, taking them to be as long.
 const PREFETCH_RECORDS: u64 = 8;

@@ -16,8 +16,8 @@ use super::layout::{
     ENTRY, Entry, EntryKind, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, first_line, tail_lines,
 };
 use super::site;
-use crate::error::{Error, Result};
-use crate::sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex};
+use wholly_error::{Error, Result};
 
 /// A batch is not made longer than this by records that wait; one record may be.
 const MAX_BATCH: u64 = 1 << 20;

@@ -21,8 +21,8 @@ use wholly_media::Region;
 use super::layout::{Entry, Head, LINE, RecordKind, SEGMENTS_START, Superblock};
 use super::read::{Record, RecordView, Records, SegmentReader, claimed_place};
 use super::scan::{Found, is_committed};
-use crate::error::{Error, Result};
-use crate::sync::{Condvar, Mutex, beside};
+use sync::{Condvar, Mutex, beside};
+use wholly_error::{Error, Result};
 
 /// Segments of a lane that are read ahead of its cursor.
 const AHEAD: usize = 2;

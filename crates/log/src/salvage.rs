@@ -19,10 +19,10 @@ use super::layout::{
 use super::read::{Record, SegmentReader, claimed_segment, proven_record, starts_batch};
 use super::verify::holds;
 use super::volume_seed;
-use crate::error::{Error, Result};
+use wholly_error::{Error, Result};
 
 /// A group whose commit record proves itself.
-pub(crate) struct Group {
+pub struct Group {
     /// Its parts, in order.
     pub parts: Vec<Record>,
     /// Its commit record.
@@ -45,7 +45,7 @@ impl Group {
 
 /// Why a group does not hold by itself.
 #[derive(Clone, Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// Its payload is not there, and it is the last of its lane: its commit had not returned.
     Torn,
     /// In words.
@@ -54,13 +54,15 @@ pub(crate) enum Fault {
 
 /// Sequences strictly between which groups may be lost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lost {
+pub struct Lost {
+    /// A sequence that is not lost.
     pub above: u64,
+    /// The next one that is not lost.
     pub below: u64,
 }
 
 /// All that was read.
-pub(crate) struct Collected {
+pub struct Collected {
     /// In order of their sequences, those that are known to be home left out.
     pub groups: Vec<Group>,
     /// Where groups may be lost.
@@ -102,7 +104,7 @@ impl Segment {
 }
 
 /// Reads all that proves itself. `superblock` is the one in force, where there is one.
-pub(crate) fn collect(region: &dyn Region, superblock: Option<&Superblock>) -> Result<Collected> {
+pub fn collect(region: &dyn Region, superblock: Option<&Superblock>) -> Result<Collected> {
     let mut places = Vec::new();
     let mut segments = Vec::new();
     let found = match superblock {
@@ -348,14 +350,14 @@ fn assemble(region: &dyn Region, segments: &[Segment], tail: u64, torn: &[std::o
 }
 
 /// The payload of an entry; it was verified.
-pub(crate) fn payload_of(region: &dyn Region, record: &Record, entry: &Entry) -> Result<Vec<u8>> {
+pub fn payload_of(region: &dyn Region, record: &Record, entry: &Entry) -> Result<Vec<u8>> {
     let mut payload = vec![0; entry.length as usize];
     region.read(record.position + u64::from(entry.line) * LINE, &mut payload)?;
     Ok(payload)
 }
 
 /// A log of groups that have been proven, as one lane of the life in which they were collected.
-pub(crate) struct Rebuilt<'a> {
+pub struct Rebuilt<'a> {
     put: &'a mut dyn FnMut(u64, &[u8]) -> Result<()>,
     from: &'a dyn Region,
     volume_id: [u8; 16],
