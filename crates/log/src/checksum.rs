@@ -40,6 +40,7 @@ pub fn claimed_seed(sum: u64, bytes: &[u8]) -> u64 {
 
 /// The seed of everything in one life of one segment: no record of another volume, incarnation or lap proves itself
 /// under it.
+#[inline]
 pub fn segment_seed(volume_id: &[u8; 16], incarnation: u64, sequence: u64) -> u64 {
     let mut bytes = [0u8; 32];
     bytes[..16].copy_from_slice(volume_id);

@@ -63,6 +63,7 @@ impl InFlight {
     }
 
     /// [Enters](Self::enter) for as long as the ticket lives.
+    #[inline]
     pub fn ticket(self: &Arc<Self>, bound: u64) -> Ticket {
         Ticket { in_flight: self.clone(), slot: self.enter(bound) }
     }

@@ -107,6 +107,7 @@ impl Lane {
     }
 
     /// Whether the open group has no entry.
+    #[inline]
     pub fn is_clean(&self) -> bool {
         self.entries.is_empty() && self.parts.is_empty()
     }
@@ -159,6 +160,7 @@ impl Lane {
     }
 
     /// Reads back what the open group has appended.
+    #[inline]
     pub fn read(&self, log: &Log, position: u64, buf: &mut [u8]) -> Result<()> {
         match &self.held {
             Some(held) if (self.start..self.at).contains(&position) => {
@@ -447,6 +449,7 @@ fn hold_and_hash(log: &Log, held: &mut [u8], segment_seed: u64, position: u64, d
 }
 
 /// Copies `data` to where a line begins in what is held of a segment; the rest of its last line becomes zero.
+#[inline]
 fn hold(held: &mut [u8], at: u64, data: &[u8]) {
     let (bytes, rest) = held[at as usize..].split_at_mut(data.len());
     bytes.copy_from_slice(data);

@@ -80,6 +80,7 @@ pub struct Kept {
 impl Kept {
     /// Adds a segment with the seed `segment_seed`: `last` is the highest sequence of a group in it, the records up to
     /// its last commit end at byte `end` of the log, 0 if there is none.
+    #[inline]
     pub fn add(&mut self, segment_seed: u64, start: u64, last: u64, end: u64) {
         let words = [start, last, end].map(u64::to_le_bytes);
         self.segments += 1;
@@ -451,6 +452,7 @@ impl Head {
     }
 
     /// Where the entries after the first stand, in bytes from the record's start: they fill its last lines.
+    #[inline]
     pub fn tail_offset(&self) -> u64 {
         u64::from(self.lines) * LINE - self.tail_lines() * LINE
     }

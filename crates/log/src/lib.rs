@@ -98,6 +98,7 @@ const INCARNATION_SHIFT: u32 = 40;
 const ANNOUNCING: u64 = u64::MAX;
 
 /// The first sequence, and the first group id, of an incarnation.
+#[inline]
 pub fn first_of(incarnation: u64) -> u64 {
     (incarnation << INCARNATION_SHIFT) | 1
 }
@@ -248,26 +249,31 @@ impl Log {
     }
 
     /// The medium.
+    #[inline]
     pub fn region(&self) -> &dyn Region {
         &*self.region
     }
 
     /// What tells the store from all others.
+    #[inline]
     pub fn volume_id(&self) -> &[u8; 16] {
         &self.volume_id
     }
 
     /// The groups between taking their sequence and being published.
+    #[inline]
     pub fn in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight
     }
 
     /// A number that no group ever had, higher than all before: an id, or a sequence.
+    #[inline]
     pub fn take_sequence(&self) -> u64 {
         self.next_sequence.fetch_add(1, Ordering::SeqCst)
     }
 
     /// The lowest sequence that a group which enters now can get.
+    #[inline]
     pub fn sequence_bound(&self) -> u64 {
         self.next_sequence.load(Ordering::SeqCst)
     }
@@ -476,36 +482,43 @@ impl Log {
     }
 
     /// Number of segments in use or free.
+    #[inline]
     pub fn segment_count(&self) -> u32 {
         self.table.count().0
     }
 
     /// First byte of a segment.
+    #[inline]
     pub fn segment_start(&self, index: u32) -> u64 {
         SEGMENTS_START + u64::from(index) * self.geometry.segment_bytes
     }
 
     /// First byte of the segment that holds byte `position`.
+    #[inline]
     pub fn start_around(&self, position: u64) -> u64 {
         position - (position - SEGMENTS_START) % self.geometry.segment_bytes
     }
 
     /// Where the first record of a segment stands.
+    #[inline]
     pub fn records_start(&self, index: u32) -> u64 {
         self.segment_start(index) + self.block
     }
 
     /// Bytes of a segment.
+    #[inline]
     pub fn segment_bytes(&self) -> u64 {
         self.geometry.segment_bytes
     }
 
     /// The most payload bytes that one record can hold in one entry, beside the entry of a group that has parts.
+    #[inline]
     pub fn record_capacity(&self) -> u64 {
         self.geometry.segment_bytes - self.block - 2 * LINE
     }
 
     /// Bytes of a block: the unit of a write through.
+    #[inline]
     pub fn block(&self) -> u64 {
         self.block
     }
@@ -535,6 +548,7 @@ impl Log {
     }
 
     /// The life of this log.
+    #[inline]
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -568,11 +582,13 @@ impl Log {
     }
 
     /// Counts bytes that were written outside of lanes.
+    #[inline]
     pub fn count_bytes(&self, bytes: u64) {
         self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts a fence on persistent memory, or a sync on a disk, outside of lanes.
+    #[inline]
     pub fn count_barrier(&self) {
         let counter = if self.is_pmem() { &self.counters.fences } else { &self.counters.syncs };
         counter.fetch_add(1, Ordering::Relaxed);

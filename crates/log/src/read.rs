@@ -25,16 +25,19 @@ pub struct Record {
 
 impl Record {
     /// The byte behind it.
+    #[inline]
     pub fn end(&self) -> u64 {
         self.position + u64::from(self.head.lines) * LINE
     }
 
     /// See [`RecordView::group`].
+    #[inline]
     pub fn group(&self) -> u64 {
         self.view().group()
     }
 
     /// The same, borrowed.
+    #[inline]
     pub fn view(&self) -> RecordView<'_> {
         let Record { position, head, entries, segment_seed } = self;
         RecordView { position: *position, head, entries, segment_seed: *segment_seed }
@@ -56,11 +59,13 @@ pub struct RecordView<'a> {
 
 impl RecordView<'_> {
     /// The byte behind it.
+    #[inline]
     pub fn end(&self) -> u64 {
         self.position + u64::from(self.head.lines) * LINE
     }
 
     /// What its group is known by: the id that its parts carry, or for a group of one record its sequence.
+    #[inline]
     pub fn group(&self) -> u64 {
         let parts =
             self.entries.iter().find(|entry| entry.kind == EntryKind::Parts && self.head.kind == RecordKind::Commit);
@@ -68,6 +73,7 @@ impl RecordView<'_> {
     }
 
     /// The same, with entries of its own.
+    #[inline]
     pub fn to_record(self) -> Record {
         let RecordView { position, head, segment_seed, entries } = self;
         Record { position, head: *head, entries: entries.to_vec(), segment_seed }
@@ -177,6 +183,7 @@ fn checked(bytes: &[u8], head: &Head, position: u64) -> Result<Entry> {
 }
 
 /// The record at `position`, if one proves itself there.
+#[inline]
 pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Result<Option<Record>> {
     let mut entries = Vec::new();
     let head = read_record(reader, seed, position, &mut entries)?;
@@ -318,6 +325,7 @@ impl Records {
     }
 
     /// Behind the last record.
+    #[inline]
     pub fn end(&self) -> u64 {
         self.end
     }
@@ -328,11 +336,13 @@ impl Records {
     }
 
     /// How many entries they have in all.
+    #[inline]
     pub fn operations(&self) -> usize {
         self.entries.len()
     }
 
     /// The heads.
+    #[inline]
     pub fn heads(&self) -> impl DoubleEndedIterator<Item = &Head> + ExactSizeIterator {
         self.places.iter().map(|place| &place.head)
     }
@@ -358,6 +368,7 @@ impl Records {
     }
 
     /// Those from record `first` on.
+    #[inline]
     pub fn iter(&self, first: usize) -> impl Iterator<Item = RecordView<'_>> {
         (first..self.len()).map_while(|i| self.get(i))
     }

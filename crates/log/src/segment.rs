@@ -7,6 +7,7 @@ use wholly_error::Result;
 const FIRST_CHUNK: u32 = 16;
 const CHUNKS: usize = 24;
 
+#[inline]
 fn chunk_of(index: u32) -> (usize, usize) {
     let shifted = index / FIRST_CHUNK + 1;
     let chunk = shifted.ilog2();
@@ -57,6 +58,7 @@ impl Default for Segment {
 
 impl Segment {
     /// Where it is in its life.
+    #[inline]
     pub fn state(&self) -> SegmentState {
         match self.state.load(Ordering::Acquire) {
             0 => SegmentState::Free,
@@ -66,6 +68,7 @@ impl Segment {
     }
 
     /// End of the records that count, in bytes from the log's start.
+    #[inline]
     pub fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
@@ -123,11 +126,13 @@ impl Segment {
     }
 
     /// The seed of its records, for segments that recovery found.
+    #[inline]
     pub(super) fn seed(&self) -> u64 {
         self.seed.load(Ordering::Relaxed)
     }
 
     /// The highest sequence of a group that has bytes in it; 0 if none.
+    #[inline]
     pub(super) fn last_sequence(&self) -> u64 {
         self.last_sequence.load(Ordering::Acquire)
     }
@@ -166,6 +171,7 @@ impl FreeList {
     const KEEPS_FROM: u32 = 4;
 
     /// The free segments that may be taken.
+    #[inline]
     fn usable(&self) -> usize {
         let kept = usize::from(self.count >= Self::KEEPS_FROM && !self.takes_last);
         self.free.len().saturating_sub(kept)
@@ -228,6 +234,7 @@ impl SegmentTable {
     }
 
     /// Number of segments, and how many free ones may be taken.
+    #[inline]
     pub(super) fn usable(&self) -> (u32, u32) {
         let list = self.list();
         (list.count, list.usable() as u32)
