@@ -31,13 +31,10 @@
 //! | module | contents |
 //! |---|---|
 //! | [`hostdir`] | the store: files, groups, checkpoint, recovery |
-//! | [`index`] | where the latest committed bytes of a file are |
-//! | [`log`] | where groups survive |
 //! | [`vfs`] | the trait through which mounts and other interfaces use a store or a volume; paths above it |
-//! | `sync` | the only access to threads, locks and atomics |
 //!
-//! Below these is the crate `wholly-media`. `docs/architecture.md` describes how they work together, `docs/format.md`
-//! the bytes on media.
+//! Below these are the crates `wholly-log`, `wholly-index`, `wholly-error`, `wholly-sync` and `wholly-media`.
+//! `docs/architecture.md` describes how they work together, `docs/format.md` the bytes on media.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

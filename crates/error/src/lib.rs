@@ -1,4 +1,4 @@
-//! What can go wrong, by what the caller should do next. One type for all layers above the media; it knows none of them.
+//! What can go wrong, by what the caller should do next. One type for all layers above the media.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
