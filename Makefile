@@ -27,7 +27,8 @@ demo: ## kill commands and programs in the middle of their updates, and see that
 
 # Three minutes on 2 cores when everything is built: what to run while one works.
 check: lint ## formatting, lints, unit tests, and a glance of the crash explorer at all workloads
-	$(CARGO) test --workspace --exclude wholly-orders --exclude wholly-threads --lib --bins --test hunt $(ARGS)
+	$(CARGO) test --workspace --exclude wholly-orders --exclude wholly-threads --exclude '*-shuttle' --exclude '*-loom' \
+	  --lib --bins --test hunt $(ARGS)
 
 # The test profile is optimised and keeps its assertions. With CI=true a missing capability (FUSE, a loop device, a
 # package) fails; otherwise the test that needs it says why it was skipped.

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use wholly_media::Region;
+use wholly_media::host::mounts;
 use wholly_media::pmem::{EmulatedRegion, Emulation, Emulator, PmemRegion};
 
 /// Names a file system that can be made on a loop device.
@@ -303,13 +304,12 @@ fn space_available(dir: &Path) -> Result<u64> {
 
 /// Whether the file system of `dir` is mounted so that mappings reach persistent memory itself.
 fn is_dax(dir: &Path) -> bool {
-    let (Ok(stat), Ok(mounts)) = (rustix::fs::stat(dir), std::fs::read_to_string("/proc/self/mountinfo")) else {
+    let (Ok(stat), Ok(mounts)) = (rustix::fs::stat(dir), mounts::all()) else {
         return false;
     };
-    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let options =
-        mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device)).and_then(|l| l.rsplit(' ').next());
-    options.is_some_and(|options| options.split(',').any(|option| matches!(option, "dax" | "dax=always")))
+    let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let mount = mounts.iter().find(|mount| mount.device == device);
+    mount.is_some_and(|mount| mount.has("dax") || mount.has("dax=always"))
 }
 
 pub(crate) fn path_str(path: &Path) -> Result<&str> {
@@ -337,8 +337,7 @@ mod tests {
     };
 
     fn is_mounted(dir: &Path) -> bool {
-        let dir = dir.to_str().unwrap();
-        std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().any(|l| l.split(' ').nth(4) == Some(dir))
+        mounts::all().unwrap().iter().any(|mount| mount.at == dir)
     }
 
     /// Makes the place, or says why the test is skipped; a missing capability fails where all are promised.

@@ -31,43 +31,38 @@
 //! | module | contents |
 //! |---|---|
 //! | [`hostdir`] | the store: files, groups, checkpoint, recovery |
-//! | [`index`] | where the latest committed bytes of a file are |
-//! | [`log`] | where groups survive |
 //! | [`vfs`] | the trait through which mounts and other interfaces use a store or a volume; paths above it |
-//! | `sync` | the only access to threads, locks and atomics |
 //!
-//! Below these is the crate `wholly-media`. `docs/architecture.md` describes how they work together, `docs/format.md`
-//! the bytes on media.
+//! Below these are the crates `wholly-log`, `wholly-index`, `wholly-error`, `wholly-sync` and `wholly-media`.
+//! `docs/architecture.md` describes how they work together, `docs/format.md` the bytes on media.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod check;
-mod error;
 pub mod hostdir;
-#[doc(hidden)]
-pub mod index;
-#[doc(hidden)]
-pub mod log;
 mod mount;
 mod open;
 #[doc(hidden)]
 pub mod rules;
 mod salvage;
 pub mod site;
-#[doc(hidden)]
-pub mod sync;
 pub mod vfs;
 
 pub use check::{check, clear_unfinished, parked, parts, tidy};
-pub use error::{Error, Result};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours};
 pub use hostdir::{
-    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Mismatch, Options,
-    Parked, ParkedId, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Side,
-    Store, StoreStat, StoreVfs, What, Writer, XattrChange,
+    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Options, Parked,
+    Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Side, Store, StoreStat,
+    StoreVfs, What, Writer, XattrChange,
 };
 pub use mount::MountGroup;
 pub use salvage::salvage;
+#[doc(inline)]
+pub use wholly_error::{Error, Mismatch, ParkedId, Result};
 pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};
+#[doc(hidden)]
+pub use {index, log, sync};
+
+use wholly_error as error;

@@ -1,219 +1,180 @@
-//! Every place in this crate that changes or orders persistent bytes, by name.
+//! Every place in the store and its log that changes or orders persistent bytes, by name.
 //!
 //! The crash explorer drops each one in turn and asks that some workload notices; it also asks that a crash was tried
 //! at each.
 
 use wholly_media::Site;
 
-macro_rules! sites {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        $($(#[$doc])* pub const $name: Site = Site($text);)*
-        /// All of them.
-        pub const ALL: &[Site] = &[$($name),*];
-    };
-}
+pub use crate::log::site::*;
 
-sites! {
-    /// The first superblock and the first segments.
-    LOG_FORMAT = "log.format";
-    /// More segments.
-    LOG_GROW = "log.grow";
-    /// The superblock tells of more segments, before one of them is used.
-    LOG_GROW_COUNT = "log.grow-count";
-    /// The superblock tells of fewer segments, before the log is cut.
-    LOG_SHRINK_COUNT = "log.shrink-count";
-    /// Fewer segments.
-    LOG_SHRINK = "log.shrink";
-    /// The header of a segment that a lane opens.
-    SEGMENT_HEADER = "lane.segment-header";
-    /// A payload, appended to a lane while its group runs.
-    LANE_PAYLOAD = "lane.payload";
-    /// The entries at the end of a record.
-    LANE_ENTRIES = "lane.entries";
-    /// The first line of a part.
-    LANE_PART = "lane.part";
-    /// Parts are durable before their commit record is written.
-    LANE_PARTS_FENCE = "lane.parts-fence";
-    /// The first line of a commit record.
-    LANE_COMMIT = "lane.commit";
-    /// The fence that makes a group survive.
-    LANE_COMMIT_FENCE = "lane.commit-fence";
-    /// The synchronous write that makes a batch of groups survive on a disk.
-    BATCH_WRITE = "batch.write";
-    /// A segment with a part of a group that has outgrown memory, on a disk.
-    SPILL_WRITE = "spill.write";
-    /// Spilled parts are durable before their commit record is written.
-    SPILL_SYNC = "spill.sync";
-    /// Recovery makes the log's length durable on persistent memory.
-    RECOVER_LENGTH = "recover.length";
-    /// Recovery makes durable what a dead process wrote to a log on a disk, its length included.
-    RECOVER_SETTLE = "recover.settle";
-    /// Recovery wipes the head of a record that it rejects.
-    RECOVER_WIPE = "recover.wipe";
-    /// Recovery writes again what it accepts and may not be durable.
-    RECOVER_REWRITE = "recover.rewrite";
-    /// Recovery makes durable what it accepts.
-    RECOVER_FENCE = "recover.fence";
-    /// Recovery raises the incarnation.
-    RECOVER_INCARNATION = "recover.incarnation";
-    /// The store takes its spare space from the host.
-    ROOM_SPARE = "room.spare";
-    /// The store gives its spare space back to the host.
-    ROOM_RELEASE = "room.release";
-    /// One of the store's own folders for objects on their way home.
-    NAMES_FOLDER = "names.folder";
-    /// The store's own folders survive before something is moved there.
-    NAMES_FOLDER_SYNC = "names.folder-sync";
-    /// A checkpoint creates an object that a group made, empty.
-    NAMES_MAKE = "names.make";
-    /// An object whose names change gets a place in between.
-    NAMES_ANCHOR = "names.anchor";
-    /// What hangs on an anchor is durable there before a name of it goes.
-    NAMES_BARRIER = "names.barrier";
-    /// An object gets its name from a place in between.
-    NAMES_PLACE = "names.place";
-    /// An object gets one more name.
-    NAMES_LINK = "names.link";
-    /// A name ends.
-    NAMES_UNLINK = "names.unlink";
-    /// A directory ends.
-    NAMES_RMDIR = "names.rmdir";
-    /// What a crashed pass left is removed.
-    NAMES_CLEAN = "names.clean";
-    /// A group makes a file that it writes much to.
-    STAGE_MAKE = "stage.make";
-    /// Bytes of such a file.
-    STAGE_WRITE = "stage.write";
-    /// Such a file gets a new size.
-    STAGE_SIZE = "stage.size";
-    /// Blocks of such a file become zeros, or get space.
-    STAGE_SPACE = "stage.space";
-    /// Such a file is whole before its group commits.
-    STAGE_SYNC = "stage.sync";
-    /// So is its place.
-    STAGE_SYNC_DIR = "stage.sync-dir";
-    /// Such a file is removed: nobody can find it.
-    STAGE_REMOVE = "stage.remove";
-    /// The layer: a folder in which others make what groups adopt.
-    LAYER_MAKE = "layer.make";
-    /// Something of the layer is removed: no group has adopted it.
-    LAYER_REMOVE = "layer.remove";
-    /// A group takes something out of the layer.
-    ADOPT_TAKE = "adopt.take";
-    /// A file that a group has adopted is whole before the group commits.
-    ADOPT_SYNC = "adopt.sync";
-    /// So is its place.
-    ADOPT_SYNC_DIR = "adopt.sync-dir";
-    /// So is all that a group has adopted.
-    ADOPT_SYNC_ALL = "adopt.sync-all";
-    /// A group that has not committed gives back what it has adopted.
-    ADOPT_RETURN = "adopt.return";
-    /// The folder of shadows.
-    SHADOW_FOLDER = "shadow.folder";
-    /// That folder survives before a group relies on what is in it.
-    SHADOW_FOLDER_SYNC = "shadow.folder-sync";
-    /// A group makes a shadow.
-    SHADOW_MAKE = "shadow.make";
-    /// Bytes of a shadow.
-    SHADOW_WRITE = "shadow.write";
-    /// A shadow is whole before its group commits.
-    SHADOW_SYNC = "shadow.sync";
-    /// So is its place.
-    SHADOW_SYNC_DIR = "shadow.sync-dir";
-    /// Committed bytes in a shadow become those of home.
-    SHADOW_HOME = "shadow.home";
-    /// A shadow is removed: nothing is in it that is not home, or ever will be.
-    SHADOW_REMOVE = "shadow.remove";
-    /// The folder of parked groups.
-    PARK_FOLDER = "park.folder";
-    /// That folder survives before a group is parked in it.
-    PARK_FOLDER_SYNC = "park.folder-sync";
-    /// The file of a group that is being parked, without its name.
-    PARK_MAKE = "park.make";
-    /// Bytes of such a file.
-    PARK_WRITE = "park.write";
-    /// Such a file is whole before it gets its name.
-    PARK_SYNC = "park.sync";
-    /// A parked group gets its name.
-    PARK_RENAME = "park.rename";
-    /// A group is parked.
-    PARK_SYNC_DIR = "park.sync-dir";
-    /// A parked group, or what was to be one, is removed.
-    PARK_REMOVE = "park.remove";
-    /// It does not come back.
-    PARK_REMOVE_SYNC = "park.remove-sync";
-    /// What an open finds parked survives before anybody sees it.
-    PARK_SETTLE = "park.settle";
-    /// The folder of records of joint commits.
-    JOINT_FOLDER = "joint.folder";
-    /// That folder survives before a record is in it.
-    JOINT_FOLDER_SYNC = "joint.folder-sync";
-    /// The file of a record, without its name.
-    JOINT_MAKE = "joint.make";
-    /// A record.
-    JOINT_WRITE = "joint.write";
-    /// A record is whole before it gets its name.
-    JOINT_SYNC = "joint.sync";
-    /// A record gets its name: nothing is decided.
-    JOINT_BEGIN = "joint.begin";
-    /// It survives before a prepared group refers to it.
-    JOINT_BEGIN_SYNC = "joint.begin-sync";
-    /// What undoes a group gets its name.
-    UNDO_RENAME = "undo.rename";
-    /// It survives before its group is committed.
-    UNDO_SYNC = "undo.sync";
-    /// It is gone: the group is final.
-    UNDO_END = "undo.end";
-    /// A prepared group gets its name.
-    JOINT_PREPARE = "joint.prepare";
-    /// It survives before anything is decided.
-    JOINT_PREPARE_SYNC = "joint.prepare-sync";
-    /// A record says that it is decided.
-    JOINT_DECIDE = "joint.decide";
-    /// All participants are committed.
-    JOINT_DECIDE_SYNC = "joint.decide-sync";
-    /// What an open reads in a record survives before it acts on it.
-    JOINT_ASK_SYNC = "joint.ask-sync";
-    /// A prepared group that was not decided is removed.
-    JOINT_WITHDRAW = "joint.withdraw";
-    /// It does not come back.
-    JOINT_WITHDRAW_SYNC = "joint.withdraw-sync";
-    /// A prepared group becomes a parked one.
-    JOINT_RELEASE = "joint.release";
-    /// It remains that.
-    JOINT_RELEASE_SYNC = "joint.release-sync";
-    /// A record, or what was to be one, is removed.
-    JOINT_REMOVE = "joint.remove";
-    /// A guest becomes a store for good.
-    GUEST_KEEP = "guest.keep";
-    /// It stays one.
-    GUEST_KEEP_SYNC = "guest.keep-sync";
-    /// A checkpoint gives an object its owner.
-    ATTRIBUTES_OWNER = "attributes.owner";
-    /// A checkpoint sets or removes an extended attribute.
-    ATTRIBUTES_XATTR = "attributes.xattr";
-    /// A checkpoint gives an object its permission bits.
-    ATTRIBUTES_MODE = "attributes.mode";
-    /// A checkpoint gives an object its times.
-    ATTRIBUTES_TIMES = "attributes.times";
-    /// A checkpoint is about to touch home files.
-    CHECKPOINT_BEGIN = "checkpoint.begin";
-    /// A home file is cut to the shortest that it has been since it was last home.
-    CHECKPOINT_CUT = "checkpoint.cut";
-    /// A home file gets a new size.
-    CHECKPOINT_SIZE = "checkpoint.size";
-    /// Blocks of a home file are allocated before stores into them.
-    CHECKPOINT_ALLOCATE = "checkpoint.allocate";
-    /// Blocks of a home file become zeros: a hole, or with their space.
-    CHECKPOINT_PUNCH = "checkpoint.punch";
-    /// Space is reserved for blocks of a home file.
-    CHECKPOINT_RESERVE = "checkpoint.reserve";
-    /// Committed bytes go home.
-    CHECKPOINT_DATA = "checkpoint.data";
-    /// Home bytes stored into mappings are durable.
-    CHECKPOINT_FENCE = "checkpoint.fence";
-    /// Home files are durable.
-    CHECKPOINT_SYNC = "checkpoint.sync";
-    /// The tail moves.
-    CHECKPOINT_TAIL = "checkpoint.tail";
+/// All of them: of the log, then of the store.
+pub const ALL: &[Site] = &{
+    let mut all = [Site(""); crate::log::site::ALL.len() + own::ALL.len()];
+    let (of_log, of_store) = all.split_at_mut(crate::log::site::ALL.len());
+    of_log.copy_from_slice(crate::log::site::ALL);
+    of_store.copy_from_slice(own::ALL);
+    all
+};
+
+pub use own::*;
+
+mod own {
+    wholly_media::sites! {
+        /// The store takes its spare space from the host.
+        ROOM_SPARE = "room.spare";
+        /// The store gives its spare space back to the host.
+        ROOM_RELEASE = "room.release";
+        /// One of the store's own folders for objects on their way home.
+        NAMES_FOLDER = "names.folder";
+        /// The store's own folders survive before something is moved there.
+        NAMES_FOLDER_SYNC = "names.folder-sync";
+        /// A checkpoint creates an object that a group made, empty.
+        NAMES_MAKE = "names.make";
+        /// An object whose names change gets a place in between.
+        NAMES_ANCHOR = "names.anchor";
+        /// What hangs on an anchor is durable there before a name of it goes.
+        NAMES_BARRIER = "names.barrier";
+        /// An object gets its name from a place in between.
+        NAMES_PLACE = "names.place";
+        /// An object gets one more name.
+        NAMES_LINK = "names.link";
+        /// A name ends.
+        NAMES_UNLINK = "names.unlink";
+        /// A directory ends.
+        NAMES_RMDIR = "names.rmdir";
+        /// What a crashed pass left is removed.
+        NAMES_CLEAN = "names.clean";
+        /// A group makes a file that it writes much to.
+        STAGE_MAKE = "stage.make";
+        /// Bytes of such a file.
+        STAGE_WRITE = "stage.write";
+        /// Such a file gets a new size.
+        STAGE_SIZE = "stage.size";
+        /// Blocks of such a file become zeros, or get space.
+        STAGE_SPACE = "stage.space";
+        /// Such a file is whole before its group commits.
+        STAGE_SYNC = "stage.sync";
+        /// So is its place.
+        STAGE_SYNC_DIR = "stage.sync-dir";
+        /// Such a file is removed: nobody can find it.
+        STAGE_REMOVE = "stage.remove";
+        /// The layer: a folder in which others make what groups adopt.
+        LAYER_MAKE = "layer.make";
+        /// Something of the layer is removed: no group has adopted it.
+        LAYER_REMOVE = "layer.remove";
+        /// A group takes something out of the layer.
+        ADOPT_TAKE = "adopt.take";
+        /// A file that a group has adopted is whole before the group commits.
+        ADOPT_SYNC = "adopt.sync";
+        /// So is its place.
+        ADOPT_SYNC_DIR = "adopt.sync-dir";
+        /// So is all that a group has adopted.
+        ADOPT_SYNC_ALL = "adopt.sync-all";
+        /// A group that has not committed gives back what it has adopted.
+        ADOPT_RETURN = "adopt.return";
+        /// The folder of shadows.
+        SHADOW_FOLDER = "shadow.folder";
+        /// That folder survives before a group relies on what is in it.
+        SHADOW_FOLDER_SYNC = "shadow.folder-sync";
+        /// A group makes a shadow.
+        SHADOW_MAKE = "shadow.make";
+        /// Bytes of a shadow.
+        SHADOW_WRITE = "shadow.write";
+        /// A shadow is whole before its group commits.
+        SHADOW_SYNC = "shadow.sync";
+        /// So is its place.
+        SHADOW_SYNC_DIR = "shadow.sync-dir";
+        /// Committed bytes in a shadow become those of home.
+        SHADOW_HOME = "shadow.home";
+        /// A shadow is removed: nothing is in it that is not home, or ever will be.
+        SHADOW_REMOVE = "shadow.remove";
+        /// The folder of parked groups.
+        PARK_FOLDER = "park.folder";
+        /// That folder survives before a group is parked in it.
+        PARK_FOLDER_SYNC = "park.folder-sync";
+        /// The file of a group that is being parked, without its name.
+        PARK_MAKE = "park.make";
+        /// Bytes of such a file.
+        PARK_WRITE = "park.write";
+        /// Such a file is whole before it gets its name.
+        PARK_SYNC = "park.sync";
+        /// A parked group gets its name.
+        PARK_RENAME = "park.rename";
+        /// A group is parked.
+        PARK_SYNC_DIR = "park.sync-dir";
+        /// A parked group, or what was to be one, is removed.
+        PARK_REMOVE = "park.remove";
+        /// It does not come back.
+        PARK_REMOVE_SYNC = "park.remove-sync";
+        /// What an open finds parked survives before anybody sees it.
+        PARK_SETTLE = "park.settle";
+        /// The folder of records of joint commits.
+        JOINT_FOLDER = "joint.folder";
+        /// That folder survives before a record is in it.
+        JOINT_FOLDER_SYNC = "joint.folder-sync";
+        /// The file of a record, without its name.
+        JOINT_MAKE = "joint.make";
+        /// A record.
+        JOINT_WRITE = "joint.write";
+        /// A record is whole before it gets its name.
+        JOINT_SYNC = "joint.sync";
+        /// A record gets its name: nothing is decided.
+        JOINT_BEGIN = "joint.begin";
+        /// It survives before a prepared group refers to it.
+        JOINT_BEGIN_SYNC = "joint.begin-sync";
+        /// What undoes a group gets its name.
+        UNDO_RENAME = "undo.rename";
+        /// It survives before its group is committed.
+        UNDO_SYNC = "undo.sync";
+        /// It is gone: the group is final.
+        UNDO_END = "undo.end";
+        /// A prepared group gets its name.
+        JOINT_PREPARE = "joint.prepare";
+        /// It survives before anything is decided.
+        JOINT_PREPARE_SYNC = "joint.prepare-sync";
+        /// A record says that it is decided.
+        JOINT_DECIDE = "joint.decide";
+        /// All participants are committed.
+        JOINT_DECIDE_SYNC = "joint.decide-sync";
+        /// What an open reads in a record survives before it acts on it.
+        JOINT_ASK_SYNC = "joint.ask-sync";
+        /// A prepared group that was not decided is removed.
+        JOINT_WITHDRAW = "joint.withdraw";
+        /// It does not come back.
+        JOINT_WITHDRAW_SYNC = "joint.withdraw-sync";
+        /// A prepared group becomes a parked one.
+        JOINT_RELEASE = "joint.release";
+        /// It remains that.
+        JOINT_RELEASE_SYNC = "joint.release-sync";
+        /// A record, or what was to be one, is removed.
+        JOINT_REMOVE = "joint.remove";
+        /// A guest becomes a store for good.
+        GUEST_KEEP = "guest.keep";
+        /// It stays one.
+        GUEST_KEEP_SYNC = "guest.keep-sync";
+        /// A checkpoint gives an object its owner.
+        ATTRIBUTES_OWNER = "attributes.owner";
+        /// A checkpoint sets or removes an extended attribute.
+        ATTRIBUTES_XATTR = "attributes.xattr";
+        /// A checkpoint gives an object its permission bits.
+        ATTRIBUTES_MODE = "attributes.mode";
+        /// A checkpoint gives an object its times.
+        ATTRIBUTES_TIMES = "attributes.times";
+        /// A home file is cut to the shortest that it has been since it was last home.
+        CHECKPOINT_CUT = "checkpoint.cut";
+        /// A home file gets a new size.
+        CHECKPOINT_SIZE = "checkpoint.size";
+        /// Blocks of a home file are allocated before stores into them.
+        CHECKPOINT_ALLOCATE = "checkpoint.allocate";
+        /// Blocks of a home file become zeros: a hole, or with their space.
+        CHECKPOINT_PUNCH = "checkpoint.punch";
+        /// Space is reserved for blocks of a home file.
+        CHECKPOINT_RESERVE = "checkpoint.reserve";
+        /// Committed bytes go home.
+        CHECKPOINT_DATA = "checkpoint.data";
+        /// Home bytes stored into mappings are durable.
+        CHECKPOINT_FENCE = "checkpoint.fence";
+        /// Home files are durable.
+        CHECKPOINT_SYNC = "checkpoint.sync";
+    }
 }

@@ -12,6 +12,7 @@ use fuser::SessionUnmounter;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getegid, geteuid};
+use wholly_media::host::mounts::{self, Mounted};
 
 use crate::options::{MountOptions, Sharing};
 
@@ -170,15 +171,9 @@ impl Unmounter {
 
 /// Whether this process sees the mount anywhere.
 fn is_mounted(mount: &Identity, kind: &str) -> io::Result<bool> {
-    let mounts = std::fs::read("/proc/self/mountinfo")?;
-    let (number, device) = (mount.number.to_string(), format!("{}:{}", mount.device.0, mount.device.1));
-    Ok(mounts.split(|byte| *byte == b'\n').any(|line| {
-        // Its number, that of the one above it, the device, ..., and behind a dash its type: another one may have taken
-        // over the numbers.
-        let mut words = line.split(|byte| *byte == b' ');
-        let is_it = words.next() == Some(number.as_bytes()) && words.nth(1) == Some(device.as_bytes());
-        is_it && words.skip_while(|word| *word != b"-").nth(1) == Some(kind.as_bytes())
-    }))
+    // Another mount may have taken over the numbers; that it has the same type as well is unlikely.
+    let is_it = |other: &Mounted| other.id == mount.number && other.device == mount.device && other.kind == kind;
+    Ok(mounts::all()?.iter().any(is_it))
 }
 
 impl std::fmt::Debug for Unmounter {

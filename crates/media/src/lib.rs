@@ -58,6 +58,16 @@ impl std::fmt::Debug for Site {
     }
 }
 
+/// Declares the [`Site`]s of a part of the code, each a constant, and `ALL` of them.
+#[macro_export]
+macro_rules! sites {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: $crate::Site = $crate::Site($text);)*
+        /// All of them.
+        pub const ALL: &[$crate::Site] = &[$($name),*];
+    };
+}
+
 /// A linear range of bytes on a medium.
 ///
 /// Offsets and lengths are in bytes. A region is shared by threads; two threads must not write bytes of the same

@@ -48,9 +48,9 @@ fn every_order_is_needed() {
 /// The text of a site's line.
 fn source(site: &sync::Site) -> &'static str {
     let text = match site.file {
-        "slot.rs" => include_str!("../../core/src/index/slot.rs"),
-        "version.rs" => include_str!("../../core/src/index/version.rs"),
-        "radix.rs" => include_str!("../../core/src/index/radix.rs"),
+        "slot.rs" => include_str!("../../index/src/slot.rs"),
+        "version.rs" => include_str!("../../index/src/version.rs"),
+        "radix.rs" => include_str!("../../index/src/radix.rs"),
         _ => "",
     };
     text.lines().nth(site.line as usize - 1).unwrap_or_default().trim()

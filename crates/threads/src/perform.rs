@@ -243,40 +243,32 @@ struct Served<'s>(&'s Store);
 impl Names for Served<'_> {
     const NOTES_LOOKS: bool = true;
 
-    fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
-        self.0.read_dir(path).map_err(as_of_the_core)
+    fn read_dir(&mut self, path: &str) -> crate::Result<Vec<DirEntry>> {
+        self.0.read_dir(path)
     }
 
-    fn metadata(&mut self, path: &str) -> wholly::Result<Stat> {
-        self.0.metadata(path).map_err(as_of_the_core)
+    fn metadata(&mut self, path: &str) -> crate::Result<Stat> {
+        self.0.metadata(path)
     }
 
-    fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
-        self.0.read_link(path).map_err(as_of_the_core)
+    fn read_link(&mut self, path: &str) -> crate::Result<Vec<u8>> {
+        self.0.read_link(path)
     }
 
-    fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>> {
-        self.0.xattrs(path).map_err(as_of_the_core)
+    fn xattrs(&mut self, path: &str) -> crate::Result<Vec<Vec<u8>>> {
+        self.0.xattrs(path)
     }
 
-    fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>> {
-        self.0.xattr(path, std::ffi::OsStr::from_bytes(name)).map_err(as_of_the_core)
+    fn xattr(&mut self, path: &str, name: &[u8]) -> crate::Result<Option<Vec<u8>>> {
+        self.0.xattr(path, std::ffi::OsStr::from_bytes(name))
     }
 
-    fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
-        let content = || {
-            let file = self.0.open_file(path)?;
-            let mut content = vec![0; file.len() as usize];
-            file.read_at(0, &mut content)?;
-            Ok(content)
-        };
-        content().map_err(as_of_the_core)
+    fn content(&mut self, path: &str) -> crate::Result<Vec<u8>> {
+        let file = self.0.open_file(path)?;
+        let mut content = vec![0; file.len() as usize];
+        file.read_at(0, &mut content)?;
+        Ok(content)
     }
-}
-
-/// An error of the sources over the scheduler, for the explorer, which knows those of the core.
-fn as_of_the_core(error: Error) -> wholly::Error {
-    wholly::Error::Refused(error.to_string(), error.into())
 }
 
 impl Actor {

@@ -26,7 +26,7 @@ fn found(what: &str, worlds: &[&str], mistake: Option<Mistake>) {
 
 #[test]
 fn a_slot_that_is_changed_in_two_steps() {
-    found("torn slot", &["pmem"], Some(Mistake::Torn("index/slot.rs")));
+    found("torn slot", &["pmem"], Some(Mistake::Torn("index/src/slot.rs")));
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn an_owner_that_is_changed_in_two_steps() {
 
 #[test]
 fn sequences_that_two_groups_get() {
-    found("torn log", &["pmem"], Some(Mistake::Torn("log/mod.rs")));
+    found("torn log", &["pmem"], Some(Mistake::Torn("log/src/lib.rs")));
 }
 
 #[test]

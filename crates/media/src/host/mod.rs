@@ -30,7 +30,7 @@ mod support;
 mod tests;
 mod unfinished;
 
-pub use crate::sys::{Extent, file_handle, reserved_extents, shared, shared_extents};
+pub use crate::sys::{Extent, file_handle, mounts, reserved_extents, shared, shared_extents};
 pub use claim::{Claim, Refused, Use};
 pub use dir::{HostDir, HostMedium, HostOptions};
 pub use file::OrdinaryFile;

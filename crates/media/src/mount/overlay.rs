@@ -3,11 +3,12 @@
 //! What such a view is mounted as begins with [`VIEW`] and is the abstract name of a socket, on which its mounter
 //! listens. A connection stands for a group, as an open file does on other mounts: its end is the last close.
 
+use crate::sys::mounts::{self, Mounted};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::{Mutex, PoisonError};
 
 /// How the names of views begin.
@@ -37,32 +38,9 @@ fn name(descriptor: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Errno> {
     if rustix::fs::fstatfs(descriptor)?.f_type as u64 & 0xffff_ffff != MAGIC {
         return Ok(None);
     }
-    let stat = rustix::fs::statx(descriptor, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID)?;
-    if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 {
-        return Ok(None);
-    }
-    let list = rustix::fs::openat(CWD, c"/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut mounts = Vec::new();
-    loop {
-        mounts.reserve(64 << 10);
-        match rustix::io::read(&list, rustix::buffer::spare_capacity(&mut mounts)) {
-            Ok(0) => break,
-            Err(Errno::INTR) => {}
-            read => _ = read?,
-        }
-    }
-    Ok(source(&mounts, stat.stx_mnt_id).filter(|source| source.starts_with(VIEW.as_bytes())).map(<[u8]>::to_vec))
-}
-
-/// What the overlay with the number `id` is mounted as, in the kernel's list.
-fn source(mounts: &[u8], id: u64) -> Option<&[u8]> {
-    mounts.split(|byte| *byte == b'\n').find_map(|line| {
-        let mut words = line.split(|byte| *byte == b' ');
-        (words.next()? == id.to_string().as_bytes()).then_some(())?;
-        // Behind a dash its type, and what it is mounted as.
-        let mut behind = words.skip_while(|word| *word != b"-").skip(1);
-        (behind.next()? == b"overlay").then(|| behind.next())?
-    })
+    let is_view =
+        |mount: &Mounted| mount.kind == "overlay" && mount.source.as_os_str().as_bytes().starts_with(VIEW.as_bytes());
+    Ok(mounts::of(descriptor)?.filter(is_view).map(|mount| mount.source.into_os_string().into_vec()))
 }
 
 impl Connection {
@@ -108,16 +86,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_view_is_found_in_the_list_of_mounts() {
-        let list = b"36 35 0:39 / /a rw shared:7 - overlay wholly-run:12 rw\n6 35 0:38 / /b rw - overlay other rw,a=b\n7 1 0:1 / /c rw - tmpfs wholly-run:1 rw\n";
-        assert_eq!(
-            [36, 6, 7, 35].map(|id| source(list, id)),
-            [Some(&b"wholly-run:12"[..]), Some(b"other"), None, None]
-        );
-        assert_eq!(source(b"", 1), None);
-    }
+    use rustix::fs::{CWD, Mode, OFlags};
 
     #[test]
     fn other_file_systems_are_no_views() {

@@ -6,6 +6,7 @@
 mod extents;
 mod file_system;
 mod handle;
+pub mod mounts;
 mod page;
 
 pub use extents::{Extent, reserved_extents, shared, shared_extents};

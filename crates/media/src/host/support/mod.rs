@@ -3,13 +3,13 @@
 //! What can be tried is tried ([`probe`]); what no call tells is known by the file system's name: what it does at a
 //! power failure, and who else can reach its files. `docs/host-file-systems.md` has the table for people.
 
-mod mount;
+mod journal;
 mod probe;
 
 use super::{HostDir, StoreHome};
 use crate::sys::FileSystem;
+use crate::sys::mounts::{self, Mounted};
 use crate::{HostFs, Result};
-use mount::Mount;
 use probe::Capabilities;
 use std::fmt;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub struct Support {
 #[derive(Clone, Debug)]
 struct Facts {
     file_system: FileSystem,
-    mount: Option<Mount>,
+    mount: Option<Mounted>,
     /// Of an ext2, ext3 or ext4.
     journal: Option<bool>,
     /// Mapped files that are not memory of any kind.
@@ -120,8 +120,8 @@ impl Facts {
         let (file_system, guarantees) = (dir.file_system(), dir.guarantees());
         Facts {
             file_system,
-            mount: Mount::of(dir.as_fd()),
-            journal: (file_system == FileSystem::Ext4).then(|| mount::has_journal(dir.as_fd())).flatten(),
+            mount: mounts::of(dir.as_fd()).ok().flatten(),
+            journal: (file_system == FileSystem::Ext4).then(|| journal::has_journal(dir.as_fd())).flatten(),
             maps_page_cache: guarantees.is_pmem() && guarantees.emulated && !file_system.is_memory(),
             capabilities: None,
         }

@@ -5,10 +5,10 @@ use crate::host::HostOptions;
 use crate::test_dir::TestDir;
 
 fn facts(file_system: FileSystem, kind: &str, options: &str) -> Facts {
-    let options = options.split(',').map(str::to_owned).collect();
+    let mounted = mounts::parse(format!("1 0 0:1 / / rw - {kind} /dev/a {options}").as_bytes()).pop();
     Facts {
         file_system,
-        mount: (!kind.is_empty()).then(|| Mount { kind: kind.into(), options }),
+        mount: mounted.filter(|_| !kind.is_empty()),
         journal: (file_system == FileSystem::Ext4).then_some(true),
         maps_page_cache: false,
         capabilities: Some(Capabilities::ALL),
