@@ -250,8 +250,9 @@ fn killed_at_any_moment_it_leaves_all_or_nothing() {
                 1 => true,
                 2 | 3 => dots("parked"),
                 5 | 6 => dots("joint"),
-                7 | 9 => dirs.0[0].join("d").exists(),
-                _ => dirs.0[2].join("d").exists(),
+                7 => dirs.0[0].join("d").exists(),
+                9 => dirs.0[2].join("d").exists(),
+                _ => dirs.0.iter().any(|dir| is_decided(dir)),
             };
             while !is_there() && child.try_wait().unwrap().is_none() {
                 std::hint::spin_loop();
@@ -282,6 +283,64 @@ fn killed_at_any_moment_it_leaves_all_or_nothing() {
         if are_new[0] { new += 1 } else { old += 1 }
     }
     println!("{old} as before, {new} new");
+}
+
+/// Another program makes a directory immutable once the command has made a file in it: the file system refuses that file
+/// only when everything is written back.
+#[test]
+fn what_is_refused_in_one_of_them_changes_nothing_in_any() {
+    if !may_mount() {
+        return;
+    }
+    for (which, is_permanent) in [(0, false), (1, false), (0, true), (1, true)] {
+        let dirs = Dirs::new(2);
+        if is_permanent {
+            dirs.0.iter().for_each(|dir| wholly(&["init", dir.to_str().unwrap()]).exits(0));
+        }
+        let kept = dirs.0[which].join("kept");
+        std::fs::create_dir(&kept).unwrap();
+        let mut child = common::views::command(env!("CARGO_BIN_EXE_wholly"))
+            .arg("run")
+            .args(dirs.arguments())
+            .args(["--", "sh", "-c", &format!("touch {}/new; {CHANGE}; echo done; read line", kept.display()), "sh"])
+            .args(&dirs.0)
+            .env("WHOLLY_REGISTRY", "")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut said = String::new();
+        std::io::BufRead::read_line(&mut out, &mut said).unwrap();
+        let immutable = common::Immutable::new(&kept);
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        let Some(immutable) = immutable else {
+            return common::skipped("chattr +i, which needs root and a file system that has it");
+        };
+        assert_eq!(output.status.code(), Some(123), "{which}: {err}");
+        assert!(err.contains(dirs.0[which].to_str().unwrap()) && err.contains("not permitted"), "{which}: {err}");
+        assert_eq!(dirs.are_new_but_stores(), [false; 2], "{which}: {err}");
+        assert!(dirs.0.iter().all(|dir| !dir.join("d").exists()), "{which}: {err}");
+        assert!(!has_any(&kept), "{which}: {err}");
+        drop(immutable);
+        for dir in &dirs.0 {
+            assert_eq!(dir.join(".wholly").exists(), is_permanent, "{which}: {err}");
+            if is_permanent {
+                wholly(&["check", dir.to_str().unwrap()]).exits(0);
+            }
+        }
+        dirs.run(&["run"], &format!("touch {}/new; {CHANGE}", kept.display())).exits(0);
+        assert_eq!((dirs.are_new_but_stores(), has_any(&kept)), (vec![true; 2], true), "{which}");
+    }
+}
+
+/// Whether the store in a directory has decided what is committed in all of them.
+fn is_decided(dir: &Path) -> bool {
+    let mut records = std::fs::read_dir(dir.join(".wholly/joint")).into_iter().flatten().flatten();
+    records.any(|entry| entry.file_name().as_encoded_bytes().ends_with(b".decided"))
 }
 
 fn has_any(folder: &Path) -> bool {

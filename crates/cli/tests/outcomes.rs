@@ -298,33 +298,13 @@ fn names_are_exact_for_programs_and_safe_for_people() {
     assert_eq!(code(&of(&["deinit", "--discard-parked"], &[])), 0);
 }
 
-/// A file that nobody may remove or change, until this is dropped.
-struct Immutable<'p>(&'p Path);
-
-impl<'p> Immutable<'p> {
-    /// None where the file system has no such thing.
-    fn new(path: &'p Path) -> Option<Self> {
-        Self::change("+i", path).then_some(Immutable(path))
-    }
-
-    fn change(flag: &str, path: &Path) -> bool {
-        Command::new("chattr").arg(flag).arg(path).output().is_ok_and(|output| output.status.success())
-    }
-}
-
-impl Drop for Immutable<'_> {
-    fn drop(&mut self) {
-        Self::change("-i", self.0);
-    }
-}
-
 #[test]
 fn what_the_file_system_refuses_changes_nothing() {
     let Some(rig) = Rig::new("refused") else { return };
     for (number, what) in ["rm i", "chmod 600 i", "mv i j"].iter().enumerate() {
         let dir = rig.dir(&format!("dir{number}"), "echo old > f && echo i > i && mkdir d && echo x > d/x");
         let path = dir.join("i");
-        let Some(immutable) = Immutable::new(&path) else {
+        let Some(immutable) = common::Immutable::new(&path) else {
             return common::skipped("chattr +i, which needs root and a file system that has it");
         };
         let script = format!("echo new > new; echo changed > f; mv f g; rm -r d; {what} || exit 77");

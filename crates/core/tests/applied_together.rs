@@ -4,9 +4,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::pair::{Memory, change, options, releasing};
+use common::pair::{Memory, at_once, change, options, releasing};
+use rustix::io::Errno;
 use wholly::{Error, ParkedId, Store, site};
 use wholly_media::Site;
+use wholly_media::sim::{Mutation, MutationKind, SimConfig};
 
 fn park_both(stores: &[Store; 2]) -> [ParkedId; 2] {
     stores.each_ref().map(|store| change(store).park("", None).unwrap())
@@ -143,4 +145,82 @@ fn who_is_released_has_what_does_not_expire() {
     assert_eq!(store.decided().released[0].id, still[0].id);
     store.apply(still[0].id).unwrap();
     assert!(memory.is_new(1, &store) && store.parked().unwrap().is_empty());
+}
+
+/// The same where the stores write groups back as part of their commit.
+fn killed_at_once(which: usize, site: Site) -> Memory {
+    Memory::killed_with(&at_once(), |stores| apply_both(stores, park_both(stores)).unwrap(), which, site)
+}
+
+#[test]
+fn a_crash_while_they_are_written_back_leaves_both_parked() {
+    // In the last one all of the first part is in the directory.
+    for (which, at) in [(0, site::UNDO_SYNC), (1, site::UNDO_RENAME), (1, site::UNDO_SYNC)] {
+        for first in [0, 1] {
+            let memory = killed_at_once(which, at);
+            let stores = [first, 1 - first].map(|which| memory.open(which, at_once(), [true; 2]).unwrap());
+            let stores = if first == 0 {
+                stores
+            } else {
+                let [one, zero] = stores;
+                [zero, one]
+            };
+            for (which, store) in stores.iter().enumerate() {
+                assert!(!memory.is_new(which, store), "{at:?}");
+                assert_eq!(store.parked().unwrap().len(), 1, "{at:?}");
+            }
+            let ids = stores.each_ref().map(|store| store.parked().unwrap()[0].id);
+            apply_both(&stores, ids).unwrap();
+            stores.iter().enumerate().for_each(|(which, store)| assert!(memory.is_new(which, store)));
+        }
+    }
+}
+
+#[test]
+fn a_crash_once_they_are_written_back_and_decided_leaves_none_parked() {
+    for (which, at) in [(0, site::JOINT_DECIDE_SYNC), (0, site::UNDO_END), (1, site::UNDO_END)] {
+        for order in [[0, 1], [1, 0]] {
+            let memory = killed_at_once(which, at);
+            for which in order {
+                let store = memory.open(which, at_once(), [true; 2]).unwrap();
+                assert!(memory.is_new(which, &store) && store.parked().unwrap().is_empty(), "{at:?}");
+                store.close().unwrap();
+                assert_eq!(set_aside(&memory, which), 0, "{at:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_is_released_has_undone_what_was_written_back_and_has_it_parked() {
+    let memory = killed_at_once(0, site::JOINT_DECIDE_SYNC);
+    assert!(matches!(memory.open(1, at_once(), [false, true]), Err(Error::Busy(..))));
+    let store = memory.open(1, releasing(), [false, true]).unwrap();
+    let (released, still) = (store.decided().released, store.parked().unwrap());
+    assert_eq!((released.len(), still.len(), released[0].id), (1, 1, still[0].id));
+    assert!(!memory.is_new(1, &store));
+    store.apply(still[0].id).unwrap();
+    assert!(memory.is_new(1, &store) && store.parked().unwrap().is_empty());
+    store.close().unwrap();
+}
+
+#[test]
+fn what_the_host_refuses_one_of_them_leaves_both_parked() {
+    for refusing in [0, 1] {
+        let refused = Mutation::new(site::NAMES_MAKE, MutationKind::Fail(Errno::PERM));
+        let mut worlds = [SimConfig::disk(), SimConfig::disk()];
+        worlds[refusing].mutations.push(refused);
+        let memory = Memory::of(worlds);
+        let stores = [0, 1].map(|which| memory.open(which, at_once(), [true; 2]).unwrap());
+        let ids = park_both(&stores);
+        let error = apply_both(&stores, ids).unwrap_err();
+        assert_eq!(Errno::from(error.clone()), Errno::PERM, "{error}");
+        assert!(error.to_string().contains(&format!("/{refusing}")), "{error}");
+        for (which, store) in stores.into_iter().enumerate() {
+            assert!(!memory.is_new(which, &store));
+            assert_eq!(store.parked().unwrap().iter().map(|parked| parked.id).collect::<Vec<_>>(), [ids[which]]);
+            store.close().unwrap();
+            assert!(memory.worlds[which].host().stat(b"b").is_err());
+        }
+    }
 }

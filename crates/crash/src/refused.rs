@@ -111,8 +111,7 @@ fn at(
     let before = workload.initial();
     before.put_into(&world);
     format(&world, &workload, setting).map_err(|error| error.to_string())?;
-    let host =
-        Arc::new(Refusing { host: world.host(), left: AtomicU64::new(u64::MAX), errno, lasts, kind: Mutex::new(None) });
+    let host = Refusing::new(world.host(), (errno, lasts));
     let store = open(&world, host.clone(), &workload, setting)?;
     let mut after = before.clone();
     for (number, op) in ops.iter().enumerate() {
@@ -127,10 +126,9 @@ fn at(
     let mut group = store.begin();
     perform(&mut group, &mut after, ops, 0)?;
     let from = world.now() + 1;
-    host.left.store(call, Ordering::SeqCst);
+    host.begin(call);
     let committed = group.commit();
-    let came = host.left.swap(u64::MAX, Ordering::SeqCst) > u64::MAX / 2 || host.kind.lock().unwrap().is_some();
-    *host.kind.lock().unwrap() = None;
+    let came = host.end();
     let (expected, what) = match &committed {
         Ok(()) => (&after, "committed"),
         Err(_) => (&before, "refused"),
@@ -187,7 +185,7 @@ fn survives(image: &Image, (workload, setting): (&Workload, &Setting), states: &
 }
 
 /// A group that has nothing to do with it, and one that undoes it.
-fn goes_on(store: &Store) -> Result<(), String> {
+pub(crate) fn goes_on(store: &Store) -> Result<(), String> {
     let make = || {
         let mut group = store.begin();
         let file = group.create(LATE, 0o600)?;
@@ -206,7 +204,7 @@ fn open(world: &Arc<World>, host: Arc<dyn HostFs>, workload: &Workload, setting:
 }
 
 /// A host directory that begins to refuse before one of the calls.
-struct Refusing {
+pub(crate) struct Refusing {
     host: Arc<dyn HostFs>,
     /// Calls until then.
     left: AtomicU64,
@@ -217,6 +215,22 @@ struct Refusing {
 }
 
 impl Refusing {
+    /// One that refuses nothing so far.
+    pub fn new(host: Arc<dyn HostFs>, (errno, lasts): (Errno, bool)) -> Arc<Refusing> {
+        Arc::new(Refusing { host, left: AtomicU64::new(u64::MAX), errno, lasts, kind: Mutex::new(None) })
+    }
+
+    /// From now on it counts: `call` is the first one to be refused.
+    pub fn begin(&self, call: u64) {
+        self.left.store(call, Ordering::SeqCst);
+    }
+
+    /// It refuses nothing any more. Gives whether it has.
+    pub fn end(&self) -> bool {
+        let came = self.left.swap(u64::MAX, Ordering::SeqCst) > u64::MAX / 2;
+        self.kind.lock().unwrap().take().is_some() || came
+    }
+
     fn call(&self, kind: &'static str) -> Media<()> {
         if self.left.load(Ordering::SeqCst) > u64::MAX / 2 && self.kind.lock().unwrap().is_none() {
             return Ok(());

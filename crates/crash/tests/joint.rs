@@ -1,8 +1,10 @@
 //! Joint commits of several stores, crashed everywhere.
 
+use rustix::io::Errno;
 use wholly::site::JOINT_PREPARE_SYNC;
 use wholly_crash::Setting;
-use wholly_crash::joint::{ALL, FAILING, Limits, explore, mutants, sites};
+use wholly_crash::joint::{ALL, FAILING, FAILING_AT_ONCE, How, Limits, explore, mutants, refused, sites};
+use wholly_media::Site;
 use wholly_media::sim::{Mutation, MutationKind};
 
 fn is_long() -> bool {
@@ -21,13 +23,63 @@ fn all_stores_have_their_group_or_none() {
         let most = if setting.name != "disk" && !is_long() { 2 } else { ALL.len() };
         // What a store does when a call fails depends little on the world.
         let failing = if setting.name == "disk" || is_long() { FAILING } else { &FAILING[FAILING.len() - 2..] };
-        let runs = ALL[..most].iter().map(|scripts| (*scripts, None));
-        for (scripts, fails) in runs.chain(failing.iter().map(|fails| (ALL[0], Some(*fails)))) {
-            let outcome = explore(scripts, fails, &setting, &limits())
-                .unwrap_or_else(|what| panic!("{}, {scripts:?}, where {fails:?} fails: {what}", setting.name));
-            println!("{}, {}, {fails:?} fails: {outcome:?}", setting.name, scripts.join(" and "));
-            assert!(outcome.points > 5 && outcome.nested * 10 > outcome.images, "{outcome:?}");
+        all_or_none(&setting, &ALL[..most], failing, false);
+    }
+}
+
+#[test]
+fn all_directories_have_their_group_or_none() {
+    for setting in ["disk", "disk-ext4", "pmem"] {
+        let setting = Setting::named(setting);
+        let is_all = setting.name == "disk" || is_long();
+        let (most, failing) = if is_all { (ALL.len(), FAILING_AT_ONCE) } else { (2, &FAILING_AT_ONCE[..0]) };
+        all_or_none(&setting, &ALL[..most], failing, true);
+    }
+}
+
+fn all_or_none(setting: &Setting, all: &[&[&str]], failing: &[(usize, Site)], at_once: bool) {
+    let runs = all.iter().map(|scripts| (*scripts, None));
+    for (scripts, fails) in runs.chain(failing.iter().map(|fails| (ALL[0], Some(*fails)))) {
+        let how = How { at_once, fails };
+        let outcome = explore(scripts, how, setting, &limits())
+            .unwrap_or_else(|what| panic!("{}, {scripts:?}, {how:?}: {what}", setting.name));
+        println!("{}, {}, {how:?}: {outcome:?}", setting.name, scripts.join(" and "));
+        assert!(outcome.points > 5 && outcome.nested * 10 > outcome.images, "{outcome:?}");
+    }
+}
+
+/// What is refused in one directory changes nothing in any.
+#[test]
+fn what_a_host_refuses_changes_nothing_in_any_directory() {
+    for setting in ["disk-ext4", "pmem"] {
+        let setting = Setting::named(setting);
+        let (mut calls, mut refusals, mut wrong) = (0, 0, Vec::new());
+        for scripts in ALL {
+            for errno in [Errno::NOSPC, Errno::PERM, Errno::IO] {
+                for lasts in [false, true] {
+                    match refused(scripts, (errno, lasts), None, &setting, &limits()) {
+                        Ok(judged) => (calls, refusals) = (calls + judged.calls, refusals + judged.refused),
+                        Err(what) => wrong.push(what),
+                    }
+                }
+            }
         }
+        println!("{}: {calls} calls, {refusals} joint commits refused", setting.name);
+        assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+        assert!(refusals > 1_000, "only {refusals} joint commits were refused");
+    }
+}
+
+#[test]
+fn a_crash_after_a_refusal_leaves_all_directories_new_or_old() {
+    let (every, some) = if is_long() { (1, ALL) } else { (16, &ALL[..2]) };
+    let setting = Setting::named("disk");
+    // The crashes are those of any joint commit, and nested recovery is judged there.
+    let limits = Limits { most: 4, nested_one_in: 256, ..limits() };
+    for scripts in some {
+        let judged = refused(scripts, (Errno::NOSPC, false), Some(every), &setting, &limits).unwrap();
+        println!("{}: {judged:?}", scripts.join(" and "));
+        assert!(judged.images > 100, "{judged:?}");
     }
 }
 
@@ -36,7 +88,7 @@ fn all_stores_have_their_group_or_none() {
 fn every_combination_of_stores_notices_a_planted_bug() {
     let broken = Setting::named("disk").broken(Mutation::new(JOINT_PREPARE_SYNC, MutationKind::DropOrder));
     for scripts in ALL {
-        let noticed = explore(scripts, None, &broken, &Limits::quick());
+        let noticed = explore(scripts, How::default(), &broken, &Limits::quick());
         println!("{}", noticed.expect_err(&scripts.join(" and ")));
     }
 }
@@ -67,8 +119,9 @@ fn every_mutant_of_a_joint_commit_is_noticed() {
         }
         let broken = setting.broken(mutant);
         let runs = ALL.iter().map(|scripts| (*scripts, None));
-        let mut runs = runs.chain(FAILING.iter().map(|fails| (ALL[0], Some(*fails))));
-        let noticed = runs.find_map(|(scripts, fails)| explore(scripts, fails, &broken, &Limits::quick()).err());
+        let runs = runs.chain(FAILING.iter().map(|fails| (ALL[0], Some(*fails))));
+        let mut runs = runs.flat_map(|(scripts, fails)| [false, true].map(|at_once| (scripts, How { at_once, fails })));
+        let noticed = runs.find_map(|(scripts, how)| explore(scripts, how, &broken, &Limits::quick()).err());
         println!("{}: {}", broken.name, noticed.as_deref().or(proof.map(|proof| proof.2)).unwrap_or("NOT NOTICED"));
         if noticed.is_some() == proof.is_some() {
             wrong.push(broken.name);

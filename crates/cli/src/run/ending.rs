@@ -220,16 +220,19 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
         let what = format!("commit in {} together", dirs.join(", "));
         match error {
             Error::Poisoned(why) => Failure::unknown(what, why),
-            error => Failure::new(what, error),
+            error => Failure::new(what, error).advice(UNCHANGED),
         }
     })
 }
+
+/// What a person can do after a refusal.
+const UNCHANGED: &str = "nothing has changed; remove the cause, and run it again";
 
 /// A group was not committed, unless nobody knows.
 fn refused(place: &Place, error: Error) -> Failure {
     let is_unknown = matches!(error, Error::Poisoned(_));
     let failure = place.undecided(error);
-    if is_unknown { failure } else { failure.advice("nothing has changed; remove the cause, and run it again") }
+    if is_unknown { failure } else { failure.advice(UNCHANGED) }
 }
 
 /// Each group is parked in its own directory, where it changes anything; they name each other.

@@ -183,3 +183,23 @@ impl Drop for Place {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
+
+/// What nobody may remove or change, until this is dropped.
+pub struct Immutable<'p>(&'p Path);
+
+impl<'p> Immutable<'p> {
+    /// None where the file system has no such thing.
+    pub fn new(path: &'p Path) -> Option<Self> {
+        Self::change("+i", path).then_some(Immutable(path))
+    }
+
+    fn change(flag: &str, path: &Path) -> bool {
+        Command::new("chattr").arg(flag).arg(path).output().is_ok_and(|output| output.status.success())
+    }
+}
+
+impl Drop for Immutable<'_> {
+    fn drop(&mut self) {
+        Self::change("-i", self.0);
+    }
+}

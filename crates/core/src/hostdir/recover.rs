@@ -18,7 +18,7 @@ use super::joint::{JointCommits, Neighbours};
 use super::lanes::Seats;
 use super::memory::Memory;
 use super::names::{Names, Object, ROOT};
-use super::parked::{ParkedGroups, undo_path};
+use super::parked::{ParkedGroups, Provisional, undo_path};
 use super::published::Published;
 use super::room::Room;
 use super::shadow::Shadows;
@@ -86,12 +86,18 @@ pub(super) fn open(
         conflicts,
     };
     let Replay { files, names, clock, mut applied, provisional, .. } = replay;
-    let is_undone = |id: &u64, applied: &[(u64, u64)]| applied.iter().any(|(_, applied)| applied == id);
-    let undone = provisional.iter().map(|(_, id)| *id).filter(|id| !is_undone(id, &applied)).collect();
-    // What a group applied that is undone is parked still, unless the group is final.
-    let has_undo = |id: u64| host.stat(&undo_path(id)).is_ok();
-    let is_final = |&(_, id): &(u64, u64)| !is_undone(&id, &applied) && !has_undo(id);
-    let not_final: Vec<u64> = provisional.iter().filter(|group| !is_final(group)).map(|group| group.0).collect();
+    let is_undone = |id: u64| applied.iter().any(|(_, applied)| *applied == id);
+    let applied_at = |at: u64| applied.iter().filter(|(sequence, _)| *sequence == at).map(|(_, id)| *id).collect();
+    let to_undo = provisional.iter().filter(|(_, id)| !is_undone(*id)).map(|&(sequence, id)| Provisional {
+        id,
+        sequence,
+        applied: applied_at(sequence),
+        waits: false,
+    });
+    let to_undo: Vec<Provisional> = to_undo.collect();
+    // What a group applied that is undone is set aside still, unless the group is final.
+    let is_final = |id: u64| !is_undone(id) && host.stat(&undo_path(id)).is_err();
+    let not_final: Vec<u64> = provisional.iter().filter(|(_, id)| !is_final(*id)).map(|group| group.0).collect();
     applied.retain(|(sequence, _)| !not_final.contains(sequence));
     let (time, told) = clock.unwrap_or((0, 0));
     files.all().iter().filter(|file| file.has_home()).for_each(|file| files.opened(file));
@@ -113,7 +119,7 @@ pub(super) fn open(
         xattr_spaces: Default::default(),
         clock: Clock::new(time, told),
         room: Room::default(),
-        parked: ParkedGroups::new(applied, undone),
+        parked: ParkedGroups::new(applied, to_undo),
         joint: JointCommits::new(neighbours),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),

@@ -18,6 +18,11 @@ pub fn releasing() -> Options {
     Options { release: true, ..options() }
 }
 
+/// One that writes groups back as part of their commit.
+pub fn at_once() -> Options {
+    Options { at_once: true, ..options() }
+}
+
 /// A group that gives `a` other bytes and makes `b`.
 pub fn change(store: &Store) -> Group<'static> {
     let mut group = store.begin();
@@ -53,9 +58,13 @@ impl Neighbours for Beside {
 
 impl Memory {
     pub fn new() -> Memory {
+        Self::of([SimConfig::disk(), SimConfig::disk()])
+    }
+
+    pub fn of(worlds: [SimConfig; 2]) -> Memory {
         let clock = Arc::new(AtomicU64::new(0));
-        let worlds = [0, 1].map(|_| {
-            let world = World::new(SimConfig::disk());
+        let worlds = worlds.map(|config| {
+            let world = World::new(config);
             world.add_file("a", b"old");
             world.share(clock.clone());
             world
@@ -69,8 +78,13 @@ impl Memory {
     /// What the death of the process leaves of what `joint` does with both stores, as soon as something has happened
     /// here in that world.
     pub fn killed_in(joint: impl FnOnce(&[Store; 2]), which: usize, site: Site) -> Memory {
+        Self::killed_with(&options(), joint, which, site)
+    }
+
+    /// The same of stores with these options.
+    pub fn killed_with(options: &Options, joint: impl FnOnce(&[Store; 2]), which: usize, site: Site) -> Memory {
         let memory = Memory::new();
-        let stores = [0, 1].map(|which| memory.open(which, options(), [true; 2]).unwrap());
+        let stores = [0, 1].map(|which| memory.open(which, options.clone(), [true; 2]).unwrap());
         joint(&stores);
         drop(stores);
         let traces = [0, 1].map(|which| memory.worlds[which].trace());

@@ -14,18 +14,23 @@
 //! 6. One that is opened while the others are away waits for the first one, or serves what all have in the end.
 //!
 //! The same where a call of the joint commit fails: then neither ever has its group, unless it is the sync of the
-//! decision that failed.
+//! decision that failed. And where the stores write their groups back as part of the commit
+//! ([`Options::at_once`]): `refused.rs` has what their hosts refuse then.
 //!
 //! Images of the world in which the event happened are combined with none, all and one more of those of the others:
 //! what is pending in these was judged at their own events.
 
+mod refused;
 mod worlds;
 
 use std::ops::ControlFlow;
 
 use rustix::io::Errno;
-use wholly::site::{JOINT_BEGIN_SYNC, JOINT_DECIDE, JOINT_DECIDE_SYNC, JOINT_PREPARE, JOINT_PREPARE_SYNC, PARK_SYNC};
-use wholly::{Options, Store};
+use wholly::site::{
+    JOINT_BEGIN_SYNC, JOINT_DECIDE, JOINT_DECIDE_SYNC, JOINT_PREPARE, JOINT_PREPARE_SYNC, PARK_SYNC, UNDO_RENAME,
+    UNDO_SYNC,
+};
+use wholly::{Group, Options, Store};
 use wholly_media::Site;
 use wholly_media::sim::{ExploreLimits, Explorer, Image, Mutation, MutationKind, Random, Trace, World};
 
@@ -37,6 +42,7 @@ use crate::script::workload;
 use crate::setting::Setting;
 use crate::tree::State;
 use crate::workload::{Op, Step, Workload};
+pub use refused::{Refusals, refused};
 use worlds::{Recorded, Worlds};
 
 /// What the stores do, as [scripts](crate::script): groups that commit, the last of each together with those of the
@@ -109,11 +115,24 @@ pub const FAILING: &[(usize, Site)] = &[
     (0, JOINT_DECIDE_SYNC),
 ];
 
+/// Those of stores that write back as part of the commit; one of the first store is to come after it has done so.
+pub const FAILING_AT_ONCE: &[(usize, Site)] =
+    &[(1, JOINT_PREPARE_SYNC), (1, UNDO_RENAME), (1, UNDO_SYNC), (0, JOINT_DECIDE), (0, JOINT_DECIDE_SYNC)];
+
+/// How a joint commit is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct How {
+    /// Whether the stores write their groups back as part of their commit.
+    pub at_once: bool,
+    /// A call that fails, if one does.
+    pub fails: Fails,
+}
+
 /// A joint commit that is crashed.
 struct Joint<'j> {
     setting: &'j Setting,
     limits: &'j Limits,
-    fails: Fails,
+    how: How,
     workloads: Vec<Workload>,
     /// What each store serves before and after.
     sides: Vec<[State; 2]>,
@@ -125,12 +144,13 @@ struct Joint<'j> {
 ///
 /// # Errors
 /// What is wrong, in words, and after which crash.
-pub fn explore(scripts: &[&str], fails: Fails, setting: &Setting, limits: &Limits) -> Result<Outcome, String> {
+pub fn explore(scripts: &[&str], how: How, setting: &Setting, limits: &Limits) -> Result<Outcome, String> {
     crate::quiet::catch(|| {
         let mut joint = Joint::of(scripts, setting, limits);
+        joint.how.at_once = how.at_once;
         let (mut recorded, mut begin, mut end) = joint.record()?;
-        if fails.is_some() {
-            joint.fails = fails;
+        if how.fails.is_some() {
+            joint.how = how;
             (recorded, begin, end) = joint.record()?;
         }
         joint
@@ -155,8 +175,9 @@ pub fn mutants(setting: &Setting) -> Vec<Mutation> {
         }
     };
     let limits = Limits { states: few(), ..Limits::quick() };
-    for scripts in ALL {
+    for (scripts, at_once) in ALL.iter().flat_map(|scripts| [(scripts, false), (scripts, true)]) {
         let mut joint = Joint::of(scripts, setting, &limits);
+        joint.how.at_once = at_once;
         let (recorded, begin, end) = joint.record().expect("nothing is broken");
         add(&recorded.traces);
         for tick in (begin..=end).step_by(3) {
@@ -186,15 +207,19 @@ pub fn sites() -> Vec<Site> {
     wholly::site::ALL.iter().copied().filter(|site| is_joint(*site)).collect()
 }
 
+fn failed(what: &'static str) -> impl Fn(wholly::Error) -> String {
+    move |error| format!("{what}: {error}")
+}
+
 impl<'j> Joint<'j> {
     fn of(scripts: &[&str], setting: &'j Setting, limits: &'j Limits) -> Self {
         let workloads: Vec<_> = scripts.iter().map(|script| workload(script).expect("it makes sense")).collect();
         let (sides, outcome) = (vec![Default::default(); workloads.len()], Outcome::default());
-        Joint { setting, limits, fails: None, workloads, sides, outcome, random: Random(7) }
+        Joint { setting, limits, how: How::default(), workloads, sides, outcome, random: Random(7) }
     }
 
     fn options(&self, which: usize) -> Options {
-        self.workloads[which].options(self.setting.segment_bytes())
+        Options { at_once: self.how.at_once, ..self.workloads[which].options(self.setting.segment_bytes()) }
     }
 
     /// What the groups of a store do, the last of which is one of the joint commit.
@@ -219,7 +244,7 @@ impl<'j> Joint<'j> {
     fn record(&mut self) -> Result<(Recorded, u64, u64), String> {
         let worlds = (0..self.workloads.len()).map(|which| {
             let mut sim = (*self.setting.sim).clone();
-            if let Some((_, site)) = self.fails.filter(|(failing, _)| *failing == which) {
+            if let Some((_, site)) = self.how.fails.filter(|(failing, _)| *failing == which) {
                 sim.mutations.push(Mutation::new(site, MutationKind::Fail(Errno::IO)));
             }
             let world = World::new(sim);
@@ -227,37 +252,16 @@ impl<'j> Joint<'j> {
             world
         });
         let worlds = Worlds::of(worlds.collect());
-        let failed = |what: &'static str| move |error: wholly::Error| format!("{what}: {error}");
         let mut stores = Vec::new();
         for (which, id) in VOLUME_IDS.into_iter().enumerate().take(self.workloads.len()) {
             Store::format_on(&*worlds[which].log(), &self.options(which), id).map_err(failed("making a store"))?;
             stores.push(self.open(&worlds, which).map_err(failed("open"))?);
         }
-        let (mut groups, mut before) = (Vec::new(), Vec::new());
-        for (which, store) in stores.iter().enumerate() {
-            let (mut number, last) = (100 * which as u64, self.workloads[which].steps.len() - 1);
-            for (i, ops) in self.groups(which).enumerate() {
-                if i == last {
-                    before.push(served(&worlds[which], store, &self.workloads[which])?);
-                }
-                let mut group = store.begin();
-                for op in ops {
-                    number += 1;
-                    let bytes = op.bytes(number).unwrap_or_default();
-                    in_group(&mut group, None, op, &bytes).map_err(failed("in a group"))?;
-                }
-                if i == last {
-                    groups.push(group);
-                } else {
-                    group.commit().map_err(failed("an earlier commit"))?;
-                }
-            }
-        }
-        self.sides.iter_mut().zip(before).for_each(|(sides, before)| sides[0] = before);
+        let groups = self.begin(&worlds, &stores)?;
         let begin = worlds.now();
         let committed = Store::commit_together(groups);
         let end = worlds.now();
-        match (&committed, self.fails) {
+        match (&committed, self.how.fails) {
             (Ok(()), None) => {
                 for (which, store) in stores.iter().enumerate() {
                     self.sides[which][1] = served(&worlds[which], store, &self.workloads[which])?;
@@ -280,9 +284,35 @@ impl<'j> Joint<'j> {
         Ok((worlds.recorded(), begin, end))
     }
 
+    /// Commits the groups that come before. Gives those of the joint commit, done but for that.
+    fn begin(&mut self, worlds: &Worlds, stores: &[Store]) -> Result<Vec<Group<'static>>, String> {
+        let (mut groups, mut before) = (Vec::new(), Vec::new());
+        for (which, store) in stores.iter().enumerate() {
+            let (mut number, last) = (100 * which as u64, self.workloads[which].steps.len() - 1);
+            for (i, ops) in self.groups(which).enumerate() {
+                if i == last {
+                    before.push(served(&worlds[which], store, &self.workloads[which])?);
+                }
+                let mut group = store.begin();
+                for op in ops {
+                    number += 1;
+                    let bytes = op.bytes(number).unwrap_or_default();
+                    in_group(&mut group, None, op, &bytes).map_err(failed("in a group"))?;
+                }
+                if i == last {
+                    groups.push(group);
+                } else {
+                    group.commit().map_err(failed("an earlier commit"))?;
+                }
+            }
+        }
+        self.sides.iter_mut().zip(before).for_each(|(sides, before)| sides[0] = before);
+        Ok(groups)
+    }
+
     fn crash(&mut self, recorded: &Recorded, begin: u64, end: u64) -> Result<(), String> {
         for tick in begin..=recorded.last() {
-            let allowed = match self.fails {
+            let allowed = match self.how.fails {
                 None => [tick < end, tick > begin],
                 // Whether the decision survives that failed to, nobody knows.
                 Some((_, site)) => [true, site == JOINT_DECIDE_SYNC],
@@ -394,7 +424,8 @@ impl<'j> Joint<'j> {
     /// One life of the second store where nobody finds the first one. Gives what happened in the first open.
     fn live_alone(&self, image: &Image, release: bool) -> Result<Trace, String> {
         let world = World::from_image(image, self.setting.sim.clone());
-        let is_kept = |path: &[u8]| path.starts_with(b".wholly/parked/") && !path.ends_with(b".new");
+        let is_no_group = |path: &[u8]| path.ends_with(b".new") || path.ends_with(b".undo");
+        let is_kept = |path: &[u8]| path.starts_with(b".wholly/parked/") && !is_no_group(path);
         let is_prepared = image.names().iter().any(|it| is_kept(&it.path));
         let mut recorded = None;
         for is_first in [true, false] {

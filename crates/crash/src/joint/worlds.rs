@@ -55,9 +55,18 @@ impl Worlds {
 
     /// Opens a store, perhaps where the others are away.
     pub fn open(&self, which: usize, is_away: bool, options: Options) -> wholly::Result<Store> {
-        let world = &self.worlds[which];
+        self.open_on((which, self.worlds[which].host()), is_away, options)
+    }
+
+    /// The same, through this host.
+    pub fn open_on(
+        &self,
+        (which, host): (usize, Arc<dyn HostFs>),
+        is_away: bool,
+        options: Options,
+    ) -> wholly::Result<Store> {
         let beside = Beside { own: which, worlds: self.worlds.clone(), is_away };
-        Store::open_among(world.log(), world.host(), options, None, Some(Arc::new(beside)))
+        Store::open_among(self.worlds[which].log(), host, options, None, Some(Arc::new(beside)))
     }
 
     pub fn now(&self) -> u64 {

@@ -238,7 +238,11 @@ impl StoreInner {
         let result = pass.run(lot, announced);
         let report = pass.end();
         result?;
-        self.finish_provisional()?;
+        if self.parked.waits_below(target) {
+            // It is in the directory, and may be undone: the log goes on telling of it.
+            return Ok(report);
+        }
+        self.finish_provisional(target)?;
         self.remove_applied(target)?;
         let segments_freed = self.log.release_below(target).map_err(|error| self.poison(&error))? as u64;
         self.memory.release_below(target);

@@ -16,7 +16,8 @@ impl Store {
     /// The store of the first group that changes anything is the coordinator. If the process dies half-way, each other
     /// store asks it for the decision when it is next opened; that open fails with [`Error::Busy`] if the coordinator
     /// cannot be found (see [`Options::release`](crate::Options::release)). What the groups write is written once more
-    /// than by separate commits, so that it survives before the decision.
+    /// than by separate commits, so that it survives before the decision. Stores with
+    /// [`Options::at_once`](crate::Options::at_once) write their groups back before the decision.
     ///
     /// # Errors
     /// [`Error::Invalid`] if two groups are of one store; those of [`Group::park`] and [`Group::commit`]. All groups

@@ -12,8 +12,12 @@ use crate::hostdir::running::Running;
 /// A group that is to be prepared, and where its store is.
 struct Participant {
     running: Running,
+    /// Its name once it is prepared.
+    id: u64,
     summary: Summary,
     address: Vec<u8>,
+    /// Whether it is in the directory, and provisional.
+    is_home: bool,
 }
 
 /// Commits groups of several stores, which this thread uses. Where this fails they are aborted, unless the error is
@@ -42,7 +46,8 @@ fn commit_changing(changing: Vec<(Running, Summary)>) -> Result<()> {
     let mut all = Vec::new();
     for (running, summary) in changing {
         let address = running.store.address()?;
-        all.push(Participant { running, summary, address });
+        let id = running.store.log.take_sequence();
+        all.push(Participant { running, id, summary, address, is_home: false });
     }
     Joint::of(all)?.run()
 }
@@ -88,13 +93,13 @@ impl Joint {
             seen.push((address, volume_id));
         }
         let mut record =
-            Record { volume_id: *first.running.store.log.volume_id(), id: first.running.id, participants: Vec::new() };
+            Record { volume_id: *first.running.store.log.volume_id(), id: first.id, participants: Vec::new() };
         for participant in &participants {
             let store = &participant.running.store;
             store.make_parked_folder()?;
             record.participants.push(Neighbour {
                 volume_id: *store.log.volume_id(),
-                number: participant.running.id,
+                number: participant.id,
                 inode: folder::directory_of(&*store.host)?,
                 absolute: participant.address.clone(),
                 relative: neighbours::from(&first.address, &participant.address),
@@ -113,9 +118,8 @@ impl Joint {
 
     fn all_steps(mut self, coordinator: &Arc<StoreInner>) -> Result<()> {
         let inode = coordinator.begin_record(&self.record)?;
-        if let Err(error) = self.prepare(inode) {
-            self.give_up(coordinator);
-            return Err(error);
+        if let Err(error) = self.prepare(inode).and_then(|()| self.go_home()) {
+            return Err(self.give_up(coordinator, error));
         }
         match coordinator.decide(self.record.id) {
             Ok(()) => {}
@@ -124,10 +128,7 @@ impl Joint {
                 self.participants.iter().for_each(|participant| _ = participant.running.store.poison(&error));
                 return Err(error);
             }
-            Err(error) => {
-                self.give_up(coordinator);
-                return Err(error);
-            }
+            Err(error) => return Err(self.give_up(coordinator, error)),
         }
         self.settle(coordinator)
     }
@@ -135,36 +136,58 @@ impl Joint {
     fn prepare(&mut self, inode: (u64, i64)) -> Result<()> {
         let (volume_id, number) = (self.record.volume_id, self.record.id);
         let there = self.participants[0].address.clone();
-        for Participant { running, summary, address } in &mut self.participants {
+        for Participant { running, id, summary, address, .. } in &mut self.participants {
             let relative = neighbours::from(address, &there);
             summary.coordinator = Some(Neighbour { volume_id, number, inode, absolute: there.clone(), relative });
-            running.prepare(summary)?;
+            running.prepare(*id, summary)?;
         }
         Ok(())
     }
 
-    /// Nothing was decided, and nothing will be: what stays of it, opens remove.
-    fn give_up(&self, coordinator: &StoreInner) {
-        let withdrawn = |participant: &Participant| {
-            let (id, store) = (ParkedId(participant.running.id), &participant.running.store);
-            // What has failed to survive, or to vanish, is not asked once more.
-            store.check_usable().is_ok() && store.withdraw_prepared(id).is_ok()
-        };
+    /// Writes back what its store writes back as part of a commit. The host may refuse it, up to the decision.
+    fn go_home(&mut self) -> Result<()> {
+        for Participant { running, id, address, is_home, .. } in &mut self.participants {
+            if running.store.options.at_once {
+                running.commit_prepared_at_once(*id).map_err(|error| in_store(address, error))?;
+                *is_home = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing was decided because of `error`, and nothing will be: what stays of it, opens remove. Gives the error;
+    /// [`Error::Poisoned`] where a part that was in its directory could not be undone.
+    fn give_up(&self, coordinator: &StoreInner, mut error: Error) -> Error {
+        let mut all_gone = true;
         // All of them are tried, whatever becomes of one.
-        if self.participants.iter().filter(|participant| !withdrawn(participant)).count() == 0 {
+        for Participant { running, id, is_home, .. } in &self.participants {
+            let store = &running.store;
+            if *is_home && store.check_usable().is_ok() {
+                error = store.take_back(running.id, error);
+            }
+            // What has failed to survive, or to vanish, is not asked once more.
+            all_gone &= store.check_usable().is_ok() && store.withdraw_prepared(ParkedId(*id)).is_ok();
+        }
+        if all_gone {
             let _ = coordinator.forget_record(self.record.id);
         }
+        error
     }
 
     /// All of them are committed, whatever happens now: the error is that of a store that says so only when it is
     /// opened again.
     fn settle(self, coordinator: &Arc<StoreInner>) -> Result<()> {
         let (mut done, mut is_settled) = (Ok(()), true);
-        for Participant { mut running, .. } in self.participants {
+        for Participant { mut running, id, is_home, .. } in self.participants {
             let store = running.store.clone();
-            let committed = running.commit_prepared().map_err(|error| store.poison(&error));
+            let committed = if is_home { store.finish_joint() } else { running.commit_prepared(id) };
+            let committed = committed.map_err(|error| store.poison(&error));
             // The log says that it was applied, whatever becomes of the file: the next pass tries again.
             is_settled &= committed.is_ok() && store.remove_applied(u64::MAX).is_ok();
+            if is_home && committed.is_ok() {
+                // All is in the directory: what is left is to free the log, and the next pass tries again.
+                let _ = store.checkpoint();
+            }
             done = done.and(committed);
         }
         if is_settled {
@@ -172,6 +195,19 @@ impl Joint {
             let _ = coordinator.forget_record(self.record.id);
         }
         done
+    }
+}
+
+/// The same error, of a store at this address: a path alone does not say in which of them it is.
+fn in_store(address: &[u8], error: Error) -> Error {
+    let within = |what: String| format!("{what} in {}", String::from_utf8_lossy(address));
+    match error {
+        Error::Refused(path, errno) => Error::Refused(within(path), errno),
+        Error::NoSpace(what) => Error::NoSpace(within(what)),
+        Error::NotFound(path) => Error::NotFound(within(path)),
+        Error::Conflict { path, change } => Error::Conflict { path: within(path), change },
+        Error::Media(error) => Error::Media(wholly_media::Error { place: within(error.place), ..error }),
+        other => other,
     }
 }
 

@@ -127,11 +127,26 @@ impl StoreInner {
             Verdict::Unknown(_) if self.options.release => {
                 self.release((parked, applies), Some(&coordinator), Vec::new())
             }
-            Verdict::Unknown(why) => {
-                let advice = "restore it, or open without the decision: `wholly recover --release`";
-                let what = format!("a joint commit waits for the decision of {}: {why}; {advice}", coordinator.place());
-                Err(Error::Busy("the store".into(), what))
-            }
+            Verdict::Unknown(why) => Err(waits_for(&coordinator, &why)),
+        }
+    }
+
+    /// The prepared group that one of these groups is, if it is any: the part of a joint commit.
+    pub(in crate::hostdir) fn part_among(&self, applied: &[u64]) -> Option<ParkedId> {
+        applied.iter().find(|id| self.host.stat(&prepared_path(**id)).is_ok()).map(|id| ParkedId(*id))
+    }
+
+    /// Whether the joint commit of a prepared group was decided. What is to be released was not.
+    pub(in crate::hostdir) fn is_decided(&self, part: ParkedId) -> Result<bool> {
+        let coordinator = match self.read_prepared(part.0) {
+            Err(Error::Corrupt { .. }) if self.options.release => return Ok(false),
+            read => read?.1,
+        };
+        match self.ask(&coordinator)? {
+            Verdict::Decided => Ok(true),
+            Verdict::Undecided => Ok(false),
+            Verdict::Unknown(_) if self.options.release => Ok(false),
+            Verdict::Unknown(why) => Err(waits_for(&coordinator, &why)),
         }
     }
 
@@ -281,6 +296,12 @@ impl StoreInner {
         }
         state
     }
+}
+
+fn waits_for(coordinator: &Neighbour, why: &str) -> Error {
+    let advice = "restore it, or open without the decision: `wholly recover --release`";
+    let what = format!("a joint commit waits for the decision of {}: {why}; {advice}", coordinator.place());
+    Error::Busy("the store".into(), what)
 }
 
 /// What has become of a participant of a joint commit.

@@ -48,6 +48,8 @@ pub(crate) struct Private {
     pub adopted: Vec<u64>,
     /// The groups that it is, of those that are set aside.
     pub applied: Vec<u64>,
+    /// Its id, where it is provisional, and whether it waits for the decision of a joint commit.
+    pub provisional: Option<(u64, bool)>,
     /// What it has claimed.
     pub held: Wanted,
     /// The highest sequence of a group that had changed what it changes.

@@ -161,7 +161,12 @@ impl StoreInner {
             self.unlink_parked(&join(FOLDER, &entry.name))?;
         }
         // Its group is final, or was never committed.
-        let provisional = self.parked.provisional.lock().unwrap().clone();
+        let provisional: Vec<u64> = self.parked.provisional.lock().unwrap().iter().map(|group| group.id).collect();
+        if !provisional.is_empty() {
+            // A process that died may have removed what undoes them, and that may not have survived: what they have
+            // applied goes only once it has.
+            self.sync_parked(site::UNDO_END)?;
+        }
         let applied: Vec<u64> = self.parked.applied.lock().unwrap().iter().map(|(_, id)| *id).collect();
         let is_needed = |id: u64| provisional.contains(&id) || applied.contains(&id);
         for entry in names.iter().filter(|entry| undoes(&entry.name).is_some_and(|id| !is_needed(id))) {

@@ -85,8 +85,8 @@ pub struct Parked {
 pub(crate) struct ParkedGroups {
     /// Groups that were applied and whose files may come back after a crash: sequence, and id.
     applied: Mutex<Vec<(u64, u64)>>,
-    /// Groups that recovery has found, and has to undo.
-    pub(super) provisional: Mutex<Vec<u64>>,
+    /// Groups that are committed and not final; see `running/undo.rs`.
+    pub(super) provisional: Mutex<Vec<Provisional>>,
     /// Those that somebody applies or discards.
     at_work: Mutex<Vec<u64>>,
     /// When the next one expires, in ns since the epoch.
@@ -95,12 +95,23 @@ pub(crate) struct ParkedGroups {
     has_folder: AtomicU8,
 }
 
+/// A committed group that may be undone.
+#[derive(Clone)]
+pub(crate) struct Provisional {
+    pub id: u64,
+    pub sequence: u64,
+    /// The groups that it is, of those that are set aside: where it is undone, they are as they were.
+    pub applied: Vec<u64>,
+    /// Whether it waits for the decision of a joint commit.
+    pub waits: bool,
+}
+
 /// In the place of a time: never.
 const NEVER: u64 = i64::MAX as u64;
 
 impl ParkedGroups {
     /// Of a store whose log says that these were applied, and that these are provisional.
-    pub fn new(applied: Vec<(u64, u64)>, provisional: Vec<u64>) -> Self {
+    pub fn new(applied: Vec<(u64, u64)>, provisional: Vec<Provisional>) -> Self {
         ParkedGroups {
             applied: Mutex::new(applied),
             provisional: Mutex::new(provisional),
@@ -110,9 +121,23 @@ impl ParkedGroups {
         }
     }
 
-    /// What these groups would change was undone: they are parked still.
-    pub fn is_not_applied(&self, ids: &[u64]) {
-        self.applied.lock().unwrap().retain(|(_, id)| !ids.contains(id));
+    /// A group that may be undone was committed.
+    pub fn is_provisional(&self, group: Provisional) {
+        self.provisional.lock().unwrap().push(group);
+    }
+
+    /// Whether a group below `target` waits for the decision of a joint commit.
+    pub fn waits_below(&self, target: u64) -> bool {
+        self.provisional.lock().unwrap().iter().any(|group| group.waits && group.sequence < target)
+    }
+
+    /// The provisional group is to be undone: what it applied is set aside still.
+    pub fn is_not_applied(&self, id: u64) {
+        let mut provisional = self.provisional.lock().unwrap();
+        let undone: Vec<u64> =
+            provisional.iter().filter(|group| group.id == id).flat_map(|group| group.applied.clone()).collect();
+        provisional.retain(|group| group.id != id);
+        self.applied.lock().unwrap().retain(|(_, id)| !undone.contains(id));
     }
 
     /// A committed group at `sequence` is the parked group `id`.

@@ -10,6 +10,7 @@ use crate::hostdir::lanes::Seat;
 use crate::hostdir::memory::ZEROS;
 use crate::hostdir::names::Private;
 use crate::hostdir::overlay::{Overlay, Place, PrivateWrite};
+use crate::hostdir::parked::Provisional;
 use crate::hostdir::published::{Prepared, Stock, Written};
 use crate::log::batch::{Outcome, Request, record_bytes};
 use crate::site;
@@ -361,6 +362,9 @@ fn publish(
         for &id in &names.applied {
             // Before the group leaves those that are in flight: the pass that takes the tail past it must know.
             store.parked.has_applied(sequence, id);
+        }
+        if let Some((id, waits)) = names.provisional {
+            store.parked.is_provisional(Provisional { id, sequence, applied: names.applied.clone(), waits });
         }
         store.names.publish(sequence, names, time);
     }

@@ -77,7 +77,7 @@ impl Running {
         let now = store.host.now_ns();
         let keep = keep.map(|keep| i64::try_from(keep.as_nanos()).unwrap_or(i64::MAX));
         let expires = keep.map_or(0, |keep| now.saturating_add(keep).max(1));
-        self.set_aside(&mut summary, note, (now, expires), (&path_of(id.0), site::PARK_RENAME))?;
+        self.set_aside(&mut summary, (id.0, note), (now, expires), (&path_of(id.0), site::PARK_RENAME))?;
         store.sync_parked(site::PARK_SYNC_DIR)?;
         if expires != 0 {
             store.expires_at(expires);
@@ -86,20 +86,21 @@ impl Running {
         Ok(id)
     }
 
-    /// Prepares the group for a joint commit: what it would change survives by itself when this returns. It goes on.
-    pub(in crate::hostdir) fn prepare(&mut self, summary: &mut Summary) -> Result<()> {
+    /// Prepares the group for a joint commit: what it would change survives by itself, as the prepared group `id`, when
+    /// this returns. It goes on.
+    pub(in crate::hostdir) fn prepare(&mut self, id: u64, summary: &mut Summary) -> Result<()> {
         let now = self.store.host.now_ns();
         let place = summary.coordinator.as_ref().map_or_else(String::new, Neighbour::place);
         let note: String =
             format!("part of a joint commit that {place} decides").chars().take(LONGEST_NOTE / 4).collect();
         summary.applies = self.names.as_ref().and_then(|names| names.applied.first().copied());
-        self.set_aside(summary, &note, (now, 0), (&prepared_path(self.id), site::JOINT_PREPARE))?;
+        self.set_aside(summary, (id, &note), (now, 0), (&prepared_path(id), site::JOINT_PREPARE))?;
         self.store.sync_parked(site::JOINT_PREPARE_SYNC)
     }
 
-    /// Commits a group that was prepared: its record says that it is that one.
-    pub(in crate::hostdir) fn commit_prepared(&mut self) -> Result<()> {
-        self.is_applied(self.id)?;
+    /// Commits a group that was prepared as `id`: its record says that it is that one.
+    pub(in crate::hostdir) fn commit_prepared(&mut self, id: u64) -> Result<()> {
+        self.is_applied(id)?;
         self.commit_to_log()
     }
 
@@ -136,13 +137,13 @@ impl Running {
     fn set_aside(
         &self,
         summary: &mut Summary,
-        note: &str,
+        (id, note): (u64, &str),
         times: (i64, i64),
         (path, rename): (&[u8], Site),
     ) -> Result<()> {
         let store = &self.store;
         let unfinished = [path, UNFINISHED].concat();
-        let head = (store.log.volume_id(), self.id, note);
+        let head = (store.log.volume_id(), id, note);
         let written =
             Writing::new(&*store.host, &unfinished, head, times).and_then(|writing| self.write_out(writing, summary));
         let named = written.and_then(|()| {

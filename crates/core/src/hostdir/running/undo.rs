@@ -15,16 +15,18 @@
 //! 1. An undo survives before the record of its group.
 //! 2. A checkpoint removes the undo, durably, once all of the group is durable in the directory, and before the tail
 //!    passes it.
-//! 3. While a group is provisional no other group commits, but those of its checkpoint and the one that undoes it. That
-//!    is the caller's: nobody else uses the store meanwhile.
+//! 3. While a group is provisional no other group of its store commits, but those of its checkpoint and the one that
+//!    undoes it. That is the caller's: nobody else uses the store meanwhile.
 //! 4. What the group removes keeps a place, on an anchor, until it is final. The parked group that it applies stays,
 //!    too.
 //! 5. A recovery that finds a provisional group undoes it before it serves anything. One that finds an undo without its
 //!    group removes it. Where the undo is gone, or another program's change is in its way, the group is final, and that
 //!    survives before anything is served.
+//! 6. A provisional group that is part of a [joint commit](super::super::joint) waits for its decision: no checkpoint
+//!    removes its undo or moves the tail past it before that, and a recovery asks for the decision.
 //!
 //! ```text
-//!  running ──undo survives──► running ──commit──► provisional ──written back──► final
+//!  running ──undo survives──► running ──commit──► provisional ──written back, and decided──► final
 //!     `──crash──► gone                               `──refused, or a crash──► undone
 //! ```
 
@@ -40,7 +42,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{Found, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
-    Content, Known, ParkedFile, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
+    Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
 };
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
@@ -58,36 +60,41 @@ impl Running {
     /// Why it was refused: nothing has changed. [`Error::Poisoned`] where it could not be undone either: the next open
     /// does that.
     pub(super) fn commit_at_once(&mut self) -> Result<()> {
-        let store = self.store.clone();
-        let Some(summary) = self.write_undo()? else {
-            self.commit_to_log()?;
-            return store.checkpoint().map(drop);
-        };
-        let id = self.id;
-        let applied = self.names.as_ref().map_or_else(Vec::new, |names| names.applied.clone());
-        let lost = summary.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id);
+        match self.write_undo()? {
+            Some(undo) => self.commit_provisionally(&undo, false),
+            None => {
+                self.commit_to_log()?;
+                self.store.checkpoint().map(drop)
+            }
+        }
+    }
+
+    /// The same for the part of a joint commit that is the prepared group `id`. When this returns it is in the
+    /// directory, and waits for the decision: for [`StoreInner::finish_joint`] or [`StoreInner::take_back`].
+    pub(in crate::hostdir) fn commit_prepared_at_once(&mut self, id: u64) -> Result<()> {
+        let undo = self.write_undo()?.expect("what was prepared changes something");
+        self.is_applied(id)?;
+        self.commit_provisionally(&undo, true)
+    }
+
+    fn commit_provisionally(&mut self, undo: &Summary, waits: bool) -> Result<()> {
+        let (store, id) = (self.store.clone(), self.id);
+        let lost = undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id);
         store.names.with(|state| state.kept.extend(lost));
-        store.parked.provisional.lock().unwrap().push(id);
+        self.names_mut().provisional = Some((id, waits));
         let committed = self.entry(EntryKind::Provisional, 0, id, &[]).and_then(|_| self.commit_to_log());
         let done = match committed {
             Err(error @ Error::Poisoned(_)) => Err(error),
-            Err(error) => store.finish_provisional().and(Err(error)),
+            Err(error) => store.remove_undo(id).and(Err(error)),
             Ok(()) => match store.checkpoint() {
                 Ok(_) => Ok(()),
                 Err(error @ Error::Poisoned(_)) => Err(error),
-                // What was refused is undone. If that is refused too, the next open goes on with it.
-                Err(error) => {
-                    store.parked.is_not_applied(&applied);
-                    match store.undo(id).and_then(|()| store.checkpoint()) {
-                        Ok(_) => Err(error),
-                        Err(other) => {
-                            Err(store.poison_because(|| format!("{error}; and it could not be undone: {other}")))
-                        }
-                    }
-                }
+                Err(error) => Err(store.take_back(id, error)),
             },
         };
-        store.names.with(|state| state.kept.clear());
+        if !waits || done.is_err() {
+            store.names.with(|state| state.kept.clear());
+        }
         done
     }
 
@@ -271,31 +278,62 @@ impl StoreInner {
         }
     }
 
-    /// Provisional groups are final, and that survives when this returns.
-    pub(in crate::hostdir) fn finish_provisional(&self) -> Result<()> {
+    /// Provisional groups below `target` are final, and that survives when this returns.
+    pub(in crate::hostdir) fn finish_provisional(&self, target: u64) -> Result<()> {
         let mut provisional = self.parked.provisional.lock().unwrap();
-        if provisional.is_empty() {
+        let done = |group: &Provisional| group.sequence < target;
+        if !provisional.iter().any(done) {
             return Ok(());
         }
-        provisional.iter().try_for_each(|id| self.unlink_parked(&undo_path(*id)))?;
-        provisional.clear();
+        provisional.iter().filter(|group| done(group)).try_for_each(|group| self.remove_undo(group.id))?;
+        provisional.retain(|group| !done(group));
+        Ok(())
+    }
+
+    /// Removes the undo of a group. It does not come back after a crash when this has returned.
+    fn remove_undo(&self, id: u64) -> Result<()> {
+        self.unlink_parked(&undo_path(id))?;
         self.sync_parked(site::UNDO_END)
     }
 
-    /// Undoes what recovery has found to be provisional.
+    /// A joint commit is decided: its part here is final, and that survives when this returns.
+    pub(in crate::hostdir) fn finish_joint(&self) -> Result<()> {
+        self.names.with(|state| state.kept.clear());
+        self.finish_provisional(u64::MAX)
+    }
+
+    /// Undoes a provisional group and writes that back, because of `error`. Gives that; [`Error::Poisoned`] where it
+    /// was refused too: the next open goes on with it.
+    pub(in crate::hostdir) fn take_back(&self, id: u64, error: Error) -> Error {
+        self.parked.is_not_applied(id);
+        let undone = self.undo(id).and_then(|()| self.checkpoint());
+        self.names.with(|state| state.kept.clear());
+        match undone {
+            Ok(_) => error,
+            Err(other) => self.poison_because(|| format!("{error}; and it could not be undone: {other}")),
+        }
+    }
+
+    /// Undoes what recovery has found to be provisional, unless a joint commit has decided it.
     pub(in crate::hostdir) fn undo_provisional(&self) -> Result<()> {
         let provisional = std::mem::take(&mut *self.parked.provisional.lock().unwrap());
-        for id in provisional {
-            match self.undo(id) {
-                Ok(()) => {}
-                Err(error @ Error::Poisoned(_)) => return Err(error),
-                // Without an undo, which somebody has removed, or where another program is in the way, the group is
-                // final. Others may build on it from here on.
-                Err(_) => {
-                    self.unlink_parked(&undo_path(id))?;
-                    self.sync_parked(site::UNDO_END)?;
+        for group in provisional {
+            let part = self.part_among(&group.applied);
+            if !part.map_or(Ok(false), |part| self.is_decided(part))? {
+                match self.undo(group.id) {
+                    Ok(()) => continue,
+                    Err(error @ Error::Poisoned(_)) => return Err(error),
+                    // The other parts are undone, and a later open can undo this one.
+                    Err(error @ (Error::NoSpace(_) | Error::Media(_))) if part.is_some() => return Err(error),
+                    // Without an undo, which somebody has removed, or where another program is in the way, the group is
+                    // final. Others may build on it from here on.
+                    Err(_) => {}
                 }
             }
+            self.joint.settled.lock().unwrap().committed.extend(part);
+            self.remove_undo(group.id)?;
+            group.applied.iter().for_each(|id| self.parked.has_applied(group.sequence, *id));
+            self.remove_applied(group.sequence + 1)?;
         }
         Ok(())
     }
