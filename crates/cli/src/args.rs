@@ -102,7 +102,7 @@ pub enum Verb {
     /// Write everything back and make the directory an ordinary one again
     #[command(after_help = DEINIT_EXAMPLES)]
     Deinit(DeinitArgs),
-    /// Print the log of a store, record by record; changes nothing, works on damaged stores
+    /// Print the log of a store, record by record, or what stands on a volume; changes nothing, works on damaged ones
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArgs),
     /// Explore every state that a crash may leave of small programs, on simulated media
@@ -199,17 +199,27 @@ const DUMP_EXAMPLES: &str = "\
 Without options it prints both superblocks, the segments in use and the records of groups that are not written back. \
 It only reads: it recovers nothing and keeps no program out.
 
+Of a volume, which must not be mounted, it prints the copies of the superblock, and one inode if PATH or --inode names \
+it: where its record and its blocks are, its attributes, the entries of a directory.
+
 Examples:
   wholly dump /srv/data
   wholly dump --all /srv/data | less      also records of groups that are written back
-  wholly dump --json /srv/data | jq '.segments[].records[].entries[]'";
+  wholly dump --json /srv/data | jq '.segments[].records[].entries[]'
+  wholly dump v.img home/user             the inode of a path in a volume";
 
 /// `wholly dump`.
 #[derive(Args, Debug)]
 pub struct DumpArgs {
-    /// The store
-    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
+    /// The store, or the file or block device with a volume
+    #[arg(default_value = ".", value_hint = ValueHint::AnyPath)]
     pub dir: PathBuf,
+    /// In a volume: the object that is shown; symbolic links are not followed
+    #[arg(value_hint = ValueHint::Other)]
+    pub path: Option<PathBuf>,
+    /// In a volume: the number of the inode that is shown; 2 is the inode file
+    #[arg(long, value_name = "NUMBER", conflicts_with = "path")]
+    pub inode: Option<u64>,
     /// Also what is no longer needed: free segments, records of groups that are written back
     #[arg(long)]
     pub all: bool,

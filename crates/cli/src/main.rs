@@ -111,6 +111,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Init(args) => init::run(&args, ui),
         Verb::Stat(args) if volume::is_one(&args.dir) => volume::stat(&args.dir, ui),
         Verb::Stat(args) => stat::run(&args, ui),
+        Verb::Dump(args) if volume::is_one(&args.dir) => volume::dump(&args, ui),
         Verb::Dump(args) => dump::run(&args, ui),
         Verb::Recover(args) => recover::run(&args, ui),
         Verb::Check(args) => check::run(&args, ui),

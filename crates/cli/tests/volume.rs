@@ -99,6 +99,65 @@ fn what_is_copied_in_comes_out() {
     assert!(stat.out.contains("trial") && stat.out.contains("none"), "{}", stat.out);
 }
 
+/// Everything that a path has is shown where it stands, for people and for programs.
+#[test]
+fn what_stands_on_a_volume_is_shown() {
+    let rig = Rig::new("dump");
+    let (image, from) = (rig.path("v.img"), rig.path("from"));
+    wholly(&["mkfs", &image, "--size", "16M", "--label", "trial"]).exits(0);
+    populate(Path::new(&from));
+    wholly(&["import", &image, &from]).exits(0);
+
+    let all = wholly(&["--json", "dump", &image]).json();
+    let slots = all["superblocks"].as_array().unwrap();
+    assert_eq!(slots.iter().map(|slot| slot["block"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 4095]);
+    assert!(slots.iter().any(|slot| slot["current"] == true && slot["label"] == "trial" && slot["clean"] == true));
+    assert!(all["inode"].is_null());
+
+    // A name's entry, its inode, and the blocks of its content hold what they say.
+    let dir = wholly(&["--json", "dump", &image, "a"]).json();
+    let entries = dir["inode"]["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 102);
+    let ino = entries.iter().find(|entry| entry["name"] == "7").unwrap()["inode"].as_u64().unwrap();
+    let file = wholly(&["--json", "dump", &image, "--inode", &ino.to_string()]).json();
+    assert_eq!(wholly(&["--json", "dump", &image, "/a/b/seven"]).json()["inode"], file["inode"]);
+    let file = &file["inode"];
+    assert_eq!((&file["type"], &file["links"], &file["size"]), (&"file".into(), &2.into(), &7000.into()));
+    let bytes = std::fs::read(&image).unwrap();
+    let mut content = Vec::new();
+    for extent in file["content"]["extents"].as_array().unwrap() {
+        let field = |name: &str| extent[name].as_u64().unwrap() as usize;
+        assert_eq!(field("first") * 4096, content.len());
+        content.extend_from_slice(&bytes[field("block") * 4096..][..field("count") * 4096]);
+    }
+    assert_eq!(content[..7000], [7; 7000]);
+    let long = wholly(&["dump", &image, "a/long"]);
+    long.exits(0);
+    assert!(long.out.contains("symlink 0777") && long.out.contains("-> x/x/x/"), "{}", long.out);
+    let inodes = wholly(&["--json", "dump", &image, "--inode", "2"]).json();
+    let (block, nodes) = (file["block"].as_u64().unwrap(), &inodes["inode"]["content"]["extents"]);
+    let holds = |it: &serde_json::Value| {
+        (it["block"].as_u64().unwrap()..).take(it["count"].as_u64().unwrap() as usize).any(|it| it == block)
+    };
+    assert!(nodes.as_array().unwrap().iter().any(holds), "{nodes}");
+
+    wholly(&["dump", &image, "a/none"]).exits(8);
+    wholly(&["dump", &image, "--inode", "1000000"]).exits(8);
+    wholly(&["dump", &image, "--all"]).exits(16);
+    wholly(&["dump", &from, "a"]).exits(16);
+
+    // Damage is shown beside what is sound.
+    let mut damaged = bytes.clone();
+    damaged[block as usize * 4096 + file["offset"].as_u64().unwrap() as usize + 64] ^= 1;
+    damaged[4096 + 100] ^= 1;
+    std::fs::write(&image, &damaged).unwrap();
+    let shown = wholly(&["dump", &image, "a/7"]);
+    shown.exits(4);
+    for part in ["superblock in block 1: ", "damaged: line 1 of an inode", "size 7000"] {
+        assert!(shown.out.contains(part), "{part}: {}", shown.out);
+    }
+}
+
 #[test]
 fn damage_is_listed() {
     let rig = Rig::new("damage");

@@ -71,7 +71,8 @@ mod vfs;
 
 pub use calls::VolumeFile;
 pub use fs::check::{Checked, Finding};
-pub use open::{Medium, Volume, VolumeOptions, VolumeStat};
+pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
+pub use open::{Dumped, Medium, Object, Volume, VolumeOptions, VolumeStat};
 pub use vfs::VolumeVfs;
 
 /// All places that change or order bytes on the medium.

@@ -16,6 +16,7 @@ use crate::engine::none::NoneEngine;
 use crate::format::BLOCK;
 use crate::format::inode::Time;
 use crate::fs::check::{self, Checked};
+use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
 use crate::fs::{Core, mount};
 
 const LENGTH: Site = Site("volume.length");
@@ -76,6 +77,24 @@ pub struct VolumeStat {
     pub free_inodes: u64,
     /// How often it was mounted.
     pub incarnation: u64,
+}
+
+/// What [`Volume::dump`] shows beside the superblocks.
+#[derive(Clone, Copy, Debug)]
+pub enum Object<'p> {
+    /// What a path names. Symbolic links are not followed.
+    Path(&'p [u8]),
+    /// The inode with this number; 2 is the inode file.
+    Inode(u64),
+}
+
+/// What [`Volume::dump`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dumped {
+    /// The copies of the superblock.
+    pub superblocks: Vec<SuperblockCopy>,
+    /// The inode that was asked for.
+    pub inode: Option<DumpedInode>,
 }
 
 /// An open volume. Clones are the same one; it is unmounted when the last is dropped, or by [`close`](Self::close).
@@ -187,6 +206,32 @@ impl Volume {
     /// Those of [`check`](Self::check).
     pub fn check_region(region: &dyn Region) -> Result<Checked> {
         check::check(region)
+    }
+
+    /// What stands on a volume that is not mounted: the copies of its superblock, and one inode, if asked for.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it is mounted; [`Error::NotFound`]; if an inode is asked for, those of a volume whose
+    /// superblock or inode file cannot be read. Other damage is in the result.
+    pub fn dump(path: &Path, options: &VolumeOptions, of: Option<Object<'_>>) -> Result<Dumped> {
+        let file = open_file(path, OFlags::RDWR)?;
+        own(&file, path)?;
+        Self::dump_region(&*region(file, path, options)?, of)
+    }
+
+    /// The same of a volume on a region.
+    ///
+    /// # Errors
+    /// Those of [`dump`](Self::dump).
+    pub fn dump_region(region: &dyn Region, of: Option<Object<'_>>) -> Result<Dumped> {
+        let superblocks = dump::superblocks(region)?;
+        let Some(of) = of else { return Ok(Dumped { superblocks, inode: None }) };
+        let image = dump::Image::new(region)?;
+        let ino = match of {
+            Object::Path(path) => image.find(path)?,
+            Object::Inode(ino) => ino,
+        };
+        Ok(Dumped { superblocks, inode: Some(image.inode(ino)?) })
     }
 
     /// Makes everything durable, and marks the volume as clean. Later calls on it fail.

@@ -244,7 +244,7 @@ impl Check<'_> {
         };
         let mut bytes = vec![0; len];
         self.view.load(pointer.block, 0, &mut bytes)?;
-        if self.seed.sum(id.ino, u64::from(id.generation) << 8 | 7, &bytes) as u32 != target.sum {
+        if self.seed.target_sum(id.ino, id.generation, &bytes) != target.sum {
             self.find(name, "its target has a wrong checksum");
         }
         Ok(())
@@ -265,7 +265,7 @@ impl Check<'_> {
         for ((_, lba), part) in blocks.iter().zip(bytes.chunks_mut(BLOCK)) {
             self.view.load(*lba, 0, part)?;
         }
-        if len > 0 && self.seed.sum(id.ino, u64::from(id.generation) << 8 | 6, &bytes) as u32 != more.xattr_sum {
+        if len > 0 && self.seed.xattr_sum(id.ino, id.generation, &bytes) != more.xattr_sum {
             self.find(name, "they have a wrong checksum");
         } else if let Err(fault) = xattr::decode(&bytes) {
             self.find(name, fault.0);

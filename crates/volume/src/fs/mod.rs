@@ -15,11 +15,13 @@
 //! | `xattrs.rs` | extended attributes and access control lists |
 //! | `mount.rs` | rebuilding and saving the allocators |
 //! | `check.rs` | whether everything agrees |
+//! | `dump.rs` | what stands on the medium, for people |
 
 pub mod attributes;
 pub mod check;
 pub mod data;
 pub mod dir;
+pub mod dump;
 pub mod group;
 pub mod map;
 pub mod mount;
