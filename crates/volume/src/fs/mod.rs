@@ -8,6 +8,7 @@
 //! | `storage.rs` | where metadata is, and the mutators that change it |
 //! | `group.rs` | what one call changes, with its space |
 //! | `table.rs` | inodes in memory |
+//! | `known.rs` | what memory keeps of leaves and maps |
 //! | `dir.rs` | finding, entering and removing names in leaves |
 //! | `names.rs` | calls that make, move and remove names |
 //! | `data.rs` | reading and writing, and the space of files |
@@ -23,6 +24,7 @@ pub mod data;
 pub mod dir;
 pub mod dump;
 pub mod group;
+pub mod known;
 pub mod map;
 pub mod mount;
 pub mod names;
@@ -30,6 +32,8 @@ pub mod space;
 pub mod storage;
 pub mod table;
 pub mod xattrs;
+
+use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use wholly::sync::{AtomicBool, Mutex, Ordering};
@@ -40,6 +44,7 @@ use crate::engine::{Engine, Fields, Kind, Operation, Structure};
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use crate::format::pointer::{depth_for, nodes_for};
 use group::{Group, Need};
+use known::Budget;
 use space::Space;
 use storage::Storage;
 use table::{Inode, State, Table};
@@ -67,6 +72,8 @@ pub struct Core {
     pub blocks: Space,
     pub inodes: Space,
     pub table: Table,
+    /// For what inodes keep of leaves and maps.
+    known: Arc<Budget>,
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
     /// Held while the inode file grows.
@@ -86,6 +93,7 @@ impl Core {
             blocks: Space::all_used(blocks),
             inodes: Space::all_used(inodes),
             table: Table::new(cache_bytes),
+            known: Budget::new(cache_bytes),
             rename: Mutex::default(),
             growth: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -168,6 +176,7 @@ impl Core {
     fn reload(&self, inode: &Inode, state: &mut State) -> Result<()> {
         let record = self.storage.read(&*self.engine, inode.id.ino).inspect_err(|error| self.fail(error))?;
         state.record.owned.tree = record.owned.tree;
+        state.pieces.clear();
         state.record.more = record.more;
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod borders;
 mod damage;
+mod known;
 mod large;
 mod mounts;
 mod place;
