@@ -37,6 +37,8 @@ pub fn serve(what: &str, dir: &Path, point: &Path) -> Result<()> {
         }
         volume::PASSTHROUGH => {
             raise_open_files()?;
+            // As `wholly mount` does: the kernel shares processors out by session.
+            let _ = rustix::process::setsid();
             let options = MountOptions::default();
             let (session, _unmounter) = wholly_fuse::mount(Passthrough::new(dir, options.valid)?, point, &options)?;
             println!("{what}");

@@ -75,13 +75,15 @@ pub fn run(
             "open_1m" => (opening::CLEAN, opening::CRASHED, true, opening::run),
             _ => (PASSTHROUGH, VOLUME, true, mounted::run),
         };
+        // How often the files of the case are in a place at the same time.
+        let copies = if case.name == "open_1m" { 1 } else { 3 };
         let missing = if mounts { mounted::missing(case.name, program) } else { None };
         let is_wanted = chosen.is_empty() || chosen.iter().any(|name| name == other);
         let systems: Vec<&'static str> = [base].into_iter().chain(is_wanted.then_some(other)).collect();
         for medium in plan.media.iter().filter(|medium| medium.is_pmem() || case.on_disk) {
             let label = format!("{}/{} on {}", case.suite, case.name, medium.name());
             progress(&label);
-            let place = match missing.clone().map_or_else(|| medium.make(case, 3), |why| Err(why.into())) {
+            let place = match missing.clone().map_or_else(|| medium.make(case, copies), |why| Err(why.into())) {
                 Ok(place) => place.emulating(plan.emulation),
                 Err(e) => {
                     let (case, medium) = (case.name.to_owned(), medium.name());
