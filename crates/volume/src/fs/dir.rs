@@ -125,8 +125,12 @@ impl Core {
             let entry = entry.filter(is_it).ok_or_else(|| damaged(Fault("an entry is not where it was")))?;
             all.add(&leaf, entry, hash, name).map_err(damaged)?;
         }
-        let wanted = dir::slots_for(name.len());
-        let room = (0..SLOTS + 1 - wanted).find(|slot| prints[*slot..slot + wanted] == [known::FREE; SLOTS][..wanted]);
+        let (wanted, mut free) = (dir::slots_for(name.len()), 0);
+        let room = prints.iter().position(|print| {
+            free = if *print == known::FREE { free + 1 } else { 0 };
+            free == wanted
+        });
+        let room = room.map(|last| last + 1 - wanted);
         let entries = prints.iter().filter(|print| **print > known::MORE).count();
         Ok(Place { leaf: number, lba, found: all.found, room, key: all.key(hash), entries })
     }
