@@ -78,6 +78,9 @@ pub enum Verb {
     /// Make a volume: a file system of Wholly's own, in a file or on a block device
     #[command(after_help = MKFS_EXAMPLES)]
     Mkfs(MkfsArgs),
+    /// Make a volume that is not mounted larger or smaller
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(TuneArgs),
     /// Check a volume that is not mounted; changes nothing
     #[command(after_help = FSCK_EXAMPLES)]
     Fsck(FsckArgs),
@@ -699,6 +702,22 @@ Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
   wholly mount v.img /mnt            mount it
   wholly mkfs --force /dev/sdx       on a block device, whatever is there";
+
+const TUNE_EXAMPLES: &str = "\
+Nothing moves: a volume can become as small as its last block in use allows.
+
+Examples:
+  wholly tune v.img --size 2G        so large from here on, and the file with it";
+
+/// `wholly tune`.
+#[derive(Args, Debug)]
+pub struct TuneArgs {
+    /// The file or block device with the volume
+    pub volume: PathBuf,
+    /// How large it becomes, such as 2G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: u64,
+}
 
 const FSCK_EXAMPLES: &str = "\
 The exit code is 0 if nothing is wrong, and 4 if something is.

@@ -4,6 +4,7 @@ mod common;
 
 use common::{skipped, wholly};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,7 +55,9 @@ fn described(dir: &Path) -> BTreeMap<PathBuf, String> {
                 text += &format!(" {} links", found.nlink());
             }
             if found.is_file() {
-                text += &format!(" {:?}", std::fs::read(&path).unwrap());
+                let mut hash = DefaultHasher::new();
+                std::fs::read(&path).unwrap().hash(&mut hash);
+                text += &format!(" {} B {:x}", found.len(), hash.finish());
             } else if found.is_symlink() {
                 text += &format!(" {:?}", std::fs::read_link(&path).unwrap());
             }
@@ -94,9 +97,37 @@ fn what_is_copied_in_comes_out() {
     wholly(&["export", &image, &to]).exits(0);
     assert_eq!(described(Path::new(&to)), described(Path::new(&from)));
     wholly(&["export", &image, &to]).exits(8);
+    let larger = wholly(&["--json", "tune", &image, "--size", "96M"]).json();
+    assert_eq!((&larger["blocks"], std::fs::metadata(&image).unwrap().len()), (&(24576.into()), 96 << 20));
+    wholly(&["tune", &image, "--size", "64K"]).exits(8);
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 96 << 20);
+    wholly(&["tune", &image, "--size", "32M"]).exits(0);
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 32 << 20);
+    wholly(&["fsck", "-n", &image]).exits(0);
+    std::fs::remove_dir_all(&to).unwrap();
+    wholly(&["export", &image, &to]).exits(0);
+    assert_eq!(described(Path::new(&to)), described(Path::new(&from)));
     let stat = wholly(&["stat", &image]);
     stat.exits(0);
     assert!(stat.out.contains("trial") && stat.out.contains("none"), "{}", stat.out);
+}
+
+/// A tree that others made: what this system has of Python, or else its documentation.
+#[test]
+fn a_real_tree_comes_out_as_it_was() {
+    let trees = ["/usr/lib/python3", "/usr/share/perl5", "/usr/share/doc", "/etc/alternatives"];
+    let Some(from) = trees.iter().map(Path::new).find(|tree| tree.is_dir()) else {
+        return skipped("there is no tree that is known to be here");
+    };
+    let rig = Rig::new("tree");
+    let (image, to) = (rig.path("v.img"), rig.path("to"));
+    wholly(&["mkfs", &image, "--size", "1G"]).exits(0);
+    wholly(&["import", &image, from.to_str().unwrap()]).exits(0);
+    wholly(&["fsck", "-n", &image]).exits(0);
+    wholly(&["export", &image, &to]).exits(0);
+    let before = described(from);
+    assert!(before.len() > 5, "{} has only {} objects", from.display(), before.len());
+    assert_eq!(described(Path::new(&to)), before);
 }
 
 /// Everything that a path has is shown where it stands, for people and for programs.

@@ -17,7 +17,7 @@ use crate::format::BLOCK;
 use crate::format::inode::Time;
 use crate::fs::check::{self, Checked};
 use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
-use crate::fs::{Core, mount};
+use crate::fs::{Core, mount, resize};
 
 const LENGTH: Site = Site("volume.length");
 
@@ -206,6 +206,40 @@ impl Volume {
     /// Those of [`check`](Self::check).
     pub fn check_region(region: &dyn Region) -> Result<Checked> {
         check::check(region)
+    }
+
+    /// Makes a volume that is not mounted larger or smaller, as far as no block in use would be cut off; a file becomes
+    /// as long as the volume. It is durable on return, and recovered before.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it is mounted; [`Error::Corrupt`] if anything is wrong with it; [`Error::NoSpace`] if it cannot
+    /// become so small, or so large: then nothing has changed.
+    pub fn resize(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
+        Self::open(path, options)?.close()?;
+        let file = open_file(path, OFlags::RDWR)?;
+        own(&file, path)?;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let region = region(file, path, options)?;
+        let (before, len) = (region.len(), bytes / BLOCK as u64 * BLOCK as u64);
+        if is_file && len > before {
+            region.extend(LENGTH, len)?;
+        }
+        let resized = Self::resize_region(&*region, len);
+        // Also what was added for nothing goes.
+        let end = if resized.is_ok() { len } else { before };
+        if is_file && region.len() > end {
+            region.set_len(LENGTH, end)?;
+        }
+        resized
+    }
+
+    /// The same on a region that is long enough, whose volume was unmounted.
+    ///
+    /// # Errors
+    /// Those of [`resize`](Self::resize).
+    pub fn resize_region(region: &dyn Region, bytes: u64) -> Result<()> {
+        resize::resize(region, bytes / BLOCK as u64)
     }
 
     /// What stands on a volume that is not mounted: the copies of its superblock, and one inode, if asked for.

@@ -1,4 +1,4 @@
-//! Volumes: `wholly mkfs`, `fsck`, `import` and `export`; `stat`, `dump` and `mount` of a volume.
+//! Volumes: `wholly mkfs`, `tune`, `fsck`, `import` and `export`; `stat`, `dump` and `mount` of a volume.
 //!
 //! | file | idea |
 //! |---|---|
@@ -15,7 +15,7 @@ mod make;
 pub use dump::dump;
 pub use export::export;
 pub use import::import;
-pub use make::{fsck, mkfs, stat};
+pub use make::{fsck, mkfs, stat, tune};
 
 use crate::args;
 use crate::error::{Exit, Failure};

@@ -51,6 +51,8 @@ pub struct Checked {
     pub blocks: u64,
     /// Blocks that something uses.
     pub used_blocks: u64,
+    /// The last block that something uses, but for the superblock's copy at the end.
+    pub last_used_block: u64,
     /// Whether the last mount ended with an unmount.
     pub is_clean: bool,
 }
@@ -101,6 +103,8 @@ pub fn check(region: &dyn Region) -> Result<Checked> {
     check.all_directories(&superblock)?;
     check.names();
     check.report.used_blocks = (0..check.blocks).filter(|block| check.marks.is_marked(Lba(*block))).count() as u64;
+    let last_used = (0..check.blocks.saturating_sub(1)).rev().find(|block| check.marks.is_marked(Lba(*block)));
+    check.report.last_used_block = last_used.unwrap_or_default();
     Ok(check.report)
 }
 

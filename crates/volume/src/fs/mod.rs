@@ -15,6 +15,7 @@
 //! | `attributes.rs` | attributes, and who may change them |
 //! | `xattrs.rs` | extended attributes and access control lists |
 //! | `mount.rs` | rebuilding and saving the allocators |
+//! | `resize.rs` | growing and shrinking |
 //! | `check.rs` | whether everything agrees |
 //! | `dump.rs` | what stands on the medium, for people |
 
@@ -28,6 +29,7 @@ pub mod known;
 pub mod map;
 pub mod mount;
 pub mod names;
+pub mod resize;
 pub mod space;
 pub mod storage;
 pub mod table;
@@ -62,7 +64,7 @@ pub const LARGEST_FILE: u64 = 1 << 48;
 
 /// Where the core stores, whatever the engine.
 pub fn sites() -> Vec<Site> {
-    [map::SITES, storage::SITES, mount::SITES].concat()
+    [map::SITES, storage::SITES, mount::SITES, resize::SITES].concat()
 }
 
 /// A mounted volume.

@@ -6,5 +6,6 @@ mod known;
 mod large;
 mod mounts;
 mod place;
+mod resize;
 mod space;
 mod threads;
