@@ -3,7 +3,7 @@
 use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
-use crate::{Error, Report, Result, commands, mounts, opening, suites, tasks};
+use crate::{Error, Report, Result, commands, mounts, opening, suites, tasks, volume};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups, open, store, run, mount
+Suites: groups, open, store, run, mount, volume
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -24,12 +24,12 @@ Suites: groups, open, store, run, mount
   --scratch DIR      where the files below the loop devices are made (default /var/tmp)
   --emulate WHAT     slow persistent memory down: bandwidth (4 GB/s for all threads together),
                      paper (150 ns after each line, 4 GB/s); peers that cannot be slowed are skipped
-  --turns N          turns of each system (default 15; run 7)
+  --turns N          turns of each system (default 15; run 7; volume 5)
   --turn-ms N        aimed duration of a turn (default 200)
   --files N          at most N files in a case: less memory, smaller working set
   --seed N           seed of the random sequence (default 1)
-  --base NAME        the system that ratios refer to (default raw); cases of the suites store, run and mount have their own
-  --program FILE     the command `wholly` that is measured by the suites run and mount (default: the one beside this program)
+  --base NAME        the system that ratios refer to (default raw); cases of the suites store, run, mount and volume have their own
+  --program FILE     the command `wholly` that is measured by the suites run, mount and volume (default: the one beside this program)
   --tiny             a few groups only, to see that everything works
 ";
 
@@ -129,7 +129,7 @@ impl Options {
         }
         let on_disks = matches!(self.suite.as_str(), "store" | "run");
         media.retain(|medium| chosen(&self.media, &medium.name()) && (!on_disks || !medium.is_pmem()));
-        if self.suite == "mount" && self.media.is_empty() {
+        if matches!(self.suite.as_str(), "mount" | "volume") && self.media.is_empty() {
             // What the kernel asks of a mount is the same on every disk.
             media.retain(|medium| !matches!(medium, Medium::Loop(LoopFs::Xfs, _)));
         }
@@ -139,6 +139,7 @@ impl Options {
         let turns = match self.suite.as_str() {
             _ if self.tiny => 2,
             "run" => 7,
+            "volume" => 5,
             _ => 15,
         };
         Ok(Plan {
@@ -181,6 +182,11 @@ impl Options {
         if self.suite == "mount" {
             let mut report = harness::empty_report(&plan);
             mounts::run(&plan, &self.systems, &self.program()?, &mut report, &mut |line| progress.show(line))?;
+            return Ok(report);
+        }
+        if self.suite == "volume" {
+            let mut report = harness::empty_report(&plan);
+            volume::run(&plan, &self.systems, &self.program()?, &mut report, &mut |line| progress.show(line))?;
             return Ok(report);
         }
         harness::run(&plan, &mut systems, &mut |line| progress.show(line))

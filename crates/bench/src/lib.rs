@@ -14,6 +14,7 @@
 //! | [`tasks`]    | the suite `store`, too |
 //! | [`commands`] | the suite `run`, too |
 //! | [`mounts`]   | the suite `mount`, too |
+//! | [`volume`]   | the suite `volume`, too |
 //! | [`report`]   | machine and rows, as JSON and as a table |
 //! | [`suites`]   | the cases of each suite |
 //! | [`systems`]  | our systems and the bounds |
@@ -45,6 +46,7 @@ pub mod suites;
 pub mod system;
 pub mod systems;
 pub mod tasks;
+pub mod volume;
 pub mod workload;
 
 pub use report::Report;

@@ -102,7 +102,7 @@ pub struct Row {
 impl Row {
     /// Whether its suite's cases have bases of their own.
     fn is_of_tasks(&self) -> bool {
-        matches!(self.suite.as_str(), "store" | "run" | "mount")
+        matches!(self.suite.as_str(), "store" | "run" | "mount" | "volume")
     }
 }
 

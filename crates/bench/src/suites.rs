@@ -86,6 +86,26 @@ pub const MOUNT: [Case; 5] = [
     call("create_unlink", 0),
 ];
 
+/// A volume in process and mounted: see [`volume`](crate::volume).
+///
+/// - `read`, `overwrite`: 4 KiB at random of a file of 1 GiB, in process.
+/// - `create`, `unlink`: files in a directory of 100,000, in process.
+/// - `tar_10k`, `git_clone`: as in the suite `run`, on a mount; `rm_rf`: the tree of `tar_10k` is removed.
+/// - `read_4k_uncached`, `write_4k`: as in the suite `mount`.
+/// - `open_1m`: 10^6 files of 8 KiB on average.
+pub const VOLUME: [Case; 10] = [
+    in_process("read", 1, 1 << 30),
+    in_process("overwrite", 1, 1 << 30),
+    in_process("create", 100_000, 0),
+    in_process("unlink", 100_000, 0),
+    on_volume("tar_10k", 10_000, 1 << 10),
+    on_volume("git_clone", 2_000, 4 << 10),
+    on_volume("rm_rf", 10_000, 1 << 10),
+    on_volume("read_4k_uncached", 1, 64 << 20),
+    on_volume("write_4k", 1, 64 << 20),
+    in_process("open_1m", 1_000_000, 8 << 10),
+];
+
 const fn case(name: &'static str, files: u32, file_bytes: u64, updates: usize, size: Size, on_disk: bool) -> Case {
     Case { suite: "groups", name, files, file_bytes, updates, size, on_disk }
 }
@@ -106,8 +126,16 @@ const fn call(name: &'static str, file_bytes: u64) -> Case {
     Case { suite: "mount", name, files: 1, file_bytes, updates: 1, size: Size::Aligned(4 << 10), on_disk: true }
 }
 
+const fn in_process(name: &'static str, files: u32, file_bytes: u64) -> Case {
+    Case { suite: "volume", name, files, file_bytes, updates: 1, size: Size::Aligned(4 << 10), on_disk: false }
+}
+
+const fn on_volume(name: &'static str, files: u32, file_bytes: u64) -> Case {
+    Case { on_disk: true, ..in_process(name, files, file_bytes) }
+}
+
 /// Names of all suites.
-pub const NAMES: [&str; 5] = ["groups", "open", "store", "run", "mount"];
+pub const NAMES: [&str; 6] = ["groups", "open", "store", "run", "mount", "volume"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
@@ -117,6 +145,7 @@ pub fn by_name(name: &str) -> Option<&'static [Case]> {
         "store" => Some(&STORE),
         "run" => Some(&RUN),
         "mount" => Some(&MOUNT),
+        "volume" => Some(&VOLUME),
         _ => None,
     }
 }

@@ -78,6 +78,9 @@ pub enum Verb {
     /// Make a volume: a file system of Wholly's own, in a file or on a block device
     #[command(after_help = MKFS_EXAMPLES)]
     Mkfs(MkfsArgs),
+    /// Make a volume that is not mounted larger or smaller
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(TuneArgs),
     /// Check a volume that is not mounted; changes nothing
     #[command(after_help = FSCK_EXAMPLES)]
     Fsck(FsckArgs),
@@ -102,7 +105,7 @@ pub enum Verb {
     /// Write everything back and make the directory an ordinary one again
     #[command(after_help = DEINIT_EXAMPLES)]
     Deinit(DeinitArgs),
-    /// Print the log of a store, record by record; changes nothing, works on damaged stores
+    /// Print the log of a store, record by record, or what stands on a volume; changes nothing, works on damaged ones
     #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArgs),
     /// Explore every state that a crash may leave of small programs, on simulated media
@@ -199,17 +202,27 @@ const DUMP_EXAMPLES: &str = "\
 Without options it prints both superblocks, the segments in use and the records of groups that are not written back. \
 It only reads: it recovers nothing and keeps no program out.
 
+Of a volume, which must not be mounted, it prints the copies of the superblock, and one inode if PATH or --inode names \
+it: where its record and its blocks are, its attributes, the entries of a directory.
+
 Examples:
   wholly dump /srv/data
   wholly dump --all /srv/data | less      also records of groups that are written back
-  wholly dump --json /srv/data | jq '.segments[].records[].entries[]'";
+  wholly dump --json /srv/data | jq '.segments[].records[].entries[]'
+  wholly dump v.img home/user             the inode of a path in a volume";
 
 /// `wholly dump`.
 #[derive(Args, Debug)]
 pub struct DumpArgs {
-    /// The store
-    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
+    /// The store, or the file or block device with a volume
+    #[arg(default_value = ".", value_hint = ValueHint::AnyPath)]
     pub dir: PathBuf,
+    /// In a volume: the object that is shown; symbolic links are not followed
+    #[arg(value_hint = ValueHint::Other)]
+    pub path: Option<PathBuf>,
+    /// In a volume: the number of the inode that is shown; 2 is the inode file
+    #[arg(long, value_name = "NUMBER", conflicts_with = "path")]
+    pub inode: Option<u64>,
     /// Also what is no longer needed: free segments, records of groups that are written back
     #[arg(long)]
     pub all: bool,
@@ -689,6 +702,22 @@ Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
   wholly mount v.img /mnt            mount it
   wholly mkfs --force /dev/sdx       on a block device, whatever is there";
+
+const TUNE_EXAMPLES: &str = "\
+Nothing moves: a volume can become as small as its last block in use allows.
+
+Examples:
+  wholly tune v.img --size 2G        so large from here on, and the file with it";
+
+/// `wholly tune`.
+#[derive(Args, Debug)]
+pub struct TuneArgs {
+    /// The file or block device with the volume
+    pub volume: PathBuf,
+    /// How large it becomes, such as 2G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: u64,
+}
 
 const FSCK_EXAMPLES: &str = "\
 The exit code is 0 if nothing is wrong, and 4 if something is.

@@ -90,6 +90,10 @@ struct DumpedEntry {
 
 /// Prints a log.
 pub fn run(args: &DumpArgs, ui: &Ui) -> Result<Exit, Failure> {
+    if args.path.is_some() || args.inode.is_some() {
+        let why = "PATH and --inode name an object in a volume, and this is a directory";
+        return Err(Failure::new(format!("dump {}", args.dir.display()), why).exit(Exit::USAGE));
+    }
     let survey = Survey::of(&args.dir, "dump")?;
     let dump = collect(args, &survey)?;
     ui.emit("dump", &dump, text)?;

@@ -11,7 +11,7 @@
 //! | `registry` | which stores there are |
 //! | `limits` | what a process may use |
 //! | `html` | a replayed crash as a page |
-//! | `volume` | the verbs of volumes: `mkfs`, `fsck`, `import`, `export` |
+//! | `volume` | the verbs of volumes: `mkfs`, `tune`, `fsck`, `import`, `export` |
 //! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
 
 #![forbid(unsafe_code)]
@@ -111,6 +111,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Init(args) => init::run(&args, ui),
         Verb::Stat(args) if volume::is_one(&args.dir) => volume::stat(&args.dir, ui),
         Verb::Stat(args) => stat::run(&args, ui),
+        Verb::Dump(args) if volume::is_one(&args.dir) => volume::dump(&args, ui),
         Verb::Dump(args) => dump::run(&args, ui),
         Verb::Recover(args) => recover::run(&args, ui),
         Verb::Check(args) => check::run(&args, ui),
@@ -125,6 +126,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Exec(args) => run::exec(&args),
         Verb::Mount(args) => mount::run(&args, ui),
         Verb::Mkfs(args) => volume::mkfs(&args, ui),
+        Verb::Tune(args) => volume::tune(&args, ui),
         Verb::Fsck(args) => volume::fsck(&args, ui),
         Verb::Import(args) => volume::import(&args, ui),
         Verb::Export(args) => volume::export(&args, ui),

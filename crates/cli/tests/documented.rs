@@ -13,7 +13,8 @@ fn not_run(words: &[String]) -> Option<&'static str> {
     let has = |word: &str| words.iter().any(|it| it == word);
     match words[0].as_str() {
         "run" if has("--root") => Some("it would change this system; tests/root.rs runs such commands"),
-        "fsck" | "import" | "export" => Some("it takes a volume; tests/volume.rs does that"),
+        "dump" if has("v.img") => Some("it takes a volume; tests/volume.rs does that"),
+        "tune" | "fsck" | "import" | "export" => Some("it takes a volume; tests/volume.rs does that"),
         "mount" => Some("its server outlives it; tests/mount.rs mounts stores"),
         "crash" if !has("--list") && !has("--replay") => {
             Some("it takes minutes; tests/tools.rs explores something small")

@@ -4,6 +4,7 @@ mod common;
 
 use common::{skipped, wholly};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,7 +55,9 @@ fn described(dir: &Path) -> BTreeMap<PathBuf, String> {
                 text += &format!(" {} links", found.nlink());
             }
             if found.is_file() {
-                text += &format!(" {:?}", std::fs::read(&path).unwrap());
+                let mut hash = DefaultHasher::new();
+                std::fs::read(&path).unwrap().hash(&mut hash);
+                text += &format!(" {} B {:x}", found.len(), hash.finish());
             } else if found.is_symlink() {
                 text += &format!(" {:?}", std::fs::read_link(&path).unwrap());
             }
@@ -94,9 +97,96 @@ fn what_is_copied_in_comes_out() {
     wholly(&["export", &image, &to]).exits(0);
     assert_eq!(described(Path::new(&to)), described(Path::new(&from)));
     wholly(&["export", &image, &to]).exits(8);
+    let larger = wholly(&["--json", "tune", &image, "--size", "96M"]).json();
+    assert_eq!((&larger["blocks"], std::fs::metadata(&image).unwrap().len()), (&(24576.into()), 96 << 20));
+    wholly(&["tune", &image, "--size", "64K"]).exits(8);
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 96 << 20);
+    wholly(&["tune", &image, "--size", "32M"]).exits(0);
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 32 << 20);
+    wholly(&["fsck", "-n", &image]).exits(0);
+    std::fs::remove_dir_all(&to).unwrap();
+    wholly(&["export", &image, &to]).exits(0);
+    assert_eq!(described(Path::new(&to)), described(Path::new(&from)));
     let stat = wholly(&["stat", &image]);
     stat.exits(0);
     assert!(stat.out.contains("trial") && stat.out.contains("none"), "{}", stat.out);
+}
+
+/// A tree that others made: what this system has of Python, or else its documentation.
+#[test]
+fn a_real_tree_comes_out_as_it_was() {
+    let trees = ["/usr/lib/python3", "/usr/share/perl5", "/usr/share/doc", "/etc/alternatives"];
+    let Some(from) = trees.iter().map(Path::new).find(|tree| tree.is_dir()) else {
+        return skipped("there is no tree that is known to be here");
+    };
+    let rig = Rig::new("tree");
+    let (image, to) = (rig.path("v.img"), rig.path("to"));
+    wholly(&["mkfs", &image, "--size", "1G"]).exits(0);
+    wholly(&["import", &image, from.to_str().unwrap()]).exits(0);
+    wholly(&["fsck", "-n", &image]).exits(0);
+    wholly(&["export", &image, &to]).exits(0);
+    let before = described(from);
+    assert!(before.len() > 5, "{} has only {} objects", from.display(), before.len());
+    assert_eq!(described(Path::new(&to)), before);
+}
+
+/// Everything that a path has is shown where it stands, for people and for programs.
+#[test]
+fn what_stands_on_a_volume_is_shown() {
+    let rig = Rig::new("dump");
+    let (image, from) = (rig.path("v.img"), rig.path("from"));
+    wholly(&["mkfs", &image, "--size", "16M", "--label", "trial"]).exits(0);
+    populate(Path::new(&from));
+    wholly(&["import", &image, &from]).exits(0);
+
+    let all = wholly(&["--json", "dump", &image]).json();
+    let slots = all["superblocks"].as_array().unwrap();
+    assert_eq!(slots.iter().map(|slot| slot["block"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 4095]);
+    assert!(slots.iter().any(|slot| slot["current"] == true && slot["label"] == "trial" && slot["clean"] == true));
+    assert!(all["inode"].is_null());
+
+    // A name's entry, its inode, and the blocks of its content hold what they say.
+    let dir = wholly(&["--json", "dump", &image, "a"]).json();
+    let entries = dir["inode"]["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 102);
+    let ino = entries.iter().find(|entry| entry["name"] == "7").unwrap()["inode"].as_u64().unwrap();
+    let file = wholly(&["--json", "dump", &image, "--inode", &ino.to_string()]).json();
+    assert_eq!(wholly(&["--json", "dump", &image, "/a/b/seven"]).json()["inode"], file["inode"]);
+    let file = &file["inode"];
+    assert_eq!((&file["type"], &file["links"], &file["size"]), (&"file".into(), &2.into(), &7000.into()));
+    let bytes = std::fs::read(&image).unwrap();
+    let mut content = Vec::new();
+    for extent in file["content"]["extents"].as_array().unwrap() {
+        let field = |name: &str| extent[name].as_u64().unwrap() as usize;
+        assert_eq!(field("first") * 4096, content.len());
+        content.extend_from_slice(&bytes[field("block") * 4096..][..field("count") * 4096]);
+    }
+    assert_eq!(content[..7000], [7; 7000]);
+    let long = wholly(&["dump", &image, "a/long"]);
+    long.exits(0);
+    assert!(long.out.contains("symlink 0777") && long.out.contains("-> x/x/x/"), "{}", long.out);
+    let inodes = wholly(&["--json", "dump", &image, "--inode", "2"]).json();
+    let (block, nodes) = (file["block"].as_u64().unwrap(), &inodes["inode"]["content"]["extents"]);
+    let holds = |it: &serde_json::Value| {
+        (it["block"].as_u64().unwrap()..).take(it["count"].as_u64().unwrap() as usize).any(|it| it == block)
+    };
+    assert!(nodes.as_array().unwrap().iter().any(holds), "{nodes}");
+
+    wholly(&["dump", &image, "a/none"]).exits(8);
+    wholly(&["dump", &image, "--inode", "1000000"]).exits(8);
+    wholly(&["dump", &image, "--all"]).exits(16);
+    wholly(&["dump", &from, "a"]).exits(16);
+
+    // Damage is shown beside what is sound.
+    let mut damaged = bytes.clone();
+    damaged[block as usize * 4096 + file["offset"].as_u64().unwrap() as usize + 64] ^= 1;
+    damaged[4096 + 100] ^= 1;
+    std::fs::write(&image, &damaged).unwrap();
+    let shown = wholly(&["dump", &image, "a/7"]);
+    shown.exits(4);
+    for part in ["superblock in block 1: ", "damaged: line 1 of an inode", "size 7000"] {
+        assert!(shown.out.contains(part), "{part}: {}", shown.out);
+    }
 }
 
 #[test]

@@ -25,9 +25,10 @@
 //! 6. An inode in use has a name, or a reference; one without either is freed, at the latest by the next mount.
 //! 7. A directory has one name, in the directory that its inode calls its parent.
 //! 8. Locks are taken in this order: rename, parent directories (ancestors first, else by number), other inodes by
-//!    number, inode growth, shard of the inode cache (held while an inode is read), zone of an allocator.
-//! 9. Memory: the inode cache and the page cache have bounds in bytes; allocators take one bit a block or inode. No
-//!    directory is ever held whole.
+//!    number, inode growth, shard of the inode cache (held while an inode is read), zone of an allocator, known leaves
+//!    of a directory.
+//! 9. Memory: the inode cache, what is known of leaves and maps, and the page cache have bounds in bytes; allocators
+//!    take one bit a block or inode. No directory is ever held whole.
 //! 10. `engine` imports nothing of `fs`, and `fs` no engine but through the trait (`tests/borders.rs`).
 //!
 //! | module | contents |
@@ -71,7 +72,8 @@ mod vfs;
 
 pub use calls::VolumeFile;
 pub use fs::check::{Checked, Finding};
-pub use open::{Medium, Volume, VolumeOptions, VolumeStat};
+pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
+pub use open::{Dumped, Medium, Object, Volume, VolumeOptions, VolumeStat};
 pub use vfs::VolumeVfs;
 
 /// All places that change or order bytes on the medium.

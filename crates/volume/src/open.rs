@@ -16,7 +16,8 @@ use crate::engine::none::NoneEngine;
 use crate::format::BLOCK;
 use crate::format::inode::Time;
 use crate::fs::check::{self, Checked};
-use crate::fs::{Core, mount};
+use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
+use crate::fs::{Core, mount, resize};
 
 const LENGTH: Site = Site("volume.length");
 
@@ -76,6 +77,24 @@ pub struct VolumeStat {
     pub free_inodes: u64,
     /// How often it was mounted.
     pub incarnation: u64,
+}
+
+/// What [`Volume::dump`] shows beside the superblocks.
+#[derive(Clone, Copy, Debug)]
+pub enum Object<'p> {
+    /// What a path names. Symbolic links are not followed.
+    Path(&'p [u8]),
+    /// The inode with this number; 2 is the inode file.
+    Inode(u64),
+}
+
+/// What [`Volume::dump`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dumped {
+    /// The copies of the superblock.
+    pub superblocks: Vec<SuperblockCopy>,
+    /// The inode that was asked for.
+    pub inode: Option<DumpedInode>,
 }
 
 /// An open volume. Clones are the same one; it is unmounted when the last is dropped, or by [`close`](Self::close).
@@ -187,6 +206,66 @@ impl Volume {
     /// Those of [`check`](Self::check).
     pub fn check_region(region: &dyn Region) -> Result<Checked> {
         check::check(region)
+    }
+
+    /// Makes a volume that is not mounted larger or smaller, as far as no block in use would be cut off; a file becomes
+    /// as long as the volume. It is durable on return, and recovered before.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it is mounted; [`Error::Corrupt`] if anything is wrong with it; [`Error::NoSpace`] if it cannot
+    /// become so small, or so large: then nothing has changed.
+    pub fn resize(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
+        Self::open(path, options)?.close()?;
+        let file = open_file(path, OFlags::RDWR)?;
+        own(&file, path)?;
+        let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let region = region(file, path, options)?;
+        let (before, len) = (region.len(), bytes / BLOCK as u64 * BLOCK as u64);
+        if is_file && len > before {
+            region.extend(LENGTH, len)?;
+        }
+        let resized = Self::resize_region(&*region, len);
+        // Also what was added for nothing goes.
+        let end = if resized.is_ok() { len } else { before };
+        if is_file && region.len() > end {
+            region.set_len(LENGTH, end)?;
+        }
+        resized
+    }
+
+    /// The same on a region that is long enough, whose volume was unmounted.
+    ///
+    /// # Errors
+    /// Those of [`resize`](Self::resize).
+    pub fn resize_region(region: &dyn Region, bytes: u64) -> Result<()> {
+        resize::resize(region, bytes / BLOCK as u64)
+    }
+
+    /// What stands on a volume that is not mounted: the copies of its superblock, and one inode, if asked for.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it is mounted; [`Error::NotFound`]; if an inode is asked for, those of a volume whose
+    /// superblock or inode file cannot be read. Other damage is in the result.
+    pub fn dump(path: &Path, options: &VolumeOptions, of: Option<Object<'_>>) -> Result<Dumped> {
+        let file = open_file(path, OFlags::RDWR)?;
+        own(&file, path)?;
+        Self::dump_region(&*region(file, path, options)?, of)
+    }
+
+    /// The same of a volume on a region.
+    ///
+    /// # Errors
+    /// Those of [`dump`](Self::dump).
+    pub fn dump_region(region: &dyn Region, of: Option<Object<'_>>) -> Result<Dumped> {
+        let superblocks = dump::superblocks(region)?;
+        let Some(of) = of else { return Ok(Dumped { superblocks, inode: None }) };
+        let image = dump::Image::new(region)?;
+        let ino = match of {
+            Object::Path(path) => image.find(path)?,
+            Object::Inode(ino) => ino,
+        };
+        Ok(Dumped { superblocks, inode: Some(image.inode(ino)?) })
     }
 
     /// Makes everything durable, and marks the volume as clean. Later calls on it fail.

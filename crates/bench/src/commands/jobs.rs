@@ -1,6 +1,6 @@
-//! The commands of the suite `run`, what they find, and what they must leave.
+//! The commands of the suites `run` and `volume`, what they find, and what they must leave.
 
-use crate::place::{Place, command, path_str};
+use crate::place::{command, path_str};
 use crate::workload::Case;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use wholly_media::sim::Random;
 const FILES_OF_DIRECTORY: u32 = 500;
 
 /// A command, and the directory in which it runs.
-pub(super) struct Job {
+pub(crate) struct Job {
     words: Vec<String>,
     pub dir: PathBuf,
     /// Whether what it does by itself is not durable when it has ended.
@@ -27,11 +27,20 @@ impl Job {
     }
 }
 
+/// The program that a case takes and that is not here, in words.
+pub(crate) fn missing(case: &str) -> Option<String> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &&&str| std::env::split_paths(&paths).any(|path| path.join(name).exists());
+    let missing = programs(case).iter().find(|name| !is_there(name))?;
+    Some(format!("{missing} is not installed (scripts/setup installs what is missing)"))
+}
+
 /// The programs that a case takes.
-pub(super) fn programs(case: &str) -> &'static [&'static str] {
+fn programs(case: &str) -> &'static [&'static str] {
     match case {
         "true_100k" => &["true"],
         "tar_10k" => &["tar"],
+        "rm_rf" => &["tar", "rm"],
         "git_clone" => &["git"],
         "make_j2" => &["make", "gcc"],
         "dpkg_5k" => &["dpkg", "dpkg-deb"],
@@ -39,10 +48,11 @@ pub(super) fn programs(case: &str) -> &'static [&'static str] {
     }
 }
 
-/// What a case runs. What it reads, and a directory that no turn changes, are made here.
-pub(super) fn job(case: &Case, place: &Place) -> Result<Job> {
-    let (dir, source) = (place.dir.join("turn"), place.dir.join("source"));
-    let case = *case;
+/// What a case runs in the directory `dir`. What it reads, which is made in `scratch`, and a directory that no turn
+/// changes, are made here.
+pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
+    let source = scratch.join("source");
+    let (case, dir) = (*case, dir.to_path_buf());
     let job = |words: &[&str], prepare: Box<dyn Fn() -> Result<()>>, judge: Box<dyn Fn() -> Result<()>>| Job {
         words: words.iter().map(|&word| word.to_owned()).collect(),
         dir: dir.clone(),
@@ -72,10 +82,26 @@ pub(super) fn job(case: &Case, place: &Place) -> Result<Job> {
         }
         "tar_10k" => {
             make_tree(&source, &case)?;
-            let archive = place.dir.join("archive.tar");
+            let archive = scratch.join("archive.tar");
             command("tar", &["cf", path_str(&archive)?, "-C", path_str(&source)?, "."])?;
             let judge = has(dir.join(file(last)), case.file_bytes);
             job(&["tar", "xf", path_str(&archive)?], empty(), judge)
+        }
+        "rm_rf" => {
+            make_tree(&source, &case)?;
+            let archive = scratch.join("archive.tar");
+            command("tar", &["cf", path_str(&archive)?, "-C", path_str(&source)?, "."])?;
+            let tree = dir.join("tree");
+            let prepare = move || {
+                std::fs::create_dir_all(&tree)?;
+                command("tar", &["xf", path_str(&archive)?, "-C", path_str(&tree)?])
+            };
+            let tree = dir.join("tree");
+            let judge = move || match tree.exists() {
+                false => Ok(()),
+                true => Err(format!("{} is still there", tree.display()).into()),
+            };
+            job(&["rm", "-rf", "tree"], Box::new(prepare), Box::new(judge))
         }
         "git_clone" => {
             make_tree(&source, &case)?;
@@ -101,7 +127,7 @@ pub(super) fn job(case: &Case, place: &Place) -> Result<Job> {
             job(&["make", "-s", "-j2"], Box::new(prepare), Box::new(judge))
         }
         "dpkg_5k" => {
-            let package = place.dir.join("bench.deb");
+            let package = scratch.join("bench.deb");
             make_tree(&source.join("opt/bench"), &case)?;
             std::fs::create_dir(source.join("DEBIAN"))?;
             let control = "Package: bench\nVersion: 1\nArchitecture: all\nMaintainer: bench <bench@localhost>\n\

@@ -23,7 +23,7 @@
 //!   the command reads (the archive, the repository, the package) lies beside the directory, in the page cache.
 //! - `cpu_ns_per_group` is the processor time of what was started, in the kernel's ticks of ten milliseconds.
 
-mod jobs;
+pub(crate) mod jobs;
 mod overlay;
 
 use crate::harness::{Plan, Whose, ticks_ns};
@@ -77,7 +77,7 @@ pub fn run(
                 report.skipped.push(Skipped { case, medium, system, reason: "mounting needs root".into() });
             }
             let mut figures = Figures::of(&systems);
-            take_turns(plan, &jobs::job(case, &place)?, program, &place, &mut figures)
+            take_turns(plan, &jobs::job(case, &place.dir, &place.dir.join("turn"))?, program, &place, &mut figures)
                 .map_err(|e| format!("{label}: {e}"))?;
             report.rows.extend(rows(case, medium, PLAIN, &figures));
         }
@@ -93,10 +93,7 @@ fn missing(case: &str, program: &Path) -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("there is no /dev/fuse: `modprobe fuse`".into());
     }
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |name: &&&str| std::env::split_paths(&paths).any(|path| path.join(name).exists());
-    let missing = jobs::programs(case).iter().find(|name| !is_there(name))?;
-    Some(format!("{missing} is not installed (scripts/setup installs what is missing)"))
+    jobs::missing(case)
 }
 
 fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &mut [Figures]) -> Result<()> {
@@ -137,7 +134,7 @@ fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &m
 }
 
 /// Runs a command, which succeeds.
-fn run_in(dir: &Path, words: &[&str]) -> Result<()> {
+pub(crate) fn run_in(dir: &Path, words: &[&str]) -> Result<()> {
     let output = Command::new(words[0])
         .args(&words[1..])
         .current_dir(dir)

@@ -90,7 +90,7 @@ pub fn run(
 }
 
 /// What is not here of what the suite takes.
-fn missing(program: &Path) -> Option<String> {
+pub(crate) fn missing(program: &Path) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("mounting needs root".into());
     }
@@ -127,7 +127,7 @@ fn take_turns(plan: &Plan, case: &Case, program: &Path, place: &Place, figures: 
 }
 
 /// How many calls take as long as a turn is to take.
-fn calls_of_a_turn(plan: &Plan, calls: &mut Calls) -> Result<u64> {
+pub(crate) fn calls_of_a_turn(plan: &Plan, calls: &mut Calls) -> Result<u64> {
     let mut count = FIRST_CALLS;
     loop {
         let start = Instant::now();
@@ -173,7 +173,7 @@ impl Entrant {
     }
 }
 
-fn write_file(dir: &Path, bytes: u64) -> Result<()> {
+pub(crate) fn write_file(dir: &Path, bytes: u64) -> Result<()> {
     let mut file = File::create_new(dir.join(NAME))?;
     let piece = vec![0x5a; 1 << 16];
     let mut left = bytes as usize;
@@ -186,13 +186,13 @@ fn write_file(dir: &Path, bytes: u64) -> Result<()> {
 }
 
 /// A process that serves a mount. Both end with this.
-struct Server {
-    process: Child,
+pub(crate) struct Server {
+    pub process: Child,
     point: PathBuf,
 }
 
 impl Server {
-    fn start(program: &Path, system: &str, dir: &Path, point: &Path) -> Result<Server> {
+    pub fn start(program: &Path, system: &str, dir: &Path, point: &Path) -> Result<Server> {
         let mut process = Command::new(program)
             .args(["bench", SERVE, system])
             .args([dir, point])
@@ -208,6 +208,13 @@ impl Server {
         }
         Ok(Server { process, point: point.to_owned() })
     }
+
+    /// Ends it as a crash of its program does; the mount goes, too.
+    pub fn kill(mut self) -> Result<()> {
+        self.process.kill()?;
+        self.process.wait()?;
+        command("umount", &["-l", path_str(&self.point)?])
+    }
 }
 
 impl Drop for Server {
@@ -222,7 +229,7 @@ impl Drop for Server {
 }
 
 /// The calls of a case, in one directory.
-struct Calls {
+pub(crate) struct Calls {
     case: &'static str,
     directory: File,
     file: File,
@@ -234,7 +241,7 @@ struct Calls {
 }
 
 impl Calls {
-    fn of(case: &Case, dir: &Path) -> Result<Calls> {
+    pub fn of(case: &Case, dir: &Path) -> Result<Calls> {
         let how = match case.name {
             "read_4k_uncached" | "write_4k" => OFlags::RDWR | OFlags::DIRECT,
             "create_unlink" => OFlags::RDWR,
@@ -259,7 +266,7 @@ impl Calls {
     }
 
     /// So many calls.
-    fn make(&mut self, calls: u64, seed: u64) -> Result<()> {
+    pub fn make(&mut self, calls: u64, seed: u64) -> Result<()> {
         let Calls { case, directory, file, pieces, buffer, aligned } = self;
         let (directory, file, piece) = (&*directory, &*file, &mut buffer[*aligned..*aligned + CALL_BYTES]);
         let mut random = Random(seed);

@@ -2,7 +2,8 @@
 
 use super::bare::Bare;
 use crate::Result;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use crate::volume::{self, Passthrough};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -13,6 +14,12 @@ use wholly_media::host::HostOptions;
 
 /// The first argument of `wholly bench` in such a process.
 pub const SERVE: &str = "serve";
+
+/// A descriptor for each inode that the kernel knows.
+fn raise_open_files() -> Result<()> {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
+}
 
 /// Mounts `what` over `point`, says so on stdout by one line, and serves it until it is unmounted, or whoever started
 /// this has died.
@@ -27,6 +34,20 @@ pub fn serve(what: &str, dir: &Path, point: &Path) -> Result<()> {
             let (session, _unmounter) = wholly_fuse::mount(Bare::new(options.valid), point, &options)?;
             println!("{what}");
             Ok(session.run()?)
+        }
+        volume::PASSTHROUGH => {
+            raise_open_files()?;
+            // As `wholly mount` does: the kernel shares processors out by session.
+            let _ = rustix::process::setsid();
+            let options = MountOptions::default();
+            let (session, _unmounter) = wholly_fuse::mount(Passthrough::new(dir, options.valid)?, point, &options)?;
+            println!("{what}");
+            Ok(session.run()?)
+        }
+        volume::VOLUME => {
+            let image = volume::image(dir)?;
+            let mount = [Path::new("mount"), Path::new("--foreground"), Path::new("--"), &image, point];
+            Err(Command::new(std::env::current_exe()?).args(mount).exec().into())
         }
         "store" => {
             Store::init(dir, &Options::default()).map_err(|e| e.to_string())?;

@@ -1,7 +1,7 @@
 //! Making volumes, checking them, and showing what they are.
 
 use super::{failure, medium, open, patiently};
-use crate::args::{FsckArgs, MkfsArgs};
+use crate::args::{FsckArgs, MkfsArgs, TuneArgs};
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count, size};
 use serde::Serialize;
@@ -67,6 +67,18 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
             made.volume, made.engine, made.medium
         )
     })?;
+    Ok(Exit::DONE)
+}
+
+/// Makes a volume larger or smaller.
+pub fn tune(args: &TuneArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let options = VolumeOptions::default();
+    let failed = |error| failure("tune", &args.volume, error);
+    patiently(|| Volume::resize(&args.volume, args.size, &options)).map_err(failed)?;
+    let volume = open("tune", &args.volume)?;
+    let tuned = shown(&args.volume, volume.stat());
+    volume.close().map_err(failed)?;
+    ui.emit("tune", &tuned, |tuned| format!("{} has {} now\n", tuned.volume, size(tuned.blocks * tuned.block_bytes)))?;
     Ok(Exit::DONE)
 }
 

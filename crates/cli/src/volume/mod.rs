@@ -1,18 +1,21 @@
-//! Volumes: `wholly mkfs`, `fsck`, `import` and `export`; `stat` and `mount` of a volume.
+//! Volumes: `wholly mkfs`, `tune`, `fsck`, `import` and `export`; `stat`, `dump` and `mount` of a volume.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `make.rs` | making, checking, showing |
+//! | `dump.rs` | printing what stands on the medium |
 //! | `import.rs` | copying a directory into a volume |
 //! | `export.rs` | copying a volume into a directory |
 
+mod dump;
 mod export;
 mod import;
 mod make;
 
+pub use dump::dump;
 pub use export::export;
 pub use import::import;
-pub use make::{fsck, mkfs, stat};
+pub use make::{fsck, mkfs, stat, tune};
 
 use crate::args;
 use crate::error::{Exit, Failure};

@@ -123,14 +123,21 @@ pub struct Found {
 
 /// A leaf in memory.
 pub struct Leaf<'b> {
-    bytes: &'b [u8; BLOCK],
+    bytes: &'b [u8],
     seed: u64,
+    /// The slot that the bytes begin with.
+    first: usize,
 }
 
 impl<'b> Leaf<'b> {
     /// A leaf of the directory whose stream has this seed. Nothing is proven yet.
     pub fn new(seed: u64, bytes: &'b [u8; BLOCK]) -> Self {
-        Leaf { bytes, seed }
+        Leaf { bytes, seed, first: 0 }
+    }
+
+    /// The slots from `first` on, as many as there are bytes for.
+    pub fn part(seed: u64, bytes: &'b [u8], first: usize) -> Self {
+        Leaf { bytes, seed, first }
     }
 
     /// The entry at a slot; `None` where there is none.
@@ -139,7 +146,7 @@ impl<'b> Leaf<'b> {
     /// If it does not belong there.
     #[inline]
     pub fn at(&self, slot: usize) -> Result<Option<Found>, Fault> {
-        let at = slot * SLOT;
+        let at = (slot - self.first) * SLOT;
         let live = word(self.bytes, at);
         if live == 0 {
             return Ok(None);
@@ -184,12 +191,13 @@ impl<'b> Leaf<'b> {
     /// Copies a name, and returns its bytes.
     pub fn name<'n>(&self, found: Found, buf: &'n mut [u8; NAME_MAX]) -> &'n [u8] {
         let len = usize::from(found.head.name_len);
-        let at = found.slot * SLOT + HEAD;
+        let slot = found.slot - self.first;
+        let at = slot * SLOT + HEAD;
         let first = len.min(IN_FIRST);
         buf[..first].copy_from_slice(&self.bytes[at..at + first]);
         let mut done = first;
         for i in 1..slots_for(len) {
-            let (at, part) = ((found.slot + i) * SLOT + 8, (len - done).min(IN_OTHERS));
+            let (at, part) = ((slot + i) * SLOT + 8, (len - done).min(IN_OTHERS));
             buf[done..done + part].copy_from_slice(&self.bytes[at..at + part]);
             done += part;
         }
@@ -201,7 +209,7 @@ impl<'b> Leaf<'b> {
     /// # Errors
     /// If its bytes are not those that were written.
     pub fn check_name(&self, found: Found, name: &[u8]) -> Result<(), Fault> {
-        let sum = (word(self.bytes, found.slot * SLOT + 16) >> 32) as u32;
+        let sum = (word(self.bytes, (found.slot - self.first) * SLOT + 16) >> 32) as u32;
         if sum == name_sum(self.seed, found.head.key, name) { Ok(()) } else { Err(Fault("a name has a wrong check")) }
     }
 }

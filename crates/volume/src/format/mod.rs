@@ -73,6 +73,16 @@ impl Seed {
     pub fn sum(self, place: u64, part: u64, bytes: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(mix(self.0 ^ place, part), bytes)
     }
+
+    /// The checksum of an inode's extended attributes.
+    pub fn xattr_sum(self, ino: u64, generation: u32, bytes: &[u8]) -> u32 {
+        self.sum(ino, u64::from(generation) << 8 | 6, bytes) as u32
+    }
+
+    /// The checksum of a symbolic link's long target.
+    pub fn target_sum(self, ino: u64, generation: u32, target: &[u8]) -> u32 {
+        self.sum(ino, u64::from(generation) << 8 | 7, target) as u32
+    }
 }
 
 /// What an inode has a map for.

@@ -51,6 +51,8 @@ pub struct Checked {
     pub blocks: u64,
     /// Blocks that something uses.
     pub used_blocks: u64,
+    /// The last block that something uses, but for the superblock's copy at the end.
+    pub last_used_block: u64,
     /// Whether the last mount ended with an unmount.
     pub is_clean: bool,
 }
@@ -101,6 +103,8 @@ pub fn check(region: &dyn Region) -> Result<Checked> {
     check.all_directories(&superblock)?;
     check.names();
     check.report.used_blocks = (0..check.blocks).filter(|block| check.marks.is_marked(Lba(*block))).count() as u64;
+    let last_used = (0..check.blocks.saturating_sub(1)).rev().find(|block| check.marks.is_marked(Lba(*block)));
+    check.report.last_used_block = last_used.unwrap_or_default();
     Ok(check.report)
 }
 
@@ -244,7 +248,7 @@ impl Check<'_> {
         };
         let mut bytes = vec![0; len];
         self.view.load(pointer.block, 0, &mut bytes)?;
-        if self.seed.sum(id.ino, u64::from(id.generation) << 8 | 7, &bytes) as u32 != target.sum {
+        if self.seed.target_sum(id.ino, id.generation, &bytes) != target.sum {
             self.find(name, "its target has a wrong checksum");
         }
         Ok(())
@@ -265,7 +269,7 @@ impl Check<'_> {
         for ((_, lba), part) in blocks.iter().zip(bytes.chunks_mut(BLOCK)) {
             self.view.load(*lba, 0, part)?;
         }
-        if len > 0 && self.seed.sum(id.ino, u64::from(id.generation) << 8 | 6, &bytes) as u32 != more.xattr_sum {
+        if len > 0 && self.seed.xattr_sum(id.ino, id.generation, &bytes) != more.xattr_sum {
             self.find(name, "they have a wrong checksum");
         } else if let Err(fault) = xattr::decode(&bytes) {
             self.find(name, fault.0);

@@ -3,6 +3,7 @@
 use wholly::vfs::{Context, Errno, FallocateFlags, Result, Seek};
 
 use super::group::{Group, Need};
+use super::known::PIECE;
 use super::table::{Inode, State};
 use super::{Core, LARGEST_FILE, map};
 use crate::engine::{DataAt, Fields, Kind, Mapped, Operation, Placed, View};
@@ -43,8 +44,19 @@ impl Core {
     fn piece(&self, inode: &Inode, state: &State, at: u64, len: usize) -> Result<Piece> {
         let (block, offset) = (at / B, (at % B) as usize);
         let most = ((offset + len) as u64).div_ceil(B);
+        if let Some(lba) = state.pieces.get(block, most) {
+            return Ok(Piece { block, offset, len, pointer: Some(Pointer::to(lba)) });
+        }
         let seed = self.storage.data_seed(inode.id);
-        let (pointer, count) = map::run(&*self.engine, seed, &state.record.owned.tree, block, most)?;
+        let tree = &state.record.owned.tree;
+        let (pointer, count) = map::run(&*self.engine, seed, tree, block, most)?;
+        if pointer.is_some_and(|pointer| !pointer.reserved) {
+            state.pieces.looked(&self.known, block, state.record.owned.size.div_ceil(B), |first| {
+                // Damage of other blocks is told to those who want them.
+                let (found, count) = map::run(&*self.engine, seed, tree, first, PIECE).ok()?;
+                found.filter(|found| !found.reserved && count == PIECE).map(|found| found.block)
+            });
+        }
         Ok(Piece { block, offset, len: len.min((count * B) as usize - offset), pointer })
     }
 

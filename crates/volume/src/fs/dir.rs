@@ -4,13 +4,14 @@ use wholly::sync::Ordering;
 use wholly::{Error, Result};
 
 use super::group::{Group, Need};
+use super::known::{self, KnownLeaf};
 use super::table::{Inode, State};
 use super::{Core, DIRECTORY, map};
 use crate::engine::{Kind, Operation, Structure, corrupt};
-use crate::format::dir::{self, Found, HASH_BITS, Head, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOTS, TWIN_BITS};
+use crate::format::dir::{self, Found, HASH_BITS, Head, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOT, SLOTS, TWIN_BITS};
 use crate::format::inode::Tree;
 use crate::format::pointer::{depth_for, nodes_for, reach};
-use crate::format::{BLOCK, Lba};
+use crate::format::{BLOCK, Fault, Lba};
 
 /// What a leaf says of a name.
 pub struct Place {
@@ -33,6 +34,35 @@ pub struct Listed {
     pub ino: u64,
     pub kind: u32,
     pub name: Vec<u8>,
+}
+
+/// The entries of one hash, among them the one that is looked for.
+#[derive(Default)]
+struct Twins {
+    found: Option<Found>,
+    taken: u128,
+}
+
+impl Twins {
+    fn add(&mut self, leaf: &Leaf<'_>, entry: Found, hash: u64, name: &[u8]) -> std::result::Result<(), Fault> {
+        if entry.head.key >> TWIN_BITS != hash {
+            return Ok(());
+        }
+        self.taken |= 1 << (entry.head.key & ((1 << TWIN_BITS) - 1));
+        let mut buf = [0; NAME_MAX];
+        let is = leaf.name(entry, &mut buf);
+        if is == name {
+            self.found = Some(entry);
+            return Ok(());
+        }
+        leaf.check_name(entry, is)
+    }
+
+    /// A key that is not taken.
+    fn key(&self, hash: u64) -> Option<u64> {
+        let twin = (!self.taken).trailing_zeros();
+        (twin < 1 << TWIN_BITS).then(|| hash << TWIN_BITS | u64::from(twin))
+    }
 }
 
 impl Core {
@@ -65,42 +95,67 @@ impl Core {
         corrupt(format!("directory {}, leaf in block {}", dir.id.ino, lba.0), fault)
     }
 
+    /// What is known of the leaf that covers a hash.
+    fn known_leaf(dir: &Inode, tree: &Tree, hash: u64) -> Option<(u64, KnownLeaf)> {
+        const NEAR: u32 = 3;
+        let deepest = reach(tree.depth).ilog2().min(MAX_TRIE_DEPTH);
+        let hint = dir.trie_depth.load(Ordering::Relaxed).min(deepest);
+        (0..=NEAR)
+            .flat_map(|step| [hint.checked_sub(step), Some(hint + step).filter(|_| step > 0)])
+            .flatten()
+            .filter(|depth| *depth <= deepest)
+            .map(|depth| dir::leaf_number(depth, hash))
+            .find_map(|number| Some((number, dir.leaves.get(number)?)))
+    }
+
+    /// The entries of a known leaf that may have this hash are read, nothing else.
+    fn find_known(&self, dir: &Inode, (number, leaf): (u64, KnownLeaf), hash: u64, name: &[u8]) -> Result<Place> {
+        let KnownLeaf { lba, prints } = leaf;
+        let damaged = |fault| Self::damaged(dir, lba, fault);
+        let seed = self.storage.data_seed(dir.id);
+        let mut all = Twins::default();
+        for slot in (0..SLOTS).filter(|slot| prints[*slot] == known::print(hash)) {
+            let count = 1 + prints[slot + 1..].iter().take_while(|print| **print == known::MORE).count();
+            let mut bytes = [0; dir::LARGEST];
+            let bytes = &mut bytes[..count * SLOT];
+            self.engine.load(lba, slot * SLOT, bytes)?;
+            let leaf = Leaf::part(seed, bytes, slot);
+            let entry = leaf.at(slot).map_err(damaged)?;
+            let is_it = |entry: &Found| dir::slots_for(entry.head.name_len.into()) == count;
+            let entry = entry.filter(is_it).ok_or_else(|| damaged(Fault("an entry is not where it was")))?;
+            all.add(&leaf, entry, hash, name).map_err(damaged)?;
+        }
+        let (wanted, mut free) = (dir::slots_for(name.len()), 0);
+        let room = prints.iter().position(|print| {
+            free = if *print == known::FREE { free + 1 } else { 0 };
+            free == wanted
+        });
+        let room = room.map(|last| last + 1 - wanted);
+        let entries = prints.iter().filter(|print| **print > known::MORE).count();
+        Ok(Place { leaf: number, lba, found: all.found, room, key: all.key(hash), entries })
+    }
+
     /// Looks for a name. `None` in a directory without leaves.
     pub fn find(&self, dir: &Inode, state: &State, name: &[u8]) -> Result<Option<Place>> {
         let hash = dir::hash(self.storage.seed, name);
-        let Some((number, lba)) = self.leaf_of(dir, &state.record.owned.tree, hash)? else { return Ok(None) };
+        let tree = &state.record.owned.tree;
+        if let Some(leaf) = Self::known_leaf(dir, tree, hash) {
+            return self.find_known(dir, leaf, hash, name).map(Some);
+        }
+        let Some((number, lba)) = self.leaf_of(dir, tree, hash)? else { return Ok(None) };
         let mut bytes = [0; BLOCK];
         self.load_leaf(lba, &mut bytes)?;
-        let leaf = Leaf::new(self.storage.data_seed(dir.id), &bytes);
-        let (mut found, mut twins, mut entries) = (None, 0u128, 0);
-        // Room is the first gap between entries that is long enough.
-        let wanted = dir::slots_for(name.len());
-        let (mut room, mut end) = (None, 0);
-        let mut fault = Ok(());
-        leaf.scan(|entry| {
-            entries += 1;
-            if entry.slot - end >= wanted && room.is_none() {
-                room = Some(end);
-            }
-            end = entry.slot + dir::slots_for(entry.head.name_len.into());
-            if entry.head.key >> TWIN_BITS == hash {
-                twins |= 1 << (entry.head.key & ((1 << TWIN_BITS) - 1));
-                let mut buf = [0; NAME_MAX];
-                let is = leaf.name(entry, &mut buf);
-                if is == name {
-                    found = Some(entry);
-                } else {
-                    fault = fault.and(leaf.check_name(entry, is));
-                }
-            }
+        let mut prints = [known::FREE; SLOTS];
+        let scanned = Leaf::new(self.storage.data_seed(dir.id), &bytes).scan(|entry| {
+            let count = dir::slots_for(entry.head.name_len.into());
+            prints[entry.slot..entry.slot + count].fill(known::MORE);
+            prints[entry.slot] = known::print(entry.head.key >> TWIN_BITS);
             true
-        })
-        .and(fault)
-        .map_err(|fault| Self::damaged(dir, lba, fault))?;
-        let room = room.or((SLOTS - end >= wanted).then_some(end));
-        let twin = (!twins).trailing_zeros();
-        let key = (twin < 1 << TWIN_BITS).then(|| hash << TWIN_BITS | u64::from(twin));
-        Ok(Some(Place { leaf: number, lba, found, room, key, entries }))
+        });
+        scanned.map_err(|fault| Self::damaged(dir, lba, fault))?;
+        let leaf = KnownLeaf { lba, prints };
+        dir.leaves.add(number, leaf);
+        self.find_known(dir, (number, leaf), hash, name).map(Some)
     }
 
     /// Makes room for a name that is not there: structure changes, as many as it takes. Returns where.
@@ -121,6 +176,7 @@ impl Core {
                 None => (Structure::FirstLeaf { dir: dir.id }, 1),
             };
             let nodes = nodes_for(tree.depth, depth_for(first + 1).max(tree.depth), first, first + 1);
+            dir.leaves.forget(first / 2);
             let mut group = Group::begin(self, Kind::Structure, 2 + nodes, Need::Ordinary)?;
             group.record(&Operation::Structure(change))?;
             group.commit()?;
@@ -141,7 +197,9 @@ impl Core {
     ) -> Result<()> {
         let (Some(slot), Some(key)) = (place.room, place.key) else { unreachable!("there is room") };
         let head = Head { ino, kind: (kind >> 12) as u8, name_len: name.len() as u8, key };
-        group.record(&Operation::Insert { dir: dir.id, head, name, at: (place.lba, slot) })
+        group.record(&Operation::Insert { dir: dir.id, head, name, at: (place.lba, slot) })?;
+        dir.leaves.set(place.leaf, slot, dir::slots_for(name.len()), known::print(key >> TWIN_BITS));
+        Ok(())
     }
 
     /// Enters a name in the place of one that is removed by the same group: the new entry may need another slot.
@@ -162,7 +220,9 @@ impl Core {
     /// Removes a name.
     pub fn remove(&self, group: &mut Group<'_>, dir: &Inode, place: &Place) -> Result<()> {
         let found = place.found.expect("a name that is removed");
-        group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: (place.lba, found.slot) })
+        group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: (place.lba, found.slot) })?;
+        dir.leaves.set(place.leaf, found.slot, dir::slots_for(found.head.name_len.into()), known::FREE);
+        Ok(())
     }
 
     /// After a removal: gives up leaves that are empty, where that can be done without taking space that is not there.
@@ -190,6 +250,7 @@ impl Core {
             }
             let nodes = nodes_for(tree.depth, tree.depth, leaf / 2, leaf / 2);
             let Ok(mut group) = Group::begin(self, Kind::Structure, nodes, Need::Vital) else { return Ok(()) };
+            [leaf, leaf ^ 1, leaf / 2].into_iter().for_each(|number| dir.leaves.forget(number));
             group.record(&Operation::Structure(Structure::Merge { dir: dir.id, leaf }))?;
             group.commit()?;
             self.reload(dir, state)?;

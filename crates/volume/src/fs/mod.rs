@@ -8,26 +8,34 @@
 //! | `storage.rs` | where metadata is, and the mutators that change it |
 //! | `group.rs` | what one call changes, with its space |
 //! | `table.rs` | inodes in memory |
+//! | `known.rs` | what memory keeps of leaves and maps |
 //! | `dir.rs` | finding, entering and removing names in leaves |
 //! | `names.rs` | calls that make, move and remove names |
 //! | `data.rs` | reading and writing, and the space of files |
 //! | `attributes.rs` | attributes, and who may change them |
 //! | `xattrs.rs` | extended attributes and access control lists |
 //! | `mount.rs` | rebuilding and saving the allocators |
+//! | `resize.rs` | growing and shrinking |
 //! | `check.rs` | whether everything agrees |
+//! | `dump.rs` | what stands on the medium, for people |
 
 pub mod attributes;
 pub mod check;
 pub mod data;
 pub mod dir;
+pub mod dump;
 pub mod group;
+pub mod known;
 pub mod map;
 pub mod mount;
 pub mod names;
+pub mod resize;
 pub mod space;
 pub mod storage;
 pub mod table;
 pub mod xattrs;
+
+use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use wholly::sync::{AtomicBool, Mutex, Ordering};
@@ -38,6 +46,7 @@ use crate::engine::{Engine, Fields, Kind, Operation, Structure};
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use crate::format::pointer::{depth_for, nodes_for};
 use group::{Group, Need};
+use known::Budget;
 use space::Space;
 use storage::Storage;
 use table::{Inode, State, Table};
@@ -55,7 +64,7 @@ pub const LARGEST_FILE: u64 = 1 << 48;
 
 /// Where the core stores, whatever the engine.
 pub fn sites() -> Vec<Site> {
-    [map::SITES, storage::SITES, mount::SITES].concat()
+    [map::SITES, storage::SITES, mount::SITES, resize::SITES].concat()
 }
 
 /// A mounted volume.
@@ -65,6 +74,8 @@ pub struct Core {
     pub blocks: Space,
     pub inodes: Space,
     pub table: Table,
+    /// For what inodes keep of leaves and maps.
+    known: Arc<Budget>,
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
     /// Held while the inode file grows.
@@ -84,6 +95,7 @@ impl Core {
             blocks: Space::all_used(blocks),
             inodes: Space::all_used(inodes),
             table: Table::new(cache_bytes),
+            known: Budget::new(cache_bytes),
             rename: Mutex::default(),
             growth: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -166,6 +178,7 @@ impl Core {
     fn reload(&self, inode: &Inode, state: &mut State) -> Result<()> {
         let record = self.storage.read(&*self.engine, inode.id.ino).inspect_err(|error| self.fail(error))?;
         state.record.owned.tree = record.owned.tree;
+        state.pieces.clear();
         state.record.more = record.more;
         Ok(())
     }

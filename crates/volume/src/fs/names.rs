@@ -204,7 +204,7 @@ impl Core {
     }
 
     pub fn target_sum(&self, id: InoGen, target: &[u8]) -> u32 {
-        self.storage.seed.sum(id.ino, u64::from(id.generation) << 8 | 7, target) as u32
+        self.storage.seed.target_sum(id.ino, id.generation, target)
     }
 
     /// The target of a symbolic link.

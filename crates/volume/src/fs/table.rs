@@ -9,6 +9,7 @@ use wholly::sync::{AtomicU32, AtomicU64, Mutex, Ordering, RwLock};
 use wholly::vfs::Errno;
 
 use super::Core;
+use super::known::{Leaves, Pieces};
 use super::storage::Record;
 use crate::engine::InoGen;
 
@@ -45,6 +46,8 @@ pub struct State {
     pub subdirs: Option<u64>,
     /// Of a file without a name: whether it may get one.
     pub nameable: bool,
+    /// Of a file: what is known of its map.
+    pub pieces: Pieces,
 }
 
 /// One inode.
@@ -55,6 +58,8 @@ pub struct Inode {
     pub state: RwLock<State>,
     /// Of a directory: the depth at which the last leaf was found.
     pub trie_depth: AtomicU32,
+    /// Of a directory: what is known of its leaves.
+    pub leaves: Leaves,
     /// References. Changed under the lock of the shard where it is or becomes 0.
     refs: AtomicU64,
     /// How often it had no references.
@@ -155,8 +160,9 @@ impl Core {
         let inode = Arc::new(Inode {
             id: InoGen { ino, generation: record.owned.generation },
             kind: record.owned.mode & super::TYPE,
-            state: RwLock::new(State { record, subdirs: None, nameable }),
+            state: RwLock::new(State { record, subdirs: None, nameable, pieces: Pieces::default() }),
             trie_depth: AtomicU32::new(0),
+            leaves: Leaves::new(self.known.clone()),
             refs: AtomicU64::new(1),
             idled: AtomicU32::new(0),
         });

@@ -47,7 +47,7 @@ impl Core {
     }
 
     pub fn xattr_sum(&self, id: InoGen, bytes: &[u8]) -> u32 {
-        self.storage.seed.sum(id.ino, u64::from(id.generation) << 8 | 6, bytes) as u32
+        self.storage.seed.xattr_sum(id.ino, id.generation, bytes)
     }
 
     /// Gives an inode other attributes: those are in new blocks, which the group has reserved.

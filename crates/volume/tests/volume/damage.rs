@@ -1,5 +1,7 @@
 //! A bit flips, in any structure: `check` names it, or nothing is different. Never a panic, whatever is done then.
 
+use std::collections::BTreeSet;
+
 use wholly::vfs::Ino;
 use wholly_media::Site;
 use wholly_posix::Tree;
@@ -60,6 +62,7 @@ fn each_flipped_bit_is_named_or_has_no_effect() {
     assert!(structures.len() > 30, "only {} blocks", structures.len());
     let mut random = Random(1);
     let (mut named, mut idle) = (0, 0);
+    let mut places = BTreeSet::new();
     for block in structures {
         let used: Vec<usize> = (0..BLOCK).filter(|at| image[block * BLOCK + at] != 0).collect();
         for round in 0..if is_long() { 400 } else { 24 } {
@@ -67,7 +70,9 @@ fn each_flipped_bit_is_named_or_has_no_effect() {
             let byte = if round % 2 == 0 { used[random.below(used.len())] } else { random.below(BLOCK) };
             let (at, bit) = (block * BLOCK + byte, random.below(8));
             place.region.write(TEST, at as u64, &[image[at] ^ 1 << bit]).expect("flip a bit");
-            let is_named = !place.check().findings.is_empty();
+            let findings = place.check().findings;
+            let is_named = !findings.is_empty();
+            places.extend(findings.iter().map(ToString::to_string).map(without_numbers));
             let seen = look(&place);
             if !is_named {
                 let seen = seen.unwrap_or_else(|| panic!("byte {at} bit {bit}: sound, and it does not open"));
@@ -79,6 +84,31 @@ fn each_flipped_bit_is_named_or_has_no_effect() {
     }
     println!("{named} flips were named, {idle} had no effect");
     assert!(named > 300 && idle > 100);
+    // Each structure was hit.
+    for structure in [
+        "superblock in block #: a superblock has a wrong checksum",
+        "inode #: line # of an inode has a wrong check",
+        "inode file: corrupt",
+        "content of inode #: corrupt",
+        "extended attributes of inode #: corrupt",
+        "extended attributes of inode #: they have a wrong checksum",
+        "inode #: its target has a wrong checksum",
+        "a directory entry has a wrong check",
+        "a name has a wrong check",
+    ] {
+        assert!(places.iter().any(|place| place.contains(structure)), "{structure} is not among {places:#?}");
+    }
+}
+
+/// Numbers are all alike.
+fn without_numbers(text: String) -> String {
+    let mut all = String::new();
+    for c in text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }) {
+        if c != '#' || !all.ends_with('#') {
+            all.push(c);
+        }
+    }
+    all
 }
 
 /// Whole blocks that are not what they were: lost writes, misdirected ones, zeros.

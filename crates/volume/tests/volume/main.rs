@@ -2,8 +2,10 @@
 
 mod borders;
 mod damage;
+mod known;
 mod large;
 mod mounts;
 mod place;
+mod resize;
 mod space;
 mod threads;

@@ -1,0 +1,63 @@
+//! Growing and shrinking a volume that is not mounted. Nothing moves but the superblock's copy at the end.
+//!
+//! The new copy is durable first, in a block that was free or beyond the end. The next superblock slot commits: it has
+//! the higher generation. Then comes the other slot, so that one that rots does not bring the old size back.
+
+use wholly::{Error, Result};
+use wholly_media::{Region, Site};
+
+use super::check::check;
+use super::mount::read_superblock;
+use crate::format::pointer::MAX_VOLUME_BLOCKS;
+use crate::format::superblock::{MIN_BLOCKS, copies};
+use crate::format::{BLOCK, Lba};
+
+const COPY: Site = Site("volume.resize");
+const FENCE: Site = Site("volume.resize.fence");
+pub const SITES: &[Site] = &[COPY, FENCE];
+
+/// Gives a volume so many blocks. The region is long enough for both sizes.
+///
+/// # Errors
+/// [`Error::Corrupt`] if anything is wrong with the volume; [`Error::Busy`] if it was not unmounted;
+/// [`Error::NoSpace`] if a block that is in use would be beyond the end, or the medium is too short.
+pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
+    let checked = check(region)?;
+    if let Some(finding) = checked.findings.into_iter().next() {
+        return Err(Error::Corrupt { place: finding.place, fault: finding.fault });
+    }
+    if !checked.is_clean {
+        return Err(Error::Busy("the volume".into(), "it was not unmounted".into()));
+    }
+    let least = (checked.last_used_block + 2).max(MIN_BLOCKS);
+    if blocks < least {
+        return Err(Error::NoSpace(format!("a smaller volume: what it has takes {} bytes", least * BLOCK as u64)));
+    }
+    if blocks > region.len() / BLOCK as u64 || blocks >= MAX_VOLUME_BLOCKS {
+        return Err(Error::NoSpace(format!("a larger volume: the medium has {} bytes", region.len())));
+    }
+    let mut superblock = read_superblock(region)?;
+    let before = superblock.blocks;
+    if blocks == before {
+        return Ok(());
+    }
+    // The saved allocators are of another length; the next mount rebuilds them.
+    (superblock.blocks, superblock.saved) = (blocks, None);
+    superblock.generation += 1;
+    let [first, second, last] = copies(blocks);
+    let newest_in_first = superblock.generation.is_multiple_of(2);
+    let (next, other) = if newest_in_first { (first, second) } else { (second, first) };
+    for at in [last, next, other] {
+        if at == other {
+            superblock.generation += 1;
+        }
+        region.write(COPY, at.byte(), &superblock.encode(at))?;
+        region.fence(FENCE)?;
+    }
+    if blocks < before {
+        // A copy of before, at the end of the medium, must not be found later.
+        region.write(COPY, Lba(before - 1).byte(), &[0; BLOCK])?;
+        region.fence(FENCE)?;
+    }
+    Ok(())
+}
