@@ -122,6 +122,19 @@ git init -q g && cd g && git config user.email a@b && git config user.name n && 
 rm -rf g/.git g2/.git
 "#;
 
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+/// A list of permissions that names somebody whom the namespace of the view does not have.
+fn names_somebody_else() -> Vec<u8> {
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in [(1u16, 6u16, u32::MAX), (2, 4, 33), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)]
+    {
+        list.extend([&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat());
+    }
+    list
+}
+
 /// Makes what the scripts find, with as much of others' as may be had.
 fn prepare(dir: &Path) {
     let write = |name: &str, mode: u32, owner: Option<(u32, u32)>| {
@@ -147,13 +160,7 @@ fn prepare(dir: &Path) {
     }
     write("oldro/a", 0o600, mine);
     write("named", 0o600, mine);
-    // An access list that names somebody else.
-    let mut list = 2u32.to_le_bytes().to_vec();
-    for (tag, bits, id) in [(1u16, 6u16, u32::MAX), (2, 4, 33), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)]
-    {
-        list.extend([&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat());
-    }
-    lsetxattr(dir.join("named"), "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
+    lsetxattr(dir.join("named"), ACCESS, &names_somebody_else(), XattrFlags::empty()).unwrap();
     for (name, owner, mode) in [("sg", (1000, 27), 0o2770), ("oldro", (1000, 1000), 0o555)] {
         if is_root() {
             chown(dir.join(name), Some(owner.0), Some(owner.1)).unwrap();
@@ -265,4 +272,33 @@ fn what_differs_is_known() {
     let differ = differences(DIFFERS, &wanted, &said);
     assert_eq!(differ.len(), DIFFERS.lines().count(), "{differ:?}");
     assert!(view.join("rootfile").exists() && std::fs::metadata(view.join("own27")).unwrap().gid() == 27);
+}
+
+/// A program that copies a file with its list is told that it cannot, and so is who makes a file where the directory's
+/// default list names others: neither ends up without the list, and nobody the wiser.
+#[test]
+fn lists_that_name_others_are_kept_or_the_call_is_refused() {
+    let Some(rig) = Rig::new("lists") else { return };
+    let dir = rig.dir("dir", "umask 022; echo old > named; mkdir with; echo old > with/there; mkdir without");
+    for (path, name) in [("named", ACCESS), ("with", DEFAULT)] {
+        lsetxattr(dir.join(path), name, &names_somebody_else(), XattrFlags::empty()).unwrap();
+    }
+    let script = "export LC_ALL=C\n\
+                  for call in 'cp -a named copy' 'echo new > with/new' 'mkdir with/dir' 'cp named without/plain' \
+                  'echo new >> named' 'echo new >> with/there' 'chmod 640 named'; do\n\
+                  sh -c \"$call\" 2>&1; echo \"$call: $?\"; done";
+    let run = rig.run(&dir, &[], script);
+    let said = String::from_utf8(run.stdout).unwrap();
+    let refused: Vec<&str> = said.lines().filter(|line| line.ends_with(": 1") || line.ends_with(": 2")).collect();
+    assert_eq!(refused.len(), 3, "{said}");
+    assert_eq!(said.matches("Value too large for defined data type").count(), 3, "{said}");
+    assert!(run.status.success(), "{said}");
+    let lists = [("named", ACCESS), ("with", DEFAULT)].map(|(path, name)| {
+        let mut value = vec![0; 4096];
+        let length = lgetxattr(dir.join(path), name, &mut value[..]).unwrap();
+        value[..length].to_vec()
+    });
+    assert_eq!(lists, [names_somebody_else(), names_somebody_else()]);
+    assert_eq!(std::fs::read(dir.join("named")).unwrap(), b"old\nnew\n");
+    assert!(dir.join("without/plain").exists() && !dir.join("with/new").exists() && !dir.join("with/dir").exists());
 }
