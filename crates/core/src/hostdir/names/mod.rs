@@ -22,6 +22,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `object.rs` | what is known of an object |
+//! | `objects.rs` | the table of objects |
 //! | `attributes.rs` | what groups set of its attributes |
 //! | `claims.rs` | who may change what |
 //! | `forget.rs` | what is forgotten when a pass has ended |
@@ -33,23 +34,26 @@ mod attributes;
 mod claims;
 mod forget;
 mod object;
+mod objects;
 mod private;
 mod replay;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
 
 use wholly_media::{At, Inode, Stat};
 
 use super::file::File;
-use super::records::{Birth, Identity};
+use super::records::{Baseline, Birth, Identity};
 use crate::log::checksum::checksum;
 use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
 pub(super) use attributes::{PERMISSIONS, Set, XattrValue, checksum as xattr_checksum};
 use claims::Claims;
 pub(super) use claims::Wanted;
 use forget::Callers;
+use objects::Objects;
 pub(super) use object::{DIRECTORY, Kind, Object, Place, REGULAR, SYMLINK, TYPE};
 pub(super) use private::Private;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
@@ -93,7 +97,7 @@ pub(crate) struct Names {
 /// What is known of all names.
 #[derive(Default)]
 pub(crate) struct State {
-    pub objects: HashMap<u64, Object>,
+    pub objects: Objects,
     pub by_inode: HashMap<(u64, i64), u64>,
     pub registers: HashMap<u64, BTreeMap<Vec<u8>, Register>>,
     pub claims: Claims,
@@ -231,6 +235,62 @@ impl State {
         self.objects.insert(id, Object::born(birth));
         self.see(id);
         id
+    }
+
+    /// The time of change that an object was born with; `None` where no group has made it.
+    pub fn born_at(&self, id: u64) -> Option<i64> {
+        Some(self.objects.get(&id)?.birth.as_ref()?.mtime_ns)
+    }
+
+    /// A running group has claimed a file, of which it has changed only names or attributes, and need not keep it: the
+    /// claim stands for it from now on. Whoever enters the file again finds it [owned](File::try_own), and lying as it
+    /// did. Whether it is gone, which `forget` sees to.
+    pub fn retire(&mut self, owner: u64, file: &File, held: &mut Wanted, tail: u64, forget: impl Fn() -> bool) -> bool {
+        let Some(object) = self.objects.get(&file.id) else { return false };
+        // A pass changes at home only what the log speaks of.
+        if object.last.max(file.last_sequence.load(Ordering::Acquire)) >= tail || file.mtime().is_some() {
+            return false;
+        }
+        let is_home = object.sets.is_empty() && object.mtime_ns.is_none() && file.baseline().is_some();
+        let wanted = Wanted { alone: vec![file.id], ..Wanted::default() };
+        if !is_home || self.claims.take(owner, wanted, held).is_err() || !forget() {
+            return false;
+        }
+        self.takes_over(file);
+        if let Some(object) = self.objects.get_mut(&file.id) {
+            object.left = file.baseline().map(Box::new);
+        }
+        true
+    }
+
+    /// How a file lies at home, as the store has left it.
+    pub fn baseline(&self, id: u64) -> Option<Baseline> {
+        let object = self.objects.get(&id)?;
+        object.file.upgrade().map_or_else(|| object.left.as_deref().copied(), |file| file.baseline())
+    }
+
+    /// A group has ended: its claims are gone.
+    pub fn release(&mut self, owner: u64, private: &Private) {
+        self.claims.release(owner, private.claimed(), &private.held);
+        for id in &private.held.alone {
+            if let Some(object) = self.objects.get_mut(id) {
+                object.left = None;
+                object.file.upgrade().into_iter().for_each(|file| file.disown_if(owner));
+            }
+        }
+    }
+
+    /// A file leaves the table: what it knows, its object has to know.
+    pub fn takes_over(&mut self, file: &File) {
+        let Some(object) = self.objects.get_mut(&file.id) else { return };
+        object.last = object.last.max(file.last_sequence.load(Ordering::Acquire));
+        object.identified = object.identified.max(file.identified.load(Ordering::Acquire));
+        object.ctime_ns = object.ctime_ns.max(file.ctime());
+        if let Some(ns) = file.mtime() {
+            (object.mtime_ns, object.mtime_sequence) = (Some(ns), file.mtime_sequence());
+            self.changed.insert(file.id);
+        }
+        object.file = Weak::new();
     }
 
     /// Keeps an object in the table. Whether it is there.
@@ -471,7 +531,13 @@ impl State {
         debug_assert!(register.last() <= sequence, "a name is set in commit order");
         match register.values.last_mut() {
             Some(last) if last.0 == sequence => last.1 = after,
-            _ => register.values.push((sequence, after)),
+            _ => {
+                if register.values.is_empty() {
+                    // Most names are set once before they are home.
+                    register.values.reserve_exact(1);
+                }
+                register.values.push((sequence, after));
+            }
         }
         self.count_link(dir, before, -1);
         self.count_link(dir, after, 1);
@@ -644,6 +710,11 @@ impl Names {
         for id in private.born() {
             if let Some(object) = state.objects.get_mut(id) {
                 object.made = sequence;
+                // What its file would tell.
+                if object.kind == Kind::Regular && object.file.strong_count() == 0 {
+                    object.mtime_ns = object.birth.as_ref().map(|birth| birth.mtime_ns);
+                    object.mtime_sequence = sequence;
+                }
             }
         }
         for id in &private.adopted {
@@ -662,8 +733,12 @@ impl Names {
         for (id, mtime) in private.mtimes() {
             state.set_mtime(*id, sequence, mtime.committed(time));
         }
-        for (id, &ns) in private.ctimes() {
-            state.changed_at(*id, ns);
+        for id in private.born() {
+            let born_ns = state.objects.get(id).and_then(|object| object.birth.as_ref()).map(|birth| birth.btime_ns);
+            born_ns.into_iter().for_each(|ns| state.changed_at(*id, ns));
+        }
+        for (id, ns) in private.ctimes() {
+            state.changed_at(id, ns);
         }
         self.waiting.store(state.waiting(), Ordering::Release);
     }
@@ -681,6 +756,14 @@ impl State {
     /// The open file that an object is, if it is one.
     pub fn file(&self, id: u64) -> Option<Arc<File>> {
         self.objects.get(&id)?.file.upgrade()
+    }
+}
+
+/// Gives memory back that a large group has needed.
+fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    const SMALL: usize = 1024;
+    if map.capacity() > SMALL && map.len() < map.capacity() / 8 {
+        map.shrink_to(2 * map.len());
     }
 }
 

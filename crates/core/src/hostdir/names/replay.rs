@@ -95,7 +95,7 @@ impl NameReplay {
     /// A group told what and where an object is.
     pub fn identify(&mut self, id: u64, identity: &Identity, sequence: u64) {
         let moved = self.moved.contains(&id);
-        let object = self.state.objects.entry(id).or_insert_with(|| Object {
+        let object = self.state.objects.get_or_insert_with(id, || Object {
             known: identity.ino != 0,
             ..Object::settled(Kind::of(identity.mode), (0, 0), None)
         });
@@ -432,7 +432,7 @@ impl NameReplay {
     /// What bystanders did to names: the object, a path, and what, in words.
     pub fn conflicts(&self) -> Vec<(u64, Vec<u8>, String)> {
         let mut conflicts = self.conflicts.clone();
-        for (id, object) in &self.state.objects {
+        for (id, object) in self.state.objects.iter() {
             let named = object.named != 0 || self.state.registers.contains_key(id) || !object.sets.is_empty();
             if *id != ROOT
                 && named

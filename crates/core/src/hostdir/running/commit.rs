@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Joined, Running, Sharing};
+use super::{Joined, MANY, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::clock::Mtime;
@@ -195,20 +195,20 @@ impl Running {
     fn end(&mut self) {
         let Some(mut seat) = self.seat.take() else { return };
         self.store.room.end(std::mem::take(&mut self.promised));
+        let owner = self.owner();
+        let many = seat.files.len() > MANY;
+        while let Some(file) = seat.files.pop() {
+            self.sharing.leave(&file.inner, owner);
+            match &mut self.recent {
+                Some(recent) => recent.put(file.inner),
+                None if many => self.store.retire(&file.inner),
+                None => {}
+            }
+        }
         if self.names.is_some() {
             self.release_names();
         }
-        let owner = self.owner();
-        while let Some(file) = seat.files.pop() {
-            self.sharing.leave(&file.inner, owner);
-            if let Some(recent) = &mut self.recent {
-                recent.put(file.inner);
-            }
-        }
-        seat.writes.clear();
-        seat.gathered.clear();
-        seat.gathered_bytes = 0;
-        seat.open_stages.clear();
+        seat.clear();
         self.shadows = None;
         self.brought = None;
         if self.recent.is_some() && seat.place.is_some() {

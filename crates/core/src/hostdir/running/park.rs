@@ -309,9 +309,10 @@ impl Running {
 
     /// What the table knows of an object that a bystander has taken away.
     fn remembered(&self, id: u64) -> Stat {
-        let (mode, file) =
-            self.store.names.with(|state| (state.objects.get(&id).map_or(0, |object| object.mode()), state.file(id)));
-        let left = file.and_then(|file| file.baseline());
+        let (mode, left) = self
+            .store
+            .names
+            .with(|state| (state.objects.get(&id).map_or(0, |object| object.mode()), state.baseline(id)));
         let (size, mtime_ns, ctime_ns) = left.map_or((0, 0, 0), |left| (left.size, left.mtime_ns, left.ctime_ns));
         Stat { mode, size, mtime_ns, ctime_ns, nlink: 1, ..Stat::default() }
     }
