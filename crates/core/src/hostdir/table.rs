@@ -78,6 +78,7 @@ impl FileTable {
     fn forget(&self, file: &Arc<File>) -> bool {
         let mut table = self.table.write().unwrap();
         let is_used = Arc::strong_count(file) > 2 || file.handles.load(Ordering::Acquire) > 0;
+        // Nobody else has it: nobody holds this lock.
         let is_in_conflict = || file.home_state.lock().unwrap().conflict.is_some();
         if is_used || !file.is_clean() || is_in_conflict() || (file.has_home() && !file.detach()) {
             return false;
@@ -298,8 +299,9 @@ impl StoreInner {
 
     /// The same of a file that it has found, and of which it has changed only names or attributes.
     pub fn retire_found(&self, owner: u64, file: &Arc<File>, held: &mut Wanted) -> bool {
-        let tail = self.log.tail();
-        self.names.with(|state| state.retire(owner, file, held, tail, || self.files.forget(file)))
+        let (tail, left) = (self.log.tail(), file.baseline());
+        let forget = || self.files.forget(file);
+        left.is_some_and(|left| self.names.with(|state| state.retire(owner, (file, left), (held, tail), forget)))
     }
 
     /// Whether what was opened for a file is its home. Some file systems give a file another number when it is opened

@@ -83,19 +83,24 @@ impl Claims {
         Ok(())
     }
 
-    /// `owner` gives up what it holds: these names, and of `held` all else.
-    pub fn release<'n>(&mut self, owner: u64, names: impl Iterator<Item = &'n Name>, held: &Wanted) {
+    /// `owner` gives up these names, of which it has claimed each.
+    pub fn release_names<'n>(&mut self, owner: u64, names: impl Iterator<Item = &'n Name>) {
         for name in names {
             let held = self.names.remove(name);
             debug_assert!(held.is_none_or(|by| by == owner), "names are set by who has claimed them");
         }
+        shrink(&mut self.names);
+    }
+
+    /// `owner` gives up what it holds: these names, and of `held` all else.
+    pub fn release<'n>(&mut self, owner: u64, names: impl Iterator<Item = &'n Name>, held: &Wanted) {
+        self.release_names(owner, names);
         for id in &held.alone {
             self.alone.remove(id);
         }
         for id in &held.attributes {
             self.attributes.remove(id);
         }
-        shrink(&mut self.names);
         shrink(&mut self.alone);
         shrink(&mut self.attributes);
         for id in &held.shared {

@@ -53,8 +53,9 @@ pub(super) use attributes::{PERMISSIONS, Set, XattrValue, checksum as xattr_chec
 use claims::Claims;
 pub(super) use claims::Wanted;
 use forget::Callers;
-use objects::Objects;
 pub(super) use object::{DIRECTORY, Kind, Object, Place, REGULAR, SYMLINK, TYPE};
+use objects::Objects;
+use private::Change;
 pub(super) use private::Private;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
 pub(super) use walk::{Entry, Found, Last, Walk, show};
@@ -244,29 +245,35 @@ impl State {
 
     /// A running group has claimed a file, of which it has changed only names or attributes, and need not keep it: the
     /// claim stands for it from now on. Whoever enters the file again finds it [owned](File::try_own), and lying as it
-    /// did. Whether it is gone, which `forget` sees to.
-    pub fn retire(&mut self, owner: u64, file: &File, held: &mut Wanted, tail: u64, forget: impl Fn() -> bool) -> bool {
+    /// did, which is `left`. Whether it is gone, which `forget` sees to. (What is known of home is asked for before: who
+    /// looks at that may wait for the lock of names.)
+    pub fn retire(
+        &mut self,
+        owner: u64,
+        (file, left): (&File, Baseline),
+        (held, tail): (&mut Wanted, u64),
+        forget: impl Fn() -> bool,
+    ) -> bool {
         let Some(object) = self.objects.get(&file.id) else { return false };
         // A pass changes at home only what the log speaks of.
         if object.last.max(file.last_sequence.load(Ordering::Acquire)) >= tail || file.mtime().is_some() {
             return false;
         }
-        let is_home = object.sets.is_empty() && object.mtime_ns.is_none() && file.baseline().is_some();
+        let is_home = object.sets.is_empty() && object.mtime_ns.is_none();
         let wanted = Wanted { alone: vec![file.id], ..Wanted::default() };
         if !is_home || self.claims.take(owner, wanted, held).is_err() || !forget() {
             return false;
         }
         self.takes_over(file);
         if let Some(object) = self.objects.get_mut(&file.id) {
-            object.left = file.baseline().map(Box::new);
+            object.left = Some(Box::new(left));
         }
         true
     }
 
-    /// How a file lies at home, as the store has left it.
-    pub fn baseline(&self, id: u64) -> Option<Baseline> {
-        let object = self.objects.get(&id)?;
-        object.file.upgrade().map_or_else(|| object.left.as_deref().copied(), |file| file.baseline())
+    /// How a file lay at home that a running group does not keep.
+    pub fn left(&self, id: u64) -> Option<Baseline> {
+        self.objects.get(&id)?.left.as_deref().copied()
     }
 
     /// A group has ended: its claims are gone.
@@ -521,8 +528,8 @@ impl State {
     }
 
     /// A committed group set this name.
-    fn publish(&mut self, sequence: u64, dir: u64, name: &[u8], before: u64, after: u64) {
-        let register = self.registers.entry(dir).or_default().entry(name.to_vec());
+    fn publish(&mut self, sequence: u64, (dir, name): Name, before: u64, after: u64) {
+        let register = self.registers.entry(dir).or_default().entry(name);
         let count = &mut self.count;
         let register = register.or_insert_with(|| {
             *count += 1;
@@ -612,29 +619,35 @@ impl State {
         self.count + self.changed.len() as u64
     }
 
-    /// Objects have other places now that these names have other values.
-    fn move_places<'n>(&mut self, changes: impl Iterator<Item = (&'n Name, u64, u64)> + Clone) {
-        let mut lost = Vec::new();
-        for ((dir, name), before, _) in changes.clone() {
-            if let Some(object) = self.objects.get_mut(&before)
-                && object.place.as_ref().is_some_and(|place| place.0 == *dir && place.1 == *name)
-            {
-                object.place = None;
-                lost.push(before);
-            }
-        }
-        for ((dir, name), _, after) in changes {
+    /// A committed group set these names: they have other values now, and objects other places.
+    fn set_names(&mut self, sequence: u64, names: impl IntoIterator<Item = (Name, Change)>, lost: &[u64]) {
+        for (name, Change { committed, after }) in names {
             if let Some(object) = self.objects.get_mut(&after) {
-                object.place = Some((*dir, name.clone()));
+                object.place = Some(name.clone());
             }
+            self.publish(sequence, name, committed, after);
         }
-        for id in lost {
+        for &id in lost {
             if self.objects[&id].place.is_none() {
                 let by_register = |state: &Self| if state.objects[&id].named > 0 { state.name_of(id) } else { None };
                 let place = self.name_at_home(id).or_else(|| by_register(self));
                 self.objects.get_mut(&id).expect("it was just there").place = place;
             }
         }
+    }
+
+    /// Objects lose the places at which these names had them. Gives those.
+    fn lose_places<'n>(&mut self, names: impl Iterator<Item = (&'n Name, u64)>) -> Vec<u64> {
+        let mut lost = Vec::new();
+        for (name, before) in names {
+            if let Some(object) = self.objects.get_mut(&before)
+                && object.place.as_ref() == Some(name)
+            {
+                object.place = None;
+                lost.push(before);
+            }
+        }
+        lost
     }
 
     /// The name by which the host has an object, where groups have left it that.
@@ -688,18 +701,25 @@ impl Names {
         self.waiting.load(Ordering::Acquire) != 0
     }
 
-    /// Makes a group's names and attributes everybody's (invariant 2). `time` is that of its clock.
-    pub fn publish(&self, sequence: u64, private: &Private, time: i64) {
+    /// Makes a group's names and attributes everybody's (invariant 2). `time` is that of its clock. An explicit group
+    /// gives up its claims of the names that it has changed, so that of very many there are not two lists. (Calls that
+    /// wait for each other wait until the one before has given up its files, too.)
+    pub fn publish(&self, sequence: u64, private: &mut Private, claimer: u64, time: i64) {
         let mut state = self.state.lock().unwrap();
-        for ((dir, name), change) in private.changes() {
-            state.publish(sequence, *dir, name, change.committed, change.after);
-            for id in [*dir, change.committed, change.after] {
+        let changes = private.take_changes();
+        match File::is_implicit(claimer) {
+            true => private.held.names.extend(changes.keys().cloned()),
+            false => state.claims.release_names(claimer, changes.keys()),
+        }
+        for (name, change) in &changes {
+            for id in [name.0, change.committed, change.after] {
                 if let Some(object) = state.objects.get_mut(&id) {
                     object.last = object.last.max(sequence);
                 }
             }
         }
-        state.move_places(private.changes().map(|(name, change)| (name, change.committed, change.after)));
+        let lost = state.lose_places(changes.iter().map(|(name, change)| (name, change.committed)));
+        state.set_names(sequence, changes, &lost);
         for id in private.born().iter().chain(private.logged()) {
             if let Some(object) = state.objects.get_mut(id) {
                 object.identified = sequence;

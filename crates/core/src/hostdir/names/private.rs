@@ -104,7 +104,12 @@ impl Private {
         }
     }
 
-    /// All names that it has claimed.
+    /// Gives up all names that it has changed: they are everybody's.
+    pub fn take_changes(&mut self) -> BTreeMap<Name, Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// All names that it has claimed, except for those that were [taken](Self::take_changes).
     pub fn claimed(&self) -> impl Iterator<Item = &Name> {
         self.held.names.iter().chain(self.changes.keys())
     }
@@ -226,8 +231,7 @@ impl Private {
     /// Objects that are to be identified for `announced`, and were not by the group itself.
     pub fn unidentified(&self, announced: u64) -> Vec<u64> {
         let is_due = |trace: &Trace| trace.announced != NOT_SPOKEN_OF && trace.announced != announced;
-        let mut all: Vec<u64> =
-            self.traces.iter().filter(|(_, trace)| is_due(trace)).map(|(id, _)| *id).collect();
+        let mut all: Vec<u64> = self.traces.iter().filter(|(_, trace)| is_due(trace)).map(|(id, _)| *id).collect();
         all.sort_unstable();
         all
     }

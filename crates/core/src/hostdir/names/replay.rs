@@ -12,8 +12,8 @@ use wholly_media::{HostFs, Stat};
 
 use super::object::TYPE;
 use super::{
-    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, Name, Object, ROOT, Register, Set, State, Strange, id_of, join,
-    mark_of,
+    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Change, Kind, Name, Object, ROOT, Register, Set, State, Strange,
+    id_of, join, mark_of,
 };
 use crate::error::{Error, Result};
 use crate::hostdir::records::{Birth, Identity, Value};
@@ -139,9 +139,9 @@ impl NameReplay {
         let Value { before, after, name } = value;
         self.candidates.entry(dir).or_default().insert(name.clone());
         self.moved.extend([*before, *after]);
-        self.state.publish(sequence, dir, name, *before, *after);
-        let change = ((dir, name.clone()), *before, *after);
-        self.state.move_places([(&change.0, change.1, change.2)].into_iter());
+        let name = (dir, name.clone());
+        let lost = self.state.lose_places([(&name, *before)].into_iter());
+        self.state.set_names(sequence, [(name, Change { committed: *before, after: *after })], &lost);
     }
 
     /// Whether some record told what this object is.

@@ -38,7 +38,7 @@ impl Running {
     }
 
     /// As it claims names.
-    fn claimer(&self) -> u64 {
+    pub(super) fn claimer(&self) -> u64 {
         if self.single { self.id | IMPLICIT } else { self.id }
     }
 

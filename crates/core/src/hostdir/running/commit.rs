@@ -102,7 +102,7 @@ impl Running {
         if self.sequence < announced {
             self.sequence = store.log.take_sequence();
         }
-        let sequence = self.sequence;
+        let (sequence, claimer) = (self.sequence, self.claimer());
         let seat = self.seat.as_mut().expect("the group has not ended");
         let in_flight = store.log.in_flight();
         let slot = match seat.place {
@@ -120,7 +120,8 @@ impl Running {
         let Seat { lane, files, writes, stock, .. } = &mut **seat;
         let mut prepared = Prepared::default();
         let mut first = FirstToPublish::default();
-        let committed = lane.commit(&store.log, sequence, after(files, names), || {
+        let builds_on = after(files, names);
+        let committed = lane.commit(&store.log, sequence, builds_on, || {
             let cuts = |file: &Joined| file.limit != u64::MAX || file.wishes.is_some();
             if self.sharing == Sharing::Own && !files.iter().any(cuts) {
                 first = prepare(store, files, writes, stock, sequence, &mut prepared);
@@ -134,6 +135,7 @@ impl Running {
         if let Some(shadows) = &self.shadows {
             shadows.publish(store, &seat.files, sequence);
         }
+        let names = self.names.as_deref_mut().map(|names| (names, claimer));
         publish(store, seat, names, self.sharing, (sequence, self.time), &[], first);
         seat.lane.finish(&store.log, sequence);
         in_flight.leave(slot);
@@ -143,7 +145,7 @@ impl Running {
 
     /// `Ok(false)`: a checkpoint was announced meanwhile; identify again.
     fn commit_batch(&mut self, announced: u64) -> Result<bool> {
-        let store = self.store.clone();
+        let (store, claimer) = (self.store.clone(), self.claimer());
         let seat = self.seat.as_mut().expect("the group has not ended");
         let mut parts = 0;
         if self.in_lane {
@@ -169,7 +171,7 @@ impl Running {
             Outcome::Announced => Ok(false),
             Outcome::Committed(sequence, ticket) => {
                 let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
-                let names = self.names.as_deref();
+                let names = self.names.as_deref_mut().map(|names| (names, claimer));
                 if let Some(shadows) = &self.shadows {
                     shadows.publish(&store, &seat.files, sequence);
                 }
@@ -292,12 +294,12 @@ fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
 }
 
 /// Makes a committed group visible, from `first` of its writes on; `time` is that of its changes, and whether it told
-/// the log of it. `kept` are the places in memory of what was gathered.
+/// the log of it. `kept` are the places in memory of what was gathered. With its names comes as whom it claims them.
 #[inline(always)]
 fn publish(
     store: &StoreInner,
     seat: &mut Seat,
-    names: Option<&Private>,
+    names: Option<(&mut Private, u64)>,
     sharing: Sharing,
     (sequence, (time, told)): (u64, (i64, bool)),
     kept: &[u64],
@@ -357,12 +359,12 @@ fn publish(
             inner.identified.fetch_max(sequence, Ordering::AcqRel);
         }
     }
-    if let Some(names) = names {
+    if let Some((names, claimer)) = names {
         for &id in &names.applied {
             // Before the group leaves those that are in flight: the pass that takes the tail past it must know.
             store.parked.has_applied(sequence, id);
         }
-        store.names.publish(sequence, names, time);
+        store.names.publish(sequence, names, claimer, time);
     }
     store.index.settle(stock);
 }

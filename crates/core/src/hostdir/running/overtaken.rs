@@ -164,8 +164,14 @@ impl Running {
             if !self.relies_on_bytes(summary, id)? {
                 continue;
             }
-            let (file, left) = self.store.names.with(|state| (state.file(id), state.baseline(id)));
-            let conflict = file.and_then(|file| file.home_state.lock().unwrap().conflict.clone());
+            let (file, left) = self.store.names.with(|state| (state.file(id), state.left(id)));
+            let (conflict, left) = match file {
+                Some(file) => {
+                    let state = file.home_state.lock().unwrap();
+                    (state.conflict.clone(), state.baseline)
+                }
+                None => (None, left),
+            };
             let (now, path) = (Baseline::of(stat), applying.path(id));
             match (conflict, left) {
                 (Some(change), _) => applying.wrong(path, change),
