@@ -34,7 +34,10 @@ impl Node {
 /// The slots of one file's blocks.
 #[derive(Default)]
 pub struct FileIndex {
-    roots: [OnceLock<Node>; DEPTHS],
+    /// Of the first blocks: most files have no others.
+    first: OnceLock<Node>,
+    /// The roots of the other depths.
+    more: OnceLock<Box<[OnceLock<Node>; DEPTHS - 1]>>,
     memory: AtomicU64,
 }
 
@@ -49,11 +52,19 @@ fn digit(block: u64, depth: usize) -> usize {
 }
 
 impl FileIndex {
+    #[inline]
+    fn root(&self, depth: usize) -> Option<&Node> {
+        match depth {
+            0 => self.first.get(),
+            _ => self.more.get()?[depth - 1].get(),
+        }
+    }
+
     /// The slot of `block`, if it ever had a version.
     #[inline]
     pub fn get(&self, block: u64) -> Option<&Slot> {
         let mut depth = depth_of(block);
-        let mut node = self.roots[depth].get()?;
+        let mut node = self.root(depth)?;
         loop {
             match node {
                 Node::Leaf(slots) => return Some(&slots[digit(block, 0)]),
@@ -69,7 +80,11 @@ impl FileIndex {
     #[inline]
     pub fn get_or_make(&self, block: u64) -> &Slot {
         let mut depth = depth_of(block);
-        let mut node = self.roots[depth].get_or_init(|| Node::new(depth, &self.memory));
+        let root = match depth {
+            0 => &self.first,
+            _ => &self.more.get_or_init(|| Box::new(std::array::from_fn(|_| OnceLock::new())))[depth - 1],
+        };
+        let mut node = root.get_or_init(|| Node::new(depth, &self.memory));
         loop {
             match node {
                 Node::Leaf(slots) => return &slots[digit(block, 0)],
@@ -95,7 +110,7 @@ impl FileIndex {
             false
         };
         for depth in 0..DEPTHS {
-            if let Some(root) = self.roots[depth].get() {
+            if let Some(root) = self.root(depth) {
                 visit(root, depth, 0, &blocks, &mut all);
             }
         }
@@ -109,7 +124,7 @@ impl FileIndex {
             found.is_some()
         };
         for depth in 0..DEPTHS {
-            if let Some(root) = self.roots[depth].get()
+            if let Some(root) = self.root(depth)
                 && visit(root, depth, 0, &(first..u64::MAX), &mut is_found)
             {
                 break;

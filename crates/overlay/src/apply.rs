@@ -81,14 +81,14 @@ impl<'a, 'v> Apply<'a, 'v> {
             self.choose_names()?;
         }
         for (path, fate) in fates {
-            let (above, name) = split(&path);
+            let (above, name) = split(path);
             // What others have removed with its directory is noted.
             let Some(dir) = self.group.dir(above)? else { continue };
             match fate {
-                Fate::Gone => self.group.remove(dir, name, &path)?,
+                Fate::Gone => self.group.remove(dir, name, path)?,
                 Fate::Aside(number) => {
                     let aside = self.aside_name(number);
-                    self.group.rename((dir, name), (Ino::ROOT, &aside), &path)?;
+                    self.group.rename((dir, name), (Ino::ROOT, &aside), path)?;
                 }
             }
         }

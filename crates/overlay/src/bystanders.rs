@@ -44,12 +44,12 @@ impl Look<'_> {
     fn wrong(&self, plan: &Plan) -> Result<BTreeSet<(Path, String)>> {
         let mut wrong = BTreeSet::new();
         for (path, fate) in plan.fates() {
-            let Some(stat) = self.lower.stat(&path)? else { continue };
+            let Some(stat) = self.lower.stat(path)? else { continue };
             match fate {
                 // What is in it comes along, and its attributes are compared.
                 Fate::Aside(_) if stat.is_dir() => {}
-                Fate::Aside(_) => self.compare(&mut wrong, &path, &stat),
-                Fate::Gone => self.look_at_loss(plan, &mut wrong, &path, &stat)?,
+                Fate::Aside(_) => self.compare(&mut wrong, path, &stat),
+                Fate::Gone => self.look_at_loss(plan, &mut wrong, path, &stat)?,
             }
         }
         for file in &plan.files {

@@ -4,7 +4,7 @@
 //! say where. Only of what is reached through the index alone, and of what others have moved, nothing says anything: it
 //! is sought everywhere.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use wholly_media::FileHandle;
 
@@ -26,7 +26,8 @@ pub(crate) fn resolve(plan: &mut Plan, lower: &Tree<'_>) -> Result<()> {
             open.found(plan, file, path);
         }
     }
-    for path in plan.hidden.clone() {
+    let hidden = if open.is_done() { BTreeSet::new() } else { plan.hidden.clone() };
+    for path in hidden {
         if open.is_done() {
             break;
         }

@@ -131,10 +131,10 @@ impl Plan {
 
     /// What becomes of names below: deeper ones first, so that each has its place until it is its turn, and a directory
     /// that goes has lost what is taken out of it.
-    pub fn fates(&self) -> Vec<(Path, Fate)> {
+    pub fn fates(&self) -> Vec<(&Path, Fate)> {
         let gone = self.hidden.iter().filter(|path| !self.asides.contains_key(*path));
-        let mut fates: Vec<(Path, Fate)> = gone.map(|path| (path.clone(), Fate::Gone)).collect();
-        fates.extend(self.asides.iter().map(|(path, number)| (path.clone(), Fate::Aside(*number))));
+        let mut fates: Vec<(&Path, Fate)> = gone.map(|path| (path, Fate::Gone)).collect();
+        fates.extend(self.asides.iter().map(|(path, number)| (path, Fate::Aside(*number))));
         fates.sort_by_key(|(path, _)| std::cmp::Reverse(crate::host::depth(path)));
         fates
     }
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(plan.set_aside(b"d/e"), Some(1));
         let depths: Vec<usize> = plan.fates().iter().map(|(path, _)| crate::host::depth(path)).collect();
         assert_eq!(depths, [3, 2, 2, 1]);
-        assert!(plan.fates().contains(&(b"d/e".to_vec(), Fate::Aside(1))));
+        assert!(plan.fates().contains(&(&b"d/e".to_vec(), Fate::Aside(1))));
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl File {
     pub fn mtime_as_of(&self, target: u64) -> Option<i64> {
         // In this order: see `set_mtime`.
         let mtime = self.mtime();
-        mtime.filter(|_| self.mtime_sequence.load(Ordering::Acquire) < target)
+        mtime.filter(|_| self.mtime_sequence() < target)
     }
 
     /// A committed group at `sequence` changed its content, or told when it changed.
@@ -233,6 +233,11 @@ impl File {
             self.mtime_sequence.store(sequence, Ordering::Release);
         }
         self.mtime_ns.store(ns as u64, Ordering::Release);
+    }
+
+    /// The sequence of the group that told its time of change, or of a later one.
+    pub fn mtime_sequence(&self) -> u64 {
+        self.mtime_sequence.load(Ordering::Acquire)
     }
 
     /// A committed group changed its content at this time of the clock.
@@ -314,6 +319,26 @@ impl File {
     pub fn disown(&self, group: u64) {
         debug_assert_eq!(self.owner.load(Ordering::Relaxed), OWNED | group, "only the owner gives a file up");
         self.owner.store(0, Ordering::Release);
+    }
+
+    /// A file that is just being entered is owned by a group, which [does not keep it](super::names::State::retire),
+    /// and lies as that group has found it.
+    pub fn owned_by(self, group: u64, left: Option<Baseline>) -> Self {
+        self.owner.store(OWNED | group, Ordering::Relaxed);
+        if left.is_some() {
+            self.home_state.lock().unwrap().baseline = left;
+        }
+        self
+    }
+
+    /// The group that owned it, if it is this one, has ended.
+    pub fn disown_if(&self, group: u64) {
+        let _ = self.owner.compare_exchange(OWNED | group, 0, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Whether this group owns it.
+    pub fn is_owned_by(owner: u64, group: u64) -> bool {
+        owner == OWNED | group
     }
 
     /// An implicit call begins to write beside others of its kind.

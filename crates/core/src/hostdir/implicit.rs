@@ -35,7 +35,7 @@ pub enum Policy {
 }
 
 /// The group that implicit calls go to, if it has begun.
-pub(super) type Epoch = RwLock<Option<Running>>;
+pub(super) type Epoch = RwLock<Option<Box<Running>>>;
 
 impl StoreInner {
     /// Where the implicit calls on `file` go; `None` where each is its own group.
@@ -62,7 +62,7 @@ impl StoreInner {
     pub(super) fn with_epoch<T>(&self, file: &Arc<Inner>, look: impl FnOnce(Option<(&Running, usize)>) -> T) -> T {
         let Some(epoch) = self.epoch(file) else { return look(None) };
         let epoch = epoch.read().unwrap();
-        look(epoch.as_ref().and_then(|running| Some((running, running.find(file)?))))
+        look(epoch.as_ref().and_then(|running| Some((&**running, running.find(file)?))))
     }
 
     /// The size that everybody sees.
@@ -107,7 +107,8 @@ impl StoreInner {
         self.check_usable()?;
         if let Some(epoch) = self.epoch(file) {
             let mut epoch = epoch.write().unwrap();
-            let running = epoch.get_or_insert_with(|| Running::new(self.clone(), Sharing::Own).into_implicit());
+            let running =
+                epoch.get_or_insert_with(|| Box::new(Running::new(self.clone(), Sharing::Own).into_implicit()));
             let i = running.join(file)?;
             let size = running.seat().files[i].size;
             return call(running, size);

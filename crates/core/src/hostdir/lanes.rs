@@ -20,6 +20,9 @@ const SEATS: usize = OWN_SLOTS;
 /// The number of lanes that nothing is put into.
 const NO_LANE: u32 = u32::MAX;
 
+/// Lists up to this keep their memory from group to group.
+const LONG: usize = 4096;
+
 /// What a running group works with. Between groups all lists are empty.
 pub(crate) struct Seat {
     pub lane: Lane,
@@ -53,6 +56,18 @@ impl Seat {
             writes: Overlay::default(),
             stock: Stock::new(place),
         })
+    }
+
+    /// The group that sat here has ended. Lists that a large one has made long give their memory back.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.writes.clear();
+        self.gathered.clear();
+        self.gathered_bytes = 0;
+        self.open_stages.clear();
+        if self.files.capacity() > LONG || self.gathered.capacity() > LONG {
+            (self.files, self.gathered) = (Vec::new(), Vec::new());
+        }
     }
 }
 

@@ -162,6 +162,16 @@ impl Overlay {
         self.remove(file, from, to);
     }
 
+    /// Files have other numbers now, in the same order.
+    pub fn renumber(&mut self, number: impl Fn(u32) -> u32) {
+        self.list[..self.count].iter_mut().for_each(|write| write.file = number(write.file));
+        let renumbered = std::mem::take(&mut self.map).into_iter().map(|((file, offset), write)| {
+            let file = number(file);
+            ((file, offset), PrivateWrite { file, ..write })
+        });
+        self.map = renumbered.collect();
+    }
+
     /// The first byte at or behind `from` of a file that was written, and is no zero of a [hole](Place::Zeros).
     pub fn next_written(&self, file: u32, from: u64) -> Option<u64> {
         let mut written = self.in_range(file, from, u64::MAX).filter(|write| write.place != Place::Zeros);

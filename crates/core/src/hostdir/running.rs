@@ -121,6 +121,23 @@ pub(crate) struct Joined {
     identified_for: u64,
 }
 
+impl Joined {
+    /// Whether the group has changed the content of the file, or has made it with some.
+    fn has_content(&self) -> bool {
+        let is_written = self.written > 0 || self.limit != u64::MAX || self.wishes.is_some() || self.staged.is_some();
+        is_written
+            || self.promised_blocks > 0
+            || self.has_holes
+            || self.is_shadowed
+            || self.size != self.inner.size.load(Ordering::Acquire)
+    }
+
+    /// Whether the group has not told any time of it.
+    fn is_as_found(&self) -> bool {
+        self.mtime == Mtime::Kept
+    }
+}
+
 /// A group that has not ended.
 pub(crate) struct Running {
     pub(super) store: Arc<StoreInner>,
@@ -148,6 +165,8 @@ pub(crate) struct Running {
     parked: Option<Box<Seat>>,
     /// By file number, once there are many.
     by_number: Option<HashMap<u32, usize>>,
+    /// Number of its files at which it looks for those that it need not keep.
+    looks_at: usize,
     /// What it did to names and attributes, and which objects its records speak of, if any.
     names: Option<Box<Private>>,
     /// Where it wrote much, if it did.
@@ -165,6 +184,9 @@ pub(crate) struct Running {
 }
 
 const MANY: usize = 8;
+
+/// The first value of [`Running::looks_at`]; it doubles with what is kept.
+const FIRST_LOOK: usize = 32;
 
 impl Running {
     /// A group that has begun.
@@ -195,6 +217,7 @@ impl Running {
             recent,
             parked: None,
             by_number: None,
+            looks_at: FIRST_LOOK,
             names: None,
             shadows: None,
             brought: None,
@@ -224,6 +247,7 @@ impl Running {
         }
         (self.id, self.sequence, self.busy_timeout) = (id, id, Duration::ZERO);
         (self.broken, self.by_number, self.names, self.shadows) = (None, None, None, None);
+        self.looks_at = FIRST_LOOK;
         self.seat = Some(seat);
     }
 
@@ -281,12 +305,12 @@ impl Running {
         if !self.implicit {
             self.store.sync_file(inner)?;
         }
-        let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
+        let mut fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
         if fresh && self.sharing == Sharing::Share {
             inner.refresh_if_unused(&self.store, None)?;
         }
         match self.sharing {
-            Sharing::Own => self.own(inner)?,
+            Sharing::Own => fresh &= self.own(inner)?,
             Sharing::Share => inner.share()?,
         }
         if fresh && self.sharing == Sharing::Own && inner.is_clean() {
@@ -297,15 +321,19 @@ impl Running {
             }
         }
         let inner = self.recent.as_mut().map_or_else(|| inner.clone(), |recent| recent.take(inner));
-        Ok(self.add(inner, false))
+        let born_ns = self.born_at(inner.id);
+        Ok(self.add(inner, born_ns))
     }
 
     /// Only explicit groups are in the way, as long as the group does not wait for them: epochs are committed, and
-    /// calls end by themselves.
+    /// calls end by themselves. Whether it is new to the group, which may have owned it and not have kept it.
     #[inline(always)]
-    fn own(&self, inner: &Arc<Inner>) -> Result<()> {
+    fn own(&self, inner: &Arc<Inner>) -> Result<bool> {
         let (mut backoff, mut patience) = (Backoff::new(), Patience::new(self.busy_timeout));
         while let Err(owner) = inner.try_own(self.owner()) {
+            if Inner::is_owned_by(owner, self.owner()) {
+                return Ok(false);
+            }
             if self.implicit || !Inner::is_implicit(owner) {
                 if patience.wait() {
                     continue;
@@ -315,7 +343,7 @@ impl Running {
             self.store.sync_file(inner)?;
             backoff.wait();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// As it owns files.
@@ -323,8 +351,16 @@ impl Running {
         if self.implicit { self.id | IMPLICIT } else { self.id }
     }
 
+    /// The time of birth of a file that the group has made.
+    #[inline]
+    fn born_at(&self, id: u64) -> Option<i64> {
+        let private = self.names.as_ref()?;
+        if private.is_born(id) { self.store.names.with(|state| state.born_at(id)) } else { None }
+    }
+
+    /// `born_ns` is the time of birth of a file that the group has made.
     #[inline(always)]
-    fn add(&mut self, inner: Arc<Inner>, created: bool) -> usize {
+    fn add(&mut self, inner: Arc<Inner>, born_ns: Option<i64>) -> usize {
         let size = inner.size.load(Ordering::Acquire);
         let last = inner.last_sequence.load(Ordering::Acquire);
         if last > self.sequence {
@@ -337,7 +373,7 @@ impl Running {
             size,
             limit: u64::MAX,
             wishes: None,
-            created,
+            created: born_ns.is_some(),
             staged: None,
             last,
             touched: false,
@@ -346,7 +382,7 @@ impl Running {
             promised_blocks: 0,
             in_a_row: InARow::default(),
             is_shadowed: false,
-            mtime: Mtime::Kept,
+            mtime: born_ns.map_or(Mtime::Kept, Mtime::Told),
             identified_for: 0,
         });
         let i = files.len() - 1;
@@ -356,6 +392,49 @@ impl Running {
             self.by_number = Some(files.iter().enumerate().map(|(i, file)| (file.inner.number, i)).collect());
         }
         i
+    }
+
+    /// A group that names very many files keeps those only whose content it has changed, or which somebody has open. To
+    /// be called where no numbers of files are in hand.
+    #[inline]
+    fn let_go_of_unused(&mut self) {
+        if self.seat().files.len() >= self.looks_at {
+            self.look_for_unused();
+        }
+    }
+
+    #[cold]
+    fn look_for_unused(&mut self) {
+        let store = self.store.clone();
+        let is_plain = self.recent.is_none() && self.shadows.is_none() && !self.implicit && !self.single;
+        let owner = self.owner();
+        let Running { seat, names, .. } = self;
+        let seat = seat.as_mut().expect("the group has not ended");
+        if is_plain {
+            let private = names.get_or_insert_default();
+            let mut numbers = Vec::with_capacity(seat.files.len());
+            let mut kept = 0;
+            seat.files.retain(|file| {
+                let goes = match (file.has_content(), file.created) {
+                    (true, _) => false,
+                    (false, true) => store.retire_born(&file.inner, file.mtime),
+                    (false, false) => file.is_as_found() && store.retire_found(owner, &file.inner, &mut private.held),
+                };
+                if goes && !file.created && file.touched {
+                    private.after = private.after.max(file.last);
+                    private.speak_of(file.inner.id);
+                }
+                let stays = !goes;
+                numbers.push(kept);
+                kept += usize::from(stays);
+                stays
+            });
+            seat.writes.renumber(|file| numbers[file as usize] as u32);
+            seat.open_stages.iter_mut().for_each(|file| *file = numbers[*file]);
+        }
+        let by_number = seat.files.iter().enumerate().map(|(i, file)| (file.inner.number, i));
+        let (by_number, kept) = (by_number.collect(), seat.files.len());
+        (self.by_number, self.looks_at) = (Some(by_number), (2 * kept).max(FIRST_LOOK));
     }
 
     #[inline]

@@ -8,8 +8,9 @@ use rustix::io::Errno;
 use wholly_media::{HostFile, Inode, Stat};
 
 use super::StoreInner;
+use super::clock::Mtime;
 use super::file::File;
-use super::names::{Found, Kind, OWN_FOLDER, Object, TRIES, Walk, show};
+use super::names::{Found, Kind, OWN_FOLDER, Object, TRIES, Walk, Wanted, show};
 use super::recover::is_in_the_way;
 use crate::error::{Error, Result};
 use crate::rules::permit::{self, Who};
@@ -62,6 +63,29 @@ impl FileTable {
                 unused.push(number as u32);
             }
         }
+        // What a large group has needed is given back.
+        let used = by_number.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        if used < by_number.capacity() / 8 {
+            by_number.truncate(used);
+            by_number.shrink_to(2 * used);
+            unused.retain(|number| (*number as usize) < used);
+            unused.shrink_to(2 * used);
+        }
+    }
+
+    /// Forgets a file of which nothing is pending, and that only the table and the caller have. Whether it is
+    /// forgotten. The caller keeps others from getting files but by number.
+    fn forget(&self, file: &Arc<File>) -> bool {
+        let mut table = self.table.write().unwrap();
+        let is_used = Arc::strong_count(file) > 2 || file.handles.load(Ordering::Acquire) > 0;
+        // Nobody else has it: nobody holds this lock.
+        let is_in_conflict = || file.home_state.lock().unwrap().conflict.is_some();
+        if is_used || !file.is_clean() || is_in_conflict() || (file.has_home() && !file.detach()) {
+            return false;
+        }
+        table.by_number[file.number as usize] = None;
+        table.unused.push(file.number);
+        true
     }
 
     /// The host file of a file was opened.
@@ -249,6 +273,37 @@ impl StoreInner {
         }
     }
 
+    /// A group has ended that had a file joined. If nobody else has it, and nothing of it is pending, its object knows
+    /// all that is to be known of it.
+    #[cold]
+    pub fn retire(&self, file: &Arc<File>) {
+        self.names.with(|state| {
+            if state.objects.contains_key(&file.id) && self.files.forget(file) {
+                state.takes_over(file);
+            }
+        });
+    }
+
+    /// A running group need not keep a file that it has made, and to which it has given no other time of change than
+    /// that of its birth, unless somebody else has it. Whether it is gone.
+    pub fn retire_born(&self, file: &Arc<File>, mtime: Mtime) -> bool {
+        self.names.with(|state| {
+            let is_born_so = state.born_at(file.id).map(Mtime::Told) == Some(mtime);
+            let goes = is_born_so && self.files.forget(file);
+            if goes {
+                state.takes_over(file);
+            }
+            goes
+        })
+    }
+
+    /// The same of a file that it has found, and of which it has changed only names or attributes.
+    pub fn retire_found(&self, owner: u64, file: &Arc<File>, held: &mut Wanted) -> bool {
+        let (tail, left) = (self.log.tail(), file.baseline());
+        let forget = || self.files.forget(file);
+        left.is_some_and(|left| self.names.with(|state| state.retire(owner, (file, left), (held, tail), forget)))
+    }
+
     /// Whether what was opened for a file is its home. Some file systems give a file another number when it is opened
     /// for writing (overlay: it is copied then). Else a bystander was faster; either is all right while the log says
     /// nothing of the file.
@@ -332,9 +387,20 @@ impl StoreInner {
             let Some(object) = state.objects.get_mut(&id) else {
                 return Err(Error::NotFound(show(path)));
             };
-            let file = self.files.add(|number| File::new(id, number, path.to_vec(), stat.as_ref()))?;
+            let owner = state.claims.owner_of(id).filter(|owner| !File::is_implicit(*owner));
+            let left = object.left.as_deref().copied();
+            let file = self.files.add(|number| {
+                let file = File::new(id, number, path.to_vec(), stat.as_ref());
+                match owner {
+                    Some(owner) => file.owned_by(owner, left),
+                    None => file,
+                }
+            })?;
             file.identified.store(object.identified, Ordering::Release);
             file.last_sequence.store(object.last, Ordering::Release);
+            if let Some(ns) = object.mtime_ns.take() {
+                file.set_mtime(ns, object.mtime_sequence);
+            }
             object.file = Arc::downgrade(&file);
             Ok(Some(file))
         })

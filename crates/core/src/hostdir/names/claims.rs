@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::Name;
+use super::{Name, shrink};
 
 /// What a call wants to claim.
 #[derive(Clone, Debug, Default)]
@@ -83,17 +83,26 @@ impl Claims {
         Ok(())
     }
 
-    /// `owner` gives up what it holds.
-    pub fn release(&mut self, owner: u64, held: &Wanted) {
-        for name in &held.names {
-            self.names.remove(name);
+    /// `owner` gives up these names, of which it has claimed each.
+    pub fn release_names<'n>(&mut self, owner: u64, names: impl Iterator<Item = &'n Name>) {
+        for name in names {
+            let held = self.names.remove(name);
+            debug_assert!(held.is_none_or(|by| by == owner), "names are set by who has claimed them");
         }
+        shrink(&mut self.names);
+    }
+
+    /// `owner` gives up what it holds: these names, and of `held` all else.
+    pub fn release<'n>(&mut self, owner: u64, names: impl Iterator<Item = &'n Name>, held: &Wanted) {
+        self.release_names(owner, names);
         for id in &held.alone {
             self.alone.remove(id);
         }
         for id in &held.attributes {
             self.attributes.remove(id);
         }
+        shrink(&mut self.alone);
+        shrink(&mut self.attributes);
         for id in &held.shared {
             if let Some(owners) = self.shared.get_mut(id) {
                 owners.retain(|&by| by != owner);
@@ -102,6 +111,11 @@ impl Claims {
                 }
             }
         }
+    }
+
+    /// Who has an object alone.
+    pub fn owner_of(&self, id: u64) -> Option<u64> {
+        self.alone.get(&id).copied()
     }
 
     /// All objects that somebody has a claim on, or on a name in.
@@ -133,10 +147,10 @@ mod tests {
         assert_eq!(claims.take(2, name(5, "a"), &mut second), Err(1));
         claims.take(2, name(5, "b"), &mut second).unwrap();
         assert_eq!(claims.take(2, alone(5), &mut second), Err(1), "somebody has a name in it");
-        claims.release(1, &first);
+        claims.release(1, first.names.iter(), &first);
         claims.take(2, alone(5), &mut second).unwrap();
         assert_eq!(claims.take(1, name(5, "c"), &mut Wanted::default()), Err(2), "it is about to go");
-        claims.release(2, &second);
+        claims.release(2, second.names.iter(), &second);
         assert_eq!(claims.objects().count(), 0);
 
         let attributes = || Wanted { attributes: vec![5], ..Wanted::default() };
@@ -144,9 +158,9 @@ mod tests {
         claims.take(1, name(5, "a"), &mut first).unwrap();
         claims.take(2, attributes(), &mut second).unwrap();
         assert_eq!(claims.take(1, attributes(), &mut first), Err(2));
-        claims.release(2, &second);
+        claims.release(2, second.names.iter(), &second);
         claims.take(1, attributes(), &mut first).unwrap();
-        claims.release(1, &first);
+        claims.release(1, first.names.iter(), &first);
         assert_eq!(claims.objects().count(), 0);
     }
 

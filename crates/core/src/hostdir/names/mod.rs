@@ -22,6 +22,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `object.rs` | what is known of an object |
+//! | `objects.rs` | the table of objects |
 //! | `attributes.rs` | what groups set of its attributes |
 //! | `claims.rs` | who may change what |
 //! | `forget.rs` | what is forgotten when a pass has ended |
@@ -33,17 +34,19 @@ mod attributes;
 mod claims;
 mod forget;
 mod object;
+mod objects;
 mod private;
 mod replay;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
 
 use wholly_media::{At, Inode, Stat};
 
 use super::file::File;
-use super::records::{Birth, Identity};
+use super::records::{Baseline, Birth, Identity};
 use crate::log::checksum::checksum;
 use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
 pub(super) use attributes::{PERMISSIONS, Set, XattrValue, checksum as xattr_checksum};
@@ -51,6 +54,8 @@ use claims::Claims;
 pub(super) use claims::Wanted;
 use forget::Callers;
 pub(super) use object::{DIRECTORY, Kind, Object, Place, REGULAR, SYMLINK, TYPE};
+use objects::Objects;
+use private::Change;
 pub(super) use private::Private;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
 pub(super) use walk::{Entry, Found, Last, Walk, show};
@@ -93,7 +98,7 @@ pub(crate) struct Names {
 /// What is known of all names.
 #[derive(Default)]
 pub(crate) struct State {
-    pub objects: HashMap<u64, Object>,
+    pub objects: Objects,
     pub by_inode: HashMap<(u64, i64), u64>,
     pub registers: HashMap<u64, BTreeMap<Vec<u8>, Register>>,
     pub claims: Claims,
@@ -231,6 +236,68 @@ impl State {
         self.objects.insert(id, Object::born(birth));
         self.see(id);
         id
+    }
+
+    /// The time of change that an object was born with; `None` where no group has made it.
+    pub fn born_at(&self, id: u64) -> Option<i64> {
+        Some(self.objects.get(&id)?.birth.as_ref()?.mtime_ns)
+    }
+
+    /// A running group has claimed a file, of which it has changed only names or attributes, and need not keep it: the
+    /// claim stands for it from now on. Whoever enters the file again finds it [owned](File::try_own), and lying as it
+    /// did, which is `left`. Whether it is gone, which `forget` sees to. (What is known of home is asked for before: who
+    /// looks at that may wait for the lock of names.)
+    pub fn retire(
+        &mut self,
+        owner: u64,
+        (file, left): (&File, Baseline),
+        (held, tail): (&mut Wanted, u64),
+        forget: impl Fn() -> bool,
+    ) -> bool {
+        let Some(object) = self.objects.get(&file.id) else { return false };
+        // A pass changes at home only what the log speaks of.
+        if object.last.max(file.last_sequence.load(Ordering::Acquire)) >= tail || file.mtime().is_some() {
+            return false;
+        }
+        let is_home = object.sets.is_empty() && object.mtime_ns.is_none();
+        let wanted = Wanted { alone: vec![file.id], ..Wanted::default() };
+        if !is_home || self.claims.take(owner, wanted, held).is_err() || !forget() {
+            return false;
+        }
+        self.takes_over(file);
+        if let Some(object) = self.objects.get_mut(&file.id) {
+            object.left = Some(Box::new(left));
+        }
+        true
+    }
+
+    /// How a file lay at home that a running group does not keep.
+    pub fn left(&self, id: u64) -> Option<Baseline> {
+        self.objects.get(&id)?.left.as_deref().copied()
+    }
+
+    /// A group has ended: its claims are gone.
+    pub fn release(&mut self, owner: u64, private: &Private) {
+        self.claims.release(owner, private.claimed(), &private.held);
+        for id in &private.held.alone {
+            if let Some(object) = self.objects.get_mut(id) {
+                object.left = None;
+                object.file.upgrade().into_iter().for_each(|file| file.disown_if(owner));
+            }
+        }
+    }
+
+    /// A file leaves the table: what it knows, its object has to know.
+    pub fn takes_over(&mut self, file: &File) {
+        let Some(object) = self.objects.get_mut(&file.id) else { return };
+        object.last = object.last.max(file.last_sequence.load(Ordering::Acquire));
+        object.identified = object.identified.max(file.identified.load(Ordering::Acquire));
+        object.ctime_ns = object.ctime_ns.max(file.ctime());
+        if let Some(ns) = file.mtime() {
+            (object.mtime_ns, object.mtime_sequence) = (Some(ns), file.mtime_sequence());
+            self.changed.insert(file.id);
+        }
+        object.file = Weak::new();
     }
 
     /// Keeps an object in the table. Whether it is there.
@@ -461,8 +528,8 @@ impl State {
     }
 
     /// A committed group set this name.
-    fn publish(&mut self, sequence: u64, dir: u64, name: &[u8], before: u64, after: u64) {
-        let register = self.registers.entry(dir).or_default().entry(name.to_vec());
+    fn publish(&mut self, sequence: u64, (dir, name): Name, before: u64, after: u64) {
+        let register = self.registers.entry(dir).or_default().entry(name);
         let count = &mut self.count;
         let register = register.or_insert_with(|| {
             *count += 1;
@@ -471,7 +538,13 @@ impl State {
         debug_assert!(register.last() <= sequence, "a name is set in commit order");
         match register.values.last_mut() {
             Some(last) if last.0 == sequence => last.1 = after,
-            _ => register.values.push((sequence, after)),
+            _ => {
+                if register.values.is_empty() {
+                    // Most names are set once before they are home.
+                    register.values.reserve_exact(1);
+                }
+                register.values.push((sequence, after));
+            }
         }
         self.count_link(dir, before, -1);
         self.count_link(dir, after, 1);
@@ -546,29 +619,35 @@ impl State {
         self.count + self.changed.len() as u64
     }
 
-    /// Objects have other places now that these names have other values.
-    fn move_places<'n>(&mut self, changes: impl Iterator<Item = (&'n Name, u64, u64)> + Clone) {
-        let mut lost = Vec::new();
-        for ((dir, name), before, _) in changes.clone() {
-            if let Some(object) = self.objects.get_mut(&before)
-                && object.place.as_ref().is_some_and(|place| place.0 == *dir && place.1 == *name)
-            {
-                object.place = None;
-                lost.push(before);
-            }
-        }
-        for ((dir, name), _, after) in changes {
+    /// A committed group set these names: they have other values now, and objects other places.
+    fn set_names(&mut self, sequence: u64, names: impl IntoIterator<Item = (Name, Change)>, lost: &[u64]) {
+        for (name, Change { committed, after }) in names {
             if let Some(object) = self.objects.get_mut(&after) {
-                object.place = Some((*dir, name.clone()));
+                object.place = Some(name.clone());
             }
+            self.publish(sequence, name, committed, after);
         }
-        for id in lost {
+        for &id in lost {
             if self.objects[&id].place.is_none() {
                 let by_register = |state: &Self| if state.objects[&id].named > 0 { state.name_of(id) } else { None };
                 let place = self.name_at_home(id).or_else(|| by_register(self));
                 self.objects.get_mut(&id).expect("it was just there").place = place;
             }
         }
+    }
+
+    /// Objects lose the places at which these names had them. Gives those.
+    fn lose_places<'n>(&mut self, names: impl Iterator<Item = (&'n Name, u64)>) -> Vec<u64> {
+        let mut lost = Vec::new();
+        for (name, before) in names {
+            if let Some(object) = self.objects.get_mut(&before)
+                && object.place.as_ref() == Some(name)
+            {
+                object.place = None;
+                lost.push(before);
+            }
+        }
+        lost
     }
 
     /// The name by which the host has an object, where groups have left it that.
@@ -622,18 +701,25 @@ impl Names {
         self.waiting.load(Ordering::Acquire) != 0
     }
 
-    /// Makes a group's names and attributes everybody's (invariant 2). `time` is that of its clock.
-    pub fn publish(&self, sequence: u64, private: &Private, time: i64) {
+    /// Makes a group's names and attributes everybody's (invariant 2). `time` is that of its clock. An explicit group
+    /// gives up its claims of the names that it has changed, so that of very many there are not two lists. (Calls that
+    /// wait for each other wait until the one before has given up its files, too.)
+    pub fn publish(&self, sequence: u64, private: &mut Private, claimer: u64, time: i64) {
         let mut state = self.state.lock().unwrap();
-        for ((dir, name), change) in private.changes() {
-            state.publish(sequence, *dir, name, change.committed, change.after);
-            for id in [*dir, change.committed, change.after] {
+        let changes = private.take_changes();
+        match File::is_implicit(claimer) {
+            true => private.held.names.extend(changes.keys().cloned()),
+            false => state.claims.release_names(claimer, changes.keys()),
+        }
+        for (name, change) in &changes {
+            for id in [name.0, change.committed, change.after] {
                 if let Some(object) = state.objects.get_mut(&id) {
                     object.last = object.last.max(sequence);
                 }
             }
         }
-        state.move_places(private.changes().map(|(name, change)| (name, change.committed, change.after)));
+        let lost = state.lose_places(changes.iter().map(|(name, change)| (name, change.committed)));
+        state.set_names(sequence, changes, &lost);
         for id in private.born().iter().chain(private.logged()) {
             if let Some(object) = state.objects.get_mut(id) {
                 object.identified = sequence;
@@ -644,6 +730,11 @@ impl Names {
         for id in private.born() {
             if let Some(object) = state.objects.get_mut(id) {
                 object.made = sequence;
+                // What its file would tell.
+                if object.kind == Kind::Regular && object.file.strong_count() == 0 {
+                    object.mtime_ns = object.birth.as_ref().map(|birth| birth.mtime_ns);
+                    object.mtime_sequence = sequence;
+                }
             }
         }
         for id in &private.adopted {
@@ -662,8 +753,12 @@ impl Names {
         for (id, mtime) in private.mtimes() {
             state.set_mtime(*id, sequence, mtime.committed(time));
         }
-        for (id, &ns) in private.ctimes() {
-            state.changed_at(*id, ns);
+        for id in private.born() {
+            let born_ns = state.objects.get(id).and_then(|object| object.birth.as_ref()).map(|birth| birth.btime_ns);
+            born_ns.into_iter().for_each(|ns| state.changed_at(*id, ns));
+        }
+        for (id, ns) in private.ctimes() {
+            state.changed_at(id, ns);
         }
         self.waiting.store(state.waiting(), Ordering::Release);
     }
@@ -681,6 +776,14 @@ impl State {
     /// The open file that an object is, if it is one.
     pub fn file(&self, id: u64) -> Option<Arc<File>> {
         self.objects.get(&id)?.file.upgrade()
+    }
+}
+
+/// Gives memory back that a large group has needed.
+fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    const SMALL: usize = 1024;
+    if map.capacity() > SMALL && map.len() < map.capacity() / 8 {
+        map.shrink_to(2 * map.len());
     }
 }
 

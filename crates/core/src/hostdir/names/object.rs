@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use super::attributes::Sets;
 use super::{BLANKS, Name};
 use crate::hostdir::file::File;
-use crate::hostdir::records::Birth;
+use crate::hostdir::records::{Baseline, Birth};
 use wholly_media::Stat;
 
 /// What an object is. It never changes.
@@ -101,6 +101,9 @@ pub(crate) struct Object {
     pub pins: u64,
     /// Of a regular file, the file, while somebody uses it.
     pub file: Weak<File>,
+    /// How a file lay at home when the running group that has claimed it joined it, if that group
+    /// [does not keep it](super::State::retire).
+    pub left: Option<Box<Baseline>>,
 }
 
 impl Object {
@@ -132,6 +135,7 @@ impl Object {
             is_append_only: false,
             pins: 0,
             file: Weak::new(),
+            left: None,
         }
     }
 

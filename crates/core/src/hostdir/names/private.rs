@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 
 use super::{Name, Set, Wanted};
-use crate::hostdir::clock::Mtime;
+use crate::hostdir::clock::{AT_HOME, Mtime};
 use crate::rules::acl::Acl;
 
 /// What a name was and is to be.
@@ -17,14 +17,33 @@ pub(crate) struct Change {
     pub after: u64,
 }
 
+/// What a group has done to an object's names, and what its records say of it.
+#[derive(Clone, Copy)]
+struct Trace {
+    /// How many names more than all others see it has for the group.
+    links: i64,
+    /// When the group last changed anything of it, or [`AT_HOME`] for never.
+    ctime_ns: i64,
+    /// The announced tail for which the group's records identify it; 0 if they speak of it and do not;
+    /// [`NOT_SPOKEN_OF`] if they do not speak of it.
+    announced: u64,
+}
+
+const NOT_SPOKEN_OF: u64 = u64::MAX;
+
+impl Default for Trace {
+    fn default() -> Self {
+        Trace { links: 0, ctime_ns: AT_HOME as i64, announced: NOT_SPOKEN_OF }
+    }
+}
+
 /// See the head of this file.
 #[derive(Default)]
 pub(crate) struct Private {
     changes: BTreeMap<Name, Change>,
-    /// The last name that the group gave an object, if it has that still.
+    /// The last name that the group gave an object, if it has that still; of directories, and of what it has not made.
     places: HashMap<u64, Name>,
-    /// How many names more than all others see an object has for the group.
-    links: HashMap<u64, i64>,
+    traces: HashMap<u64, Trace>,
     /// How many directories more than all others see a directory has for the group.
     directories: HashMap<u64, i64>,
     /// Objects that the group made.
@@ -35,11 +54,6 @@ pub(crate) struct Private {
     pub defaults: HashMap<u64, Option<Acl>>,
     /// Of directories, when it changed what is in them; of all but regular files, the time that it told.
     mtimes: BTreeMap<u64, Mtime>,
-    /// When it changed anything of an object.
-    ctimes: BTreeMap<u64, i64>,
-    /// Objects that its records speak of, and the announced tail for which they were identified in them; 0 if they were
-    /// not.
-    spoken_of: HashMap<u64, u64>,
     /// Objects that it identified.
     logged: Vec<u64>,
     /// Objects that it made with all their bytes, of which it told the log.
@@ -50,7 +64,7 @@ pub(crate) struct Private {
     pub applied: Vec<u64>,
     /// Its id, where it is provisional, and whether it waits for the decision of a joint commit.
     pub provisional: Option<(u64, bool)>,
-    /// What it has claimed.
+    /// What it has claimed, except for the names that it has [set](Self::set).
     pub held: Wanted,
     /// The highest sequence of a group that had changed what it changes.
     pub after: u64,
@@ -65,19 +79,41 @@ impl Private {
         self.changes.get(&(dir, name.to_vec())).map(|change| change.after)
     }
 
-    /// Sets a name that has been `before`, for the group.
-    pub fn set(&mut self, dir: u64, name: &[u8], before: u64, after: u64) {
+    /// Sets a name that has been `before`, for the group, which has claimed it. `is_dir` says whether `after` is a
+    /// directory.
+    pub fn set(&mut self, dir: u64, name: &[u8], before: u64, (after, is_dir): (u64, bool)) {
         let change = self.changes.entry((dir, name.to_vec())).or_insert(Change { committed: before, after });
         change.after = after;
+        // A call claims few names.
+        let held = self.held.names.iter().rev().take(8).position(|held| held.0 == dir && held.1 == name);
+        if let Some(behind) = held {
+            self.held.names.swap_remove(self.held.names.len() - 1 - behind);
+        }
         if self.places.get(&before).is_some_and(|place| place.0 == dir && place.1 == name) {
             self.places.remove(&before);
         }
-        self.places.insert(after, (dir, name.to_vec()));
-        *self.links.entry(before).or_default() -= 1;
-        *self.links.entry(after).or_default() += 1;
+        // What is the group's own, and no directory, has a name as long as it has links.
+        if after != 0 && (is_dir || !self.is_born(after)) {
+            self.places.insert(after, (dir, name.to_vec()));
+        }
+        for (id, more) in [(before, -1), (after, 1)] {
+            if id != 0 {
+                self.traces.entry(id).or_default().links += more;
+            }
+        }
         for id in [dir, before, after] {
             self.speak_of(id);
         }
+    }
+
+    /// Gives up all names that it has changed: they are everybody's.
+    pub fn take_changes(&mut self) -> BTreeMap<Name, Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// All names that it has claimed, except for those that were [taken](Self::take_changes).
+    pub fn claimed(&self) -> impl Iterator<Item = &Name> {
+        self.held.names.iter().chain(self.changes.keys())
     }
 
     /// Sets attributes of an object.
@@ -101,16 +137,19 @@ impl Private {
 
     /// The group has changed something of an object.
     pub fn set_ctime(&mut self, id: u64, now: i64) {
-        self.ctimes.insert(id, now);
+        if id != 0 {
+            self.traces.entry(id).or_default().ctime_ns = now;
+        }
     }
 
     /// When the group has changed something of an object.
     pub fn ctime_of(&self, id: u64) -> Option<i64> {
-        self.ctimes.get(&id).copied()
+        self.traces.get(&id).map(|trace| trace.ctime_ns).filter(|&ns| ns != AT_HOME as i64)
     }
 
-    pub fn ctimes(&self) -> impl Iterator<Item = (&u64, &i64)> {
-        self.ctimes.iter()
+    pub fn ctimes(&self) -> impl Iterator<Item = (u64, i64)> {
+        let all = self.traces.iter().map(|(id, trace)| (*id, trace.ctime_ns));
+        all.filter(|(_, ns)| *ns != AT_HOME as i64)
     }
 
     pub fn mtime_of(&self, id: u64) -> Mtime {
@@ -123,7 +162,14 @@ impl Private {
 
     /// The group made an object.
     pub fn add_born(&mut self, id: u64) {
+        debug_assert!(self.born.last() < Some(&id), "ids go up");
         self.born.push(id);
+    }
+
+    /// Whether the group made an object.
+    #[inline]
+    pub fn is_born(&self, id: u64) -> bool {
+        self.born.binary_search(&id).is_ok()
     }
 
     pub fn born(&self) -> &[u64] {
@@ -141,8 +187,12 @@ impl Private {
 
     /// The log will have to know the object.
     pub fn speak_of(&mut self, id: u64) {
-        if id != 0 {
-            self.spoken_of.entry(id).or_insert(0);
+        // What it makes itself its records tell in full.
+        if id != 0 && !self.is_born(id) {
+            let trace = self.traces.entry(id).or_default();
+            if trace.announced == NOT_SPOKEN_OF {
+                trace.announced = 0;
+            }
         }
     }
 
@@ -165,7 +215,7 @@ impl Private {
 
     /// How many names more than all others see the object has for the group.
     pub fn links(&self, id: u64) -> i64 {
-        self.links.get(&id).copied().unwrap_or(0)
+        self.traces.get(&id).map_or(0, |trace| trace.links)
     }
 
     /// A name was set, by which there are so many directories more in this one.
@@ -182,15 +232,15 @@ impl Private {
 
     /// Objects that are to be identified for `announced`, and were not by the group itself.
     pub fn unidentified(&self, announced: u64) -> Vec<u64> {
-        let mut all: Vec<u64> =
-            self.spoken_of.iter().filter(|&(_, &known)| known != announced).map(|(id, _)| *id).collect();
+        let is_due = |trace: &Trace| trace.announced != NOT_SPOKEN_OF && trace.announced != announced;
+        let mut all: Vec<u64> = self.traces.iter().filter(|(_, trace)| is_due(trace)).map(|(id, _)| *id).collect();
         all.sort_unstable();
         all
     }
 
     /// The log knows an object for `announced`: because the group has told it so (`logged`), or else.
     pub fn identified(&mut self, id: u64, announced: u64, logged: bool) {
-        self.spoken_of.insert(id, announced);
+        self.traces.entry(id).or_default().announced = announced;
         if logged {
             self.logged.push(id);
         }

@@ -12,8 +12,8 @@ use wholly_media::{HostFs, Stat};
 
 use super::object::TYPE;
 use super::{
-    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, Name, Object, ROOT, Register, Set, State, Strange, id_of, join,
-    mark_of,
+    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Change, Kind, Name, Object, ROOT, Register, Set, State, Strange,
+    id_of, join, mark_of,
 };
 use crate::error::{Error, Result};
 use crate::hostdir::records::{Birth, Identity, Value};
@@ -95,7 +95,7 @@ impl NameReplay {
     /// A group told what and where an object is.
     pub fn identify(&mut self, id: u64, identity: &Identity, sequence: u64) {
         let moved = self.moved.contains(&id);
-        let object = self.state.objects.entry(id).or_insert_with(|| Object {
+        let object = self.state.objects.get_or_insert_with(id, || Object {
             known: identity.ino != 0,
             ..Object::settled(Kind::of(identity.mode), (0, 0), None)
         });
@@ -139,9 +139,9 @@ impl NameReplay {
         let Value { before, after, name } = value;
         self.candidates.entry(dir).or_default().insert(name.clone());
         self.moved.extend([*before, *after]);
-        self.state.publish(sequence, dir, name, *before, *after);
-        let change = ((dir, name.clone()), *before, *after);
-        self.state.move_places([(&change.0, change.1, change.2)].into_iter());
+        let name = (dir, name.clone());
+        let lost = self.state.lose_places([(&name, *before)].into_iter());
+        self.state.set_names(sequence, [(name, Change { committed: *before, after: *after })], &lost);
     }
 
     /// Whether some record told what this object is.
@@ -432,7 +432,7 @@ impl NameReplay {
     /// What bystanders did to names: the object, a path, and what, in words.
     pub fn conflicts(&self) -> Vec<(u64, Vec<u8>, String)> {
         let mut conflicts = self.conflicts.clone();
-        for (id, object) in &self.state.objects {
+        for (id, object) in self.state.objects.iter() {
             let named = object.named != 0 || self.state.registers.contains_key(id) || !object.sets.is_empty();
             if *id != ROOT
                 && named

@@ -48,6 +48,7 @@ impl Running {
     /// Gives what lies at the host path `from` a name.
     pub(in crate::hostdir) fn adopt(&mut self, from: &[u8], at: At<'_>) -> Result<()> {
         self.check_open()?;
+        self.let_go_of_unused();
         if !layer::is_in(from) {
             return Err(Error::invalid(format!("{}: only what is in the layer can be adopted", show(from))));
         }

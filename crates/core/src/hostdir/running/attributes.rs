@@ -101,6 +101,8 @@ impl Running {
 
     /// Sets all of it, or nothing.
     pub(in crate::hostdir) fn set_attributes(&mut self, at: At<'_>, wish: Wish) -> Result<()> {
+        self.check_open()?;
+        self.let_go_of_unused();
         let mine = self.claim_attributes(at)?;
         self.check_may_set(at, &mine, &wish)?;
         if !wish.is_any() && !wish.chown {

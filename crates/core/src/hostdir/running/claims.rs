@@ -38,7 +38,7 @@ impl Running {
     }
 
     /// As it claims names.
-    fn claimer(&self) -> u64 {
+    pub(super) fn claimer(&self) -> u64 {
         if self.single { self.id | IMPLICIT } else { self.id }
     }
 
@@ -89,7 +89,7 @@ impl Running {
     pub(super) fn release_names(&mut self) {
         let claimer = self.claimer();
         if let Some(private) = self.names.take() {
-            self.store.names.with(|state| state.claims.release(claimer, &private.held));
+            self.store.names.with(|state| state.release(claimer, &private));
         }
     }
 
@@ -194,15 +194,17 @@ impl Running {
         }
         self.store.sync_file(&inner)?;
         let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
-        self.own(&inner)?;
+        let is_new = self.own(&inner)?;
         if fresh
+            && is_new
             && inner.is_clean()
             && let Err(error) = self.store.refresh_named(&inner)
         {
             self.sharing.leave(&inner, self.owner());
             return Err(error);
         }
-        Ok(Some(self.add(inner, false)))
+        let born_ns = self.born_at(inner.id);
+        Ok(Some(self.add(inner, born_ns)))
     }
 
     /// An entry about one of the group's files has been logged. Not before: of a call that is refused replay sees

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Joined, Running, Sharing};
+use super::{Joined, MANY, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::clock::Mtime;
@@ -103,7 +103,7 @@ impl Running {
         if self.sequence < announced {
             self.sequence = store.log.take_sequence();
         }
-        let sequence = self.sequence;
+        let (sequence, claimer) = (self.sequence, self.claimer());
         let seat = self.seat.as_mut().expect("the group has not ended");
         let in_flight = store.log.in_flight();
         let slot = match seat.place {
@@ -121,7 +121,8 @@ impl Running {
         let Seat { lane, files, writes, stock, .. } = &mut **seat;
         let mut prepared = Prepared::default();
         let mut first = FirstToPublish::default();
-        let committed = lane.commit(&store.log, sequence, after(files, names), || {
+        let builds_on = after(files, names);
+        let committed = lane.commit(&store.log, sequence, builds_on, || {
             let cuts = |file: &Joined| file.limit != u64::MAX || file.wishes.is_some();
             if self.sharing == Sharing::Own && !files.iter().any(cuts) {
                 first = prepare(store, files, writes, stock, sequence, &mut prepared);
@@ -135,6 +136,7 @@ impl Running {
         if let Some(shadows) = &self.shadows {
             shadows.publish(store, &seat.files, sequence);
         }
+        let names = self.names.as_deref_mut().map(|names| (names, claimer));
         publish(store, seat, names, self.sharing, (sequence, self.time), &[], first);
         seat.lane.finish(&store.log, sequence);
         in_flight.leave(slot);
@@ -144,7 +146,7 @@ impl Running {
 
     /// `Ok(false)`: a checkpoint was announced meanwhile; identify again.
     fn commit_batch(&mut self, announced: u64) -> Result<bool> {
-        let store = self.store.clone();
+        let (store, claimer) = (self.store.clone(), self.claimer());
         let seat = self.seat.as_mut().expect("the group has not ended");
         let mut parts = 0;
         if self.in_lane {
@@ -170,7 +172,7 @@ impl Running {
             Outcome::Announced => Ok(false),
             Outcome::Committed(sequence, ticket) => {
                 let positions: Vec<u64> = kept.into_iter().map(|data| store.memory.keep(sequence, data)).collect();
-                let names = self.names.as_deref();
+                let names = self.names.as_deref_mut().map(|names| (names, claimer));
                 if let Some(shadows) = &self.shadows {
                     shadows.publish(&store, &seat.files, sequence);
                 }
@@ -196,20 +198,20 @@ impl Running {
     fn end(&mut self) {
         let Some(mut seat) = self.seat.take() else { return };
         self.store.room.end(std::mem::take(&mut self.promised));
+        let owner = self.owner();
+        let many = seat.files.len() > MANY;
+        while let Some(file) = seat.files.pop() {
+            self.sharing.leave(&file.inner, owner);
+            match &mut self.recent {
+                Some(recent) => recent.put(file.inner),
+                None if many => self.store.retire(&file.inner),
+                None => {}
+            }
+        }
         if self.names.is_some() {
             self.release_names();
         }
-        let owner = self.owner();
-        while let Some(file) = seat.files.pop() {
-            self.sharing.leave(&file.inner, owner);
-            if let Some(recent) = &mut self.recent {
-                recent.put(file.inner);
-            }
-        }
-        seat.writes.clear();
-        seat.gathered.clear();
-        seat.gathered_bytes = 0;
-        seat.open_stages.clear();
+        seat.clear();
         self.shadows = None;
         self.brought = None;
         if self.recent.is_some() && seat.place.is_some() {
@@ -293,12 +295,12 @@ fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
 }
 
 /// Makes a committed group visible, from `first` of its writes on; `time` is that of its changes, and whether it told
-/// the log of it. `kept` are the places in memory of what was gathered.
+/// the log of it. `kept` are the places in memory of what was gathered. With its names comes as whom it claims them.
 #[inline(always)]
 fn publish(
     store: &StoreInner,
     seat: &mut Seat,
-    names: Option<&Private>,
+    names: Option<(&mut Private, u64)>,
     sharing: Sharing,
     (sequence, (time, told)): (u64, (i64, bool)),
     kept: &[u64],
@@ -358,7 +360,7 @@ fn publish(
             inner.identified.fetch_max(sequence, Ordering::AcqRel);
         }
     }
-    if let Some(names) = names {
+    if let Some((names, claimer)) = names {
         for &id in &names.applied {
             // Before the group leaves those that are in flight: the pass that takes the tail past it must know.
             store.parked.has_applied(sequence, id);
@@ -366,7 +368,7 @@ fn publish(
         if let Some((id, waits)) = names.provisional {
             store.parked.is_provisional(Provisional { id, sequence, applied: names.applied.clone(), waits });
         }
-        store.names.publish(sequence, names, time);
+        store.names.publish(sequence, names, claimer, time);
     }
     store.index.settle(stock);
 }

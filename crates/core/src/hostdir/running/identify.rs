@@ -48,10 +48,12 @@ impl Running {
             }
             for id in todo {
                 store.settle(id)?;
+                let is_steady = store.is_steady();
                 let identity = store.names.with(|state| {
                     let object = state.objects.get(&id)?;
                     let known = announced <= object.identified && object.identified < self.sequence;
-                    state.identity(id).filter(|_| !known)
+                    let left = object.left.as_deref().copied().filter(|_| is_steady);
+                    state.identity(id).filter(|_| !known).map(|identity| identity.lying_as(left))
                 });
                 let identity = identity.filter(|_| !joined.contains(&id) && !born.contains(&id) && id != ROOT);
                 self.names_mut().identified(id, announced, identity.is_some());

@@ -69,30 +69,33 @@ impl Running {
 
     /// Sets a name, for the group and in the log.
     pub(super) fn set_name(&mut self, last: &Last, before: u64, after: u64) -> Result<()> {
-        self.set_name_at(last, before, after, self.store.host.now_ns())
+        let now = self.store.host.now_ns();
+        self.name(last, before, after, now)?;
+        self.names_mut().set_ctime(after, now);
+        Ok(())
     }
 
-    fn set_name_at(&mut self, last: &Last, before: u64, after: u64, now: i64) -> Result<()> {
+    /// The same, where `after` is not changed by it: it is made with this name.
+    fn name(&mut self, last: &Last, before: u64, after: u64, now: i64) -> Result<()> {
         let value = Value { before, after, name: last.name.clone() };
         self.log_entry(EntryKind::Name, last.dir, &value.to_bytes())?;
         let store = self.store.clone();
-        let (builds_on, directories) = store.names.with(|state| {
+        let (builds_on, loses, gains) = store.names.with(|state| {
             let objects = [before, after].into_iter().filter_map(|id| state.objects.get(&id)).map(|object| object.last);
             let register = state.register(last.dir, &last.name).map(|register| register.last());
             // Of the directory, only that it was made: what else others do to it commutes with what is done in it.
             let made = state.objects.get(&last.dir).map(|dir| dir.made);
             let builds_on = objects.chain(register).chain(made).max();
             let is_dir = |id: u64| state.objects.get(&id).is_some_and(|object| object.kind == Kind::Directory);
-            (builds_on.unwrap_or(0), i64::from(is_dir(after)) - i64::from(is_dir(before)))
+            (builds_on.unwrap_or(0), is_dir(before), is_dir(after))
         });
         let private = self.names_mut();
         private.after = private.after.max(builds_on);
-        private.set(last.dir, &last.name, before, after);
-        private.count_directories(last.dir, directories);
+        private.set(last.dir, &last.name, before, (after, gains));
+        private.count_directories(last.dir, i64::from(gains) - i64::from(loses));
         private.set_mtime(last.dir, Mtime::Changed(now));
-        for id in [last.dir, before, after] {
-            private.set_ctime(id, now);
-        }
+        private.set_ctime(last.dir, now);
+        private.set_ctime(before, now);
         Ok(())
     }
 
@@ -116,7 +119,7 @@ impl Running {
         let (birth, lists) = self.inherited(last.dir, birth)?;
         let id = self.bear_nameless(birth)?;
         self.hand_down(id, lists)?;
-        self.set_name(&last, 0, id)?;
+        self.name(&last, 0, id, self.store.host.now_ns())?;
         Ok(id)
     }
 
@@ -138,6 +141,8 @@ impl Running {
 
     /// Makes a regular file, which is the group's.
     pub(in crate::hostdir) fn create_at(&mut self, at: At<'_>, birth: Birth) -> Result<Arc<Inner>> {
+        self.check_open()?;
+        self.let_go_of_unused();
         let born = (birth.mtime_ns, birth.mode);
         let id = self.bear(at, birth)?;
         self.take_born(at.bytes(), id, born)
@@ -147,9 +152,8 @@ impl Running {
     pub(super) fn take_born(&mut self, path: &[u8], id: u64, (born_ns, mode): (i64, u32)) -> Result<Arc<Inner>> {
         let inner = self.store.file_of(path, &Found { id, kind: Kind::Regular, stat: None })?;
         self.own(&inner)?;
-        let i = self.add(inner.clone(), true);
+        self.add(inner.clone(), Some(born_ns));
         inner.set_privileges(mode & SET_ID != 0);
-        self.seat_mut().files[i].mtime = Mtime::Told(born_ns);
         Ok(inner)
     }
 
@@ -189,6 +193,7 @@ impl Running {
 
     pub(in crate::hostdir) fn link(&mut self, from: &[u8], to: &[u8]) -> Result<()> {
         self.check_open()?;
+        self.let_go_of_unused();
         for _ in 0..TRIES {
             let old = self.walk().parent(from)?;
             let Some(found) = self.walk().lookup(old.dir, &old.name)? else {
@@ -227,6 +232,7 @@ impl Running {
     pub(in crate::hostdir) fn unlink<'a>(&mut self, at: impl Into<At<'a>>) -> Result<()> {
         let at = at.into();
         self.check_open()?;
+        self.let_go_of_unused();
         let (last, found) = self.claim_last(at, |_, found| match found {
             None => Err(Error::NotFound(at.show())),
             Some(found) if found.kind == Kind::Directory => refused(at, Errno::ISDIR),
@@ -262,6 +268,7 @@ impl Running {
     ) -> Result<()> {
         let (from, to) = (from.into(), to.into());
         self.check_open()?;
+        self.let_go_of_unused();
         for _ in 0..TRIES {
             let (old, new) = (self.last(from)?, self.last(to)?);
             let Some(moved) = self.walk().lookup(old.dir, &old.name)? else {

@@ -174,6 +174,7 @@ impl Running {
     /// Gives an object one more name; its first only where it was made to get one.
     pub(in crate::hostdir) fn link_object(&mut self, id: u64, to: At<'_>) -> Result<()> {
         self.check_open()?;
+        self.let_go_of_unused();
         let found = self.object(id)?;
         let exists = |_: &Last, taken: Option<&Found>| match taken {
             Some(_) => Err(Error::Exists(to.show())),

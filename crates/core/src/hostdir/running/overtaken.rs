@@ -164,11 +164,17 @@ impl Running {
             if !self.relies_on_bytes(summary, id)? {
                 continue;
             }
-            let Some(file) = self.store.names.with(|state| state.file(id)) else { continue };
-            let state = file.home_state.lock().unwrap();
+            let (file, left) = self.store.names.with(|state| (state.file(id), state.left(id)));
+            let (conflict, left) = match file {
+                Some(file) => {
+                    let state = file.home_state.lock().unwrap();
+                    (state.conflict.clone(), state.baseline)
+                }
+                None => (None, left),
+            };
             let (now, path) = (Baseline::of(stat), applying.path(id));
-            match (&state.conflict, state.baseline) {
-                (Some(change), _) => applying.wrong(path, change.clone()),
+            match (conflict, left) {
+                (Some(change), _) => applying.wrong(path, change),
                 (None, Some(then)) if (then.size, then.mtime_ns) != (now.size, now.mtime_ns) => {
                     applying.wrong(path, content_changed(then.size, now.size));
                 }

@@ -310,9 +310,11 @@ impl Running {
 
     /// What the table knows of an object that a bystander has taken away.
     fn remembered(&self, id: u64) -> Stat {
-        let (mode, file) =
-            self.store.names.with(|state| (state.objects.get(&id).map_or(0, |object| object.mode()), state.file(id)));
-        let left = file.and_then(|file| file.baseline());
+        let (mode, file, left) = self
+            .store
+            .names
+            .with(|state| (state.objects.get(&id).map_or(0, |object| object.mode()), state.file(id), state.left(id)));
+        let left = file.map_or(left, |file| file.baseline());
         let (size, mtime_ns, ctime_ns) = left.map_or((0, 0, 0), |left| (left.size, left.mtime_ns, left.ctime_ns));
         Stat { mode, size, mtime_ns, ctime_ns, nlink: 1, ..Stat::default() }
     }

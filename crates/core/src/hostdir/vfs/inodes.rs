@@ -28,7 +28,8 @@ impl Kept {
 struct Inode {
     id: u64,
     references: u64,
-    kept: Option<Kept>,
+    /// Of few: most objects keep their names.
+    kept: Option<Box<Kept>>,
 }
 
 /// Objects by the numbers that programs see. The root is always there.
@@ -94,7 +95,7 @@ impl Inodes {
         let inode = table.by_number.remove(&ino.0)?;
         table.numbers.remove(&inode.id);
         store.names.with(|state| state.unpin(inode.id));
-        inode.kept
+        inode.kept.map(|kept| *kept)
     }
 
     /// Whether somebody refers to an object.
@@ -107,7 +108,7 @@ impl Inodes {
         let mut table = self.table.lock().unwrap();
         let Table { by_number, numbers } = &mut *table;
         match numbers.get(&id).and_then(|number| by_number.get_mut(number)) {
-            Some(inode) => inode.kept.replace(kept),
+            Some(inode) => inode.kept.replace(Box::new(kept)).map(|kept| *kept),
             None => Some(kept),
         }
     }
@@ -116,7 +117,7 @@ impl Inodes {
     pub fn kept<T>(&self, id: u64, look: impl FnOnce(&Kept) -> T) -> Option<T> {
         let table = self.table.lock().unwrap();
         let number = table.numbers.get(&id)?;
-        table.by_number.get(number)?.kept.as_ref().map(look)
+        table.by_number.get(number)?.kept.as_deref().map(look)
     }
 
     /// All references, for tests.

@@ -162,9 +162,12 @@ impl NamePlan<'_> {
             let whole = store.names.with(|state| {
                 let object = state.objects.get(&id)?;
                 let mtime_ns = object.mtime_ns.filter(|_| object.mtime_sequence < self.target);
-                Some((state.host_path(id), mtime_ns, object.sets.as_of(self.target).atime_ns))
+                // A file that somebody has found since the plan was made has taken it over.
+                let file = object.file.upgrade();
+                let mtime_ns = mtime_ns.or_else(|| file.as_ref()?.mtime_as_of(self.target));
+                Some((state.host_path(id), mtime_ns, object.sets.as_of(self.target).atime_ns, file))
             });
-            let Some((path, mtime_ns, atime_ns)) = whole else { continue };
+            let Some((path, mtime_ns, atime_ns, file)) = whole else { continue };
             if let Some(path) = path.filter(|_| mtime_ns.is_some() || atime_ns.is_some()) {
                 let at = store.names.with(|state| state.object_at(id, &path));
                 let set = store.host.set_times_at(site::ATTRIBUTES_TIMES, at, atime_ns, mtime_ns);
@@ -173,6 +176,9 @@ impl NamePlan<'_> {
                 if let Some(file) = store.names.with(|state| state.file(id)) {
                     file.changed_by_pass(store)?;
                 }
+            }
+            if let Some((file, ns)) = file.zip(mtime_ns) {
+                file.mtime_is_home(ns);
             }
             store.names.with(|state| {
                 if let Some(object) = state.objects.get_mut(&id)

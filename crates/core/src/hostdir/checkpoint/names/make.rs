@@ -16,6 +16,9 @@ use crate::rules::acl;
 use crate::site;
 use crate::sync::Ordering;
 
+/// Objects of which the log is told by one group.
+const KNOWN_AT_A_TIME: usize = 8192;
+
 impl NamePlan<'_> {
     /// Makes what is virtual, hangs what moves, tells the log of what was made, and makes durable what must be before a
     /// name goes.
@@ -60,8 +63,8 @@ impl NamePlan<'_> {
 
     /// Makes all virtual objects that are to be there, unless an earlier try has.
     fn make_all(&mut self) -> Result<()> {
-        for id in self.make.clone() {
-            self.make_object(id)?;
+        for i in 0..self.make.len() {
+            self.make_object(self.make[i])?;
         }
         for id in self.nameless.clone() {
             self.make_nameless(id)?;
@@ -296,7 +299,7 @@ impl NamePlan<'_> {
             },
         );
         moved.map_err(|error| host_error(error, &path))?;
-        if let Some(&i) = self.places.get(&(dir, name)) {
+        if let Some(i) = self.place_in_changes(&(dir, name)) {
             self.changes[i].home = 0;
         }
         Ok(())
@@ -314,7 +317,8 @@ impl NamePlan<'_> {
         if unknown.is_empty() {
             return Ok(());
         }
-        let known = store.know(&unknown);
+        // One group of all of them would take as much memory again.
+        let known = unknown.chunks(KNOWN_AT_A_TIME).try_for_each(|ids| store.know(ids));
         store.checkpointer.knew.store(1, Ordering::Relaxed);
         known?;
         store.names.with(|state| {

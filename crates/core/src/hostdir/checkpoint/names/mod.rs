@@ -66,9 +66,8 @@ struct Change {
 pub(super) struct NamePlan<'a> {
     store: &'a StoreInner,
     target: u64,
+    /// In the order of names.
     changes: Vec<Change>,
-    /// Where in it a name is.
-    places: HashMap<Name, usize>,
     /// Where in it an object is first wanted.
     wanted: HashMap<u64, usize>,
     /// Virtual objects that are to have a name, directories before what is in them; and what was made before and the
@@ -115,7 +114,6 @@ impl<'a> NamePlan<'a> {
             store,
             target,
             changes: Vec::new(),
-            places: HashMap::new(),
             wanted: HashMap::new(),
             make: Vec::new(),
             move_: Vec::new(),
@@ -157,6 +155,7 @@ impl<'a> NamePlan<'a> {
     }
 
     fn find_changes(&mut self, state: &mut State, target: u64) {
+        self.changes.reserve_exact(state.count as usize);
         for (dir, names) in &state.registers {
             for (name, register) in names {
                 let want = register.as_of(target);
@@ -166,9 +165,8 @@ impl<'a> NamePlan<'a> {
                 }
             }
         }
-        self.changes.sort_by(|a, b| a.name.cmp(&b.name));
+        self.changes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         for (i, change) in self.changes.iter().enumerate() {
-            self.places.insert(change.name.clone(), i);
             if change.want != 0 {
                 self.wanted.entry(change.want).or_insert(i);
             }
@@ -209,7 +207,7 @@ impl<'a> NamePlan<'a> {
         let is_due =
             |object: &Object| object.unsure && object.home.is_some() && object.made != 0 && object.made < target;
         self.mend = state.objects.iter().filter(|(_, object)| is_due(object)).map(|(id, _)| *id).collect();
-        for (id, object) in &state.objects {
+        for (id, object) in state.objects.iter() {
             let Some(file) = object.file.upgrade().filter(|_| object.inode.is_none() && !self.wants(*id)) else {
                 continue;
             };
@@ -276,7 +274,7 @@ impl<'a> NamePlan<'a> {
             });
             let Some(path) = path.filter(|_| is_dir) else { continue };
             for entry in store.host.read_dir(&path).map_err(|error| host_error(error, &path))? {
-                if !self.places.contains_key(&(id, entry.name.clone())) {
+                if self.place_in_changes(&(id, entry.name.clone())).is_none() {
                     let path = String::from_utf8_lossy(&join(&path, &entry.name)).into_owned();
                     let change = "another program has put it into a directory that was removed".into();
                     return Err(Error::Conflict { path, change });
@@ -305,6 +303,11 @@ impl<'a> NamePlan<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Where a name is among the changes.
+    fn place_in_changes(&self, name: &Name) -> Option<usize> {
+        self.changes.binary_search_by(|change| change.name.cmp(name)).ok()
     }
 
     fn wants(&self, id: u64) -> bool {

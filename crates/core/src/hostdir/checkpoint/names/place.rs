@@ -106,11 +106,13 @@ impl NamePlan<'_> {
             if want_is_dir.is_none_or(|want| want != home_is_dir) || home_is_dir {
                 let path = self.path_of(&change.name)?;
                 let depth = path.iter().filter(|&&byte| byte == b'/').count();
-                removals.push((std::cmp::Reverse(depth), i, path, home_is_dir));
+                removals.push((std::cmp::Reverse(depth), i, home_is_dir));
             }
         }
-        removals.sort();
-        for (_, i, path, is_dir) in removals {
+        removals.sort_unstable();
+        for (_, i, is_dir) in removals {
+            // What it lies in is removed after it.
+            let path = self.path_of(&self.changes[i].name)?;
             let change = &mut self.changes[i];
             let (at, inode) =
                 store.names.with(|state| (state.name_at(change.name.0, &path), state.inode_of(change.home)));
