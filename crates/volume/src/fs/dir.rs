@@ -124,7 +124,7 @@ impl Core {
             let mut group = Group::begin(self, Kind::Structure, 2 + nodes, Need::Ordinary)?;
             group.record(&Operation::Structure(change))?;
             group.commit()?;
-            self.reload(dir, state)?;
+            self.reload(&*self.engine, dir, state)?;
             place = self.find(dir, state, name)?;
         }
         Ok(place.expect("there is a leaf with room"))
@@ -192,7 +192,7 @@ impl Core {
             let Ok(mut group) = Group::begin(self, Kind::Structure, nodes, Need::Vital) else { return Ok(()) };
             group.record(&Operation::Structure(Structure::Merge { dir: dir.id, leaf }))?;
             group.commit()?;
-            self.reload(dir, state)?;
+            self.reload(&*self.engine, dir, state)?;
             leaf /= 2;
         }
         Ok(())
