@@ -1,11 +1,11 @@
 //! The engine `fine_grained_wal`: undo of metadata by the byte, and a redo log of data, on persistent memory. It is the
-//! baseline FG-WAL of FCFS (section VI-A; the metadata log is that of section III-D), and the first engine under which a
-//! group survives a crash wholly or not at all.
+//! baseline FG-WAL of FCFS (section VI-A; the metadata log is that of section III-D), and the first engine under which
+//! a group survives a crash wholly or not at all.
 //!
 //! # Terms
 //!
-//! - *lane*, *half*, *entry*, *settled word*: see `format/log.rs`. An entry is undo (old bytes), data (new bytes), zero,
-//!   link or commit.
+//! - *lane*, *half*, *entry*, *settled word*: see `format/log.rs`. An entry is undo (old bytes), data (new bytes),
+//!   zero, link or commit.
 //! - *sequence*: the number of a group in its lane, from 1 in each incarnation.
 //! - *draft*: the lines of metadata that a group has changed and that are not on the medium (`engine/draft.rs`).
 //! - *fresh*: blocks that the running group itself took, or that were reserved and have no content yet.
@@ -35,17 +35,17 @@
 //! # States of an entry
 //!
 //! ```text
-//! void ---- stored in epoch 1 ----> tentative ---- fence 1 ----> prepared ---- commit entry ----> committed
-//!  ^                                    |                           |                                |
-//!  |                                    | crash, abort              | crash: undone                  | settled word, or
-//!  |                                    v                           v                                | no data
-//!  +---- a new incarnation, or a later committed group of the lane ----------------------------- settled
+//! void --- stored in epoch 1 ---> tentative --- fence 1 ---> prepared --- commit entry ---> committed
+//!  ^                                  |                         |                             |
+//!  |                                  | crash, abort            | crash: undone               | settled word,
+//!  |                                  v                         v                             v or no data
+//!  +--- a new incarnation, or a later committed group of the lane ------------------------ settled
 //! ```
 //!
 //! # Invariants
 //!
 //! 1. An entry is valid by its check alone: over its other 56 bytes, seeded by volume, incarnation and place. No order
-//!    of stores inside of a line is relied on (the valid flag of the paper is).
+//!    of stores inside of a line is relied on, unlike with the valid flag of the paper.
 //! 2. Nothing that anyone else can reach is stored before the commit, and no in-place byte before fence 1.
 //! 3. In each lane, sequences grow by one, and a group is committed before the next one takes the lane. A group uses
 //!    the half of its parity: the commit entry of a lane's last group stays whole until the next group has one.
@@ -63,9 +63,22 @@
 //!    the recovery has ended.
 //! 10. Threads: each store of a group is fenced by the thread that made it. A group is of one thread so far.
 //!
-//! Not here yet: explicit groups. They are to log to segments of their own, which a link in a lane's half makes part of
-//! the lane at the commit, to keep an index of their data for their own reads, and to merge their operations on shared
-//! directories inside of the commit: two of them may change the same leaf.
+//! # Explicit groups, which are not here yet
+//!
+//! - *Log.* A group that lives on takes no lane before its commit. Its data entries go to blocks of its own, under a
+//!   number of its own in the place of the sequence; the commit takes a lane, and its first entry is a link that tells
+//!   this number. So the size of a group is bounded by free space only, and lanes are held for the time of a commit.
+//! - *Reads* of the group's own data need an index of its data entries: nothing of them is in memory.
+//! - *Files* are owned by one group: the draft of an inode's owned line and of its map can be filled at the calls, as
+//!   it is now. Blocks whose pointer others see as written are never written early, even if the group itself has made
+//!   them reserved: `write` has to ask the committed map.
+//! - *Directories* are shared. Their operations stay logical until the commit, where the mutators run under the locks
+//!   of the directories; places in them are hints, which are looked up again; times are the latest valid value. Until
+//!   then lookups of the group merge the operations over the leaves, and a name has at most one group that changes it.
+//!   A leaf that must be split is split by a structure change at the call, so that room is only reserved.
+//! - *Abort* drops the draft, the operations, the entries and the blocks; the core reads the records of the inodes that
+//!   the group owned from the medium again.
+//! - *Threads*: each one fences what it stored before its call returns.
 //!
 //! | file | idea |
 //! |---|---|
