@@ -696,7 +696,8 @@ pub struct MountArgs {
 }
 
 const MKFS_EXAMPLES: &str = "\
-The volume's engine is `none`, which gives no consistency: after a crash, anything may be lost.
+The engine `none` gives no consistency: after a crash, anything may be lost. `fine_grained_wal` keeps each call wholly
+or not at all; it needs persistent memory.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
@@ -747,9 +748,22 @@ pub struct MkfsArgs {
     /// Overwrite what is there
     #[arg(short = 'f', long)]
     pub force: bool,
+    /// What makes changes permanent
+    #[arg(long, value_enum, default_value_t = VolumeEngine::None)]
+    pub engine: VolumeEngine,
     /// What the file is taken for
     #[arg(long, value_enum, default_value_t = Medium::Auto)]
     pub medium: Medium,
+}
+
+/// What makes changes of a volume permanent.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[value(rename_all = "snake_case")]
+pub enum VolumeEngine {
+    /// Nothing but an unmount: after a crash, anything may be lost
+    None,
+    /// A log on persistent memory: each call survives a crash wholly or not at all
+    FineGrainedWal,
 }
 
 /// `wholly fsck`.

@@ -187,6 +187,23 @@ fn what_stands_on_a_volume_is_shown() {
     for part in ["superblock in block 1: ", "damaged: line 1 of an inode", "size 7000"] {
         assert!(shown.out.contains(part), "{part}: {}", shown.out);
     }
+
+/// The engine that logs needs persistent memory: a file in memory stands for that.
+#[test]
+fn the_engine_is_chosen() {
+    let rig = Rig::new("engine");
+    let on_disk = rig.path("v.img");
+    let refused = wholly(&["mkfs", &on_disk, "--size", "16M", "--engine", "fine_grained_wal", "--medium", "disk"]);
+    assert!(refused.err.contains("persistent memory"), "{}", refused.err);
+    let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());
+    let made = wholly(&["mkfs", &image, "--size", "16M", "--engine", "fine_grained_wal"]);
+    let (stat, checked) = (wholly(&["stat", &image]), wholly(&["fsck", "-n", &image]));
+    std::fs::remove_file(&image).unwrap();
+    made.exits(0);
+    assert!(made.out.contains("emulated") && !made.out.contains("anything may be lost"), "{}", made.out);
+    stat.exits(0);
+    assert!(stat.out.contains("fine_grained_wal"), "{}", stat.out);
+    checked.exits(0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use wholly_media::Region;
 use wholly_media::disk::DiskRegion;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_posix::Exception;
-use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 const VOLUME: &[Exception] = &[];
 
@@ -17,8 +17,9 @@ fn file(bytes: u64) -> OwnedFd {
     file
 }
 
-fn run(region: Arc<dyn Region>) {
-    Volume::format_region(&*region, &VolumeOptions::default()).expect("make a volume");
+fn run(region: Arc<dyn Region>, engine: EngineKind) {
+    let options = VolumeOptions { engine, ..VolumeOptions::default() };
+    Volume::format_region(&*region, &options).expect("make a volume");
     let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
     let vfs = VolumeVfs::new(&volume);
     let report = wholly_posix::run(&vfs, true, VOLUME);
@@ -33,10 +34,16 @@ fn run(region: Arc<dyn Region>) {
 
 #[test]
 fn on_persistent_memory() {
-    run(Arc::new(PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region")));
+    run(Arc::new(PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region")), EngineKind::None);
+}
+
+#[test]
+fn with_a_log() {
+    let region = PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region");
+    run(Arc::new(region), EngineKind::FineGrainedWal);
 }
 
 #[test]
 fn on_a_disk() {
-    run(Arc::new(DiskRegion::open(file(256 << 20), "disk").expect("a region")));
+    run(Arc::new(DiskRegion::open(file(256 << 20), "disk").expect("a region")), EngineKind::None);
 }

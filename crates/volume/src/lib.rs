@@ -6,11 +6,13 @@
 //! # Terms
 //!
 //! - *core*: the file system (`fs/`): inodes, directories, maps, allocators. *Engine*: decides when and how changes
-//!   become permanent (`engine/`). The only engine so far is `none`, which gives no consistency after a crash.
+//!   become permanent (`engine/`): `none` gives no consistency after a crash, `fine_grained_wal`
+//!   keeps each group wholly or not at all.
 //! - *operation*: a logical change of metadata ([`engine::Operation`]). *Mutator*: the function that makes the change
 //!   in the bytes on the medium, through a [`engine::StorageView`] that the engine provides.
 //! - *storage version*: metadata on the medium. *Memory version*: metadata as running calls see it.
 //! - *group*: the operations of one call, or of an explicit group. *Reservation*: blocks set aside for a group.
+//!   *Draft*: what a group has changed and the engine has not stored yet.
 //! - *structure change*: growth of the inode file, split or merge of directory leaves: a group of its own.
 //! - *stream*, *map*, *leaf*, *key*, *live word*: see `format/`.
 //!
@@ -20,7 +22,7 @@
 //! 2. A group reserves, at its calls, all blocks that its mutators take: a mutator never meets `ENOSPC`.
 //! 3. A block that a group frees is not given out before the group has ended (`Group::settle`).
 //! 4. A structure change is complete before the operation that needs it is recorded, and is never undone.
-//! 5. Each block below the volume's size is exactly one of: superblock, free, data of one (inode, block), map node,
+//! 5. Each block below the volume's size is exactly one of: superblock, log, free, data of one (inode, block), map node,
 //!    directory leaf, extended attributes, inode file. `check` proves it.
 //! 6. An inode in use has a name, or a reference; one without either is freed, at the latest by the next mount.
 //! 7. A directory has one name, in the directory that its inode calls its parent.
@@ -73,10 +75,10 @@ mod vfs;
 pub use calls::VolumeFile;
 pub use fs::check::{Checked, Finding};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
-pub use open::{Dumped, Medium, Object, Volume, VolumeOptions, VolumeStat};
+pub use open::{Dumped, EngineKind, Medium, Object, Volume, VolumeOptions, VolumeStat};
 pub use vfs::VolumeVfs;
 
 /// All places that change or order bytes on the medium.
 pub fn sites() -> Vec<wholly_media::Site> {
-    [fs::sites(), engine::none::SITES.to_vec()].concat()
+    [fs::sites(), engine::none::SITES.to_vec(), engine::fine_grained_wal::SITES.to_vec()].concat()
 }

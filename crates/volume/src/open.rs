@@ -12,9 +12,13 @@ use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_media::{Error as MediaError, FileSystem, Guarantees, Region, Site};
 
 use crate::VolumeVfs;
+use crate::engine::Engine;
+use crate::engine::fine_grained_wal::{self, FineGrainedWal, Patch};
 use crate::engine::none::NoneEngine;
-use crate::format::BLOCK;
 use crate::format::inode::Time;
+use crate::format::log::LogSeed;
+use crate::format::superblock::Superblock;
+use crate::format::{BLOCK, Seed};
 use crate::fs::check::{self, Checked};
 use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
 use crate::fs::{Core, mount, resize};
@@ -33,6 +37,57 @@ pub enum Medium {
     Disk,
 }
 
+/// What makes changes of a volume permanent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// In place, at the call: nothing is promised after a crash.
+    #[default]
+    None,
+    /// Undo of metadata by the byte, and a redo log of data, on persistent memory: after a crash, each group of changes
+    /// is there wholly or not at all, and was durable when its call returned.
+    FineGrainedWal,
+}
+
+impl EngineKind {
+    const ALL: [EngineKind; 2] = [EngineKind::None, EngineKind::FineGrainedWal];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineKind::None => "none",
+            EngineKind::FineGrainedWal => "fine_grained_wal",
+        }
+    }
+
+    /// The engine with this name.
+    pub fn named(name: &str) -> Option<EngineKind> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The number that stands in a superblock.
+    fn number(self) -> u32 {
+        match self {
+            EngineKind::None => 0,
+            EngineKind::FineGrainedWal => 1,
+        }
+    }
+
+    fn of(superblock: &Superblock) -> Result<EngineKind> {
+        let kind = Self::ALL.into_iter().find(|kind| kind.number() == superblock.engine);
+        kind.ok_or_else(|| Error::Unsupported(format!("the volume's engine has number {}", superblock.engine)))
+    }
+
+    fn check_medium(self, region: &dyn Region) -> Result<()> {
+        match self {
+            EngineKind::FineGrainedWal if !region.guarantees().is_pmem() => {
+                Err(Error::Unsupported("the engine fine_grained_wal on a disk: it needs persistent memory".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// How a volume is made and opened.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
@@ -40,6 +95,8 @@ pub struct VolumeOptions {
     pub medium: Medium,
     /// The most bytes of memory for cached inodes, and for cached blocks of a disk. At least 1 MiB is used.
     pub cache_bytes: usize,
+    /// The engine of a new volume.
+    pub engine: EngineKind,
     /// The name of a new volume: at most 64 bytes.
     pub label: String,
     /// Whether a new volume may replace what is in the file or device.
@@ -48,7 +105,13 @@ pub struct VolumeOptions {
 
 impl Default for VolumeOptions {
     fn default() -> Self {
-        VolumeOptions { medium: Medium::Auto, cache_bytes: 64 << 20, label: String::new(), force: false }
+        VolumeOptions {
+            medium: Medium::Auto,
+            cache_bytes: 64 << 20,
+            engine: EngineKind::None,
+            label: String::new(),
+            force: false,
+        }
     }
 }
 
@@ -154,13 +217,22 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSpace`] if it is too small.
     pub fn format_region(region: &dyn Region, options: &VolumeOptions) -> Result<()> {
+        options.engine.check_medium(region)?;
         let mut id = [0; 16];
         let got = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
         got.map_err(|errno| Error::Media(MediaError::new("getrandom", "", errno)))?;
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let now = Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 };
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        mount::format(region, id, options.label.as_bytes(), owner, now)
+        let making = mount::Making {
+            volume_id: id,
+            label: options.label.as_bytes(),
+            owner,
+            now,
+            engine: options.engine.number(),
+            has_log: options.engine == EngineKind::FineGrainedWal,
+        };
+        mount::format(region, &making)
     }
 
     /// Opens a volume in a file or on a device. No other process can open it meanwhile.
@@ -184,7 +256,7 @@ impl Volume {
 
     fn open_owned(region: Arc<dyn Region>, owner: Option<OwnedFd>, options: &VolumeOptions) -> Result<Volume> {
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = Box::new(NoneEngine::new(region.clone(), cache));
+        let engine = engine(&region, cache)?;
         let core = mount::mount(&region, engine, cache / 4)?;
         let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
         Ok(Volume { calls: Arc::new(VolumeVfs::over(inner.clone())), inner })
@@ -200,12 +272,14 @@ impl Volume {
         Self::check_region(&*region(file, path, options)?)
     }
 
-    /// Checks a volume on a region that is not mounted.
+    /// Checks a volume on a region that is not mounted: as a mount would find it, where a crash has left something to
+    /// repair.
     ///
     /// # Errors
     /// Those of [`check`](Self::check).
     pub fn check_region(region: &dyn Region) -> Result<Checked> {
-        check::check(region)
+        let repaired = Repaired { region, patches: patches(region)? };
+        check::check(if repaired.patches.is_empty() { region } else { &repaired })
     }
 
     /// Makes a volume that is not mounted larger or smaller, as far as no block in use would be cut off; a file becomes
@@ -313,6 +387,79 @@ impl Volume {
     /// The calls by path go here.
     pub(crate) fn calls(&self) -> &Arc<VolumeVfs> {
         &self.calls
+    }
+}
+
+/// The engine of a volume.
+fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine>> {
+    let superblock = mount::read_superblock(&**region)?;
+    let kind = EngineKind::of(&superblock)?;
+    kind.check_medium(&**region)?;
+    Ok(match (kind, superblock.log) {
+        (EngineKind::None, _) => Box::new(NoneEngine::new(region.clone(), cache_bytes)),
+        (EngineKind::FineGrainedWal, Some(log)) => {
+            let seed = Seed::of(&superblock.volume_id);
+            Box::new(FineGrainedWal::new(region.clone(), log, seed, superblock.incarnation))
+        }
+        (EngineKind::FineGrainedWal, None) => {
+            return Err(crate::engine::corrupt("superblock", crate::format::Fault("the engine has no log")));
+        }
+    })
+}
+
+/// What a mount would repair.
+fn patches(region: &dyn Region) -> Result<Vec<Patch>> {
+    match mount::read_superblock(region) {
+        Ok(Superblock { is_clean: false, log: Some(log), volume_id, incarnation, .. }) => {
+            fine_grained_wal::patches(region, &log, LogSeed::of(Seed::of(&volume_id), incarnation))
+        }
+        // The check tells what is wrong.
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// A region as it would be after a repair. It is only read.
+struct Repaired<'r> {
+    region: &'r dyn Region,
+    patches: Vec<Patch>,
+}
+
+impl Region for Repaired<'_> {
+    fn guarantees(&self) -> &Guarantees {
+        self.region.guarantees()
+    }
+
+    fn len(&self) -> u64 {
+        self.region.len()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+        self.region.read(offset, buf)?;
+        let end = offset + buf.len() as u64;
+        for patch in &self.patches {
+            let (from, to) = (patch.at.max(offset), (patch.at + patch.bytes.len() as u64).min(end));
+            if from < to {
+                let part = &patch.bytes[(from - patch.at) as usize..(to - patch.at) as usize];
+                buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, _site: Site, _offset: u64, _data: &[u8]) -> wholly_media::Result<()> {
+        unreachable!("a check changes nothing")
+    }
+
+    fn fence(&self, _site: Site) -> wholly_media::Result<()> {
+        unreachable!("a check changes nothing")
+    }
+
+    fn write_through(&self, _site: Site, _offset: u64, _data: &[u8]) -> wholly_media::Result<()> {
+        unreachable!("a check changes nothing")
+    }
+
+    fn set_len(&self, _site: Site, _len: u64) -> wholly_media::Result<()> {
+        unreachable!("a check changes nothing")
     }
 }
 

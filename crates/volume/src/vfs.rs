@@ -461,7 +461,7 @@ impl Vfs for VolumeVfs {
         let core = self.core();
         core.held(ino.0)?;
         let free = core.blocks.free();
-        let available = free.saturating_sub(crate::fs::group::KEPT);
+        let available = free.saturating_sub(core.kept());
         let per_block = (BLOCK / crate::format::inode::INODE) as u64;
         Ok(StatFs {
             block_size: BLOCK as u64,

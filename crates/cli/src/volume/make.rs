@@ -1,12 +1,12 @@
 //! Making volumes, checking them, and showing what they are.
 
 use super::{failure, medium, open, patiently};
-use crate::args::{FsckArgs, MkfsArgs, TuneArgs};
+use crate::args::{FsckArgs, MkfsArgs, TuneArgs, VolumeEngine};
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count, size};
 use serde::Serialize;
 use std::path::Path;
-use wholly_volume::{Volume, VolumeOptions, VolumeStat};
+use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeStat};
 
 #[derive(Serialize)]
 struct Shown {
@@ -48,6 +48,10 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         medium: medium(args.medium),
         label: args.label.clone().unwrap_or_default(),
         force: args.force,
+        engine: match args.engine {
+            VolumeEngine::None => EngineKind::None,
+            VolumeEngine::FineGrainedWal => EngineKind::FineGrainedWal,
+        },
         ..VolumeOptions::default()
     };
     let failed = |error| failure("mkfs", &args.volume, error);
@@ -61,11 +65,14 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
     volume.close().map_err(failed)?;
     ui.emit("mkfs", &made, |made| {
         let bytes = size(made.blocks * made.block_bytes);
-        format!(
-            "{} is a volume of {bytes}, engine {}, on {}\n\
-             the engine gives no consistency: after a crash, anything may be lost\n",
-            made.volume, made.engine, made.medium
-        )
+        let promise = match args.engine {
+            VolumeEngine::None => "the engine gives no consistency: after a crash, anything may be lost\n",
+            VolumeEngine::FineGrainedWal if made.emulated => {
+                "persistence is emulated: the engine keeps what was done over the death of processes only\n"
+            }
+            VolumeEngine::FineGrainedWal => "each call is durable when it returns\n",
+        };
+        format!("{} is a volume of {bytes}, engine {}, on {}\n{promise}", made.volume, made.engine, made.medium)
     })?;
     Ok(Exit::DONE)
 }

@@ -6,7 +6,9 @@
 //!   runs, by [`Replay::redo`], and over which [`StorageView`]: `none` at the call and in place, a page engine at the
 //!   commit and on copies of committed pages, a logging engine inside the commit on a view that logs old bytes.
 //! - *home*: the block in which committed bytes of a file's block are.
-//! - *part*: a group, with the space that was reserved for it.
+//! - *part*: a group, with the space that was reserved for it, and its draft.
+//! - *draft*: what a running group has made of metadata, where that is not on the medium before the commit. The core
+//!   reads through it whatever it reads for the group.
 //!
 //! # Rules
 //!
@@ -17,18 +19,26 @@
 //! 4. `commit` takes several groups; `wait` is apart from it, so that a group can be atomic now and durable later.
 //! 5. Each store to the medium names its [`Site`]; an engine lists its own in `SITES`.
 //! 6. Data of a block goes to its home, or elsewhere if the engine says so: then the core records the new pointer.
+//! 7. The core tells at the begin how much a group is going to log ([`Logged`]), so that the blocks for that are
+//!    reserved like all others ([`Engine::log_blocks`]).
+//! 8. The core keeps others from what a group changes, by its locks, until [`Engine::commit`] has returned: no two
+//!    running groups change the same line.
 //!
 //! Operations that come later: `Add` and `Toggle`, with bitmaps and counters on the medium; `Revert`, with abort.
 
+pub mod draft;
+pub mod fine_grained_wal;
+mod lanes;
 pub mod none;
 
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};
-use wholly_media::Site;
+use wholly_media::{Region, Site};
 
 use crate::format::dir::Head;
 use crate::format::inode::Times;
-use crate::format::{Fault, Lba, Run};
+use crate::format::{BLOCK, Fault, Lba, Run};
+use draft::Draft;
 
 /// An inode, in one of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,6 +225,17 @@ pub struct Part<'p> {
     pub group: GroupId,
     /// Its space.
     pub space: &'p mut dyn Allocate,
+    /// Its draft.
+    pub draft: &'p mut Draft,
+}
+
+/// How much a group logs at most, besides the few entries of inodes and names that each may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Logged {
+    /// Pointers of maps that change.
+    pub pointers: u64,
+    /// Bytes of data that are written over others.
+    pub bytes: u64,
 }
 
 /// The mutators. Implemented by the core.
@@ -289,8 +310,33 @@ pub trait Engine: Load + Send + Sync {
     /// Whether calls are durable when they return.
     fn is_durable_per_call(&self) -> bool;
 
+    /// Makes the medium consistent before anything else is read from it but the superblock, whose fields for the log
+    /// and the incarnation are those with which the engine was made. It can be interrupted and repeated.
+    ///
+    /// # Errors
+    /// The medium's; if the log is damaged.
+    fn recover(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// A new incarnation is durable: what was logged before is void.
+    fn start(&self, incarnation: u64) {
+        let _ = incarnation;
+    }
+
+    /// Blocks that a group needs for what it logs.
+    fn log_blocks(&self, logged: Logged) -> u64 {
+        let _ = logged;
+        0
+    }
+
     /// Begins a group.
     fn begin(&self, kind: Kind) -> GroupId;
+
+    /// Ends a group that is not to be committed. Nothing of it was seen by others.
+    fn abort(&self, part: &mut Part<'_>) {
+        let _ = part;
+    }
 
     /// Adds an operation to a group.
     ///
@@ -333,6 +379,28 @@ pub trait Engine: Load + Send + Sync {
     /// # Errors
     /// As `record`.
     fn sync(&self) -> Result<()>;
+}
+
+/// Reads bytes of a medium. Places come from the medium: one beyond its end is damage, not a defect of ours.
+///
+/// # Errors
+/// The medium's; if the range is not inside of it.
+#[inline]
+pub fn read_within(region: &dyn Region, at: u64, buf: &mut [u8]) -> Result<()> {
+    check_within(region, at, buf.len())?;
+    Ok(region.read(at, buf)?)
+}
+
+/// That a range is inside of a medium.
+///
+/// # Errors
+/// If it is not.
+#[inline]
+pub fn check_within(region: &dyn Region, at: u64, len: usize) -> Result<()> {
+    match at.checked_add(len as u64).is_some_and(|end| end <= region.len()) {
+        true => Ok(()),
+        false => Err(corrupt(format!("block {}", at / BLOCK as u64), Fault("it is beyond the end of the medium"))),
+    }
 }
 
 /// An error that names a corrupt place.

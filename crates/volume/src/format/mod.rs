@@ -11,10 +11,12 @@
 //! | `pointer.rs` | block pointers that prove themselves; the arithmetic of maps |
 //! | `dir.rs` | directory leaves and entries |
 //! | `xattr.rs` | the extended attributes of an inode, as one run of bytes |
+//! | `log.rs` | the log: lanes, and entries of one line |
 //! | `saved.rs` | the allocators as a clean unmount saves them |
 
 pub mod dir;
 pub mod inode;
+pub mod log;
 pub mod pointer;
 pub mod saved;
 pub mod superblock;

@@ -5,6 +5,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::inode::Tree;
+use super::log::LogArea;
 use super::pointer::MAX_VOLUME_BLOCKS;
 use super::{BLOCK, Fault, Lba};
 use twox_hash::XxHash3_64;
@@ -47,11 +48,15 @@ struct RawSuperblock {
     inode_depth: u8,
     reserved: [u8; 7],
     label: [u8; 64],
-    more: [u8; BYTES - 208],
+    log_start: U64,
+    log_half_blocks: U32,
+    log_lanes: U32,
+    more: [u8; BYTES - 224],
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 48);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, label) == 144);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, log_start) == 208);
 
 /// A superblock that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +81,8 @@ pub struct Superblock {
     pub saved: Option<(Lba, u64)>,
     /// The name of the volume.
     pub label: [u8; 64],
+    /// The log, of an engine that has one.
+    pub log: Option<LogArea>,
 }
 
 fn sum(raw: &[u8], slot: u64) -> u64 {
@@ -108,6 +115,9 @@ impl Superblock {
             saved: saved.0.into(),
             saved_check: saved_check.into(),
             label: self.label,
+            log_start: self.log.map_or(0, |log| log.start.0).into(),
+            log_half_blocks: self.log.map_or(0, |log| log.half_blocks).into(),
+            log_lanes: self.log.map_or(0, |log| log.lanes).into(),
             ..RawSuperblock::new_zeroed()
         };
         raw.checksum = sum(raw.as_bytes(), at.0).into();
@@ -138,6 +148,17 @@ impl Superblock {
         if !(MIN_BLOCKS..MAX_VOLUME_BLOCKS).contains(&blocks) {
             return Err(Fault("a superblock with an impossible size"));
         }
+        let (start, half_blocks, lanes) = (raw.log_start.get(), raw.log_half_blocks.get(), raw.log_lanes.get());
+        let log = (start != 0).then_some(LogArea { start: Lba(start), half_blocks, lanes });
+        let fits = |log: LogArea| {
+            log.half_blocks > 0
+                && log.lanes > 0
+                && u64::from(log.half_blocks) * u64::from(log.lanes) < blocks
+                && log.start.0.checked_add(log.run().count).is_some_and(|end| end < blocks)
+        };
+        if !log.is_none_or(fits) {
+            return Err(Fault("a superblock with an impossible log"));
+        }
         Ok(Superblock {
             volume_id: raw.volume_id,
             blocks,
@@ -149,6 +170,7 @@ impl Superblock {
             inodes: raw.inodes.get(),
             saved: (raw.saved.get() != 0).then_some((Lba(raw.saved.get()), raw.saved_check.get())),
             label: raw.label,
+            log,
         })
     }
 }
@@ -170,6 +192,7 @@ mod tests {
             inodes: 64,
             saved: Some((Lba(77), 5)),
             label: [b'v'; 64],
+            log: Some(LogArea { start: Lba(2), half_blocks: 2, lanes: 3 }),
         };
         let block = superblock.encode(Lba(1));
         assert_eq!(Superblock::decode(&block, Lba(1)), Ok(superblock.clone()));

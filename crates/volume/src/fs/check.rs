@@ -99,6 +99,9 @@ pub fn check(region: &dyn Region) -> Result<Checked> {
         report: Checked { blocks: superblock.blocks, is_clean: superblock.is_clean, ..Checked::default() },
     };
     check.superblocks(&superblock)?;
+    if let Some(log) = superblock.log {
+        check.marks.mark_run(log.run());
+    }
     check.all_inodes(&superblock)?;
     check.all_directories(&superblock)?;
     check.names();

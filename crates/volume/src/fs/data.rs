@@ -6,8 +6,8 @@ use super::group::{Group, Need};
 use super::known::PIECE;
 use super::table::{Inode, State};
 use super::{Core, LARGEST_FILE, map};
-use crate::engine::{DataAt, Fields, Kind, Mapped, Operation, Placed, View};
-use crate::format::pointer::{Pointer, depth_for, nodes_for, reach};
+use crate::engine::{DataAt, Fields, Kind, Load, Logged, Mapped, Operation, Placed, View};
+use crate::format::pointer::{FANOUT, Pointer, depth_for, nodes_for, reach};
 use crate::format::{BLOCK, Run};
 
 const B: u64 = BLOCK as u64;
@@ -41,7 +41,7 @@ fn end_of(offset: u64, len: u64) -> Result<u64> {
 
 impl Core {
     /// What is at `at`, up to `len` bytes.
-    fn piece(&self, inode: &Inode, state: &State, at: u64, len: usize) -> Result<Piece> {
+    fn piece(&self, load: &(impl Load + ?Sized), inode: &Inode, state: &State, at: u64, len: usize) -> Result<Piece> {
         let (block, offset) = (at / B, (at % B) as usize);
         let most = ((offset + len) as u64).div_ceil(B);
         if let Some(lba) = state.pieces.get(block, most) {
@@ -49,11 +49,11 @@ impl Core {
         }
         let seed = self.storage.data_seed(inode.id);
         let tree = &state.record.owned.tree;
-        let (pointer, count) = map::run(&*self.engine, seed, tree, block, most)?;
+        let (pointer, count) = map::run(load, seed, tree, block, most)?;
         if pointer.is_some_and(|pointer| !pointer.reserved) {
             state.pieces.looked(&self.known, block, state.record.owned.size.div_ceil(B), |first| {
                 // Damage of other blocks is told to those who want them.
-                let (found, count) = map::run(&*self.engine, seed, tree, first, PIECE).ok()?;
+                let (found, count) = map::run(load, seed, tree, first, PIECE).ok()?;
                 found.filter(|found| !found.reserved && count == PIECE).map(|found| found.block)
             });
         }
@@ -68,7 +68,7 @@ impl Core {
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let mut done = 0;
         while done < len {
-            let piece = self.piece(inode, &state, offset + done as u64, len - done)?;
+            let piece = self.piece(&*self.engine, inode, &state, offset + done as u64, len - done)?;
             let part = &mut buf[done..done + piece.len];
             let at = piece.at(inode);
             match at.valid {
@@ -115,15 +115,16 @@ impl Core {
     /// Writes a part in a group of its own.
     fn write_part(&self, inode: &Inode, state: &mut State, at: u64, data: &[u8]) -> Result<usize> {
         let (first, last) = (at / B, (at + data.len() as u64 - 1) / B);
-        let piece = self.piece(inode, state, at, data.len())?;
+        let piece = self.piece(&*self.engine, inode, state, at, data.len())?;
         if piece.len == data.len() && piece.at(inode).valid {
             return self.overwrite(inode, state, &piece, at, data);
         }
-        let missing = self.missing(inode, state, first, last + 1)?;
-        let mut group = Group::begin(self, Kind::Implicit, missing, Need::Ordinary)?;
+        let (missing, valid) = self.missing(inode, state, first, last + 1)?;
+        let logged = Logged { pointers: last + 1 - first, bytes: (valid * B).min(data.len() as u64) };
+        let mut group = Group::begin_logging(self, Kind::Implicit, missing, Need::Ordinary, logged)?;
         let mut done = 0;
         while done < data.len() {
-            let piece = self.piece(inode, state, at + done as u64, data.len() - done)?;
+            let piece = self.piece(&group, inode, state, at + done as u64, data.len() - done)?;
             let target = piece.at(inode);
             let placed = group.write(&target, piece.offset, &data[done..done + piece.len])?;
             let run = match (placed, target.home) {
@@ -134,7 +135,7 @@ impl Core {
             if let Some(run) = run {
                 let to = Mapped::Written(run.start);
                 group.record(&Operation::Map { on: inode.id, first: piece.block, count: run.count, to })?;
-                self.reload(inode, state)?;
+                self.reload(&group, inode, state)?;
                 done += piece.len.min((run.count * B) as usize - piece.offset);
             } else {
                 done += piece.len;
@@ -148,13 +149,14 @@ impl Core {
 
     /// Writes where content is, in consecutive blocks.
     fn overwrite(&self, inode: &Inode, state: &mut State, piece: &Piece, at: u64, data: &[u8]) -> Result<usize> {
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let logged = Logged { bytes: data.len() as u64, ..Logged::default() };
+        let mut group = Group::begin_logging(self, Kind::Implicit, 0, Need::Vital, logged)?;
         let target = piece.at(inode);
         let mut written = data.len();
         if let Placed::Elsewhere(run) = group.write(&target, piece.offset, data)? {
             let to = Mapped::Written(run.start);
             group.record(&Operation::Map { on: inode.id, first: piece.block, count: run.count, to })?;
-            self.reload(inode, state)?;
+            self.reload(&group, inode, state)?;
             written = written.min((run.count * B) as usize - piece.offset);
         }
         let end = at + written as u64;
@@ -164,21 +166,31 @@ impl Core {
         Ok(written)
     }
 
-    /// The blocks that it takes to map all of `first..end`: 0 if all are.
-    fn missing(&self, inode: &Inode, state: &State, first: u64, end: u64) -> Result<u64> {
+    /// The blocks that it takes to map all of `first..end`: 0 if all are. And how many have content.
+    fn missing(&self, inode: &Inode, state: &State, first: u64, end: u64) -> Result<(u64, u64)> {
         let tree = &state.record.owned.tree;
         let seed = self.storage.data_seed(inode.id);
-        let (mut missing, mut nodes, mut block) = (0, 0, first);
+        let (mut missing, mut nodes, mut valid, mut block) = (0, 0, 0, first);
         let depth = depth_for(end - 1).max(tree.depth);
         while block < end {
             let (found, count) = map::run(&*self.engine, seed, tree, block, end - block)?;
-            if found.is_none() {
-                missing += count;
-                nodes += nodes_for(depth, depth, block, block + count - 1);
+            match found {
+                None => {
+                    missing += count;
+                    nodes += nodes_for(depth, depth, block, block + count - 1);
+                }
+                Some(pointer) if !pointer.reserved => valid += count,
+                Some(_) => {}
             }
             block += count;
         }
-        Ok(if missing == 0 { 0 } else { missing + nodes + u64::from(depth - tree.depth) })
+        Ok((if missing == 0 { 0 } else { missing + nodes + u64::from(depth - tree.depth) }, valid))
+    }
+
+    /// Pointers that change at the ends of so many ranges of a map that become holes: those of one node a level.
+    fn at_ends(state: &State, ends: u64) -> Logged {
+        let tree = &state.record.owned.tree;
+        Logged { pointers: ends * (u64::from(tree.depth) * FANOUT).min(4 * tree.blocks), bytes: 0 }
     }
 
     /// New times, and perhaps another size.
@@ -203,7 +215,7 @@ impl Core {
         if from >= to {
             return Ok(());
         }
-        let piece = self.piece(inode, state, from, (to - from) as usize)?;
+        let piece = self.piece(&*group, inode, state, from, (to - from) as usize)?;
         let at = piece.at(inode);
         if at.valid {
             group.zero(&at, piece.offset, piece.len)?;
@@ -225,14 +237,14 @@ impl Core {
 
     /// Sets the size of a file.
     pub fn cut(&self, inode: &Inode, state: &mut State, size: u64) -> Result<()> {
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let mut group = Group::begin_logging(self, Kind::Implicit, 0, Need::Vital, Self::at_ends(state, 1))?;
         let before = state.record.owned.size;
         let end = size.div_ceil(B);
         let has_more = end < reach(state.record.owned.tree.depth) && state.record.owned.tree.root != 0;
         if size < before || size == before && has_more {
             self.zero_part(&mut group, inode, state, size, end * B)?;
             group.record(&Operation::Map { on: inode.id, first: end, count: u64::MAX, to: Mapped::Nothing })?;
-            self.reload(inode, state)?;
+            self.reload(&group, inode, state)?;
         }
         let now = self.now();
         let mut times = state.record.times;
@@ -280,12 +292,13 @@ impl Core {
         let grown = Some(end).filter(|end| !keep && *end > size);
         match what {
             FallocateFlags::PUNCH_HOLE => {
-                let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+                let logged = Self::at_ends(state, 2);
+                let mut group = Group::begin_logging(self, Kind::Implicit, 0, Need::Vital, logged)?;
                 let (first, last) = self.zero_ends(&mut group, inode, state, offset, end)?;
                 let (count, to) = (last - first, Mapped::Nothing);
                 if count > 0 {
                     group.record(&Operation::Map { on: inode.id, first, count, to })?;
-                    self.reload(inode, state)?;
+                    self.reload(&group, inode, state)?;
                 }
                 self.content_changed(&mut group, inode, state, None)?;
                 Ok(group.commit()?)
@@ -306,8 +319,9 @@ impl Core {
         size: Option<u64>,
     ) -> Result<()> {
         let (first, end) = (from / B, to.div_ceil(B));
-        let missing = self.missing(inode, state, first, end)?;
-        let mut group = Group::begin(self, Kind::Implicit, missing, Need::Ordinary)?;
+        let (missing, _) = self.missing(inode, state, first, end)?;
+        let logged = Logged { pointers: if zero { end - first } else { 0 }, bytes: 0 };
+        let mut group = Group::begin_logging(self, Kind::Implicit, missing, Need::Ordinary, logged)?;
         let whole = if zero { self.zero_ends(&mut group, inode, state, from, to)? } else { (0, 0) };
         let mut block = first;
         while block < end {
@@ -321,7 +335,7 @@ impl Core {
                 end
             };
             let limit = limit.min(end);
-            let (found, count) = map::run(&*self.engine, seed, &state.record.owned.tree, block, limit - block)?;
+            let (found, count) = map::run(&group, seed, &state.record.owned.tree, block, limit - block)?;
             let run = match found {
                 None => Some(group.take(count)),
                 Some(pointer) if !pointer.reserved && (whole.0..whole.1).contains(&block) => {
@@ -332,7 +346,7 @@ impl Core {
             if let Some(Run { start, count }) = run {
                 let to = Mapped::Reserved(start);
                 group.record(&Operation::Map { on: inode.id, first: block, count, to })?;
-                self.reload(inode, state)?;
+                self.reload(&group, inode, state)?;
                 block += count;
             } else {
                 block += count;
@@ -361,14 +375,15 @@ impl Core {
             }
             block += count;
         }
-        let mut group = Group::begin(self, Kind::Implicit, nodes, Need::Ordinary)?;
+        let logged = Self::at_ends(state, 4);
+        let mut group = Group::begin_logging(self, Kind::Implicit, nodes, Need::Ordinary, logged)?;
         if by < 0 {
             let count = by.unsigned_abs();
             let (first, to) = (from - count, Mapped::Nothing);
             group.record(&Operation::Map { on: inode.id, first, count, to })?;
         }
         group.record(&Operation::Shift { on: inode.id, from, by })?;
-        self.reload(inode, state)?;
+        self.reload(&group, inode, state)?;
         self.content_changed(&mut group, inode, state, Some(size))?;
         Ok(group.commit()?)
     }

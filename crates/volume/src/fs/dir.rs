@@ -180,7 +180,7 @@ impl Core {
             let mut group = Group::begin(self, Kind::Structure, 2 + nodes, Need::Ordinary)?;
             group.record(&Operation::Structure(change))?;
             group.commit()?;
-            self.reload(dir, state)?;
+            self.reload(&*self.engine, dir, state)?;
             place = self.find(dir, state, name)?;
         }
         Ok(place.expect("there is a leaf with room"))
@@ -253,7 +253,7 @@ impl Core {
             [leaf, leaf ^ 1, leaf / 2].into_iter().for_each(|number| dir.leaves.forget(number));
             group.record(&Operation::Structure(Structure::Merge { dir: dir.id, leaf }))?;
             group.commit()?;
-            self.reload(dir, state)?;
+            self.reload(&*self.engine, dir, state)?;
             leaf /= 2;
         }
         Ok(())

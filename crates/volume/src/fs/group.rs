@@ -4,7 +4,9 @@ use wholly::vfs::GroupId;
 use wholly::{Error, Result};
 
 use super::Core;
-use crate::engine::{Allocate, DataAt, Durability, Kind, Operation, Part, Placed};
+use crate::engine::draft::Draft;
+use crate::engine::{Allocate, DataAt, Durability, Kind, Load, Logged, Operation, Part, Placed};
+use crate::format::pointer::{FANOUT, MAX_DEPTH};
 use crate::format::{Lba, Run};
 
 /// Whether a group may use the blocks that are kept for calls that make space.
@@ -16,19 +18,31 @@ pub enum Need {
     Vital,
 }
 
-/// Blocks that ordinary groups leave free.
-pub const KEPT: u64 = 8;
+/// Blocks that ordinary groups leave free, besides those for what a group may log.
+const KEPT: u64 = 8;
 
-/// A running group. Without a commit it is dropped: only before its first operation.
+impl Core {
+    /// Blocks that ordinary groups leave free: enough to punch a hole, at least.
+    pub fn kept(&self) -> u64 {
+        let pointers = 2 * u64::from(MAX_DEPTH) * FANOUT;
+        KEPT + self.engine.log_blocks(Logged { pointers, bytes: 0 })
+    }
+}
+
+/// A running group. Without a commit it is aborted: if the engine stores at the call, only before its first operation.
+/// What is read for the group is read through it: it has what the engine has not stored yet.
 pub struct Group<'c> {
     core: &'c Core,
     id: GroupId,
     space: Reserved<'c>,
+    draft: Draft,
+    is_committed: bool,
 }
 
 struct Reserved<'c> {
     core: &'c Core,
     blocks: u64,
+    taken: Vec<Run>,
     freed: Vec<Run>,
     freed_inodes: Vec<u64>,
 }
@@ -38,6 +52,7 @@ impl Allocate for Reserved<'_> {
         assert!(self.blocks > 0, "a group takes more blocks than it has reserved");
         let (start, count) = self.core.blocks.take(count.min(self.blocks));
         self.blocks -= count;
+        self.taken.push(Run { start: Lba(start), count });
         Run { start: Lba(start), count }
     }
 
@@ -55,12 +70,23 @@ impl<'c> Group<'c> {
     /// # Errors
     /// `ENOSPC`; if the volume has failed.
     pub fn begin(core: &'c Core, kind: Kind, blocks: u64, need: Need) -> Result<Group<'c>> {
+        Self::begin_logging(core, kind, blocks, need, Logged::default())
+    }
+
+    /// [`begin`](Self::begin) for a group that changes more than a few inodes, names and the pointers of what it takes.
+    ///
+    /// # Errors
+    /// As `begin`.
+    pub fn begin_logging(core: &'c Core, kind: Kind, blocks: u64, need: Need, logged: Logged) -> Result<Group<'c>> {
         core.check_usable()?;
-        if !core.blocks.reserve(blocks, if need == Need::Vital { 0 } else { KEPT }) {
+        // Pointers of what it takes may be far from each other: each is logged by itself.
+        let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4));
+        let blocks = blocks.saturating_add(core.engine.log_blocks(Logged { pointers, ..logged }));
+        if !core.blocks.reserve(blocks, if need == Need::Vital { 0 } else { core.kept() }) {
             return Err(Error::NoSpace(format!("{blocks} blocks")));
         }
-        let space = Reserved { core, blocks, freed: Vec::new(), freed_inodes: Vec::new() };
-        Ok(Group { core, id: core.engine.begin(kind), space })
+        let space = Reserved { core, blocks, taken: Vec::new(), freed: Vec::new(), freed_inodes: Vec::new() };
+        Ok(Group { core, id: core.engine.begin(kind), space, draft: Draft::default(), is_committed: false })
     }
 
     /// Takes up to `count` consecutive blocks of the reservation.
@@ -74,7 +100,7 @@ impl<'c> Group<'c> {
     }
 
     fn part(&mut self) -> Part<'_> {
-        Part { group: self.id, space: &mut self.space }
+        Part { group: self.id, space: &mut self.space, draft: &mut self.draft }
     }
 
     /// Adds an operation.
@@ -112,6 +138,7 @@ impl<'c> Group<'c> {
         let core = self.core;
         let committed = core.engine.commit(&mut [self.part()], Durability::Durable, &core.storage);
         committed.inspect_err(|error| core.fail(error))?;
+        self.is_committed = true;
         self.settle();
         Ok(())
     }
@@ -123,6 +150,30 @@ impl<'c> Group<'c> {
         }
         for ino in std::mem::take(&mut self.space.freed_inodes) {
             self.core.inodes.give(ino, 1);
+        }
+    }
+}
+
+impl Load for Group<'_> {
+    #[inline]
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        self.core.engine.load(at, offset, buf)?;
+        self.draft.overlay(at.byte() + offset as u64, buf);
+        Ok(())
+    }
+}
+
+impl Drop for Group<'_> {
+    fn drop(&mut self) {
+        if self.is_committed {
+            return;
+        }
+        let core = self.core;
+        core.engine.abort(&mut self.part());
+        // After a failure nobody knows what is in use.
+        if core.check_usable().is_ok() {
+            let taken = std::mem::take(&mut self.space.taken);
+            taken.into_iter().for_each(|run| core.blocks.give(run.start.0, run.count));
         }
     }
 }

@@ -42,7 +42,7 @@ use wholly::sync::{AtomicBool, Mutex, Ordering};
 use wholly::{Error, Result};
 use wholly_media::Site;
 
-use crate::engine::{Engine, Fields, Kind, Operation, Structure};
+use crate::engine::{Engine, Fields, Kind, Load, Operation, Structure};
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use crate::format::pointer::{depth_for, nodes_for};
 use group::{Group, Need};
@@ -174,9 +174,9 @@ impl Core {
         group.commit()
     }
 
-    /// Refreshes what memory has of the maps after a mutator has changed them.
-    fn reload(&self, inode: &Inode, state: &mut State) -> Result<()> {
-        let record = self.storage.read(&*self.engine, inode.id.ino).inspect_err(|error| self.fail(error))?;
+    /// Refreshes what memory has of the maps after a mutator has changed them, as a group or everybody sees them.
+    fn reload(&self, load: &(impl Load + ?Sized), inode: &Inode, state: &mut State) -> Result<()> {
+        let record = self.storage.read(load, inode.id.ino).inspect_err(|error| self.fail(error))?;
         state.record.owned.tree = record.owned.tree;
         state.pieces.clear();
         state.record.more = record.more;

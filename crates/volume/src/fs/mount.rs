@@ -13,6 +13,7 @@ use super::storage::{Storage, write_superblock};
 use super::{Core, DIRECTORY, map};
 use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure, corrupt};
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
+use crate::format::log::LogArea;
 use crate::format::pointer::Pointer;
 use crate::format::saved::{MAX_RUNS, Table};
 use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
@@ -22,6 +23,8 @@ const SAVE: Site = Site("volume.save");
 const FENCE: Site = Site("volume.fence");
 pub const SITES: &[Site] = &[SAVE, FENCE];
 
+/// The fewest blocks of a volume with a log.
+const MIN_BLOCKS_WITH_LOG: u64 = 64;
 /// Blocks of the inode file of a new volume.
 const FIRST_INODE_BLOCKS: u64 = 4;
 /// Blocks of the inode file that a thread of a rebuild takes at a time.
@@ -61,28 +64,47 @@ impl StorageView for Plain<'_> {
     }
 }
 
+/// What a new volume is made with.
+pub struct Making<'m> {
+    pub volume_id: [u8; 16],
+    pub label: &'m [u8],
+    /// User and group of the root directory.
+    pub owner: (u32, u32),
+    pub now: Time,
+    /// The engine, by its number.
+    pub engine: u32,
+    /// Whether the engine has a log.
+    pub has_log: bool,
+}
+
 /// Makes an empty volume.
-pub fn format(region: &dyn Region, volume_id: [u8; 16], label: &[u8], owner: (u32, u32), now: Time) -> Result<()> {
+pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
+    let Making { label, owner, now, .. } = *making;
     let blocks = region.len() / BLOCK as u64;
-    if blocks < MIN_BLOCKS {
-        return Err(Error::NoSpace(format!("a volume: it takes {} bytes", MIN_BLOCKS * BLOCK as u64)));
+    let least = if making.has_log { MIN_BLOCKS_WITH_LOG } else { MIN_BLOCKS };
+    if blocks < least {
+        return Err(Error::NoSpace(format!("a volume: it takes {} bytes", least * BLOCK as u64)));
     }
     let mut name = [0; 64];
     let label = &label[..label.len().min(name.len())];
     name[..label.len()].copy_from_slice(label);
+    // What is in the log's blocks is not valid there: the seed of entries is another one.
+    let log = making.has_log.then(|| LogArea::for_volume(Lba(2), blocks));
+    let log_blocks = log.map_or(0, |log| log.run().count);
     let superblock = Superblock {
-        volume_id,
+        volume_id: making.volume_id,
         blocks,
         generation: 0,
         incarnation: 0,
-        engine: 0,
+        engine: making.engine,
         is_clean: false,
         inode_tree: Tree::default(),
         inodes: 0,
         saved: None,
         label: name,
+        log,
     };
-    let mut view = Plain { region, next: 2 };
+    let mut view = Plain { region, next: 2 + log_blocks };
     let storage = Storage::new(superblock);
     storage.redo(&Operation::Structure(Structure::GrowInodes { blocks: FIRST_INODE_BLOCKS }), &mut view)?;
     let times = Some(Times { atime: now, mtime: now, ctime: now, btime: now });
@@ -143,16 +165,15 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
 
 /// Opens a volume, and marks it as mounted.
 pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usize) -> Result<Core> {
-    let superblock = read_superblock(&**region)?;
-    if superblock.engine != 0 {
-        return Err(Error::Unsupported(format!("the volume's engine has number {}", superblock.engine)));
+    if !read_superblock(&**region)?.is_clean {
+        engine.recover()?;
     }
+    // The newest may have been one that recovery has undone.
+    let superblock = read_superblock(&**region)?;
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
     let core = Core::new(engine, Storage::new(superblock), cache_bytes);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
-    if !restored {
-        rebuild(&core, &**region)?;
-    }
+    let orphans = if restored { Vec::new() } else { rebuild(&core, &**region)? };
     {
         let mut superblock = core.storage.superblock.lock().unwrap();
         superblock.is_clean = false;
@@ -160,7 +181,9 @@ pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usi
         superblock.incarnation += 1;
         write_superblock(&mut Plain { region: &**region, next: 0 }, &mut superblock)?;
         region.fence(FENCE)?;
+        core.engine.start(superblock.incarnation);
     }
+    free_orphans(&core, orphans)?;
     core.named(ROOT)?.keep();
     Ok(core)
 }
@@ -251,6 +274,13 @@ impl Marks {
         self.0.get(word).is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0)
     }
 
+    /// Marks the blocks of a run, which are inside of the volume.
+    pub fn mark_run(&self, run: Run) {
+        for block in run.start.0..run.start.0 + run.count {
+            self.mark(Lba(block));
+        }
+    }
+
     pub fn is_marked(&self, block: Lba) -> bool {
         self.0[(block.0 / 64) as usize].load(Ordering::Relaxed) >> (block.0 % 64) & 1 != 0
     }
@@ -267,13 +297,17 @@ pub fn decode_inode(seed: Seed, ino: u64, raw: &[u8]) -> Result<Option<(Owned, M
     Ok(Some((owned, More::decode(seed, ino, line(2)).map_err(damaged)?)))
 }
 
-/// Finds out, from the maps of all inodes, which blocks and inodes are used. Frees inodes without names.
-fn rebuild(core: &Core, region: &dyn Region) -> Result<()> {
+/// Finds out, from the maps of all inodes, which blocks and inodes are used. Returns inodes without names.
+fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
     let view = Plain { region, next: 0 };
     let (blocks, seed) = (core.blocks.units(), core.storage.seed);
     let marks = Marks::new(blocks);
     for at in copies(blocks) {
         marks.mark(at);
+    }
+    let log = core.storage.superblock.lock().unwrap().log;
+    if let Some(log) = log {
+        marks.mark_run(log.run());
     }
     let mut leaves = Vec::new();
     let first_fault = Mutex::new(None);
@@ -351,7 +385,11 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<()> {
         }
     }
     core.inodes.count();
-    for id in orphans.into_inner().unwrap() {
+    Ok(orphans.into_inner().unwrap())
+}
+
+fn free_orphans(core: &Core, orphans: Vec<InoGen>) -> Result<()> {
+    for id in orphans {
         let mut group = super::group::Group::begin(core, Kind::Implicit, 0, super::group::Need::Vital)?;
         group.record(&Operation::Free { what: id })?;
         group.release_inode(id.ino);

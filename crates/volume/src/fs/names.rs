@@ -198,7 +198,7 @@ impl Core {
             self.put_xattrs(&mut group, id, &bytes)?;
         }
         if blocks > 0 {
-            record = self.storage.read(&*self.engine, ino)?;
+            record = self.storage.read(&group, ino)?;
         }
         Ok((group, id, record))
     }

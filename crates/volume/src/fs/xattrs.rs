@@ -73,7 +73,7 @@ impl Core {
         let now = self.now();
         self.touch(&mut group, inode, state, |times| times.ctime = now)?;
         group.commit()?;
-        Ok(self.reload(inode, state)?)
+        Ok(self.reload(&*self.engine, inode, state)?)
     }
 
     /// An access control list of an inode.

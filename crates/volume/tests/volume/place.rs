@@ -7,7 +7,7 @@ use wholly_media::Region;
 use wholly_media::disk::DiskRegion;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_posix::Tree;
-use wholly_volume::{Checked, Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{Checked, EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 /// The bytes of files whose content is not to be compared.
 pub const CONTENT: u8 = 0xd5;
@@ -30,25 +30,36 @@ fn file(bytes: u64) -> rustix::fd::OwnedFd {
 impl Place {
     /// On persistent memory that had other content before.
     pub fn pmem(bytes: u64) -> Place {
+        Place::with_garbage(bytes, EngineKind::None)
+    }
+
+    /// The same, with the engine that logs.
+    pub fn logged(bytes: u64) -> Place {
+        Place::with_garbage(bytes, EngineKind::FineGrainedWal)
+    }
+
+    fn with_garbage(bytes: u64, engine: EngineKind) -> Place {
         let place = Place::blank(bytes);
         let garbage = vec![0xa5; 1 << 20];
         for at in (0..bytes).step_by(garbage.len()) {
             place.region.write(wholly_media::Site("test"), at, &garbage).expect("write");
         }
-        Place::of(place.region)
+        Place::of(place.region, engine)
     }
 
     /// On persistent memory that was zeros before.
     pub fn blank(bytes: u64) -> Place {
-        Place::of(Arc::new(PmemRegion::open(file(bytes), PmemOptions::default()).expect("a region")))
+        let region = PmemRegion::open(file(bytes), PmemOptions::default()).expect("a region");
+        Place::of(Arc::new(region), EngineKind::None)
     }
 
     pub fn disk(bytes: u64) -> Place {
-        Place::of(Arc::new(DiskRegion::open(file(bytes), "disk").expect("a region")))
+        Place::of(Arc::new(DiskRegion::open(file(bytes), "disk").expect("a region")), EngineKind::None)
     }
 
-    fn of(region: Arc<dyn Region>) -> Place {
-        Volume::format_region(&*region, &VolumeOptions::default()).expect("make a volume");
+    fn of(region: Arc<dyn Region>, engine: EngineKind) -> Place {
+        let options = VolumeOptions { engine, ..VolumeOptions::default() };
+        Volume::format_region(&*region, &options).expect("make a volume");
         Place { region }
     }
 

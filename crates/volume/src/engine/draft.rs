@@ -1,0 +1,179 @@
+//! What a running group has made of metadata: lines that are not on the medium yet.
+//!
+//! Blocks that the group itself took are not in it: nobody else can reach them, so they are stored at once. Only the
+//! group reads its draft; locks of the core keep others from the bytes that it is about.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wholly::Result;
+use wholly_media::{Region, Site};
+
+use super::lanes::Cursor;
+use super::{Allocate, Load, StorageView, read_within};
+use crate::format::log::LINE;
+use crate::format::{Lba, Run};
+
+/// A line that a group changes.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// As it is on the medium.
+    pub old: [u8; LINE],
+    /// As it is going to be.
+    pub new: [u8; LINE],
+    /// The place in the code that changed it last.
+    pub site: Site,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// By number of the line in the volume.
+    lines: BTreeMap<u64, Changed>,
+    /// Blocks that the group took for metadata.
+    fresh: BTreeSet<Lba>,
+    /// Where the group logs, once it does.
+    pub(super) cursor: Option<Cursor>,
+    /// Whether something was stored early.
+    pub(super) stored: bool,
+}
+
+/// The lines of a range, the range of bytes of each, and where they are in the range.
+fn lines(at: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>, std::ops::Range<usize>)> {
+    let (line, end) = (LINE as u64, at + len as u64);
+    (at / line..end.div_ceil(line)).map(move |number| {
+        let (from, to) = (at.max(number * line), end.min((number + 1) * line));
+        let (inside, here) = ((from - number * line) as usize, (from - at) as usize);
+        let len = (to - from) as usize;
+        (number, inside..inside + len, here..here + len)
+    })
+}
+
+impl Draft {
+    /// Puts the group's version over bytes that were read from the medium.
+    #[inline]
+    pub fn overlay(&self, at: u64, buf: &mut [u8]) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let (first, end) = (at / LINE as u64, (at + buf.len() as u64).div_ceil(LINE as u64));
+        if self.lines.range(first..end).next().is_none() {
+            return;
+        }
+        for (number, inside, here) in lines(at, buf.len()) {
+            if let Some(line) = self.lines.get(&number) {
+                buf[here].copy_from_slice(&line.new[inside]);
+            }
+        }
+    }
+
+    fn put(&mut self, region: &dyn Region, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
+        for (number, inside, here) in lines(at, bytes.len()) {
+            let part = &bytes[here];
+            if let Some(line) = self.lines.get_mut(&number) {
+                if line.new[inside.clone()] != *part {
+                    line.new[inside].copy_from_slice(part);
+                    line.site = site;
+                }
+                continue;
+            }
+            let mut old = [0; LINE];
+            read_within(region, number * LINE as u64, &mut old)?;
+            if old[inside.clone()] != *part {
+                let mut new = old;
+                new[inside].copy_from_slice(part);
+                self.lines.insert(number, Changed { old, new, site });
+            }
+        }
+        Ok(())
+    }
+
+    /// The lines that change, by the byte of the volume at which each begins.
+    pub fn changes(&self) -> impl Iterator<Item = (u64, &Changed)> {
+        self.lines.iter().map(|(number, line)| (number * LINE as u64, line)).filter(|(_, line)| line.old != line.new)
+    }
+}
+
+impl Changed {
+    /// The runs of whole words, at most `most` bytes each, in which it changes: from a first to a last changed word.
+    pub fn runs(&self, most: usize) -> impl Iterator<Item = std::ops::Range<usize>> + use<'_> {
+        let differs = |at: usize| self.old[at..at + 8] != self.new[at..at + 8];
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let first = (from..LINE).step_by(8).find(|at| differs(*at))?;
+            let limit = LINE.min(first + most);
+            let last = (first..limit).step_by(8).rev().find(|at| differs(*at)).expect("the first one does");
+            from = last + 8;
+            Some(first..from)
+        })
+    }
+}
+
+/// The view of mutators that fill a draft.
+pub struct Drafting<'d> {
+    /// The medium.
+    pub region: &'d dyn Region,
+    /// The group's draft.
+    pub draft: &'d mut Draft,
+    /// The group's space.
+    pub space: &'d mut dyn Allocate,
+}
+
+impl Load for Drafting<'_> {
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        let at = at.byte() + offset as u64;
+        read_within(self.region, at, buf)?;
+        self.draft.overlay(at, buf);
+        Ok(())
+    }
+}
+
+impl StorageView for Drafting<'_> {
+    fn update(&mut self, site: Site, at: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
+        let to = at.byte() + offset as u64;
+        if self.draft.fresh.contains(&at) {
+            self.draft.stored = true;
+            return Ok(self.region.write(site, to, bytes)?);
+        }
+        self.draft.put(self.region, site, to, bytes)
+    }
+
+    fn fresh(&mut self) -> Lba {
+        let at = self.space.take(1).start;
+        self.draft.fresh.insert(at);
+        at
+    }
+
+    fn release(&mut self, at: Lba) {
+        self.space.release(Run { start: at, count: 1 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_into_lines() {
+        let cut: Vec<_> = lines(60, 70).collect();
+        assert_eq!(cut, [(0, 60..64, 0..4), (1, 0..64, 4..68), (2, 0..2, 68..70)]);
+        assert_eq!(lines(128, 64).collect::<Vec<_>>(), [(2, 0..64, 0..64)]);
+    }
+
+    /// Runs begin and end with a changed word, never overlap, and have all that changed.
+    #[test]
+    fn runs_have_each_changed_word_once() {
+        for words in 1u32..256 {
+            let mut line = Changed { old: [0; LINE], new: [0; LINE], site: Site("test") };
+            (0..8).filter(|word| words >> word & 1 != 0).for_each(|word| line.new[word * 8 + 3] = 1);
+            let (mut seen, mut end) = (0, 0);
+            for run in line.runs(32) {
+                assert!(run.start >= end && run.len() <= 32 && run.start % 8 == 0 && run.len() % 8 == 0);
+                assert!(words >> (run.start / 8) & 1 == 1 && words >> (run.end / 8 - 1) & 1 == 1);
+                end = run.end;
+                run.step_by(8).for_each(|at| seen |= 1 << (at / 8));
+            }
+            assert_eq!(seen & words, words);
+            assert!(line.runs(32).count() <= 2);
+        }
+    }
+}

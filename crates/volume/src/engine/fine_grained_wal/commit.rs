@@ -1,0 +1,71 @@
+//! The five epochs of a commit.
+
+use wholly::Result;
+use wholly::sync::Ordering;
+
+use super::{
+    COMMIT, COMMIT_FENCE, ENTRIES, FineGrainedWal, HOME, HOME_FENCE, LOG_FENCE, PLACE_FENCE, SETTLE, SETTLE_FENCE,
+    ZEROS,
+};
+use crate::engine::draft::Draft;
+use crate::engine::lanes::{Cursor, Redo};
+use crate::engine::{Allocate, Part};
+use crate::format::log::{OLD_MAX, SETTLED};
+
+impl FineGrainedWal {
+    /// Commits a group. Returns its place in commit order.
+    pub(super) fn commit_one(&self, part: &mut Part<'_>) -> Result<u64> {
+        let cursor = part.draft.cursor.take();
+        if cursor.is_none() && part.draft.changes().next().is_none() {
+            assert!(!part.draft.stored, "what a group has stored early, one of its changes reaches");
+            return Ok(0);
+        }
+        let mut cursor = cursor.unwrap_or_else(|| self.lanes.take());
+        let order = self.commits.fetch_add(1, Ordering::Relaxed);
+        let done = self.epochs(&mut cursor, part.draft, part.space, order);
+        // After an error the volume is not used any more, but others may wait for the lane.
+        self.lanes.give(&cursor, done.is_ok());
+        done.map(|()| order)
+    }
+
+    fn epochs(&self, cursor: &mut Cursor, draft: &Draft, space: &mut dyn Allocate, order: u64) -> Result<()> {
+        let region = &*self.region;
+        // 1: old bytes.
+        let mut left = draft.changes().map(|(_, line)| line.runs(OLD_MAX).count() as u64).sum::<u64>();
+        let is_changed = left > 0;
+        for (at, line) in draft.changes() {
+            for run in line.runs(OLD_MAX) {
+                left -= 1;
+                cursor.undo(region, &ENTRIES, space, (at + run.start as u64, &line.old[run]), left)?;
+            }
+        }
+        region.fence(LOG_FENCE)?;
+        // 2: new bytes, in place.
+        for (at, line) in draft.changes() {
+            for run in line.runs(line.new.len()) {
+                region.write(line.site, at + run.start as u64, &line.new[run])?;
+            }
+        }
+        if is_changed {
+            region.fence(PLACE_FENCE)?;
+        }
+        // 3: the commit point.
+        let (half, entry, check) = cursor.commit_entry(order);
+        region.write(COMMIT, half, &entry)?;
+        region.fence(COMMIT_FENCE)?;
+        if cursor.redo.is_empty() {
+            return Ok(());
+        }
+        // 4: data, at home.
+        for Redo { from, at, len } in &cursor.redo {
+            match from {
+                Some(from) => region.write_from(HOME, *at, region, *from, *len as usize)?,
+                None => region.write(HOME, *at, &ZEROS[..*len as usize])?,
+            }
+        }
+        region.fence(HOME_FENCE)?;
+        // 5: before anybody can write over it.
+        region.write(SETTLE, half + SETTLED, &check.to_le_bytes())?;
+        Ok(region.fence(SETTLE_FENCE)?)
+    }
+}

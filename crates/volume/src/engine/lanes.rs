@@ -1,0 +1,314 @@
+//! Lanes of a log: who writes to which, and where the next entry goes.
+//!
+//! A group takes a lane with its first entry and gives it back when it has ended, so that a lane has at most one
+//! running group. Groups of a lane are numbered from 1 in each incarnation and use its halves in turn: the last
+//! committed group stays whole until the next one is committed. Lanes are taken in turn.
+
+use std::collections::VecDeque;
+
+use wholly::Result;
+use wholly::sync::{Condvar, Mutex};
+use wholly_media::{Region, Site};
+
+use super::Allocate;
+use crate::format::log::{self, ENTRIES, Entry, LINE, LogArea, LogSeed, OLD_MAX, payload_lines};
+use crate::format::{BLOCK, Lba, Run};
+
+/// A lane, while a group has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane {
+    number: u32,
+    /// The last group that was committed in it.
+    committed: u64,
+}
+
+/// All lanes of a volume.
+pub struct Lanes {
+    pub area: LogArea,
+    seed: Mutex<LogSeed>,
+    free: Mutex<VecDeque<Lane>>,
+    given: Condvar,
+}
+
+impl Lanes {
+    pub fn new(area: LogArea, seed: LogSeed) -> Lanes {
+        let lanes = Lanes { area, seed: Mutex::new(seed), free: Mutex::default(), given: Condvar::new() };
+        lanes.start(seed);
+        lanes
+    }
+
+    /// Begins a new incarnation: all entries so far are void.
+    pub fn start(&self, seed: LogSeed) {
+        *self.seed.lock().unwrap() = seed;
+        let lanes = (0..self.area.lanes).map(|number| Lane { number, committed: 0 });
+        *self.free.lock().unwrap() = lanes.collect();
+    }
+
+    pub fn seed(&self) -> LogSeed {
+        *self.seed.lock().unwrap()
+    }
+
+    /// A lane for a group; waits for one.
+    pub fn take(&self) -> Cursor {
+        let seed = self.seed();
+        let mut free = self.free.lock().unwrap();
+        let lane = loop {
+            match free.pop_front() {
+                Some(lane) => break lane,
+                None => free = self.given.wait(free).unwrap(),
+            }
+        };
+        drop(free);
+        let sequence = lane.committed + 1;
+        let half = self.area.half(lane.number, sequence);
+        let (at, end) = (half.start.byte() + ENTRIES, half.start.byte() + half.count * BLOCK as u64);
+        Cursor { lane, seed, half, sequence, at, end, number: 0, sum: 0, redo: Vec::new() }
+    }
+
+    /// Gives a lane back. `committed`: the group that had it is committed, and has nothing left to do.
+    pub fn give(&self, cursor: &Cursor, committed: bool) {
+        let committed = if committed { cursor.sequence } else { cursor.lane.committed };
+        self.free.lock().unwrap().push_back(Lane { number: cursor.lane.number, committed });
+        self.given.notify_one();
+    }
+
+    /// Blocks that a group needs besides its lane, for so many entries of metadata and pieces of data.
+    pub fn blocks_for(&self, undo: u64, bytes: u64) -> u64 {
+        // A piece has a head and a last line that is not full, and is at least a block long but for the ends.
+        let data = if bytes == 0 { 0 } else { bytes / LINE as u64 + 2 * (bytes / BLOCK as u64 + 2) };
+        // The last line of each run of blocks is kept for a link.
+        let in_half = log::lines_of(self.area.half_blocks.into()) - ENTRIES / LINE as u64 - 2;
+        // Blocks that are not consecutive have a link each, and cut a piece in two.
+        (undo + data).saturating_sub(in_half).div_ceil(log::lines_of(1) - 3)
+    }
+}
+
+/// Something that is to be made when the group is committed.
+#[derive(Clone, Copy, Debug)]
+pub struct Redo {
+    /// The byte of the log at which its bytes are; `None`: zeros.
+    pub from: Option<u64>,
+    pub at: u64,
+    pub len: u64,
+}
+
+/// The place of the next entry of a group.
+#[derive(Debug)]
+pub struct Cursor {
+    lane: Lane,
+    seed: LogSeed,
+    /// The half that the group uses.
+    half: Run,
+    sequence: u64,
+    at: u64,
+    end: u64,
+    number: u32,
+    sum: u64,
+    pub redo: Vec<Redo>,
+}
+
+/// Where entries are stored.
+pub struct Sites {
+    pub undo: Site,
+    pub head: Site,
+    pub payload: Site,
+    pub link: Site,
+}
+
+impl Cursor {
+    /// Lines before the one that is kept for a link.
+    fn room(&self) -> u64 {
+        (self.end - self.at) / LINE as u64 - 1
+    }
+
+    fn entry(&mut self, region: &dyn Region, site: Site, entry: &Entry) -> Result<()> {
+        let (line, check) = log::encode(self.seed, self.at, (self.sequence, self.number), entry);
+        region.write(site, self.at, &line)?;
+        self.at += LINE as u64;
+        self.number += 1;
+        self.sum = self.sum.wrapping_add(check);
+        Ok(())
+    }
+
+    /// Sees to it that there is room for `need` lines, of which there are `want` to come.
+    fn make_room(
+        &mut self,
+        region: &dyn Region,
+        link: Site,
+        space: &mut dyn Allocate,
+        (need, want): (u64, u64),
+    ) -> Result<()> {
+        if self.room() >= need {
+            return Ok(());
+        }
+        let run = space.take((want + 1).div_ceil(log::lines_of(1)));
+        self.entry(region, link, &Entry::Link(run))?;
+        // Free again when the group has ended.
+        space.release(run);
+        (self.at, self.end) = (run.start.byte(), run.start.byte() + run.count * BLOCK as u64);
+        Ok(())
+    }
+
+    /// Notes old bytes. `left` more such entries follow.
+    pub fn undo(
+        &mut self,
+        region: &dyn Region,
+        sites: &Sites,
+        space: &mut dyn Allocate,
+        (at, bytes): (u64, &[u8]),
+        left: u64,
+    ) -> Result<()> {
+        self.make_room(region, sites.link, space, (1, left + 1))?;
+        let mut old = [0; OLD_MAX];
+        old[..bytes.len()].copy_from_slice(bytes);
+        self.entry(region, sites.undo, &Entry::Undo { at, len: bytes.len() as u8, old })
+    }
+
+    /// Notes new bytes.
+    pub fn data(
+        &mut self,
+        region: &dyn Region,
+        sites: &Sites,
+        space: &mut dyn Allocate,
+        (mut at, mut bytes): (u64, &[u8]),
+    ) -> Result<()> {
+        while !bytes.is_empty() {
+            let lines = 1 + payload_lines(bytes.len() as u64);
+            self.make_room(region, sites.link, space, (2, lines))?;
+            let most = (self.room() - 1) as usize * LINE;
+            let (part, rest) = bytes.split_at(bytes.len().min(most));
+            let len = part.len() as u64;
+            let sum = self.seed.payload_sum(self.at, part);
+            self.entry(region, sites.head, &Entry::Data { at, len, sum })?;
+            region.write(sites.payload, self.at, part)?;
+            self.redo.push(Redo { from: Some(self.at), at, len });
+            self.at += payload_lines(len) * LINE as u64;
+            (at, bytes) = (at + len, rest);
+        }
+        Ok(())
+    }
+
+    /// Notes zeros.
+    pub fn zero(
+        &mut self,
+        region: &dyn Region,
+        sites: &Sites,
+        space: &mut dyn Allocate,
+        (at, len): (u64, u64),
+    ) -> Result<()> {
+        self.make_room(region, sites.link, space, (1, 1))?;
+        self.redo.push(Redo { from: None, at, len });
+        self.entry(region, sites.head, &Entry::Zero { at, len })
+    }
+
+    /// The commit entry, and where it goes.
+    pub fn commit_entry(&self, order: u64) -> (u64, [u8; LINE], u64) {
+        let at = self.half.start.byte();
+        let redo = !self.redo.is_empty();
+        let entry = Entry::Commit { entries: self.number, sum: self.sum, redo, order };
+        let (line, check) = log::encode(self.seed, at, (self.sequence, 0), &entry);
+        (at, line, check)
+    }
+}
+
+/// What recovery finds in a lane.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// To be made, in this order, because the group is committed: the head's place in the log, bytes.
+    pub redo: Vec<(u64, Vec<u8>)>,
+    /// To be undone, in the reverse of this order, because it is not.
+    pub undo: Vec<(u64, Vec<u8>)>,
+}
+
+/// Reads a lane.
+///
+/// # Errors
+/// If the entries of a committed group are damaged; the medium's.
+pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) -> Result<Found> {
+    let line = |at: u64| -> Result<[u8; LINE]> {
+        let mut line = [0; LINE];
+        super::read_within(region, at, &mut line)?;
+        Ok(line)
+    };
+    let mut last: Option<(log::Read, Run)> = None;
+    for parity in 0..2 {
+        let half = area.half(lane, parity);
+        let read = log::decode(seed, half.start.byte(), &line(half.start.byte())?);
+        let is_commit = |read: &log::Read| matches!(read.entry, Entry::Commit { .. }) && read.sequence % 2 == parity;
+        if let Some(read) = read.filter(is_commit)
+            && last.is_none_or(|(last, _)| read.sequence > last.sequence)
+        {
+            last = Some((read, half));
+        }
+    }
+    let mut found = Found::default();
+    let committed = last.map_or(0, |(read, _)| read.sequence);
+    if let Some((read, half)) = last
+        && let Entry::Commit { entries, sum, redo: true, .. } = read.entry
+    {
+        let settled = line(half.start.byte() + log::SETTLED)?[..8] == read.check.to_le_bytes();
+        if !settled {
+            let (mut count, mut total) = (0, 0u64);
+            let damaged = || super::corrupt("the log", crate::format::Fault("a committed group is damaged"));
+            walk(region, half, seed, committed, &mut |at, read| {
+                (count, total) = (count + 1, total.wrapping_add(read.check));
+                match read.entry {
+                    Entry::Data { at: to, len, sum } => {
+                        if len > region.len() {
+                            return Err(damaged());
+                        }
+                        let mut bytes = vec![0; len as usize];
+                        super::read_within(region, at + LINE as u64, &mut bytes)?;
+                        if seed.payload_sum(at, &bytes) != sum {
+                            return Err(damaged());
+                        }
+                        found.redo.push((to, bytes));
+                    }
+                    Entry::Zero { at, len } if len <= BLOCK as u64 => found.redo.push((at, vec![0; len as usize])),
+                    Entry::Undo { .. } | Entry::Link(_) => {}
+                    Entry::Commit { .. } | Entry::Zero { .. } => return Err(damaged()),
+                }
+                Ok(count < entries)
+            })?;
+            if (count, total) != (entries, sum) {
+                return Err(damaged());
+            }
+        }
+    }
+    let running = committed + 1;
+    walk(region, area.half(lane, running), seed, running, &mut |_, read| {
+        if let Entry::Undo { at, len, old } = read.entry {
+            found.undo.push((at, old[..usize::from(len)].to_vec()));
+        }
+        Ok(true)
+    })?;
+    Ok(found)
+}
+
+/// Calls `each` with the entries of a group and where they stand, until it returns `false` or there are no more.
+fn walk(
+    region: &dyn Region,
+    half: Run,
+    seed: LogSeed,
+    sequence: u64,
+    each: &mut dyn FnMut(u64, log::Read) -> Result<bool>,
+) -> Result<()> {
+    let (mut at, mut number) = (half.start.byte() + ENTRIES, 0);
+    // Numbers grow, so that damaged links cannot go round.
+    while at + LINE as u64 <= region.len() {
+        let mut line = [0; LINE];
+        region.read(at, &mut line)?;
+        let Some(read) = log::decode(seed, at, &line) else { break };
+        if (read.sequence, read.number) != (sequence, number) || !each(at, read)? {
+            break;
+        }
+        number += 1;
+        at += LINE as u64;
+        match read.entry {
+            Entry::Link(Run { start: Lba(start), .. }) => at = start.saturating_mul(BLOCK as u64),
+            Entry::Data { len, .. } => at = at.saturating_add(payload_lines(len).saturating_mul(LINE as u64)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
