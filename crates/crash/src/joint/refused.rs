@@ -66,10 +66,20 @@ pub fn refused(
     Ok(all)
 }
 
-/// What programs outside see in a directory, but for times: path, mode, owner, and bytes.
-fn directory(image: &Image) -> Vec<(Vec<u8>, u32, (u32, u32), Option<Vec<u8>>)> {
+/// What programs outside see of an object, but for times.
+#[derive(PartialEq)]
+struct Shown {
+    path: Vec<u8>,
+    mode: u32,
+    owner: (u32, u32),
+    content: Option<Vec<u8>>,
+}
+
+fn directory(image: &Image) -> Vec<Shown> {
     let names = image.names().into_iter().filter(|it| !it.path.starts_with(b".wholly"));
-    names.map(|it| (it.path.clone(), it.mode, it.owner, image.read(&Place::File(it.path)))).collect()
+    let shown =
+        |path: Vec<u8>, mode, owner| Shown { content: image.read(&Place::File(path.clone())), path, mode, owner };
+    names.map(|it| shown(it.path, it.mode, it.owner)).collect()
 }
 
 impl Joint<'_> {
