@@ -285,8 +285,8 @@ fn killed_at_any_moment_it_leaves_all_or_nothing() {
     println!("{old} as before, {new} new");
 }
 
-/// Another program makes a directory immutable once the command has made a file in it: the file system refuses that file
-/// only when everything is written back.
+/// Another program makes a directory immutable once the command has made a file in it: the file system refuses that
+/// file only when everything is written back.
 #[test]
 fn what_is_refused_in_one_of_them_changes_nothing_in_any() {
     if !may_mount() {

@@ -1,13 +1,14 @@
 //! A host that refuses what a part of a joint commit asks for, where the stores write back as part of the commit: at
 //! each call on one of the directories, that call only, or all of that kind until the commit has returned. Then
 //!
-//! 1. The commit succeeds, and every directory has its group; or it fails, and every directory is as it was.
+//! 1. The commit succeeds, and every directory has its group when it returns; or it fails, and every directory is as it
+//!    was.
 //! 2. The next group of each store commits; where a store has failed, once it is opened again.
 //! 3. After a crash at any moment of that, all stores open, in any order, and all have their group or none.
 
 use rustix::io::Errno;
 use wholly::{Error, Store};
-use wholly_media::sim::World;
+use wholly_media::sim::{Image, Place, World};
 
 use super::worlds::Worlds;
 use super::{How, Joint, Limits, VOLUME_IDS, failed};
@@ -65,6 +66,22 @@ pub fn refused(
     Ok(all)
 }
 
+/// What programs outside see of an object, but for times.
+#[derive(PartialEq)]
+struct Shown {
+    path: Vec<u8>,
+    mode: u32,
+    owner: (u32, u32),
+    content: Option<Vec<u8>>,
+}
+
+fn directory(image: &Image) -> Vec<Shown> {
+    let names = image.names().into_iter().filter(|it| !it.path.starts_with(b".wholly"));
+    let shown =
+        |path: Vec<u8>, mode, owner| Shown { content: image.read(&Place::File(path.clone())), path, mode, owner };
+    names.map(|it| shown(it.path, it.mode, it.owner)).collect()
+}
+
 impl Joint<'_> {
     /// Gives whether the host came to refuse anything, and whether the commit failed.
     fn refuse(
@@ -120,6 +137,9 @@ impl Joint<'_> {
             return Ok(());
         }
         let side = usize::from(!allowed[0]);
+        // Bystanders see it from the moment at which the commit has returned.
+        let shown = || worlds.iter().map(|world| directory(&world.latest())).collect::<Vec<_>>();
+        let at_once = shown();
         for (i, store) in stores.iter().enumerate() {
             self.side(worlds, i, store, allowed)?;
             goes_on(store).map_err(|what| format!("store {i}: {what}"))?;
@@ -129,6 +149,9 @@ impl Joint<'_> {
         for i in (0..worlds.len()).rev() {
             let again = self.open(worlds, i).map_err(|error| format!("second open of store {i}: {error}"))?;
             again.close().map_err(|error| format!("second close of store {i}: {error}"))?;
+        }
+        if shown() != at_once {
+            return Err("when the commit had returned, the directories were not what they were to be".into());
         }
         for i in 0..worlds.len() {
             let home = at_home(&worlds[i].latest())?;
