@@ -67,6 +67,8 @@ impl Running {
         let applied = self.names.as_ref().map_or_else(Vec::new, |names| names.applied.clone());
         let lost = summary.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id);
         store.names.with(|state| state.kept.extend(lost));
+        // It is as large as the group, and written by now.
+        drop(summary);
         store.parked.provisional.lock().unwrap().push(id);
         let committed = self.entry(EntryKind::Provisional, 0, id, &[]).and_then(|_| self.commit_to_log());
         let done = match committed {
