@@ -187,6 +187,7 @@ fn what_stands_on_a_volume_is_shown() {
     for part in ["superblock in block 1: ", "damaged: line 1 of an inode", "size 7000"] {
         assert!(shown.out.contains(part), "{part}: {}", shown.out);
     }
+}
 
 /// The engine that logs needs persistent memory: a file in memory stands for that.
 #[test]

@@ -61,7 +61,7 @@ impl Running {
     /// does that.
     pub(super) fn commit_at_once(&mut self) -> Result<()> {
         match self.write_undo()? {
-            Some(undo) => self.commit_provisionally(&undo, false),
+            Some(undo) => self.commit_provisionally(undo, false),
             None => {
                 self.commit_to_log()?;
                 self.store.checkpoint().map(drop)
@@ -74,13 +74,15 @@ impl Running {
     pub(in crate::hostdir) fn commit_prepared_at_once(&mut self, id: u64) -> Result<()> {
         let undo = self.write_undo()?.expect("what was prepared changes something");
         self.is_applied(id)?;
-        self.commit_provisionally(&undo, true)
+        self.commit_provisionally(undo, true)
     }
 
-    fn commit_provisionally(&mut self, undo: &Summary, waits: bool) -> Result<()> {
+    fn commit_provisionally(&mut self, undo: Summary, waits: bool) -> Result<()> {
         let (store, id) = (self.store.clone(), self.id);
         let lost = undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id);
         store.names.with(|state| state.kept.extend(lost));
+        // It is as large as the group, and written by now.
+        drop(undo);
         self.names_mut().provisional = Some((id, waits));
         let committed = self.entry(EntryKind::Provisional, 0, id, &[]).and_then(|_| self.commit_to_log());
         let done = match committed {
