@@ -42,7 +42,8 @@ unsafe impl GlobalAlloc for Counted {
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Old and new are there at the same time, unless the system's allocator finds room behind: counted as the worst.
+        // Old and new are there at the same time, unless the system's allocator finds room behind: counted as the
+        // worst.
         Counted::add(size);
         NOW.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps the rules of this call, and `place` is from the same allocator.

@@ -22,8 +22,8 @@
 //! 2. A group reserves, at its calls, all blocks that its mutators take: a mutator never meets `ENOSPC`.
 //! 3. A block that a group frees is not given out before the group has ended (`Group::settle`).
 //! 4. A structure change is complete before the operation that needs it is recorded, and is never undone.
-//! 5. Each block below the volume's size is exactly one of: superblock, log, free, data of one (inode, block), map node,
-//!    directory leaf, extended attributes, inode file. `check` proves it.
+//! 5. Each block below the volume's size is exactly one of: superblock, log, free, data of one (inode, block), map
+//!    node, directory leaf, extended attributes, inode file. `check` proves it.
 //! 6. An inode in use has a name, or a reference; one without either is freed, at the latest by the next mount.
 //! 7. A directory has one name, in the directory that its inode calls its parent.
 //! 8. Locks are taken in this order: rename, parent directories (ancestors first, else by number), other inodes by

@@ -286,8 +286,8 @@ impl Volume {
     /// as long as the volume. It is durable on return, and recovered before.
     ///
     /// # Errors
-    /// [`Error::Busy`] if it is mounted; [`Error::Corrupt`] if anything is wrong with it; [`Error::NoSpace`] if it cannot
-    /// become so small, or so large: then nothing has changed.
+    /// [`Error::Busy`] if it is mounted; [`Error::Corrupt`] if anything is wrong with it; [`Error::NoSpace`] if it
+    /// cannot become so small, or so large: then nothing has changed.
     pub fn resize(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
         Self::open(path, options)?.close()?;
         let file = open_file(path, OFlags::RDWR)?;

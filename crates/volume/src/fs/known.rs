@@ -147,8 +147,8 @@ impl Pieces {
         (start > SCATTERED && within + count <= PIECE).then_some(Lba(start + within))
     }
 
-    /// After a look at the map of a file of `blocks` blocks: if it is time to keep the piece of `block`, `find` is asked
-    /// where it begins; `None`: it is scattered.
+    /// After a look at the map of a file of `blocks` blocks: if it is time to keep the piece of `block`, `find` is
+    /// asked where it begins; `None`: it is scattered.
     pub fn looked(&self, budget: &Arc<Budget>, block: u64, blocks: u64, find: impl FnOnce(u64) -> Option<Lba>) {
         if self.looks.load(Ordering::Relaxed) < LOOKS {
             self.looks.fetch_add(1, Ordering::Relaxed);

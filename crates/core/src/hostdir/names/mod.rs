@@ -245,8 +245,8 @@ impl State {
 
     /// A running group has claimed a file, of which it has changed only names or attributes, and need not keep it: the
     /// claim stands for it from now on. Whoever enters the file again finds it [owned](File::try_own), and lying as it
-    /// did, which is `left`. Whether it is gone, which `forget` sees to. (What is known of home is asked for before: who
-    /// looks at that may wait for the lock of names.)
+    /// did, which is `left`. Whether it is gone, which `forget` sees to. (What is known of home is asked for before:
+    /// who looks at that may wait for the lock of names.)
     pub fn retire(
         &mut self,
         owner: u64,
