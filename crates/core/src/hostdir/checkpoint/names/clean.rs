@@ -59,16 +59,17 @@ impl StoreInner {
                 if self.is_strange(folder, &name) {
                     continue;
                 }
+                let id = id_of(&name);
                 let needed = |state: &mut State| {
                     let hangs =
                         |object: &Object| object.home.as_ref().is_some_and(|home| home.0 == folder && home.1 == name);
-                    let is_wanted = |id: u64, object: &Object| {
+                    let is_wanted = |object: &Object| {
                         folder == BLANKS && (object.place.is_some() || state.claims.objects().any(|other| other == id))
                     };
-                    state.objects.iter().any(|(id, object)| hangs(object) && (!empty || is_wanted(*id, object)))
+                    state.objects.get(&id).is_some_and(|object| hangs(object) && (!empty || is_wanted(object)))
                 };
                 if !self.names.with(needed) {
-                    self.remove_hanging(folder, &join(path, &name), id_of(&name))?;
+                    self.remove_hanging(folder, &join(path, &name), id)?;
                 }
             }
         }
