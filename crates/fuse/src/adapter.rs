@@ -404,7 +404,9 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        value(reply, size, self.vfs.getxattr(&self.look(req).ctx, ino(node), name.as_bytes()));
+        let name = name.as_bytes();
+        let found = self.vfs.getxattr(&self.look(req).ctx, ino(node), name);
+        value(reply, size, found.and_then(|found| self.identity.told(name, found)));
     }
 
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {

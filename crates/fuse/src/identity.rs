@@ -9,7 +9,8 @@
 //! him, and not be changed.
 
 use rustix::process::{getegid, geteuid, getgroups};
-use wholly::vfs::Attr;
+use wholly::rules::acl::{Acl, is_acl};
+use wholly::vfs::{Attr, Errno};
 
 /// See the head of this module.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -49,6 +50,21 @@ impl Identity {
                 Attr { gid: user.gid, ..*attr }
             }
             _ => *attr,
+        }
+    }
+
+    /// The value of an attribute, as the kernel is to be told it. A list that names somebody whom the mount's namespace
+    /// does not have cannot be told: the kernel itself would say `EINVAL`, which programs that copy lists take for a
+    /// file system without any.
+    ///
+    /// # Errors
+    /// `EOVERFLOW`.
+    pub(crate) fn told(&self, name: &[u8], value: Vec<u8>) -> Result<Vec<u8>, Errno> {
+        match (self, Acl::read(&value)) {
+            (Identity::Alone(user), Ok(Some(acl))) if is_acl(name) && !acl.names_only(user.uid, user.gid) => {
+                Err(Errno::OVERFLOW)
+            }
+            _ => Ok(value),
         }
     }
 

@@ -113,6 +113,15 @@ impl Acl {
         self.0.len() == 3
     }
 
+    /// Whether it names nobody but this user and this group.
+    pub fn names_only(&self, uid: u32, gid: u32) -> bool {
+        self.0.iter().all(|entry| match entry.tag {
+            USER => entry.id == uid,
+            GROUP => entry.id == gid,
+            _ => true,
+        })
+    }
+
     /// What becomes of it when the permission bits are set.
     pub fn with_mode(mut self, mode: u32) -> Acl {
         let group = self.group_class();

@@ -47,13 +47,10 @@ impl Running {
         if list { set.map_err(|error| self.break_off(error)) } else { set }
     }
 
-    /// A list of an object, as the group sees it, where there is one. `EOVERFLOW`: it names users or groups that the
-    /// process's user namespace does not have.
-    pub(super) fn acl_of(&self, at: At<'_>, found: &Found, name: &[u8]) -> std::result::Result<Option<Acl>, Errno> {
-        match self.xattr_of(at, found, name).ok().flatten() {
-            Some(value) => Acl::read(&value).map_err(|_| Errno::OVERFLOW),
-            None => Ok(None),
-        }
+    /// A list of an object, as the group sees it, where there is one.
+    pub(super) fn acl_of(&self, at: At<'_>, found: &Found, name: &[u8]) -> Option<Acl> {
+        let value = self.xattr_of(at, found, name).ok().flatten()?;
+        Acl::read(&value).ok().flatten()
     }
 
     /// Whether somebody has all of `wanted` permissions for an object that looks like `stat`.
@@ -61,7 +58,7 @@ impl Running {
         if who.is_superuser() {
             return true;
         }
-        match self.acl_of(At::Object(found.id), found, acl::ACCESS).ok().flatten() {
+        match self.acl_of(At::Object(found.id), found, acl::ACCESS) {
             Some(acl) => acl.allows(stat, who.uid(), |group| who.is_in(group), wanted),
             None => who.may(stat, wanted),
         }
@@ -80,9 +77,7 @@ impl Running {
         let default = match self.names_mut().defaults.get(&dir) {
             Some(default) => default.clone(),
             None => {
-                // Without it the object would be made with other permissions than it is to have.
-                let at = At::Object(dir);
-                let default = self.acl_of(at, &found, acl::DEFAULT).or_else(|errno| refused(at, errno))?;
+                let default = self.acl_of(At::Object(dir), &found, acl::DEFAULT);
                 self.names_mut().defaults.insert(dir, default.clone());
                 default
             }

@@ -119,7 +119,7 @@ impl Running {
         let mode = Some(mode).filter(|mode| wish.mode.is_some() || *mode != stat.mode & PERMISSIONS);
         let wish = Wish { mode, ..wish };
         if let Some(mode) = mode
-            && let Ok(Some(acl)) = self.acl_of(at, found, acl::ACCESS)
+            && let Some(acl) = self.acl_of(at, found, acl::ACCESS)
         {
             self.put_xattr(at, &mine, acl::ACCESS, Some(&acl.with_mode(mode).to_bytes()))?;
             return self.set_rest(at, &mine, wish).map_err(|error| self.break_off(error));

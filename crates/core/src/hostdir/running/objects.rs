@@ -198,7 +198,7 @@ impl Running {
     /// Whether a directory has a list of permissions for what is made in it: then no umask counts.
     pub(in crate::hostdir) fn has_default_list(&self, dir: u64) -> Result<bool> {
         let found = self.object(dir)?;
-        Ok(!matches!(self.acl_of(At::Object(dir), &found, acl::DEFAULT), Ok(None)))
+        Ok(self.acl_of(At::Object(dir), &found, acl::DEFAULT).is_some())
     }
 
     /// Makes a regular file without a name, which is the group's and inherits what is made in `dir`. It may get a name

@@ -7,7 +7,6 @@ use super::{StoreVfs, file_type, who};
 use crate::error::Error;
 use crate::hostdir::names::Kind;
 use crate::hostdir::running::{At, Running, Wish};
-use crate::rules::acl::{self, Acl};
 use crate::rules::permit::{READ, SEARCH, WRITE};
 use crate::sync::Ordering;
 use crate::vfs::{Access, Attr, Context, Errno, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags};
@@ -178,13 +177,7 @@ impl StoreVfs {
 
     pub(super) fn xattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let id = self.inodes.id(ino)?;
-        let value = self.look_as(ctx, |running| running.xattr(At::Object(id), name)?.ok_or(Errno::NODATA))?;
-        // Of one that names users of other namespaces the kernel would say `EINVAL`, which programs that copy lists
-        // take for a file system without any.
-        if acl::is_acl(name) {
-            Acl::read(&value).map_err(|_| Errno::OVERFLOW)?;
-        }
-        Ok(value)
+        self.look_as(ctx, |running| running.xattr(At::Object(id), name)?.ok_or(Errno::NODATA))
     }
 
     pub(super) fn xattrs(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
