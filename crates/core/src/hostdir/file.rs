@@ -460,6 +460,12 @@ impl File {
         self.pending.load(Ordering::Acquire) == 0
     }
 
+    /// Whether a pass has anything to do with it. Of a lot that failed half-way, what went home may be forgotten since,
+    /// and its number another file's.
+    pub fn has_something(&self) -> bool {
+        !self.is_clean() || self.mtime().is_some()
+    }
+
     /// Counts blocks that have got versions, for the owner of the file while no checkpoint visits it: only visits count
     /// down.
     #[inline]

@@ -364,6 +364,10 @@ impl StoreInner {
                 }
             };
             if let Some(file) = self.enter_file(path, found.id, stat, passes)? {
+                // Where the log speaks of it, a pass may have changed it since it was looked at.
+                if file.last_sequence.load(Ordering::Acquire) >= self.log.tail() {
+                    file.refresh_if_unused(self, None)?;
+                }
                 return Ok(file);
             }
         }

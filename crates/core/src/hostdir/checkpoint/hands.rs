@@ -113,6 +113,7 @@ impl<'a> Hands<'a> {
         let files: Vec<_> = blocks
             .chunk_by(|a, b| a.file() == b.file())
             .filter_map(|blocks| Some((store.files.get(blocks[0].file())?, blocks)))
+            .filter(|(file, _)| file.has_something())
             .collect();
         for (file, _) in &files {
             file.visited.fetch_add(1, Ordering::AcqRel);

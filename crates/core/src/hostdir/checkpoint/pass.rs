@@ -80,6 +80,7 @@ impl<'a> Pass<'a> {
         blocks
             .chunk_by(|a, b| a.file() == b.file())
             .filter_map(|blocks| self.store.files.get(blocks[0].file()))
+            .filter(|file| file.has_something())
             .try_for_each(|file| {
                 let look = || self.store.stat_at_home(&file);
                 file.look_for_bystanders(&mut file.home_state.lock().unwrap(), look).map(drop)

@@ -713,34 +713,39 @@ impl Names {
         }
         for (name, change) in &changes {
             for id in [name.0, change.committed, change.after] {
-                if let Some(object) = state.objects.get_mut(&id) {
-                    object.last = object.last.max(sequence);
-                }
+                state.spoken_of(id, sequence);
             }
         }
         let lost = state.lose_places(changes.iter().map(|(name, change)| (name, change.committed)));
         state.set_names(sequence, changes, &lost);
-        for id in private.born().iter().chain(private.logged()) {
-            if let Some(object) = state.objects.get_mut(id) {
-                object.identified = sequence;
-                object.last = object.last.max(sequence);
-            }
-        }
         state.changed.extend(private.born());
         for id in private.born() {
             if let Some(object) = state.objects.get_mut(id) {
                 object.made = sequence;
-                // What its file would tell.
-                if object.kind == Kind::Regular && object.file.strong_count() == 0 {
-                    object.mtime_ns = object.birth.as_ref().map(|birth| birth.mtime_ns);
-                    object.mtime_sequence = sequence;
+                // What the group has told of a file that it has joined, that knows.
+                let born_ns = object.birth.as_ref().map(|birth| birth.mtime_ns);
+                match (object.kind, object.file.upgrade(), born_ns) {
+                    (Kind::Regular, None, _) => {
+                        (object.mtime_ns, object.mtime_sequence) = (born_ns, sequence);
+                    }
+                    (Kind::Regular, Some(file), Some(ns)) if file.last_sequence.load(Ordering::Acquire) < sequence => {
+                        file.set_mtime(ns, sequence);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for id in private.born().iter().chain(private.logged()) {
+            state.spoken_of(*id, sequence);
+            if let Some(object) = state.objects.get_mut(id) {
+                object.identified = sequence;
+                if let Some(file) = object.file.upgrade() {
+                    file.identified.fetch_max(sequence, Ordering::AcqRel);
                 }
             }
         }
         for id in &private.adopted {
-            if let Some(object) = state.objects.get_mut(id) {
-                object.last = object.last.max(sequence);
-            }
+            state.spoken_of(*id, sequence);
         }
         for id in private.staged() {
             if let Some(object) = state.objects.get_mut(id) {
@@ -749,6 +754,7 @@ impl Names {
         }
         for (id, set) in private.sets() {
             state.set_attributes(*id, sequence, set);
+            state.spoken_of(*id, sequence);
         }
         for (id, mtime) in private.mtimes() {
             state.set_mtime(*id, sequence, mtime.committed(time));
@@ -766,6 +772,17 @@ impl Names {
 
 /// What the log is to know of an object, but for what only its file knows.
 impl State {
+    /// A group at `sequence` has told the log of an object. Its file, which the group need not have joined, knows that
+    /// too: who writes to it next takes a higher sequence.
+    fn spoken_of(&mut self, id: u64, sequence: u64) {
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.last = object.last.max(sequence);
+            if let Some(file) = object.file.upgrade() {
+                file.last_sequence.fetch_max(sequence, Ordering::AcqRel);
+            }
+        }
+    }
+
     pub fn identity(&self, id: u64) -> Option<Identity> {
         let object = self.objects.get(&id)?;
         let (parent, name) = object.place.clone().unwrap_or((0, Vec::new()));

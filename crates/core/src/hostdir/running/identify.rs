@@ -7,7 +7,7 @@ use super::Running;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{ANCHORS, BLANKS, REGULAR, ROOT};
-use crate::hostdir::records::Identity;
+use crate::hostdir::records::{Baseline, Identity};
 use crate::hostdir::table::{host_error, is_taken_away};
 use crate::log::layout::EntryKind;
 use crate::sync::Ordering;
@@ -114,12 +114,16 @@ impl StoreInner {
             stat => stat?,
         };
         let Some(stat) = stat else { return Ok(()) };
-        self.names.with(|state| {
+        let file = self.names.with(|state| {
             state.becomes(id, (stat.ino, stat.btime_ns));
-            if let Some(file) = state.file(id) {
-                file.settled_as(&stat);
+            if let Some(left) = state.objects.get_mut(&id).and_then(|object| object.left.as_deref_mut()) {
+                *left = Baseline::of(&stat);
             }
+            state.file(id)
         });
+        if let Some(file) = file {
+            file.settled_as(&stat);
+        }
         Ok(())
     }
 }

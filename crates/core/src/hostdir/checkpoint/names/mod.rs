@@ -208,16 +208,17 @@ impl<'a> NamePlan<'a> {
             |object: &Object| object.unsure && object.home.is_some() && object.made != 0 && object.made < target;
         self.mend = state.objects.iter().filter(|(_, object)| is_due(object)).map(|(id, _)| *id).collect();
         for (id, object) in state.objects.iter() {
-            let Some(file) = object.file.upgrade().filter(|_| object.inode.is_none() && !self.wants(*id)) else {
+            if object.kind != Kind::Regular || object.inode.is_some() || self.wants(*id) {
                 continue;
-            };
+            }
+            let file = object.file.upgrade();
             // One of these references is the table's, the other this one.
-            let open = Arc::strong_count(&file) > 2 || object.pins > 0;
+            let open = file.as_ref().is_some_and(|file| Arc::strong_count(file) > 2) || object.pins > 0;
             let made = object.made != 0 && object.made < self.target;
             if made && ((open && object.nameable) || object.place.is_some()) {
                 // It may have a name in the log before the next pass, which must find its inode then.
                 self.make.push(*id);
-            } else if made && open && object.place.is_none() && !file.is_clean() {
+            } else if made && open && object.place.is_none() && file.is_some_and(|file| !file.is_clean()) {
                 // What has not been made yet has its bytes published before its names.
                 self.nameless.push(*id);
             }
