@@ -92,7 +92,7 @@ pub(super) fn open(
         id,
         sequence,
         applied: applied_at(sequence),
-        waits: false,
+        waits: true,
     });
     let to_undo: Vec<Provisional> = to_undo.collect();
     // What a group applied that is undone is set aside still, unless the group is final.

@@ -23,7 +23,8 @@
 //!    group removes it. Where the undo is gone, or another program's change is in its way, the group is final, and that
 //!    survives before anything is served.
 //! 6. A provisional group that is part of a [joint commit](super::super::joint) waits for its decision: no checkpoint
-//!    removes its undo or moves the tail past it before that, and a recovery asks for the decision.
+//!    removes its undo or moves the tail past it before that, and a recovery asks for the decision. One that is to be
+//!    undone waits in the same way until the group that undoes it has committed.
 //!
 //! ```text
 //!  running ──undo survives──► running ──commit──► provisional ──written back, and decided──► final
@@ -79,8 +80,7 @@ impl Running {
 
     fn commit_provisionally(&mut self, undo: Summary, waits: bool) -> Result<()> {
         let (store, id) = (self.store.clone(), self.id);
-        let lost = undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id);
-        store.names.with(|state| state.kept.extend(lost));
+        store.names.with(|state| state.kept.extend(lost(&undo)));
         // It is as large as the group, and written by now.
         drop(undo);
         self.names_mut().provisional = Some((id, waits));
@@ -262,6 +262,11 @@ fn placeholder(mode: u32, is_adopted: bool) -> Birth {
     Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: i64::from(is_adopted), atime_ns: 0, mtime_ns: 0, target }
 }
 
+/// What the group takes all names from.
+fn lost(undo: &Summary) -> impl Iterator<Item = u64> + '_ {
+    undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id)
+}
+
 /// The directories that the group had adopted.
 fn adopted(undo: &ParkedFile) -> impl Iterator<Item = u64> + '_ {
     let is_adopted = |(id, known): (&u64, &Known)| match known {
@@ -307,18 +312,19 @@ impl StoreInner {
     /// Undoes a provisional group and writes that back, because of `error`. Gives that; [`Error::Poisoned`] where it
     /// was refused too: the next open goes on with it.
     pub(in crate::hostdir) fn take_back(&self, id: u64, error: Error) -> Error {
-        self.parked.is_not_applied(id);
-        let undone = self.undo(id).and_then(|()| self.checkpoint());
-        self.names.with(|state| state.kept.clear());
-        match undone {
-            Ok(_) => error,
+        self.parked.is_to_be_undone(id);
+        match self.undo(id).and_then(|()| self.checkpoint()) {
+            Ok(_) => {
+                self.names.with(|state| state.kept.clear());
+                error
+            }
             Err(other) => self.poison_because(|| format!("{error}; and it could not be undone: {other}")),
         }
     }
 
     /// Undoes what recovery has found to be provisional, unless a joint commit has decided it.
     pub(in crate::hostdir) fn undo_provisional(&self) -> Result<()> {
-        let provisional = std::mem::take(&mut *self.parked.provisional.lock().unwrap());
+        let provisional = self.parked.provisional.lock().unwrap().clone();
         for group in provisional {
             let part = self.part_among(&group.applied);
             if !part.map_or(Ok(false), |part| self.is_decided(part))? {
@@ -334,22 +340,30 @@ impl StoreInner {
             }
             self.joint.settled.lock().unwrap().committed.extend(part);
             self.remove_undo(group.id)?;
+            self.parked.provisional.lock().unwrap().retain(|other| other.id != group.id);
             group.applied.iter().for_each(|id| self.parked.has_applied(group.sequence, *id));
             self.remove_applied(group.sequence + 1)?;
         }
+        self.names.with(|state| state.kept.clear());
         Ok(())
     }
 
-    /// Commits a group that undoes the provisional one.
+    /// Commits a group that undoes the provisional one. That makes passes, where it looks for space: the tail does not
+    /// move past the provisional group before the commit, and what that has removed keeps a place.
     pub(in crate::hostdir) fn undo(&self, id: u64) -> Result<()> {
         let undo = ParkedFile::read(&*self.host, &undo_path(id))?;
         let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
         let _caller = self.names.caller();
-        self.names.with(|state| state.undone.extend(adopted(&undo)));
+        self.names.with(|state| {
+            state.undone.extend(adopted(&undo));
+            state.kept.extend(lost(&undo.summary));
+        });
         let mut group = Running::new(store, Sharing::Own);
         self.let_grow(true);
         let done = group.revert(&undo).and_then(|()| group.commit_to_log());
         self.let_grow(false);
-        done
+        done?;
+        self.parked.is_not_applied(id);
+        Ok(())
     }
 }
