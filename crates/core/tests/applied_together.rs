@@ -235,7 +235,7 @@ fn apply_loss(stores: &[Store; 2]) -> wholly::Result<()> {
 fn is_undone_once_there_is_space(memory: &Memory) {
     memory.worlds[0].has_free(0);
     let refused = memory.open(0, at_once(), [true; 2]);
-    assert!(refused.is_err(), "{refused:?}");
+    assert!(matches!(&refused, Err(Error::Busy(_, why)) if why.contains("--release")), "{refused:?}");
     memory.worlds[0].has_free(1 << 20);
     let store = memory.open(0, at_once(), [true; 2]).unwrap();
     for (name, expected) in [("a", &b"old"[..]), ("c", b"stays")] {
@@ -267,5 +267,28 @@ fn what_a_recovery_has_no_space_to_undo_the_next_one_undoes() {
     for at in [site::CHECKPOINT_BEGIN, site::CHECKPOINT_SYNC] {
         let memory = Memory::killed_with(&at_once(), |stores| apply_loss(stores).unwrap(), 0, at);
         is_undone_once_there_is_space(&memory);
+    }
+}
+
+/// Not "decided": the other parts are undone.
+#[test]
+fn what_was_not_decided_and_cannot_be_undone_is_kept_only_where_it_is_released() {
+    let killed = || Memory::killed_with(&at_once(), |stores| apply_loss(stores).unwrap(), 0, site::CHECKPOINT_SYNC);
+    let (without_space, with_rot) = (killed(), killed());
+    without_space.worlds[0].has_free(0);
+    let host = with_rot.worlds[0].host();
+    let undo = host.read_dir(b".wholly/parked").unwrap().into_iter().find(|entry| entry.name.ends_with(b".undo"));
+    let undo = host.open(&[b".wholly/parked/", &undo.unwrap().name[..]].concat(), true).unwrap();
+    undo.write_at(site::PARK_WRITE, 40, &[0xff; 8]).unwrap();
+    for memory in [without_space, with_rot] {
+        let refused = memory.open(0, at_once(), [true; 2]);
+        assert!(matches!(&refused, Err(Error::Busy(_, why)) if why.contains("--release")), "{refused:?}");
+        let store = memory.open(0, releasing(), [true; 2]).unwrap();
+        let decided = store.decided();
+        assert_eq!((decided.committed.len(), decided.kept.len()), (0, 1), "{decided:?}");
+        assert!(store.open_file("c").is_err() && store.parked().unwrap().is_empty());
+        store.close().unwrap();
+        memory.open(0, at_once(), [true; 2]).unwrap().close().unwrap();
+        assert!(memory.worlds[0].host().stat(b"c").is_err());
     }
 }

@@ -169,8 +169,9 @@ pub struct Options {
     pub accept_copy: bool,
     /// Whether to open a store that waits for the decision of a joint commit ([`Store::commit_together`]) although that
     /// cannot be found; false by default. The waiting group becomes a parked group, and so does a group that was
-    /// decided and cannot be committed. Decisions of this store are forgotten if only stores that cannot be found could
-    /// ask for them.
+    /// decided and cannot be committed. What is written back of a group that was not decided is undone; a group that
+    /// cannot be undone stays committed. Decisions of this store are forgotten if only stores that cannot be found
+    /// could ask for them.
     ///
     /// Do not set this for every open. If the coordinator is only late, the group is committed in one store and parked
     /// in another.

@@ -52,6 +52,9 @@ pub struct Decided {
     pub undone: Vec<ParkedId>,
     /// Groups that are parked now.
     pub released: Vec<Released>,
+    /// Groups that were written back and not decided, and that are committed all the same, each with the reason why it
+    /// could not be undone. Only if [`Options::release`](crate::Options::release) was set.
+    pub kept: Vec<(ParkedId, String)>,
 }
 
 /// A group of a joint commit that an open has parked.
@@ -302,6 +305,13 @@ fn waits_for(coordinator: &Neighbour, why: &str) -> Error {
     let advice = "restore it, or open without the decision: `wholly recover --release`";
     let what = format!("a joint commit waits for the decision of {}: {why}; {advice}", coordinator.place());
     Error::Busy("the store".into(), what)
+}
+
+/// Why a store does not open that cannot undo a part of a joint commit.
+pub(in crate::hostdir) fn cannot_be_undone(error: &Error) -> Error {
+    let advice = "remedy that, or keep it: `wholly recover --release`";
+    let what = format!("a joint commit was not decided, and what is written back of it cannot be undone: {error}");
+    Error::Busy("the store".into(), format!("{what}; {advice}"))
 }
 
 /// What has become of a participant of a joint commit.

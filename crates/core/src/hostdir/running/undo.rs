@@ -21,7 +21,8 @@
 //!    too.
 //! 5. A recovery that finds a provisional group undoes it before it serves anything. One that finds an undo without its
 //!    group removes it. Where the undo is gone, or another program's change is in its way, the group is final, and that
-//!    survives before anything is served.
+//!    survives before anything is served. A part of a joint commit that was not decided and cannot be undone is final
+//!    only in a store that is [released](crate::Options::release); else the open fails.
 //! 6. A provisional group that is part of a [joint commit](super::super::joint) waits for its decision: no checkpoint
 //!    removes its undo or moves the tail past it before that, and a recovery asks for the decision. One that is to be
 //!    undone waits in the same way until the group that undoes it has committed.
@@ -41,6 +42,7 @@ use super::park::For;
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
+use crate::hostdir::joint::cannot_be_undone;
 use crate::hostdir::names::{Found, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
     Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
@@ -327,18 +329,25 @@ impl StoreInner {
         let provisional = self.parked.provisional.lock().unwrap().clone();
         for group in provisional {
             let part = self.part_among(&group.applied);
+            let mut why = None;
             if !part.map_or(Ok(false), |part| self.is_decided(part))? {
                 match self.undo(group.id) {
                     Ok(()) => continue,
                     Err(error @ Error::Poisoned(_)) => return Err(error),
                     // The other parts are undone, and a later open can undo this one.
-                    Err(error @ (Error::NoSpace(_) | Error::Media(_))) if part.is_some() => return Err(error),
+                    Err(error) if part.is_some() && !self.options.release => return Err(cannot_be_undone(&error)),
                     // Without an undo, which somebody has removed, or where another program is in the way, the group is
                     // final. Others may build on it from here on.
-                    Err(_) => {}
+                    Err(error) => why = Some(error.to_string()),
                 }
             }
-            self.joint.settled.lock().unwrap().committed.extend(part);
+            if let Some(part) = part {
+                let settled = &mut *self.joint.settled.lock().unwrap();
+                match why {
+                    Some(why) => settled.kept.push((part, why)),
+                    None => settled.committed.push(part),
+                }
+            }
             self.remove_undo(group.id)?;
             self.parked.provisional.lock().unwrap().retain(|other| other.id != group.id);
             group.applied.iter().for_each(|id| self.parked.has_applied(group.sequence, *id));
