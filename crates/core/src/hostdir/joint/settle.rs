@@ -14,7 +14,7 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::names::{OWN_FOLDER, names_in};
 use crate::hostdir::parked::{self, Finder, Mismatch, ParkedFile, ParkedId};
 use crate::hostdir::running::{Running, Sharing};
-use crate::hostdir::table::host_error;
+use crate::hostdir::table::{host_error, is_there};
 use crate::site;
 use crate::sync::{AtomicU8, Mutex};
 
@@ -135,8 +135,13 @@ impl StoreInner {
     }
 
     /// The prepared group that one of these groups is, if it is any: the part of a joint commit.
-    pub(in crate::hostdir) fn part_among(&self, applied: &[u64]) -> Option<ParkedId> {
-        applied.iter().find(|id| self.host.stat(&prepared_path(**id)).is_ok()).map(|id| ParkedId(*id))
+    pub(in crate::hostdir) fn part_among(&self, applied: &[u64]) -> Result<Option<ParkedId>> {
+        for id in applied {
+            if is_there(&*self.host, &prepared_path(*id))? {
+                return Ok(Some(ParkedId(*id)));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the joint commit of a prepared group was decided. What is to be released was not.

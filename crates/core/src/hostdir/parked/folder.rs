@@ -7,7 +7,7 @@ use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
 use super::super::names::{OWN_FOLDER, id_name, id_of, join, names_in};
-use super::super::table::host_error;
+use super::super::table::{host_error, is_there};
 use super::format::path_of;
 use super::{FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, UNDO, UNFINISHED};
 use crate::error::{Error, Result};
@@ -175,7 +175,7 @@ impl StoreInner {
         let was_applied = std::mem::take(&mut *self.parked.applied.lock().unwrap());
         for applied in was_applied {
             // What undoes a group stays until that is written back.
-            if self.host.stat(&undo_path(applied.1)).is_ok() {
+            if is_there(&*self.host, &undo_path(applied.1))? {
                 self.remember_undone(applied.1);
                 self.parked.applied.lock().unwrap().push(applied);
             } else {

@@ -328,7 +328,7 @@ impl StoreInner {
     pub(in crate::hostdir) fn undo_provisional(&self) -> Result<()> {
         let provisional = self.parked.provisional.lock().unwrap().clone();
         for group in provisional {
-            let part = self.part_among(&group.applied);
+            let part = self.part_among(&group.applied)?;
             let mut why = None;
             if !part.map_or(Ok(false), |part| self.is_decided(part))? {
                 match self.undo(group.id) {
