@@ -307,8 +307,9 @@ impl StoreInner {
 
     /// A joint commit is decided: its part here is final, and that survives when this returns.
     pub(in crate::hostdir) fn finish_joint(&self) -> Result<()> {
+        self.finish_provisional(u64::MAX)?;
         self.names.with(|state| state.kept.clear());
-        self.finish_provisional(u64::MAX)
+        Ok(())
     }
 
     /// Undoes a provisional group and writes that back, because of `error`. Gives that; [`Error::Poisoned`] where it
