@@ -76,7 +76,8 @@ impl Running {
     /// directory, and waits for the decision: for [`StoreInner::finish_joint`] or [`StoreInner::take_back`].
     pub(in crate::hostdir) fn commit_prepared_at_once(&mut self, id: u64) -> Result<()> {
         let undo = self.write_undo()?.expect("what was prepared changes something");
-        self.is_applied(id)?;
+        let (store, own) = (self.store.clone(), self.id);
+        self.is_applied(id).or_else(|error| store.remove_undo(own).and(Err(error)))?;
         self.commit_provisionally(undo, true)
     }
 
