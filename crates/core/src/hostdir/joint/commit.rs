@@ -156,7 +156,7 @@ impl Joint {
     }
 
     /// Nothing was decided because of `error`, and nothing will be: what stays of it, opens remove. Gives the error;
-    /// [`Error::Poisoned`] where a part that was in its directory could not be undone.
+    /// [`Error::Poisoned`] where a part that is in its directory could not be undone: the next open does that.
     fn give_up(&self, coordinator: &StoreInner, mut error: Error) -> Error {
         let mut all_gone = true;
         // All of them are tried, whatever becomes of one.
