@@ -180,7 +180,7 @@ impl Joint {
         let (mut done, mut is_settled) = (Ok(()), true);
         for Participant { mut running, id, is_home, .. } in self.participants {
             let store = running.store.clone();
-            let committed = if is_home { store.finish_joint() } else { running.commit_prepared(id) };
+            let committed = if is_home { store.finish_joint(running.id) } else { running.commit_prepared(id) };
             let committed = committed.map_err(|error| store.poison(&error));
             // The log says that it was applied, whatever becomes of the file: the next pass tries again.
             is_settled &= committed.is_ok() && store.remove_applied(u64::MAX).is_ok();

@@ -251,17 +251,22 @@ impl StoreInner {
         self.sync_parked(site::PARK_REMOVE_SYNC)
     }
 
-    /// Removes the files of groups that were applied and have a sequence below `target` (invariant 3).
+    /// Removes the files of groups that were applied and have a sequence below `target` (invariant 3). What a
+    /// provisional group has applied stays.
     pub fn remove_applied(&self, target: u64) -> Result<()> {
+        let provisional = self.parked.provisional.lock().unwrap().clone();
         let mut applied = self.parked.applied.lock().unwrap();
-        if !applied.iter().any(|(sequence, _)| *sequence < target) {
+        let is_due = |(sequence, _): &(u64, u64)| {
+            *sequence < target && provisional.iter().all(|group| group.sequence != *sequence)
+        };
+        if !applied.iter().any(is_due) {
             return Ok(());
         }
-        for (_, id) in applied.iter().filter(|(sequence, _)| *sequence < target) {
+        for (_, id) in applied.iter().filter(|applied| is_due(applied)) {
             self.unlink_applied(*id)?;
         }
         self.sync_parked(site::PARK_REMOVE_SYNC)?;
-        applied.retain(|(sequence, _)| *sequence >= target);
+        applied.retain(|applied| !is_due(applied));
         Ok(())
     }
 

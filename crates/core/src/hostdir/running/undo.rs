@@ -288,13 +288,9 @@ impl StoreInner {
         }
     }
 
-    /// Provisional groups below `target` are final, and that survives when this returns.
-    pub(in crate::hostdir) fn finish_provisional(&self, target: u64) -> Result<()> {
+    /// Provisional groups that are `done` are final, and that survives when this returns.
+    pub(in crate::hostdir) fn finish_provisional(&self, done: impl Fn(&Provisional) -> bool) -> Result<()> {
         let mut provisional = self.parked.provisional.lock().unwrap();
-        let done = |group: &Provisional| group.sequence < target;
-        if !provisional.iter().any(done) {
-            return Ok(());
-        }
         provisional.iter().filter(|group| done(group)).try_for_each(|group| self.remove_undo(group.id))?;
         provisional.retain(|group| !done(group));
         Ok(())
@@ -306,9 +302,9 @@ impl StoreInner {
         self.sync_parked(site::UNDO_END)
     }
 
-    /// A joint commit is decided: its part here is final, and that survives when this returns.
-    pub(in crate::hostdir) fn finish_joint(&self) -> Result<()> {
-        self.finish_provisional(u64::MAX)?;
+    /// A joint commit is decided: its part here, group `id`, is final, and that survives when this returns.
+    pub(in crate::hostdir) fn finish_joint(&self, id: u64) -> Result<()> {
+        self.finish_provisional(|group| group.id == id)?;
         self.names.with(|state| state.kept.clear());
         Ok(())
     }
