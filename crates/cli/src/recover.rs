@@ -49,6 +49,15 @@ struct Joint {
     undone: Vec<String>,
     /// Parked now.
     released: Vec<Released>,
+    /// Not decided, and committed all the same.
+    kept: Vec<Kept>,
+}
+
+#[derive(Serialize)]
+struct Kept {
+    id: String,
+    /// Why it could not be undone.
+    why: String,
 }
 
 #[derive(Serialize)]
@@ -72,11 +81,12 @@ impl Joint {
             committed: ids(settled.committed),
             undone: ids(settled.undone),
             released: settled.released.into_iter().map(released).collect(),
+            kept: settled.kept.into_iter().map(|(id, why)| Kept { id: id.to_string(), why }).collect(),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.committed.is_empty() && self.undone.is_empty() && self.released.is_empty()
+        self.committed.is_empty() && self.undone.is_empty() && self.released.is_empty() && self.kept.is_empty()
     }
 }
 
@@ -258,6 +268,13 @@ fn text(recovered: &Recovered) -> String {
             why => format!("it was decided, but cannot be committed: {}", name(why.join("; ").as_bytes())),
         };
         text += &format!("  parked       {id}: {why}; see `wholly diff`, then `wholly apply` or `wholly discard`\n");
+    }
+    for Kept { id, why } in &recovered.joint.kept {
+        let why = name(why.as_bytes());
+        text += &format!(
+            "  not decided  {id}, with the other directories of its joint commit: committed here all the \
+                          same, because it could not be undone: {why}\n"
+        );
     }
     if recovered.written_back_bytes > 0 {
         text += &format!("  written back {}\n", size(recovered.written_back_bytes));

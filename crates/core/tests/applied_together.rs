@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::pair::{Memory, at_once, change, options, releasing};
+use common::pair::{Memory, at_once, change, loss, options, releasing};
 use rustix::io::Errno;
 use wholly::{Error, ParkedId, Store, site};
 use wholly_media::Site;
@@ -222,5 +222,73 @@ fn what_the_host_refuses_one_of_them_leaves_both_parked() {
             store.close().unwrap();
             assert!(memory.worlds[which].host().stat(b"b").is_err());
         }
+    }
+}
+
+/// In the first world a group takes something away: to undo that needs space.
+fn apply_loss(stores: &[Store; 2]) -> wholly::Result<()> {
+    let ids = [loss(&stores[0]), change(&stores[1])].map(|group| group.park("", None).unwrap());
+    apply_both(stores, ids)
+}
+
+/// An open of the first store without space fails, and the next one undoes what was taken away.
+fn is_undone_once_there_is_space(memory: &Memory) {
+    memory.worlds[0].has_free(0);
+    let refused = memory.open(0, at_once(), [true; 2]);
+    assert!(matches!(&refused, Err(Error::Busy(_, why)) if why.contains("--release")), "{refused:?}");
+    memory.worlds[0].has_free(1 << 20);
+    let store = memory.open(0, at_once(), [true; 2]).unwrap();
+    for (name, expected) in [("a", &b"old"[..]), ("c", b"stays")] {
+        let (file, mut bytes) = (store.open_file(name).unwrap(), [0; 9]);
+        let read = file.read_at(0, &mut bytes).unwrap();
+        assert_eq!(&bytes[..read], expected, "{name}");
+    }
+    assert_eq!(store.parked().unwrap().len(), 1);
+    store.close().unwrap();
+}
+
+/// The group that undoes another one looks for space by a checkpoint, which must not move the tail past the other one.
+#[test]
+fn what_there_is_no_space_to_undo_the_next_open_undoes() {
+    let refused = Mutation::new(site::NAMES_MAKE, MutationKind::Fail(Errno::PERM));
+    let memory = Memory::of([SimConfig::disk(), SimConfig { mutations: vec![refused], ..SimConfig::disk() }]);
+    let stores = [0, 1].map(|which| memory.open(which, at_once(), [true; 2]).unwrap());
+    memory.worlds[0].has_free(0);
+    let error = apply_loss(&stores).unwrap_err();
+    assert!(matches!(error, Error::Poisoned(_)), "{error}");
+    assert!(!memory.is_new(1, &stores[1]));
+    drop(stores);
+    is_undone_once_there_is_space(&memory);
+}
+
+#[test]
+fn what_a_recovery_has_no_space_to_undo_the_next_one_undoes() {
+    // Before the group is in the directory, and once it is.
+    for at in [site::CHECKPOINT_BEGIN, site::CHECKPOINT_SYNC] {
+        let memory = Memory::killed_with(&at_once(), |stores| apply_loss(stores).unwrap(), 0, at);
+        is_undone_once_there_is_space(&memory);
+    }
+}
+
+/// Not "decided": the other parts are undone.
+#[test]
+fn what_was_not_decided_and_cannot_be_undone_is_kept_only_where_it_is_released() {
+    let killed = || Memory::killed_with(&at_once(), |stores| apply_loss(stores).unwrap(), 0, site::CHECKPOINT_SYNC);
+    let (without_space, with_rot) = (killed(), killed());
+    without_space.worlds[0].has_free(0);
+    let host = with_rot.worlds[0].host();
+    let undo = host.read_dir(b".wholly/parked").unwrap().into_iter().find(|entry| entry.name.ends_with(b".undo"));
+    let undo = host.open(&[b".wholly/parked/", &undo.unwrap().name[..]].concat(), true).unwrap();
+    undo.write_at(site::PARK_WRITE, 40, &[0xff; 8]).unwrap();
+    for memory in [without_space, with_rot] {
+        let refused = memory.open(0, at_once(), [true; 2]);
+        assert!(matches!(&refused, Err(Error::Busy(_, why)) if why.contains("--release")), "{refused:?}");
+        let store = memory.open(0, releasing(), [true; 2]).unwrap();
+        let decided = store.decided();
+        assert_eq!((decided.committed.len(), decided.kept.len()), (0, 1), "{decided:?}");
+        assert!(store.open_file("c").is_err() && store.parked().unwrap().is_empty());
+        store.close().unwrap();
+        memory.open(0, at_once(), [true; 2]).unwrap().close().unwrap();
+        assert!(memory.worlds[0].host().stat(b"c").is_err());
     }
 }

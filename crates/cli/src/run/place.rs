@@ -80,7 +80,8 @@ pub fn close_all(places: Vec<Place>) -> Result<(), Failure> {
 /// What has become of changes to several directories that an earlier run could not finish: nobody is to find that out
 /// by chance.
 fn tell_settled(dir: &Path, store: &Store) {
-    let Decided { committed, undone, released } = store.decided();
+    // Nothing is kept that was not decided, unless that was asked for.
+    let Decided { committed, undone, released, kept: _ } = store.decided();
     let say = |what: String| eprintln!("wholly: run: {}: {}", shown(dir), name(what.as_bytes()));
     if !committed.is_empty() {
         say("an earlier run over several directories was killed after its decision: its changes are committed now"

@@ -160,8 +160,9 @@ pub struct Options {
     pub spare_bytes: u64,
     /// Whether an explicit group is written back as part of its commit; false by default. The commit then returns when
     /// the group is in the directory. If the host refuses that, the commit fails, nothing has changed, and the store
-    /// goes on. For one user at a time: no other thread makes calls while a group commits. If groups of such stores
-    /// [commit together](Store::commit_together) and one is refused, nothing has changed in any.
+    /// goes on. For one user at a time: no other thread makes calls while a group commits, nor until a joint commit of
+    /// the store has returned. If groups of such stores [commit together](Store::commit_together) and one is refused,
+    /// nothing has changed in any.
     pub at_once: bool,
     /// Whether to accept a copy of a store whose log holds updates ([`Error::Copied`]); false by default. The store
     /// then uses the files at the paths of the copied ones, whatever inodes they are. Has no effect on a store that is
@@ -169,8 +170,9 @@ pub struct Options {
     pub accept_copy: bool,
     /// Whether to open a store that waits for the decision of a joint commit ([`Store::commit_together`]) although that
     /// cannot be found; false by default. The waiting group becomes a parked group, and so does a group that was
-    /// decided and cannot be committed. Decisions of this store are forgotten if only stores that cannot be found could
-    /// ask for them.
+    /// decided and cannot be committed. What is written back of a group that was not decided is undone; a group that
+    /// cannot be undone stays committed. Decisions of this store are forgotten if only stores that cannot be found
+    /// could ask for them.
     ///
     /// Do not set this for every open. If the coordinator is only late, the group is committed in one store and parked
     /// in another.

@@ -22,6 +22,7 @@ use super::parked::{ParkedGroups, Provisional, undo_path};
 use super::published::Published;
 use super::room::Room;
 use super::shadow::Shadows;
+use super::table::is_there;
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::batch::BatchLane;
@@ -92,12 +93,16 @@ pub(super) fn open(
         id,
         sequence,
         applied: applied_at(sequence),
-        waits: false,
+        waits: true,
     });
     let to_undo: Vec<Provisional> = to_undo.collect();
     // What a group applied that is undone is set aside still, unless the group is final.
-    let is_final = |id: u64| !is_undone(id) && host.stat(&undo_path(id)).is_err();
-    let not_final: Vec<u64> = provisional.iter().filter(|(_, id)| !is_final(*id)).map(|group| group.0).collect();
+    let mut not_final = Vec::new();
+    for &(sequence, id) in &provisional {
+        if is_undone(id) || is_there(&*host, &undo_path(id))? {
+            not_final.push(sequence);
+        }
+    }
     applied.retain(|(sequence, _)| !not_final.contains(sequence));
     let (time, told) = clock.unwrap_or((0, 0));
     files.all().iter().filter(|file| file.has_home()).for_each(|file| files.opened(file));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{HostFile, Inode, Stat};
+use wholly_media::{HostFile, HostFs, Inode, Stat};
 
 use super::StoreInner;
 use super::clock::Mtime;
@@ -174,6 +174,14 @@ pub(crate) fn host_error(error: wholly_media::Error, path: &[u8]) -> Error {
             Error::Conflict { path: name, change: "another program has exchanged it, or its directory".into() }
         }
         _ => Error::Media(error),
+    }
+}
+
+/// Whether the host has something at a path. Only if it says that there is nothing, there is nothing.
+pub(crate) fn is_there(host: &dyn HostFs, path: &[u8]) -> Result<bool> {
+    match host.stat(path) {
+        Err(error) if error.errno == Errno::NOENT => Ok(false),
+        stat => stat.map(|_| true).map_err(|error| host_error(error, path)),
     }
 }
 

@@ -33,6 +33,15 @@ pub fn change(store: &Store) -> Group<'static> {
     group
 }
 
+/// A group that takes away `c` and the bytes of `a`: it needs no space, and what undoes it does.
+pub fn loss(store: &Store) -> Group<'static> {
+    let mut group = store.begin();
+    let a = group.open_file("a").unwrap();
+    group.set_len(&a, 0).unwrap();
+    group.unlink("c").unwrap();
+    group
+}
+
 /// Two stores in memory, which find each other as long as they are told of each other.
 pub struct Memory {
     pub worlds: [Arc<World>; 2],
@@ -66,6 +75,7 @@ impl Memory {
         let worlds = worlds.map(|config| {
             let world = World::new(config);
             world.add_file("a", b"old");
+            world.add_file("c", b"stays");
             world.share(clock.clone());
             world
         });

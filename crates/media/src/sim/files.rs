@@ -7,7 +7,7 @@ use super::pending::Effect;
 use super::reads::question;
 use super::region::SimRegion;
 use super::state::{Birth, ObjId, ObjKind, PAGE};
-use super::world::{Call, Change, Live, World};
+use super::world::{BLOCKS, Call, Change, Live, World};
 use super::{hash, names};
 use crate::{Error, Fallocate, Guarantees, HostFile, HostFs, Region, Result, Site, Space, Stat};
 use rustix::io::Errno;
@@ -135,12 +135,18 @@ impl HostFs for SimHost {
         Ok(stat(&mut live, id))
     }
 
-    /// As much as anybody wants.
+    /// As much as anybody wants, unless the world [says otherwise](World::has_free).
     fn space(&self) -> Result<Space> {
-        let blocks = 1 << 30;
-        let (free_blocks, available_blocks) = (blocks, blocks);
-        let usable_blocks = blocks;
-        Ok(Space { block_bytes: 4096, blocks, free_blocks, available_blocks, usable_blocks, inodes: 0, free_inodes: 0 })
+        let free = self.world.live().free_blocks;
+        Ok(Space {
+            block_bytes: 4096,
+            blocks: BLOCKS,
+            free_blocks: free,
+            available_blocks: free,
+            usable_blocks: free,
+            inodes: 0,
+            free_inodes: 0,
+        })
     }
 
     /// What is shared and what is copied no crash can tell apart.

@@ -15,6 +15,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Blocks of the host file system, each of 4 KiB.
+pub(super) const BLOCKS: u64 = 1 << 30;
+
 /// One store in memory: a log region and a host directory, recorded. See the [module](super).
 pub struct World {
     pub(super) config: Arc<SimConfig>,
@@ -43,6 +46,8 @@ pub(super) struct Live {
     open: HashMap<ObjId, usize>,
     /// Inode numbers of objects that are gone.
     free_inodes: BTreeSet<ObjId>,
+    /// Blocks that the host says are free.
+    pub free_blocks: u64,
     /// Changes that a mutation has put off.
     pub late: Vec<(Call, Change)>,
     /// What is durable so far; made when somebody asks, and brought up to date then.
@@ -111,6 +116,7 @@ impl World {
             host_guarantees: config.host_guarantees(),
             live: Mutex::new(Live {
                 free_inodes: latest.free_inodes(),
+                free_blocks: BLOCKS,
                 latest,
                 reads: None,
                 faults: image.faults.clone(),
@@ -143,6 +149,15 @@ impl World {
     /// The rules of this world.
     pub fn config(&self) -> &Arc<SimConfig> {
         &self.config
+    }
+
+    /// From now on the host says that so many blocks of 4 KiB are free. It takes what is written all the same.
+    ///
+    /// # Panics
+    /// If it has not that many.
+    pub fn has_free(&self, blocks: u64) {
+        assert!(blocks <= BLOCKS, "the host has fewer blocks");
+        self.live().free_blocks = blocks;
     }
 
     /// Puts a directory into the initial, durable state.

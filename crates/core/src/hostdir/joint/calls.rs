@@ -21,8 +21,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Invalid`] if two groups are of one store; those of [`Group::park`] and [`Group::commit`]. All groups
-    /// are then aborted. After [`Error::Poisoned`] it is unknown whether they survive until the stores are opened
-    /// again; if only some of the stores are poisoned, the groups of the others are committed.
+    /// are then aborted. After [`Error::Poisoned`] it is unknown whether they survive until the poisoned stores are
+    /// opened again: then all groups are committed, or none. The stores that are not poisoned show which already.
     ///
     /// # Example
     /// ```

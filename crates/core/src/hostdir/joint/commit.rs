@@ -156,7 +156,7 @@ impl Joint {
     }
 
     /// Nothing was decided because of `error`, and nothing will be: what stays of it, opens remove. Gives the error;
-    /// [`Error::Poisoned`] where a part that was in its directory could not be undone.
+    /// [`Error::Poisoned`] where a part that is in its directory could not be undone: the next open does that.
     fn give_up(&self, coordinator: &StoreInner, mut error: Error) -> Error {
         let mut all_gone = true;
         // All of them are tried, whatever becomes of one.
@@ -180,7 +180,7 @@ impl Joint {
         let (mut done, mut is_settled) = (Ok(()), true);
         for Participant { mut running, id, is_home, .. } in self.participants {
             let store = running.store.clone();
-            let committed = if is_home { store.finish_joint() } else { running.commit_prepared(id) };
+            let committed = if is_home { store.finish_joint(running.id) } else { running.commit_prepared(id) };
             let committed = committed.map_err(|error| store.poison(&error));
             // The log says that it was applied, whatever becomes of the file: the next pass tries again.
             is_settled &= committed.is_ok() && store.remove_applied(u64::MAX).is_ok();

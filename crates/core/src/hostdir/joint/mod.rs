@@ -37,7 +37,8 @@
 //! Where a process has died in between, each store settles when it is next opened: it asks the coordinator, and does
 //! what that says. A provisional group is final if it was decided, else it is undone. A prepared group that is not in
 //! the log is committed if it was decided, else removed. A store that is to open without the decision
-//! ([`Options::release`](crate::Options::release)) undoes what is provisional, and parks what was prepared.
+//! ([`Options::release`](crate::Options::release)) undoes what is provisional, and parks what was prepared; what it
+//! cannot undo becomes final.
 //!
 //! # Invariants
 //!
@@ -76,8 +77,8 @@ mod settle;
 pub use neighbours::{ByPath, Neighbours};
 pub use parts::parts_on;
 pub use parts::{Part, PartState};
-pub(super) use settle::JointCommits;
 pub use settle::{Decided, Released};
+pub(super) use settle::{JointCommits, cannot_be_undone};
 
 pub(super) use record::Neighbour;
 

@@ -14,7 +14,7 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::names::{OWN_FOLDER, names_in};
 use crate::hostdir::parked::{self, Finder, Mismatch, ParkedFile, ParkedId};
 use crate::hostdir::running::{Running, Sharing};
-use crate::hostdir::table::host_error;
+use crate::hostdir::table::{host_error, is_there};
 use crate::site;
 use crate::sync::{AtomicU8, Mutex};
 
@@ -52,6 +52,9 @@ pub struct Decided {
     pub undone: Vec<ParkedId>,
     /// Groups that are parked now.
     pub released: Vec<Released>,
+    /// Groups that were written back and not decided, and that are committed all the same, each with the reason why it
+    /// could not be undone. Only if [`Options::release`](crate::Options::release) was set.
+    pub kept: Vec<(ParkedId, String)>,
 }
 
 /// A group of a joint commit that an open has parked.
@@ -132,8 +135,13 @@ impl StoreInner {
     }
 
     /// The prepared group that one of these groups is, if it is any: the part of a joint commit.
-    pub(in crate::hostdir) fn part_among(&self, applied: &[u64]) -> Option<ParkedId> {
-        applied.iter().find(|id| self.host.stat(&prepared_path(**id)).is_ok()).map(|id| ParkedId(*id))
+    pub(in crate::hostdir) fn part_among(&self, applied: &[u64]) -> Result<Option<ParkedId>> {
+        for id in applied {
+            if is_there(&*self.host, &prepared_path(*id))? {
+                return Ok(Some(ParkedId(*id)));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the joint commit of a prepared group was decided. What is to be released was not.
@@ -302,6 +310,13 @@ fn waits_for(coordinator: &Neighbour, why: &str) -> Error {
     let advice = "restore it, or open without the decision: `wholly recover --release`";
     let what = format!("a joint commit waits for the decision of {}: {why}; {advice}", coordinator.place());
     Error::Busy("the store".into(), what)
+}
+
+/// Why a store does not open that cannot undo a part of a joint commit.
+pub(in crate::hostdir) fn cannot_be_undone(error: &Error) -> Error {
+    let advice = "remedy that, or keep it: `wholly recover --release`";
+    let what = format!("a joint commit was not decided, and what is written back of it cannot be undone: {error}");
+    Error::Busy("the store".into(), format!("{what}; {advice}"))
 }
 
 /// What has become of a participant of a joint commit.

@@ -7,7 +7,7 @@ use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
 use super::super::names::{OWN_FOLDER, id_name, id_of, join, names_in};
-use super::super::table::host_error;
+use super::super::table::{host_error, is_there};
 use super::format::path_of;
 use super::{FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, UNDO, UNFINISHED};
 use crate::error::{Error, Result};
@@ -175,7 +175,7 @@ impl StoreInner {
         let was_applied = std::mem::take(&mut *self.parked.applied.lock().unwrap());
         for applied in was_applied {
             // What undoes a group stays until that is written back.
-            if self.host.stat(&undo_path(applied.1)).is_ok() {
+            if is_there(&*self.host, &undo_path(applied.1))? {
                 self.remember_undone(applied.1);
                 self.parked.applied.lock().unwrap().push(applied);
             } else {
@@ -251,17 +251,22 @@ impl StoreInner {
         self.sync_parked(site::PARK_REMOVE_SYNC)
     }
 
-    /// Removes the files of groups that were applied and have a sequence below `target` (invariant 3).
+    /// Removes the files of groups that were applied and have a sequence below `target` (invariant 3). What a
+    /// provisional group has applied stays.
     pub fn remove_applied(&self, target: u64) -> Result<()> {
+        let provisional = self.parked.provisional.lock().unwrap().clone();
         let mut applied = self.parked.applied.lock().unwrap();
-        if !applied.iter().any(|(sequence, _)| *sequence < target) {
+        let is_due = |(sequence, _): &(u64, u64)| {
+            *sequence < target && provisional.iter().all(|group| group.sequence != *sequence)
+        };
+        if !applied.iter().any(is_due) {
             return Ok(());
         }
-        for (_, id) in applied.iter().filter(|(sequence, _)| *sequence < target) {
+        for (_, id) in applied.iter().filter(|applied| is_due(applied)) {
             self.unlink_applied(*id)?;
         }
         self.sync_parked(site::PARK_REMOVE_SYNC)?;
-        applied.retain(|(sequence, _)| *sequence >= target);
+        applied.retain(|applied| !is_due(applied));
         Ok(())
     }
 

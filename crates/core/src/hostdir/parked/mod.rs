@@ -102,7 +102,7 @@ pub(crate) struct Provisional {
     pub sequence: u64,
     /// The groups that it is, of those that are set aside: where it is undone, they are as they were.
     pub applied: Vec<u64>,
-    /// Whether it waits for the decision of a joint commit.
+    /// Whether it waits: for the decision of a joint commit, or to be undone.
     pub waits: bool,
 }
 
@@ -126,12 +126,18 @@ impl ParkedGroups {
         self.provisional.lock().unwrap().push(group);
     }
 
-    /// Whether a group below `target` waits for the decision of a joint commit.
+    /// Whether a group below `target` waits for the decision of a joint commit, or to be undone.
     pub fn waits_below(&self, target: u64) -> bool {
         self.provisional.lock().unwrap().iter().any(|group| group.waits && group.sequence < target)
     }
 
-    /// The provisional group is to be undone: what it applied is set aside still.
+    /// The provisional group is to be undone: until it is, no pass makes it final.
+    pub fn is_to_be_undone(&self, id: u64) {
+        let mut provisional = self.provisional.lock().unwrap();
+        provisional.iter_mut().filter(|group| group.id == id).for_each(|group| group.waits = true);
+    }
+
+    /// The provisional group is undone: what it applied is set aside still.
     pub fn is_not_applied(&self, id: u64) {
         let mut provisional = self.provisional.lock().unwrap();
         let undone: Vec<u64> =

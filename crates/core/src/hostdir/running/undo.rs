@@ -21,9 +21,11 @@
 //!    too.
 //! 5. A recovery that finds a provisional group undoes it before it serves anything. One that finds an undo without its
 //!    group removes it. Where the undo is gone, or another program's change is in its way, the group is final, and that
-//!    survives before anything is served.
+//!    survives before anything is served. A part of a joint commit that was not decided and cannot be undone is final
+//!    only in a store that is [released](crate::Options::release); else the open fails.
 //! 6. A provisional group that is part of a [joint commit](super::super::joint) waits for its decision: no checkpoint
-//!    removes its undo or moves the tail past it before that, and a recovery asks for the decision.
+//!    removes its undo or moves the tail past it before that, and a recovery asks for the decision. One that is to be
+//!    undone waits in the same way until the group that undoes it has committed.
 //!
 //! ```text
 //!  running ──undo survives──► running ──commit──► provisional ──written back, and decided──► final
@@ -40,6 +42,7 @@ use super::park::For;
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
+use crate::hostdir::joint::cannot_be_undone;
 use crate::hostdir::names::{Found, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
     Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
@@ -73,14 +76,14 @@ impl Running {
     /// directory, and waits for the decision: for [`StoreInner::finish_joint`] or [`StoreInner::take_back`].
     pub(in crate::hostdir) fn commit_prepared_at_once(&mut self, id: u64) -> Result<()> {
         let undo = self.write_undo()?.expect("what was prepared changes something");
-        self.is_applied(id)?;
+        let (store, own) = (self.store.clone(), self.id);
+        self.is_applied(id).or_else(|error| store.remove_undo(own).and(Err(error)))?;
         self.commit_provisionally(undo, true)
     }
 
     fn commit_provisionally(&mut self, undo: Summary, waits: bool) -> Result<()> {
         let (store, id) = (self.store.clone(), self.id);
-        let lost = undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id);
-        store.names.with(|state| state.kept.extend(lost));
+        store.names.with(|state| state.kept.extend(lost(&undo)));
         // It is as large as the group, and written by now.
         drop(undo);
         self.names_mut().provisional = Some((id, waits));
@@ -262,6 +265,11 @@ fn placeholder(mode: u32, is_adopted: bool) -> Birth {
     Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: i64::from(is_adopted), atime_ns: 0, mtime_ns: 0, target }
 }
 
+/// What the group takes all names from.
+fn lost(undo: &Summary) -> impl Iterator<Item = u64> + '_ {
+    undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id)
+}
+
 /// The directories that the group had adopted.
 fn adopted(undo: &ParkedFile) -> impl Iterator<Item = u64> + '_ {
     let is_adopted = |(id, known): (&u64, &Known)| match known {
@@ -280,13 +288,9 @@ impl StoreInner {
         }
     }
 
-    /// Provisional groups below `target` are final, and that survives when this returns.
-    pub(in crate::hostdir) fn finish_provisional(&self, target: u64) -> Result<()> {
+    /// Provisional groups that are `done` are final, and that survives when this returns.
+    pub(in crate::hostdir) fn finish_provisional(&self, done: impl Fn(&Provisional) -> bool) -> Result<()> {
         let mut provisional = self.parked.provisional.lock().unwrap();
-        let done = |group: &Provisional| group.sequence < target;
-        if !provisional.iter().any(done) {
-            return Ok(());
-        }
         provisional.iter().filter(|group| done(group)).try_for_each(|group| self.remove_undo(group.id))?;
         provisional.retain(|group| !done(group));
         Ok(())
@@ -298,58 +302,75 @@ impl StoreInner {
         self.sync_parked(site::UNDO_END)
     }
 
-    /// A joint commit is decided: its part here is final, and that survives when this returns.
-    pub(in crate::hostdir) fn finish_joint(&self) -> Result<()> {
+    /// A joint commit is decided: its part here, group `id`, is final, and that survives when this returns.
+    pub(in crate::hostdir) fn finish_joint(&self, id: u64) -> Result<()> {
+        self.finish_provisional(|group| group.id == id)?;
         self.names.with(|state| state.kept.clear());
-        self.finish_provisional(u64::MAX)
+        Ok(())
     }
 
     /// Undoes a provisional group and writes that back, because of `error`. Gives that; [`Error::Poisoned`] where it
     /// was refused too: the next open goes on with it.
     pub(in crate::hostdir) fn take_back(&self, id: u64, error: Error) -> Error {
-        self.parked.is_not_applied(id);
-        let undone = self.undo(id).and_then(|()| self.checkpoint());
-        self.names.with(|state| state.kept.clear());
-        match undone {
-            Ok(_) => error,
+        self.parked.is_to_be_undone(id);
+        match self.undo(id).and_then(|()| self.checkpoint()) {
+            Ok(_) => {
+                self.names.with(|state| state.kept.clear());
+                error
+            }
             Err(other) => self.poison_because(|| format!("{error}; and it could not be undone: {other}")),
         }
     }
 
     /// Undoes what recovery has found to be provisional, unless a joint commit has decided it.
     pub(in crate::hostdir) fn undo_provisional(&self) -> Result<()> {
-        let provisional = std::mem::take(&mut *self.parked.provisional.lock().unwrap());
+        let provisional = self.parked.provisional.lock().unwrap().clone();
         for group in provisional {
-            let part = self.part_among(&group.applied);
+            let part = self.part_among(&group.applied)?;
+            let mut why = None;
             if !part.map_or(Ok(false), |part| self.is_decided(part))? {
                 match self.undo(group.id) {
                     Ok(()) => continue,
                     Err(error @ Error::Poisoned(_)) => return Err(error),
                     // The other parts are undone, and a later open can undo this one.
-                    Err(error @ (Error::NoSpace(_) | Error::Media(_))) if part.is_some() => return Err(error),
+                    Err(error) if part.is_some() && !self.options.release => return Err(cannot_be_undone(&error)),
                     // Without an undo, which somebody has removed, or where another program is in the way, the group is
                     // final. Others may build on it from here on.
-                    Err(_) => {}
+                    Err(error) => why = Some(error.to_string()),
                 }
             }
-            self.joint.settled.lock().unwrap().committed.extend(part);
+            if let Some(part) = part {
+                let settled = &mut *self.joint.settled.lock().unwrap();
+                match why {
+                    Some(why) => settled.kept.push((part, why)),
+                    None => settled.committed.push(part),
+                }
+            }
             self.remove_undo(group.id)?;
+            self.parked.provisional.lock().unwrap().retain(|other| other.id != group.id);
             group.applied.iter().for_each(|id| self.parked.has_applied(group.sequence, *id));
             self.remove_applied(group.sequence + 1)?;
         }
+        self.names.with(|state| state.kept.clear());
         Ok(())
     }
 
-    /// Commits a group that undoes the provisional one.
+    /// Commits a group that undoes the provisional one. That makes passes, where it looks for space: the tail does not
+    /// move past the provisional group before the commit, and what that has removed keeps a place.
     pub(in crate::hostdir) fn undo(&self, id: u64) -> Result<()> {
         let undo = ParkedFile::read(&*self.host, &undo_path(id))?;
         let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
         let _caller = self.names.caller();
-        self.names.with(|state| state.undone.extend(adopted(&undo)));
+        self.names.with(|state| {
+            state.undone.extend(adopted(&undo));
+            state.kept.extend(lost(&undo.summary));
+        });
         let mut group = Running::new(store, Sharing::Own);
         self.let_grow(true);
         let done = group.revert(&undo).and_then(|()| group.commit_to_log());
         self.let_grow(false);
-        done
+        done?;
+        self.parked.is_not_applied(id);
+        Ok(())
     }
 }
