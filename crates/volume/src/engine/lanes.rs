@@ -11,7 +11,7 @@ use wholly::sync::{Condvar, Mutex};
 use wholly_media::{Region, Site};
 
 use super::Allocate;
-use crate::format::log::{self, ENTRIES, Entry, LINE, LogArea, LogSeed, OLD_MAX, payload_lines};
+use crate::format::log::{self, ENTRIES, Entry, LINE, LaneSeed, LogArea, LogSeed, OLD_MAX, payload_lines};
 use crate::format::{BLOCK, Lba, Run};
 
 /// A lane, while a group has it.
@@ -62,6 +62,7 @@ impl Lanes {
         let sequence = lane.committed + 1;
         let half = self.area.half(lane.number, sequence);
         let (at, end) = (half.start.byte() + ENTRIES, half.start.byte() + half.count * BLOCK as u64);
+        let seed = seed.lane(lane.number);
         Cursor { lane, seed, half, sequence, at, end, number: 0, sum: 0, redo: Vec::new() }
     }
 
@@ -96,7 +97,7 @@ pub struct Redo {
 #[derive(Debug)]
 pub struct Cursor {
     lane: Lane,
-    seed: LogSeed,
+    seed: LaneSeed,
     /// The half that the group uses.
     half: Run,
     sequence: u64,
@@ -225,6 +226,7 @@ pub struct Found {
 /// # Errors
 /// If the entries of a committed group are damaged; the medium's.
 pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) -> Result<Found> {
+    let seed = seed.lane(lane);
     let line = |at: u64| -> Result<[u8; LINE]> {
         let mut line = [0; LINE];
         super::read_within(region, at, &mut line)?;
@@ -289,7 +291,7 @@ pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) 
 fn walk(
     region: &dyn Region,
     half: Run,
-    seed: LogSeed,
+    seed: LaneSeed,
     sequence: u64,
     each: &mut dyn FnMut(u64, log::Read) -> Result<bool>,
 ) -> Result<()> {

@@ -19,7 +19,7 @@ use crate::scripts::Script;
 use crate::tree::Seen;
 
 /// Blocks of a volume.
-const BLOCKS: u64 = 128;
+pub const BLOCKS: u64 = 128;
 
 thread_local!(static THREAD: Cell<u64> = const { Cell::new(0) });
 

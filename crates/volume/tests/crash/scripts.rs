@@ -26,6 +26,13 @@ fn files(t: &Tree<'_>) -> Result<()> {
     b.allocate(FallocateFlags::KEEP_SIZE, 12 * 4096, 8192)
 }
 
+/// Three files with three whole blocks of content each, or nearly.
+fn three_blocks(t: &Tree<'_>) -> Result<()> {
+    t.file("a", 0o644, &[1; 9000])?;
+    t.file("b", 0o644, &[2; 12_000])?;
+    t.file("c", 0o644, &[3; 9000]).map(drop)
+}
+
 /// A directory whose only leaf is nearly full, with names that are long.
 fn full_leaf(t: &Tree<'_>) -> Result<()> {
     t.mkdir("d", 0o755)?;
@@ -45,6 +52,20 @@ fn two_nodes(t: &Tree<'_>) -> Result<()> {
 }
 
 pub const SCRIPTS: &[Script] = &[
+    // Data that does not fit into a half of a lane: each group goes on in a block of its own, which is the one that the
+    // group before has just given back. That one is of another lane and has the same sequence. A file that grows has
+    // more undo entries than one that does not: those of the group before stand behind the fewer ones, or in the place
+    // of those that did not survive.
+    Script {
+        name: "links",
+        before: three_blocks,
+        steps: &[
+            |t| t.open("a", OFlags::RDWR)?.write(0, &[4; 12_000]).map(drop),
+            |t| t.open("b", OFlags::RDWR)?.write(0, &[5; 12_000]).map(drop),
+            |t| t.open("b", OFlags::RDWR)?.write(0, &[6; 12_000]).map(drop),
+            |t| t.open("c", OFlags::RDWR)?.write(0, &[7; 12_000]).map(drop),
+        ],
+    },
     Script {
         name: "data",
         before: files,

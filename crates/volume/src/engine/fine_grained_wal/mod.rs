@@ -44,8 +44,8 @@
 //!
 //! # Invariants
 //!
-//! 1. An entry is valid by its check alone: over its other 56 bytes, seeded by volume, incarnation and place. No order
-//!    of stores inside of a line is relied on, unlike with the valid flag of the paper.
+//! 1. An entry is valid by its check alone: over its other 56 bytes, seeded by volume, incarnation, lane and place. No
+//!    order of stores inside of a line is relied on, unlike with the valid flag of the paper.
 //! 2. Nothing that anyone else can reach is stored before the commit, and no in-place byte before fence 1.
 //! 3. In each lane, sequences grow by one, and a group is committed before the next one takes the lane. A group uses
 //!    the half of its parity: the commit entry of a lane's last group stays whole until the next group has one.
@@ -60,7 +60,8 @@
 //!    once; nothing else is stored or served before. So recovery can be interrupted anywhere, and repeated.
 //! 9. Blocks that the entries of a group take beyond its half are reserved at the begin of the group, and are free
 //!    again when its commit has returned. A group that is not committed has none that anyone else could take before
-//!    the recovery has ended.
+//!    the recovery has ended. A block that is taken again still has entries of the group before: those of another lane
+//!    are not valid for this one (1), those of the same lane have a lower sequence (3).
 //! 10. Threads: each store of a group is fenced by the thread that made it. A group is of one thread so far.
 //!
 //! # Explicit groups, which are not here yet
