@@ -94,6 +94,37 @@ fn damaged_saved_allocators_are_rebuilt() {
     assert_eq!(volume.stat().free_blocks, free);
 }
 
+/// A copy of the superblock is lost while the process dies: the others are as new. An older one would bring back
+/// allocators of before the mount, an inode file that was shorter, and an incarnation that was used.
+#[test]
+fn the_loss_of_any_superblock_is_no_step_back() {
+    for (grows, lost) in [false, true].into_iter().flat_map(|grows| [0, 1, 2047].map(|lost| (grows, lost))) {
+        let place = Place::logged(8 << 20);
+        place.open().close().expect("close it");
+        let volume = place.open();
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.file("file", 0o600, &[2; 100_000]).expect("make a file");
+        for i in 0..if grows { 200 } else { 0 } {
+            tree.create(format!("{i}"), 0o600).expect("make a file");
+        }
+        let (before, incarnation) = (describe(&vfs, Caller::Alone), volume.stat().incarnation);
+        std::mem::forget((vfs, volume));
+
+        place.region.write(wholly_media::Site("test"), lost * 4096, &[0xff; 4096]).expect("damage it");
+        let volume = place.open();
+        assert!(volume.stat().incarnation > incarnation, "block {lost}: incarnation {incarnation} once more");
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        describe(&vfs, Caller::Alone).same_as(&before).expect("the same");
+        tree.file("more", 0o600, &[3; 100_000]).expect("make a file");
+        assert_eq!(tree.content("file").expect("read"), [2; 100_000], "block {lost}: its blocks were given out again");
+        drop(vfs);
+        volume.close().expect("close it");
+        place.expect_sound();
+    }
+}
+
 #[test]
 fn both_superblock_slots_may_be_lost() {
     let place = Place::pmem(4 << 20);
