@@ -47,8 +47,10 @@
 //! 1. An entry is valid by its check alone: over its other 56 bytes, seeded by volume, incarnation, lane and place. No
 //!    order of stores inside of a line is relied on, unlike with the valid flag of the paper.
 //! 2. Nothing that anyone else can reach is stored before the commit, and no in-place byte before fence 1.
-//! 3. In each lane, sequences grow by one, and a group is committed before the next one takes the lane. A group uses
-//!    the half of its parity: the commit entry of a lane's last group stays whole until the next group has one.
+//! 3. In each lane, sequences grow by one, and a group is committed, or aborted before its commit has begun, when the
+//!    next one takes the lane. A group uses the half of its parity: the commit entry of a lane's last group stays whole
+//!    until the next group has one. Once a commit has failed, no lane is taken and nothing is committed until the next
+//!    mount.
 //! 4. So the lane's last valid commit entry decides: older groups are settled, entries of the next sequence are of a
 //!    group that is not committed, and all others are void.
 //! 5. A group with data is settled before its commit returns: data is never made again over what a later group wrote.
@@ -97,8 +99,8 @@ use wholly::sync::{AtomicU64, Ordering};
 use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
-use super::draft::Drafting;
-use super::lanes::{Lanes, Sites};
+use super::draft::{Draft, Drafting};
+use super::lanes::{Cursor, Lanes, Sites};
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, Replay, View,
     check_within, read_within,
@@ -166,6 +168,14 @@ impl FineGrainedWal {
         FineGrainedWal { region, lanes, volume, groups: AtomicU64::new(1), commits: AtomicU64::new(1) }
     }
 
+    /// Where a group logs: with its first entry it takes a lane.
+    fn cursor<'d>(&self, draft: &'d mut Draft) -> Result<&'d mut Cursor> {
+        if draft.cursor.is_none() {
+            draft.cursor = Some(self.lanes.take()?);
+        }
+        Ok(draft.cursor.as_mut().expect("it was just taken"))
+    }
+
     fn store(&self, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
         check_within(&*self.region, at, bytes.len())?;
         Ok(self.region.write(site, at, bytes)?)
@@ -220,7 +230,7 @@ impl Engine for FineGrainedWal {
 
     fn abort(&self, part: &mut Part<'_>) {
         if let Some(cursor) = part.draft.cursor.take() {
-            self.lanes.give(&cursor, false);
+            self.lanes.abort(&cursor);
         }
     }
 
@@ -244,7 +254,7 @@ impl Engine for FineGrainedWal {
         }
         let to = home.byte() + offset as u64;
         check_within(&*self.region, to, data.len())?;
-        let cursor = part.draft.cursor.get_or_insert_with(|| self.lanes.take());
+        let cursor = self.cursor(part.draft)?;
         cursor.data(&*self.region, &ENTRIES, part.space, (to, data))?;
         Ok(Placed::Home)
     }
@@ -253,7 +263,7 @@ impl Engine for FineGrainedWal {
         let home = at.home.expect("only what has a home is zeroed");
         let to = home.byte() + offset as u64;
         check_within(&*self.region, to, len)?;
-        let cursor = part.draft.cursor.get_or_insert_with(|| self.lanes.take());
+        let cursor = self.cursor(part.draft)?;
         cursor.zero(&*self.region, &ENTRIES, part.space, (to, len as u64))
     }
 
@@ -277,5 +287,68 @@ impl Engine for FineGrainedWal {
     fn sync(&self) -> Result<()> {
         // Each commit is durable.
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+    use wholly::Error;
+    use wholly_media::sim::{Mutation, MutationKind, SimConfig, World};
+
+    use super::*;
+    use crate::engine::{Allocate, InoGen, StorageView};
+    use crate::format::Run;
+
+    struct Nothing;
+
+    impl Allocate for Nothing {
+        fn take(&mut self, _count: u64) -> Run {
+            unreachable!("a group fits into its lane")
+        }
+
+        fn release(&mut self, _run: Run) {
+            unreachable!("a group has taken nothing")
+        }
+    }
+
+    impl Replay for Nothing {
+        fn redo(&self, _operation: &Operation<'_>, _view: &mut dyn StorageView) -> Result<()> {
+            unreachable!("no operation is recorded")
+        }
+    }
+
+    fn write(engine: &FineGrainedWal, draft: &mut Draft, block: u64) -> Result<Placed> {
+        let at = DataAt { file: InoGen { ino: 16, generation: 1 }, block, home: Some(Lba(40 + block)), valid: true };
+        engine.write(&mut Part { group: GroupId(block), space: &mut Nothing, draft }, &at, 0, &[7; 100])
+    }
+
+    fn commit(engine: &FineGrainedWal, draft: &mut Draft) -> Result<CommitSequence> {
+        let part = Part { group: GroupId(0), space: &mut Nothing, draft };
+        engine.commit(&mut [part], Durability::Durable, &Nothing)
+    }
+
+    /// Wherever the medium fails in a commit: who waits for the lane does not get it, and who has another one does not
+    /// commit. They would write over entries that the recovery needs, or acknowledge what it may undo.
+    #[test]
+    fn after_a_failed_commit_there_is_no_other() {
+        for site in [LOG_FENCE, COMMIT, COMMIT_FENCE, HOME, HOME_FENCE, SETTLE, SETTLE_FENCE] {
+            let mutation = Mutation { site, kind: MutationKind::Fail(Errno::IO), nth: Some(0) };
+            let config = SimConfig { log_len: 64 * 4096, mutations: vec![mutation], ..SimConfig::pmem() };
+            let world = World::new(Arc::new(config));
+            let area = LogArea { start: Lba(2), half_blocks: 2, lanes: 2 };
+            let engine = FineGrainedWal::new(world.log(), area, Seed::of(&[1; 16]), 1);
+            let (mut one, mut other) = (Draft::default(), Draft::default());
+            write(&engine, &mut one, 0).expect("it has a lane");
+            write(&engine, &mut other, 1).expect("it has the other one");
+            std::thread::scope(|scope| {
+                let third = scope.spawn(|| write(&engine, &mut Draft::default(), 2));
+                let failed = commit(&engine, &mut one).expect_err("the medium fails");
+                assert!(matches!(failed, Error::Media(_)), "{site:?}: {failed}");
+                for refused in [third.join().expect("a thread").map(drop), commit(&engine, &mut other).map(drop)] {
+                    assert!(matches!(refused, Err(Error::Poisoned(_))), "{site:?}: {refused:?}");
+                }
+            });
+        }
     }
 }
