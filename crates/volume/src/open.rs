@@ -468,6 +468,7 @@ impl Inner {
         match self.closed.swap(true, Ordering::AcqRel) {
             true => Ok(()),
             false => {
+                let _shut = self.core.shut();
                 let unmounted = mount::unmount(&self.core, &*self.region);
                 self.core.end();
                 unmounted

@@ -1,5 +1,7 @@
 //! Groups: what one call changes, with the space that it has reserved (invariants 2 and 3).
 
+use std::sync::RwLockReadGuard;
+
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};
 
@@ -16,6 +18,8 @@ pub enum Need {
     Ordinary,
     /// It makes space, or its caller cannot go on without.
     Vital,
+    /// The same, and its caller keeps an unmount waiting, or is one.
+    Admitted,
 }
 
 /// Blocks that ordinary groups leave free, besides those for what a group may log.
@@ -30,7 +34,8 @@ impl Core {
 }
 
 /// A running group. Without a commit it is aborted; after its first operation that poisons the volume, because memory
-/// has what the group was to change, and an engine may have stored it. What is read for the group is read through it: it has what the engine has not stored yet.
+/// has what the group was to change, and an engine may have stored it. What is read for the group is read through it:
+/// it has what the engine has not stored yet.
 pub struct Group<'c> {
     core: &'c Core,
     id: GroupId,
@@ -38,6 +43,7 @@ pub struct Group<'c> {
     draft: Draft,
     is_recorded: bool,
     is_committed: bool,
+    _admitted: Option<RwLockReadGuard<'c, ()>>,
 }
 
 struct Reserved<'c> {
@@ -69,7 +75,7 @@ impl<'c> Group<'c> {
     /// Begins a group that takes at most `blocks` blocks.
     ///
     /// # Errors
-    /// `ENOSPC`; if the volume has failed.
+    /// `ENOSPC`; if the volume has failed, or is being unmounted.
     pub fn begin(core: &'c Core, kind: Kind, blocks: u64, need: Need) -> Result<Group<'c>> {
         Self::begin_logging(core, kind, blocks, need, Logged::default())
     }
@@ -79,16 +85,19 @@ impl<'c> Group<'c> {
     /// # Errors
     /// As `begin`.
     pub fn begin_logging(core: &'c Core, kind: Kind, blocks: u64, need: Need, logged: Logged) -> Result<Group<'c>> {
-        core.check_usable()?;
+        let admitted = match need {
+            Need::Ordinary | Need::Vital => Some(core.admit()?),
+            Need::Admitted => core.check_usable().map(|()| None)?,
+        };
         // Pointers of what it takes may be far from each other: each is logged by itself.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4));
         let blocks = blocks.saturating_add(core.engine.log_blocks(Logged { pointers, ..logged }));
-        if !core.blocks.reserve(blocks, if need == Need::Vital { 0 } else { core.kept() }) {
+        if !core.blocks.reserve(blocks, if need == Need::Ordinary { core.kept() } else { 0 }) {
             return Err(Error::NoSpace(format!("{blocks} blocks")));
         }
         let space = Reserved { core, blocks, taken: Vec::new(), freed: Vec::new(), freed_inodes: Vec::new() };
         let (id, draft) = (core.engine.begin(kind), Draft::default());
-        Ok(Group { core, id, space, draft, is_recorded: false, is_committed: false })
+        Ok(Group { core, id, space, draft, is_recorded: false, is_committed: false, _admitted: admitted })
     }
 
     /// Takes up to `count` consecutive blocks of the reservation.
@@ -205,7 +214,7 @@ mod tests {
     /// A group ends without a commit: nothing has happened, or the volume is poisoned.
     #[test]
     fn operations_that_are_not_committed_poison_the_volume() {
-        for engine in [EngineKind::None, EngineKind::FineGrainedWal] {
+        for engine in ["none", "fine_grained_wal"].into_iter().filter_map(EngineKind::named) {
             let world = World::new(Arc::new(SimConfig { log_len: 128 * 4096, ..SimConfig::pmem() }));
             let options = VolumeOptions { engine, ..VolumeOptions::default() };
             Volume::format_region(&*world.log(), &options).expect("make a volume");

@@ -136,7 +136,7 @@ fn read_copy(region: &dyn Region, at: Lba) -> Result<std::result::Result<Superbl
     Ok(Superblock::decode(&bytes, at))
 }
 
-/// The current superblock of a region: the copy with the highest generation. The copy at the end is as new as the slots:
+/// The current superblock of a region: the one with the highest generation. The copy at the end is as new as the slots:
 /// without it, the loss of one slot would bring back what was before the mount, with allocators that no longer hold and
 /// an incarnation that was used.
 ///
@@ -179,8 +179,8 @@ pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usi
     // The newest may have been one that recovery has undone.
     let superblock = read_superblock(&**region)?;
     if read_copy(&**region, slot_of(&superblock))?.as_ref() != Ok(&superblock) {
-        // Only the copy has it. The next generation goes to the other slot and to the copy, and a crash may leave neither
-        // whole.
+        // Only the copy has it. The next generation goes to the other slot and to the copy, and a crash may leave
+        // neither whole.
         write_slot(&mut Plain { region: &**region, next: 0 }, &superblock)?;
         region.fence(FENCE)?;
     }
@@ -202,7 +202,8 @@ pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usi
     Ok(core)
 }
 
-/// Ends a mount: everything is durable, and the allocators are saved if there is space for that.
+/// Ends a mount: everything is durable, and the allocators are saved if there is space for that. The caller has shut
+/// the gate, and ends the core before it is opened.
 pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
     core.check_usable()?;
     for inode in core.nameless() {

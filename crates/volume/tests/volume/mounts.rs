@@ -2,10 +2,13 @@
 //!
 //! The death of a process is not a power failure: on persistent memory all stores are there.
 
+use std::sync::{Arc, Mutex};
+
 use wholly::vfs::{Ino, OFlags};
+use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
 use wholly_posix::differ::{Caller, describe};
-use wholly_volume::VolumeVfs;
+use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 
 use crate::place::{Place, populate};
 
@@ -92,6 +95,68 @@ fn damaged_saved_allocators_are_rebuilt() {
     }
     let volume = place.open();
     assert_eq!(volume.stat().free_blocks, free);
+}
+
+/// A region on which something happens just before the first store of an unmount.
+struct Interrupted {
+    region: Arc<dyn Region>,
+    what: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Region for Interrupted {
+    fn guarantees(&self) -> &Guarantees {
+        self.region.guarantees()
+    }
+
+    fn len(&self) -> u64 {
+        self.region.len()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+        self.region.read(offset, buf)
+    }
+
+    fn write(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        let what = if site.0 == "volume.save" { self.what.lock().unwrap().take() } else { None };
+        if let Some(what) = what {
+            what();
+        }
+        self.region.write(site, offset, data)
+    }
+
+    fn fence(&self, site: Site) -> wholly_media::Result<()> {
+        self.region.fence(site)
+    }
+
+    fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        self.region.write_through(site, offset, data)
+    }
+
+    fn set_len(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+        self.region.set_len(site, len)
+    }
+}
+
+/// A call that comes while the allocators are saved: what it took would be free at the next mount.
+#[test]
+fn nothing_is_changed_during_an_unmount() {
+    let place = Place::logged(8 << 20);
+    let region = Arc::new(Interrupted { region: place.region.clone(), what: Mutex::default() });
+    let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
+    let vfs = Arc::new(VolumeVfs::new(&volume));
+    let before = describe(&*vfs, Caller::Alone);
+    let (of_call, (made, is_made)) = (vfs.clone(), std::sync::mpsc::channel());
+    *region.what.lock().unwrap() = Some(Box::new(move || {
+        let call = Tree::new(&*of_call, Ino::ROOT).file("late", 0o600, &[2; 50_000]);
+        made.send(call.is_ok()).expect("somebody wants to know");
+    }));
+    volume.close().expect("close it");
+    assert!(!is_made.recv().expect("the unmount saves allocators"), "it was made during the unmount");
+    drop(vfs);
+    assert!(place.expect_sound().is_clean);
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    describe(&vfs, Caller::Alone).same_as(&before).expect("the same");
 }
 
 /// A copy of the superblock is lost while the process dies: the others are as new. An older one would bring back
