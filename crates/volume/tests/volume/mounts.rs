@@ -8,6 +8,8 @@ use wholly::vfs::{Ino, OFlags};
 use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
 use wholly_posix::differ::{Caller, describe};
+use wholly_volume::format::log::{Entry, LogArea, LogSeed, encode};
+use wholly_volume::format::{Lba, Seed};
 use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 
 use crate::place::{Place, populate};
@@ -157,6 +159,24 @@ fn nothing_is_changed_during_an_unmount() {
     let volume = place.open();
     let vfs = VolumeVfs::new(&volume);
     describe(&vfs, Caller::Alone).same_as(&before).expect("the same");
+}
+
+/// A committed group whose data is not at home, and whose entries are not what the commit entry says: the mount refuses
+/// the volume, and a check says why.
+#[test]
+fn a_damaged_log_is_named() {
+    let place = Place::logged(8 << 20);
+    let volume = place.open();
+    let (id, incarnation) = (volume.stat().volume_id, volume.stat().incarnation);
+    std::mem::forget(volume);
+    place.expect_sound();
+    let at = LogArea::for_volume(Lba(2), 2048).half(0, 1).start.byte();
+    let entry = Entry::Commit { entries: 3, sum: 5, redo: true, order: 1 };
+    let (line, _) = encode(LogSeed::of(Seed::of(&id), incarnation).lane(0), at, (1, 0), &entry);
+    place.region.write(Site("test"), at, &line).expect("damage the log");
+    let findings = place.check().findings;
+    assert!(matches!(&findings[..], [only] if only.place == "the log"), "{findings:?}");
+    assert!(matches!(place.try_open(), Err(wholly::Error::Corrupt { .. })), "it is not believed");
 }
 
 /// A copy of the superblock is lost while the process dies: the others are as new. An older one would bring back
