@@ -25,7 +25,7 @@ pub const SITES: &[Site] = &[COPY, FENCE];
 /// [`Error::NoSpace`] if a block that is in use would be beyond the end, or the medium is too short.
 pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     let checked = check(region)?;
-    if let Some(finding) = checked.findings.into_iter().next() {
+    if let Some(finding) = checked.findings.into_iter().chain(checked.lost_copies).next() {
         return Err(Error::Corrupt { place: finding.place, fault: finding.fault });
     }
     if !checked.is_clean {
