@@ -66,6 +66,10 @@
 //!    are not valid for this one (1), those of the same lane have a lower sequence (3).
 //! 10. Threads: each store of a group is fenced by the thread that made it. A group is of one thread so far.
 //!
+//! Not covered: rot in the entries of a group that was in flight at a crash. An entry that is not valid ends the group
+//! like one that was never stored, so the undo entries behind it are not applied. Rot in the entries of a committed
+//! group that is not settled is detected: the commit entry has their number and sum.
+//!
 //! # Explicit groups, which are not here yet
 //!
 //! - *Log.* A group that lives on takes no lane before its commit. Its data entries go to blocks of its own, under a
