@@ -136,6 +136,27 @@ impl Recorded {
         Recorded { trace, ends, seen, incarnation, config }
     }
 
+    /// Makes a volume smaller and larger again. Nothing of what there is changes.
+    pub fn of_resizing(x86: bool) -> Recorded {
+        let config = config(x86, &[]);
+        let world = World::new(config.clone());
+        Volume::format_region(&*world.log(), &options()).expect("make a volume");
+        let volume = Volume::open_region(world.log(), &options()).expect("open it");
+        let vfs = VolumeVfs::new(&volume);
+        Tree::new(&vfs, Ino::ROOT).file("a", 0o644, &[1; 9000]).expect("make a file");
+        drop(vfs);
+        let stat = volume.stat();
+        volume.close().expect("close it");
+        let world = World::from_image(&world.latest(), config.clone());
+        let seen = see(&world.latest(), &config).expect("it opens");
+        for blocks in [BLOCKS - 20, BLOCKS] {
+            Volume::resize_region(&*world.log(), blocks * 4096).expect("give it another size");
+        }
+        assert_eq!(seen, see(&world.latest(), &config).expect("it opens"));
+        let incarnation = (stat.volume_id, stat.incarnation);
+        Recorded { trace: world.trace(), ends: vec![0], seen: vec![seen], incarnation, config }
+    }
+
     /// The volume's id, and how often it was mounted.
     pub fn incarnation(&self) -> ([u8; 16], u64) {
         self.incarnation
