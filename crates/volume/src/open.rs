@@ -19,7 +19,7 @@ use crate::format::inode::Time;
 use crate::format::log::LogSeed;
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, Seed};
-use crate::fs::check::{self, Checked};
+use crate::fs::check::{self, Checked, Finding};
 use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
 use crate::fs::{Core, mount, resize};
 
@@ -278,8 +278,16 @@ impl Volume {
     /// # Errors
     /// Those of [`check`](Self::check).
     pub fn check_region(region: &dyn Region) -> Result<Checked> {
-        let repaired = Repaired { region, patches: patches(region)? };
-        check::check(if repaired.patches.is_empty() { region } else { &repaired })
+        let (patches, damage) = match patches(region) {
+            Ok(patches) => (patches, None),
+            // What it would have repaired is looked at as it stands.
+            Err(Error::Corrupt { place, fault }) => (Vec::new(), Some(Finding { place, fault })),
+            Err(error) => return Err(error),
+        };
+        let repaired = Repaired { region, patches };
+        let mut checked = check::check(if repaired.patches.is_empty() { region } else { &repaired })?;
+        checked.findings.splice(..0, damage);
+        Ok(checked)
     }
 
     /// Makes a volume that is not mounted larger or smaller, as far as no block in use would be cut off; a file becomes
@@ -468,6 +476,7 @@ impl Inner {
         match self.closed.swap(true, Ordering::AcqRel) {
             true => Ok(()),
             false => {
+                let _shut = self.core.shut();
                 let unmounted = mount::unmount(&self.core, &*self.region);
                 self.core.end();
                 unmounted

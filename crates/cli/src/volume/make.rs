@@ -119,6 +119,7 @@ struct Report {
     volume: Name,
     clean: bool,
     findings: Vec<String>,
+    lost_copies: Vec<String>,
     files: u64,
     directories: u64,
     others: u64,
@@ -136,6 +137,7 @@ pub fn fsck(args: &FsckArgs, ui: &Ui) -> Result<Exit, Failure> {
         volume: Name::from(&*args.volume),
         clean: checked.is_clean,
         findings: checked.findings.iter().map(ToString::to_string).collect(),
+        lost_copies: checked.lost_copies.iter().map(ToString::to_string).collect(),
         files: checked.files,
         directories: checked.directories,
         others: checked.others,
@@ -145,6 +147,7 @@ pub fn fsck(args: &FsckArgs, ui: &Ui) -> Result<Exit, Failure> {
     };
     ui.emit("fsck", &report, |report| {
         let mut text: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();
+        text.extend(report.lost_copies.iter().map(|copy| format!("{copy}; the next mount writes it again\n")));
         let state = if report.clean { "clean" } else { "not unmounted" };
         text += &format!(
             "{}: {state}, {}, {}, {}, {} of {} blocks used\n",

@@ -2,16 +2,17 @@
 //!
 //! A group takes a lane with its first entry and gives it back when it has ended, so that a lane has at most one
 //! running group. Groups of a lane are numbered from 1 in each incarnation and use its halves in turn: the last
-//! committed group stays whole until the next one is committed. Lanes are taken in turn.
+//! committed group stays whole until the next one is committed. Lanes are taken in turn. After a commit that failed, by
+//! an error or a panic, no group gets a lane any more: what that group has logged is for the next recovery.
 
 use std::collections::VecDeque;
 
-use wholly::Result;
 use wholly::sync::{Condvar, Mutex};
+use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::Allocate;
-use crate::format::log::{self, ENTRIES, Entry, LINE, LogArea, LogSeed, OLD_MAX, payload_lines};
+use crate::format::log::{self, ENTRIES, Entry, LINE, LaneSeed, LogArea, LogSeed, OLD_MAX, payload_lines};
 use crate::format::{BLOCK, Lba, Run};
 
 /// A lane, while a group has it.
@@ -26,7 +27,8 @@ pub struct Lane {
 pub struct Lanes {
     pub area: LogArea,
     seed: Mutex<LogSeed>,
-    free: Mutex<VecDeque<Lane>>,
+    /// `None` once a commit has failed.
+    free: Mutex<Option<VecDeque<Lane>>>,
     given: Condvar,
 }
 
@@ -41,35 +43,66 @@ impl Lanes {
     pub fn start(&self, seed: LogSeed) {
         *self.seed.lock().unwrap() = seed;
         let lanes = (0..self.area.lanes).map(|number| Lane { number, committed: 0 });
-        *self.free.lock().unwrap() = lanes.collect();
+        *self.free.lock().unwrap() = Some(lanes.collect());
     }
 
     pub fn seed(&self) -> LogSeed {
         *self.seed.lock().unwrap()
     }
 
+    fn failed() -> Error {
+        Error::Poisoned("an earlier commit of the volume failed".into())
+    }
+
+    /// That no commit has failed.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if one has.
+    pub fn check(&self) -> Result<()> {
+        self.free.lock().unwrap().as_ref().map(drop).ok_or_else(Self::failed)
+    }
+
     /// A lane for a group; waits for one.
-    pub fn take(&self) -> Cursor {
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn take(&self) -> Result<Cursor> {
         let seed = self.seed();
         let mut free = self.free.lock().unwrap();
         let lane = loop {
-            match free.pop_front() {
-                Some(lane) => break lane,
-                None => free = self.given.wait(free).unwrap(),
+            let lanes = free.as_mut().ok_or_else(Self::failed)?;
+            if let Some(lane) = lanes.pop_front() {
+                break lane;
             }
+            free = self.given.wait(free).unwrap();
         };
         drop(free);
         let sequence = lane.committed + 1;
         let half = self.area.half(lane.number, sequence);
         let (at, end) = (half.start.byte() + ENTRIES, half.start.byte() + half.count * BLOCK as u64);
-        Cursor { lane, seed, half, sequence, at, end, number: 0, sum: 0, redo: Vec::new() }
+        let seed = seed.lane(lane.number);
+        Ok(Cursor { lane, seed, half, sequence, at, end, number: 0, sum: 0, redo: Vec::new() })
     }
 
-    /// Gives a lane back. `committed`: the group that had it is committed, and has nothing left to do.
-    pub fn give(&self, cursor: &Cursor, committed: bool) {
-        let committed = if committed { cursor.sequence } else { cursor.lane.committed };
-        self.free.lock().unwrap().push_back(Lane { number: cursor.lane.number, committed });
+    fn give(&self, lane: Lane) {
+        if let Some(free) = &mut *self.free.lock().unwrap() {
+            free.push_back(lane);
+        }
         self.given.notify_one();
+    }
+
+    /// Takes the lane of a group back that is aborted before its commit has begun.
+    pub fn abort(&self, cursor: &Cursor) {
+        self.give(cursor.lane);
+    }
+
+    /// Begins a commit.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check).
+    pub fn commit(&self) -> Result<Committing<'_>> {
+        self.check()?;
+        Ok(Committing(self))
     }
 
     /// Blocks that a group needs besides its lane, for so many entries of metadata and pieces of data.
@@ -80,6 +113,24 @@ impl Lanes {
         let in_half = log::lines_of(self.area.half_blocks.into()) - ENTRIES / LINE as u64 - 2;
         // Blocks that are not consecutive have a link each, and cut a piece in two.
         (undo + data).saturating_sub(in_half).div_ceil(log::lines_of(1) - 3)
+    }
+}
+
+/// A commit that has begun. If it is dropped before its end, it has failed.
+pub struct Committing<'l>(&'l Lanes);
+
+impl Committing<'_> {
+    /// The group is committed, and has nothing left to do: its lane is free.
+    pub fn end(self, cursor: &Cursor) {
+        self.0.give(Lane { number: cursor.lane.number, committed: cursor.sequence });
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap() = None;
+        self.0.given.notify_all();
     }
 }
 
@@ -96,7 +147,7 @@ pub struct Redo {
 #[derive(Debug)]
 pub struct Cursor {
     lane: Lane,
-    seed: LogSeed,
+    seed: LaneSeed,
     /// The half that the group uses.
     half: Run,
     sequence: u64,
@@ -225,6 +276,7 @@ pub struct Found {
 /// # Errors
 /// If the entries of a committed group are damaged; the medium's.
 pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) -> Result<Found> {
+    let seed = seed.lane(lane);
     let line = |at: u64| -> Result<[u8; LINE]> {
         let mut line = [0; LINE];
         super::read_within(region, at, &mut line)?;
@@ -289,7 +341,7 @@ pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) 
 fn walk(
     region: &dyn Region,
     half: Run,
-    seed: LogSeed,
+    seed: LaneSeed,
     sequence: u64,
     each: &mut dyn FnMut(u64, log::Read) -> Result<bool>,
 ) -> Result<()> {

@@ -5,7 +5,8 @@
 //! rest is for the other entries. A group that needs more goes on in blocks of free space, to which a link leads.
 //!
 //! An entry proves itself: its check covers its other 56 bytes, and is seeded with the volume, the incarnation (so that
-//! a mount makes all older entries void) and the byte of the volume at which it stands.
+//! a mount makes all older entries void), the lane (whose groups alone have distinct sequences) and the byte of the
+//! volume at which it stands.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -117,7 +118,7 @@ pub enum Entry {
     },
 }
 
-/// The seed of the entries of one incarnation.
+/// The seed of the log in one incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSeed(u64);
 
@@ -127,6 +128,18 @@ impl LogSeed {
         LogSeed(mix(volume.0 ^ 0x4c4f_475f_4c41_4e45, incarnation))
     }
 
+    /// That of a lane. Groups of two lanes have equal sequences, and the block in which the one goes on may be in the
+    /// place of a block of the other: without the lane, recovery would read on into the entries of the other.
+    pub fn lane(self, lane: u32) -> LaneSeed {
+        LaneSeed(mix(self.0, lane.into()))
+    }
+}
+
+/// The seed of the entries of one lane in one incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneSeed(u64);
+
+impl LaneSeed {
     /// The checksum of a payload whose head stands at a byte of the volume.
     pub fn payload_sum(self, head: u64, payload: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(mix(self.0, head) ^ 1, payload)
@@ -152,7 +165,7 @@ pub struct Read {
 }
 
 /// An entry as it stands on media at the byte `stands`, and its check.
-pub fn encode(seed: LogSeed, stands: u64, (sequence, number): (u64, u32), entry: &Entry) -> ([u8; LINE], u64) {
+pub fn encode(seed: LaneSeed, stands: u64, (sequence, number): (u64, u32), entry: &Entry) -> ([u8; LINE], u64) {
     let mut bytes = [0; OLD_MAX];
     let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
     let (kind, at, old_len) = match *entry {
@@ -198,7 +211,7 @@ pub fn encode(seed: LogSeed, stands: u64, (sequence, number): (u64, u32), entry:
 }
 
 /// The entry that stands at a byte, if one does.
-pub fn decode(seed: LogSeed, stands: u64, line: &[u8; LINE]) -> Option<Read> {
+pub fn decode(seed: LaneSeed, stands: u64, line: &[u8; LINE]) -> Option<Read> {
     let raw = RawEntry::read_from_bytes(line).ok()?;
     if raw.check.get() != seed.check(stands, line) {
         return None;
@@ -232,7 +245,8 @@ mod tests {
 
     #[test]
     fn each_flipped_bit_of_each_kind_is_detected() {
-        let seed = LogSeed::of(Seed::of(&[3; 16]), 7);
+        let of = |id: u8, incarnation| LogSeed::of(Seed::of(&[id; 16]), incarnation);
+        let seed = of(3, 7).lane(1);
         for entry in [
             Entry::Undo { at: 8200, len: 32, old: [9; OLD_MAX] },
             Entry::Data { at: 8200, len: 4000, sum: 77 },
@@ -248,8 +262,9 @@ mod tests {
                 assert_eq!(decode(seed, 4096, &changed), None, "{entry:?} bit {bit}");
             }
             assert_eq!(decode(seed, 4160, &line), None, "another place");
-            assert_eq!(decode(LogSeed::of(Seed::of(&[3; 16]), 8), 4096, &line), None, "another incarnation");
-            assert_eq!(decode(LogSeed::of(Seed::of(&[4; 16]), 7), 4096, &line), None, "another volume");
+            assert_eq!(decode(of(3, 7).lane(0), 4096, &line), None, "another lane");
+            assert_eq!(decode(of(3, 8).lane(1), 4096, &line), None, "another incarnation");
+            assert_eq!(decode(of(4, 7).lane(1), 4096, &line), None, "another volume");
         }
         assert_eq!(decode(seed, 4096, &[0; LINE]), None);
     }

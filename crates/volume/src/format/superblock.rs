@@ -1,5 +1,5 @@
-//! The superblock: two slots in blocks 0 and 1, of which the one with the higher generation counts, and a copy in the
-//! last block for the case that both are lost.
+//! The superblock: two slots in blocks 0 and 1, which are written in turn, and a copy in the last block, which is
+//! written each time. The one with the highest generation counts, so that the loss of any one of them is no loss.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -96,13 +96,12 @@ impl Core {
                 self.remove_capabilities(inode, &mut state)?;
             }
             if let Some(mode) = fields.mode
-                && let Some(acl) = self.acl(inode, &state, acl::ACCESS)?
+                && let Some(list) = self.acl(inode, &state, acl::ACCESS)?
             {
-                self.set_list(inode, &mut state, acl::ACCESS, Some(acl.with_mode(mode)))?;
+                self.set_list(inode, &mut state, acl::ACCESS, Some(list.with_mode(mode)), fields)?;
+            } else {
+                self.set_fields(inode, &mut state, &fields)?;
             }
-            let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
-            self.assign(&mut group, inode, &mut state, &fields)?;
-            group.commit()?;
         }
         if let Some(size) = change.size {
             self.drop_privileges(ctx, inode, &mut state)?;
@@ -187,10 +186,8 @@ impl Core {
             return Ok(());
         }
         let Some(mode) = privileges(&state.stat(), &who(ctx)) else { return Ok(()) };
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
         let fields = Fields { mode: Some(state.record.owned.mode & TYPE | mode), ..Fields::default() };
-        self.assign(&mut group, inode, state, &fields)?;
-        Ok(group.commit()?)
+        self.set_fields(inode, state, &fields)
     }
 
     fn remove_capabilities(&self, inode: &Inode, state: &mut State) -> Result<()> {
@@ -200,7 +197,10 @@ impl Core {
         let mut xattrs = self.load_xattrs(inode, state)?;
         let before = xattrs.len();
         xattrs.retain(|(name, _)| name != CAPABILITY);
-        if xattrs.len() == before { Ok(()) } else { self.store_xattrs(inode, state, &xattrs, Need::Vital) }
+        if xattrs.len() == before {
+            return Ok(());
+        }
+        self.store_xattrs(inode, state, &xattrs, Fields::default(), Need::Vital)
     }
 
     /// A file or directory was read: its time of access is renewed, as `relatime` has it.

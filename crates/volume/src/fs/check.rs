@@ -39,6 +39,9 @@ impl std::fmt::Display for Finding {
 pub struct Checked {
     /// What is wrong. Nothing: the volume is consistent.
     pub findings: Vec<Finding>,
+    /// Copies of the superblock that are not valid, while another one is: a crash in a mount or an unmount leaves that,
+    /// and rot may have. The next mount writes them again.
+    pub lost_copies: Vec<Finding>,
     /// Inodes in use, by type.
     pub files: u64,
     /// Directories.
@@ -122,7 +125,10 @@ impl Check<'_> {
             let mut bytes = [0; BLOCK];
             self.view.load(at, 0, &mut bytes)?;
             match Superblock::decode(&bytes, at) {
-                Err(fault) => self.find(format!("superblock in block {}", at.0), fault.0),
+                Err(fault) => {
+                    let (place, fault) = (format!("superblock in block {}", at.0), fault.0.into());
+                    self.report.lost_copies.push(Finding { place, fault });
+                }
                 Ok(other) if other.volume_id != current.volume_id => {
                     self.find(format!("superblock in block {}", at.0), "it is another volume's");
                 }

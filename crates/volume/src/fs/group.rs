@@ -1,5 +1,7 @@
 //! Groups: what one call changes, with the space that it has reserved (invariants 2 and 3).
 
+use std::sync::RwLockReadGuard;
+
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};
 
@@ -16,6 +18,8 @@ pub enum Need {
     Ordinary,
     /// It makes space, or its caller cannot go on without.
     Vital,
+    /// The same, and its caller keeps an unmount waiting, or is one.
+    Admitted,
 }
 
 /// Blocks that ordinary groups leave free, besides those for what a group may log.
@@ -29,14 +33,17 @@ impl Core {
     }
 }
 
-/// A running group. Without a commit it is aborted: if the engine stores at the call, only before its first operation.
-/// What is read for the group is read through it: it has what the engine has not stored yet.
+/// A running group. Without a commit it is aborted; after its first operation that poisons the volume, because memory
+/// has what the group was to change, and an engine may have stored it. What is read for the group is read through it:
+/// it has what the engine has not stored yet.
 pub struct Group<'c> {
     core: &'c Core,
     id: GroupId,
     space: Reserved<'c>,
     draft: Draft,
+    is_recorded: bool,
     is_committed: bool,
+    _admitted: Option<RwLockReadGuard<'c, ()>>,
 }
 
 struct Reserved<'c> {
@@ -68,7 +75,7 @@ impl<'c> Group<'c> {
     /// Begins a group that takes at most `blocks` blocks.
     ///
     /// # Errors
-    /// `ENOSPC`; if the volume has failed.
+    /// `ENOSPC`; if the volume has failed, or is being unmounted.
     pub fn begin(core: &'c Core, kind: Kind, blocks: u64, need: Need) -> Result<Group<'c>> {
         Self::begin_logging(core, kind, blocks, need, Logged::default())
     }
@@ -78,15 +85,19 @@ impl<'c> Group<'c> {
     /// # Errors
     /// As `begin`.
     pub fn begin_logging(core: &'c Core, kind: Kind, blocks: u64, need: Need, logged: Logged) -> Result<Group<'c>> {
-        core.check_usable()?;
+        let admitted = match need {
+            Need::Ordinary | Need::Vital => Some(core.admit()?),
+            Need::Admitted => core.check_usable().map(|()| None)?,
+        };
         // Pointers of what it takes may be far from each other: each is logged by itself.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4));
         let blocks = blocks.saturating_add(core.engine.log_blocks(Logged { pointers, ..logged }));
-        if !core.blocks.reserve(blocks, if need == Need::Vital { 0 } else { core.kept() }) {
+        if !core.blocks.reserve(blocks, if need == Need::Ordinary { core.kept() } else { 0 }) {
             return Err(Error::NoSpace(format!("{blocks} blocks")));
         }
         let space = Reserved { core, blocks, taken: Vec::new(), freed: Vec::new(), freed_inodes: Vec::new() };
-        Ok(Group { core, id: core.engine.begin(kind), space, draft: Draft::default(), is_committed: false })
+        let (id, draft) = (core.engine.begin(kind), Draft::default());
+        Ok(Group { core, id, space, draft, is_recorded: false, is_committed: false, _admitted: admitted })
     }
 
     /// Takes up to `count` consecutive blocks of the reservation.
@@ -109,6 +120,7 @@ impl<'c> Group<'c> {
     /// The volume has failed then.
     pub fn record(&mut self, operation: &Operation<'_>) -> Result<()> {
         let core = self.core;
+        self.is_recorded = true;
         core.engine.record(&mut self.part(), operation, &core.storage).inspect_err(|error| core.fail(error))
     }
 
@@ -133,9 +145,10 @@ impl<'c> Group<'c> {
     /// Commits.
     ///
     /// # Errors
-    /// The volume has failed then.
+    /// The volume has failed then, or had before.
     pub fn commit(mut self) -> Result<()> {
         let core = self.core;
+        core.check_usable()?;
         let committed = core.engine.commit(&mut [self.part()], Durability::Durable, &core.storage);
         committed.inspect_err(|error| core.fail(error))?;
         self.is_committed = true;
@@ -169,6 +182,9 @@ impl Drop for Group<'_> {
             return;
         }
         let core = self.core;
+        if self.is_recorded {
+            core.end();
+        }
         core.engine.abort(&mut self.part());
         // After a failure nobody knows what is in use.
         if core.check_usable().is_ok() {
@@ -181,5 +197,42 @@ impl Drop for Group<'_> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         self.core.blocks.unreserve(self.blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use wholly_media::sim::{SimConfig, World};
+
+    use super::*;
+    use crate::engine::Fields;
+    use crate::format::inode::ROOT;
+    use crate::{EngineKind, Volume, VolumeOptions};
+
+    /// A group ends without a commit: nothing has happened, or the volume is poisoned.
+    #[test]
+    fn operations_that_are_not_committed_poison_the_volume() {
+        for engine in ["none", "fine_grained_wal"].into_iter().filter_map(EngineKind::named) {
+            let world = World::new(Arc::new(SimConfig { log_len: 128 * 4096, ..SimConfig::pmem() }));
+            let options = VolumeOptions { engine, ..VolumeOptions::default() };
+            Volume::format_region(&*world.log(), &options).expect("make a volume");
+            let volume = Volume::open_region(world.log(), &options).expect("open it");
+            let core = &volume.inner().core;
+            let free = core.blocks.free();
+            let mut group = Group::begin(core, Kind::Implicit, 2, Need::Ordinary).expect("begin");
+            group.take(1);
+            drop(group);
+            assert_eq!(core.blocks.free(), free, "all of it is free again");
+            core.check_usable().expect("nothing was recorded");
+
+            let mut group = Group::begin(core, Kind::Implicit, 0, Need::Ordinary).expect("begin");
+            let root = core.named(ROOT).expect("the root");
+            let fields = Fields { uid: Some(7), ..Fields::default() };
+            group.record(&Operation::Assign { on: root.id, fields: &fields }).expect("record");
+            drop(group);
+            core.check_usable().expect_err("it is not known what is there");
+        }
     }
 }

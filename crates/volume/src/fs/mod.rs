@@ -35,10 +35,10 @@ pub mod storage;
 pub mod table;
 pub mod xattrs;
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::time::{ClockId, clock_gettime};
-use wholly::sync::{AtomicBool, Mutex, Ordering};
+use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock};
 use wholly::{Error, Result};
 use wholly_media::Site;
 
@@ -81,6 +81,8 @@ pub struct Core {
     /// Held while the inode file grows.
     growth: Mutex<()>,
     failed: AtomicBool,
+    /// Held for reading by each running group, and for writing by an unmount.
+    gate: RwLock<()>,
 }
 
 impl Core {
@@ -99,6 +101,7 @@ impl Core {
             rename: Mutex::default(),
             growth: Mutex::default(),
             failed: AtomicBool::new(false),
+            gate: RwLock::default(),
         }
     }
 
@@ -108,6 +111,21 @@ impl Core {
             false => Ok(()),
             true => Err(Error::Poisoned("an earlier change of the volume failed".into())),
         }
+    }
+
+    /// Keeps an unmount waiting. A thread may be admitted more than once: it never waits here.
+    ///
+    /// # Errors
+    /// If the volume has failed, or is being unmounted.
+    pub fn admit(&self) -> Result<RwLockReadGuard<'_, ()>> {
+        self.check_usable()?;
+        self.gate.try_read().map_err(|_| Error::Poisoned("the volume is being closed".into()))
+    }
+
+    /// Waits for all running groups. Until the guard is dropped, only groups of an unmount begin: what it saves of the
+    /// allocators stays true.
+    pub fn shut(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap()
     }
 
     /// No call changes anything from here on.
@@ -166,9 +184,9 @@ impl Core {
         Ok(())
     }
 
-    /// Frees an inode that nothing names or refers to.
+    /// Frees an inode that nothing names or refers to. The caller is admitted, or has shut the gate.
     fn free_inode(&self, inode: &Inode) -> Result<()> {
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Admitted)?;
         group.record(&Operation::Free { what: inode.id })?;
         group.release_inode(inode.id.ino);
         group.commit()

@@ -9,7 +9,7 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::space::Space;
-use super::storage::{Storage, write_superblock};
+use super::storage::{Storage, slot_of, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
 use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure, corrupt};
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
@@ -130,7 +130,15 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The current superblock of a region.
+fn read_copy(region: &dyn Region, at: Lba) -> Result<std::result::Result<Superblock, Fault>> {
+    let mut bytes = [0; BLOCK];
+    region.read(at.byte(), &mut bytes)?;
+    Ok(Superblock::decode(&bytes, at))
+}
+
+/// The current superblock of a region: the one with the highest generation. The copy at the end is as new as the slots:
+/// without it, the loss of one slot would bring back what was before the mount, with allocators that no longer hold and
+/// an incarnation that was used.
 ///
 /// # Errors
 /// If there is none; [`Error::Corrupt`] if all copies are damaged.
@@ -139,23 +147,23 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     if blocks < MIN_BLOCKS {
         return Err(Error::Unsupported("it is too small for a volume".into()));
     }
-    let read = |at: Lba| {
-        let mut bytes = [0; BLOCK];
-        region.read(at.byte(), &mut bytes)?;
-        Ok::<_, Error>(Superblock::decode(&bytes, at))
-    };
-    let [first, second, last] = copies(blocks);
-    let (one, two) = (read(first)?, read(second)?);
-    let newest = [&one, &two].into_iter().flatten().max_by_key(|superblock| superblock.generation).cloned();
-    let found = match newest {
-        Some(superblock) => superblock,
-        None => read(last)?.map_err(|_| match (&one, &two) {
-            (Err(Fault("not a superblock")), Err(Fault("not a superblock"))) => {
-                Error::Unsupported("it is not a volume".into())
-            }
-            (Err(fault), _) | (_, Err(fault)) => corrupt("superblock", *fault),
-            _ => unreachable!("one of the two is current"),
-        })?,
+    let slots = [read_copy(region, Lba(0))?, read_copy(region, Lba(1))?];
+    let newest = |one: Superblock, other: Superblock| if other.generation > one.generation { other } else { one };
+    let of_slots = slots.iter().flatten().cloned().reduce(newest);
+    // The volume may end before its medium. A copy of another volume, or for another size, is no copy of this one.
+    let ends = slots.iter().flatten().map(|slot| slot.blocks).chain([blocks]).filter(|end| *end <= blocks);
+    let mut found = of_slots.clone();
+    for end in ends {
+        let copy = read_copy(region, copies(end)[2])?.ok().filter(|copy| copy.blocks == end);
+        let copy = copy.filter(|copy| of_slots.as_ref().is_none_or(|slot| slot.volume_id == copy.volume_id));
+        found = found.into_iter().chain(copy).reduce(newest);
+    }
+    let Some(found) = found else {
+        let mut faults = slots.into_iter().filter_map(std::result::Result::err);
+        return Err(match faults.find(|fault| *fault != Fault("not a superblock")) {
+            Some(fault) => corrupt("superblock", fault),
+            None => Error::Unsupported("it is not a volume".into()),
+        });
     };
     if found.blocks > blocks {
         return Err(corrupt("superblock", Fault("the medium is shorter than the volume")));
@@ -170,6 +178,12 @@ pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usi
     }
     // The newest may have been one that recovery has undone.
     let superblock = read_superblock(&**region)?;
+    if read_copy(&**region, slot_of(&superblock))?.as_ref() != Ok(&superblock) {
+        // Only the copy has it. The next generation goes to the other slot and to the copy, and a crash may leave
+        // neither whole.
+        write_slot(&mut Plain { region: &**region, next: 0 }, &superblock)?;
+        region.fence(FENCE)?;
+    }
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
     let core = Core::new(engine, Storage::new(superblock), cache_bytes);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
@@ -188,7 +202,8 @@ pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usi
     Ok(core)
 }
 
-/// Ends a mount: everything is durable, and the allocators are saved if there is space for that.
+/// Ends a mount: everything is durable, and the allocators are saved if there is space for that. The caller has shut
+/// the gate, and ends the core before it is opened.
 pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
     core.check_usable()?;
     for inode in core.nameless() {

@@ -121,6 +121,8 @@ impl Core {
         self.check_permits(ctx, &dir, &state, WRITE)?;
         let place = self.make_room(&dir, &mut state, name, place)?;
         let is_dir = birth.mode & TYPE == DIRECTORY;
+        // The number that is taken is in use when the volume is unmounted, or was given back.
+        let _admitted = self.admit()?;
         let (mut group, id, record) = self.bear(ctx, &dir, &state, birth, 1)?;
         self.insert(&mut group, &dir, &place, name, (id.ino, birth.mode & TYPE))?;
         let now = record.times.mtime;
@@ -146,6 +148,8 @@ impl Core {
         }
         self.check_permits(ctx, &dir, &state, WRITE)?;
         let birth = Birth { mode: REGULAR | mode, rdev: 0, target: b"" };
+        // An unmount finds the inode in the table, and frees it.
+        let _admitted = self.admit()?;
         let (group, id, record) = self.bear(ctx, &dir, &state, &birth, 0)?;
         group.commit()?;
         Ok(self.born(id.ino, record, nameable))

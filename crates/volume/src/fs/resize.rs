@@ -1,13 +1,15 @@
 //! Growing and shrinking a volume that is not mounted. Nothing moves but the superblock's copy at the end.
 //!
-//! The new copy is durable first, in a block that was free or beyond the end. The next superblock slot commits: it has
-//! the higher generation. Then comes the other slot, so that one that rots does not bring the old size back.
+//! The new copy is durable first, in a block that was free or beyond the end. It commits if it is at the end of the
+//! medium, where it is looked for; else the next superblock slot does, which has the same generation. Then comes the
+//! other slot, so that one that rots does not bring the old size back.
 
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::check::check;
 use super::mount::read_superblock;
+use super::storage::slot_of;
 use crate::format::pointer::MAX_VOLUME_BLOCKS;
 use crate::format::superblock::{MIN_BLOCKS, copies};
 use crate::format::{BLOCK, Lba};
@@ -23,7 +25,7 @@ pub const SITES: &[Site] = &[COPY, FENCE];
 /// [`Error::NoSpace`] if a block that is in use would be beyond the end, or the medium is too short.
 pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     let checked = check(region)?;
-    if let Some(finding) = checked.findings.into_iter().next() {
+    if let Some(finding) = checked.findings.into_iter().chain(checked.lost_copies).next() {
         return Err(Error::Corrupt { place: finding.place, fault: finding.fault });
     }
     if !checked.is_clean {
@@ -45,8 +47,8 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     (superblock.blocks, superblock.saved) = (blocks, None);
     superblock.generation += 1;
     let [first, second, last] = copies(blocks);
-    let newest_in_first = superblock.generation.is_multiple_of(2);
-    let (next, other) = if newest_in_first { (first, second) } else { (second, first) };
+    let next = slot_of(&superblock);
+    let other = if next == first { second } else { first };
     for at in [last, next, other] {
         if at == other {
             superblock.generation += 1;

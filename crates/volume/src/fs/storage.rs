@@ -267,15 +267,24 @@ impl Storage {
     }
 }
 
+/// The slot of a superblock.
+pub fn slot_of(superblock: &Superblock) -> Lba {
+    let [first, second, _] = copies(superblock.blocks);
+    if superblock.generation.is_multiple_of(2) { first } else { second }
+}
+
 /// Writes the next generation of the superblock: to one of the slots, then to the copy.
 pub fn write_superblock(view: &mut dyn StorageView, superblock: &mut Superblock) -> Result<()> {
     superblock.generation += 1;
-    let [first, second, last] = copies(superblock.blocks);
-    let slot = if superblock.generation.is_multiple_of(2) { first } else { second };
-    for at in [slot, last] {
-        view.update(SUPERBLOCK, at, 0, &superblock.encode(at))?;
-    }
-    Ok(())
+    write_slot(view, superblock)?;
+    let [_, _, last] = copies(superblock.blocks);
+    view.update(SUPERBLOCK, last, 0, &superblock.encode(last))
+}
+
+/// Writes a superblock to its slot.
+pub fn write_slot(view: &mut dyn StorageView, superblock: &Superblock) -> Result<()> {
+    let slot = slot_of(superblock);
+    view.update(SUPERBLOCK, slot, 0, &superblock.encode(slot))
 }
 
 fn set_owned(owned: &mut Owned, fields: &Fields) {

@@ -182,6 +182,8 @@ impl Core {
         }
         // Nobody has a lock of it: each who had held a reference.
         if inode.state.read().unwrap().record.owned.links == 0 {
+            // An unmount frees what is in the table, and has perhaps.
+            let Ok(_admitted) = self.admit() else { return };
             shard.inodes.remove(&ino);
             drop(shard);
             // An error poisons the volume; the next mount frees the inode.
@@ -222,8 +224,9 @@ impl Core {
     pub fn nameless(&self) -> Vec<Arc<Inode>> {
         let mut all = Vec::new();
         for shard in &self.table.shards {
-            let shard = shard.lock().unwrap();
-            all.extend(shard.inodes.values().filter(|i| i.state.read().unwrap().record.owned.links == 0).cloned());
+            // A call that holds an inode's lock may want that of the shard: here it is given back first.
+            let inodes: Vec<_> = shard.lock().unwrap().inodes.values().cloned().collect();
+            all.extend(inodes.into_iter().filter(|i| i.state.read().unwrap().record.owned.links == 0));
         }
         all
     }

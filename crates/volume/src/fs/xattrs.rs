@@ -11,6 +11,7 @@ use super::group::{Group, Need};
 use super::table::{Inode, State};
 use super::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE, map};
 use crate::engine::{DataAt, Fields, InoGen, Kind, Operation, Placed, View, corrupt};
+use crate::format::inode::Times;
 use crate::format::pointer::{depth_for, nodes_for};
 use crate::format::xattr::{self, TOTAL_MAX, VALUE_MAX, Xattrs};
 use crate::format::{BLOCK, Fault};
@@ -63,15 +64,24 @@ impl Core {
         Ok(group.record(&Operation::Xattrs { on, runs: &runs, bytes: len, sum })?)
     }
 
-    pub fn store_xattrs(&self, inode: &Inode, state: &mut State, xattrs: &Xattrs, need: Need) -> Result<()> {
+    /// Stores attributes, and sets fields in the same group: permission bits and a list that belong together. `need`:
+    /// whether that makes space.
+    pub fn store_xattrs(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        xattrs: &Xattrs,
+        fields: Fields,
+        need: Need,
+    ) -> Result<()> {
         let bytes = xattr::encode(xattrs);
         if bytes.len() > TOTAL_MAX {
             return Err(Errno::NOSPC);
         }
         let mut group = Group::begin(self, Kind::Implicit, blocks_for(bytes.len()), need)?;
         self.put_xattrs(&mut group, inode.id, &bytes)?;
-        let now = self.now();
-        self.touch(&mut group, inode, state, |times| times.ctime = now)?;
+        let times = fields.times.or(Some(Times { ctime: self.now(), ..state.record.times }));
+        self.assign(&mut group, inode, state, &Fields { times, ..fields })?;
         group.commit()?;
         Ok(self.reload(&*self.engine, inode, state)?)
     }
@@ -86,15 +96,33 @@ impl Core {
         Ok(value.and_then(|(_, value)| Acl::read(value).ok().flatten()))
     }
 
-    /// Sets or removes a list, not the permission bits.
-    pub fn set_list(&self, inode: &Inode, state: &mut State, name: &[u8], list: Option<Acl>) -> Result<()> {
+    /// Sets or removes a list, with the fields that change by that.
+    pub fn set_list(
+        &self,
+        inode: &Inode,
+        state: &mut State,
+        name: &[u8],
+        list: Option<Acl>,
+        fields: Fields,
+    ) -> Result<()> {
         let mut xattrs = self.load_xattrs(inode, state)?;
         let before = xattrs.clone();
         xattrs.retain(|(other, _)| other != name);
         let need = if list.is_none() { Need::Vital } else { Need::Ordinary };
         xattrs.extend(list.map(|list| (name.to_vec(), list.to_bytes())));
         xattrs.sort_unstable();
-        if xattrs == before { Ok(()) } else { self.store_xattrs(inode, state, &xattrs, need) }
+        match xattrs == before {
+            true if fields == Fields::default() => Ok(()),
+            true => self.set_fields(inode, state, &fields),
+            false => self.store_xattrs(inode, state, &xattrs, fields, need),
+        }
+    }
+
+    /// Sets fields in a group of their own.
+    pub fn set_fields(&self, inode: &Inode, state: &mut State, fields: &Fields) -> Result<()> {
+        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        self.assign(&mut group, inode, state, fields)?;
+        Ok(group.commit()?)
     }
 
     fn set_acl(&self, ctx: &Context, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
@@ -111,19 +139,17 @@ impl Core {
         }
         // A list that says no more than permission bits is not kept.
         let kept = list.clone().filter(|list| is_default || !list.is_mode());
-        self.set_list(inode, &mut state, name, kept)?;
-        let Some(list) = list.filter(|_| !is_default) else { return Ok(()) };
+        let Some(list) = list.filter(|_| !is_default) else {
+            return self.set_list(inode, &mut state, name, kept, Fields::default());
+        };
         let before = state.record.owned.mode;
         let mut mode = before & PERMISSIONS & !0o777 | list.mode();
         if !may_set_group_id(&who(ctx), state.record.owned.gid) {
             mode &= !SET_GROUP_ID;
         }
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
-        let mut times = state.record.times;
-        times.ctime = self.now();
-        let fields = Fields { mode: Some(before & TYPE | mode), times: Some(times), ..Fields::default() };
-        self.assign(&mut group, inode, &mut state, &fields)?;
-        Ok(group.commit()?)
+        let times = Some(Times { ctime: self.now(), ..state.record.times });
+        let fields = Fields { mode: Some(before & TYPE | mode), times, ..Fields::default() };
+        self.set_list(inode, &mut state, name, kept, fields)
     }
 
     fn check_may_set(&self, ctx: &Context, inode: &Inode, state: &State, name: &[u8]) -> Result<()> {
@@ -163,7 +189,7 @@ impl Core {
             None => xattrs.push((name.to_vec(), value.to_vec())),
         }
         xattrs.sort_unstable();
-        self.store_xattrs(inode, &mut state, &xattrs, Need::Ordinary)
+        self.store_xattrs(inode, &mut state, &xattrs, Fields::default(), Need::Ordinary)
     }
 
     pub fn remove_xattr(&self, ctx: &Context, inode: &Inode, name: &[u8]) -> Result<()> {
@@ -178,7 +204,7 @@ impl Core {
         if xattrs.len() == before {
             return Err(Errno::NODATA);
         }
-        self.store_xattrs(inode, &mut state, &xattrs, Need::Vital)
+        self.store_xattrs(inode, &mut state, &xattrs, Fields::default(), Need::Vital)
     }
 
     pub fn xattr(&self, ctx: &Context, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {

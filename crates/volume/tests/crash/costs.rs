@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use wholly_media::sim::{Event, EventKind};
-use wholly_volume::format::Seed;
-use wholly_volume::format::log::{Entry, LINE, LogSeed, decode};
+use wholly_volume::format::log::{Entry, LINE, LogArea, LogSeed, decode};
+use wholly_volume::format::{Lba, Seed};
 
-use crate::explore::Recorded;
+use crate::explore::{BLOCKS, Recorded};
 use crate::scripts::SCRIPTS;
 
 /// What one group stored.
@@ -37,7 +37,10 @@ impl Group {
                 if self.fences == ["wal.log.fence"] && site.0.starts_with("volume.") {
                     self.in_place.push((*offset, end));
                 }
-                let read = <&[u8; LINE]>::try_from(&data[..]).ok().and_then(|line| decode(seed, *offset, line));
+                let lanes = 0..LogArea::for_volume(Lba(2), BLOCKS).lanes;
+                let read = <&[u8; LINE]>::try_from(&data[..]).ok();
+                let read =
+                    read.and_then(|line| lanes.into_iter().find_map(|lane| decode(seed.lane(lane), *offset, line)));
                 match read.map(|read| read.entry) {
                     Some(Entry::Undo { at, len, .. }) => self.undone.push((at, at + u64::from(len))),
                     Some(Entry::Data { len, .. } | Entry::Zero { len, .. }) => self.redone += len,

@@ -37,6 +37,12 @@ fn each_call_survives_wholly_or_not_at_all() {
             all.add(outcome);
         }
     }
+    for x86 in [false, true] {
+        let outcome = Recorded::of_resizing(x86).explore(&limits(long));
+        println!("resizing: {} states, {} points", outcome.states, outcome.points);
+        assert_eq!(outcome.violation, None, "resizing ({})", if x86 { "x86" } else { "adversarial" });
+        all.add(outcome);
+    }
     println!("{} states, {} nested, {} points", all.states, all.nested, all.points);
     let elsewhere = |site: &str| site.starts_with("none.") || site == "volume.save";
     let mut missing: Vec<&str> = wholly_volume::sites().iter().map(|site| site.0).collect();

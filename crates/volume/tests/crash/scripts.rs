@@ -26,6 +26,24 @@ fn files(t: &Tree<'_>) -> Result<()> {
     b.allocate(FallocateFlags::KEEP_SIZE, 12 * 4096, 8192)
 }
 
+/// Three files with three whole blocks of content each, or nearly.
+fn three_blocks(t: &Tree<'_>) -> Result<()> {
+    t.file("a", 0o644, &[1; 9000])?;
+    t.file("b", 0o644, &[2; 12_000])?;
+    t.file("c", 0o644, &[3; 9000]).map(drop)
+}
+
+/// An access control list: tag, permissions and id of each entry.
+fn set_list(t: &Tree<'_>, path: &str, entries: &[(u16, u16, u32)]) -> Result<()> {
+    let entry = |(tag, permissions, id): &(u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let entries: Vec<u8> = entries.iter().flat_map(entry).collect();
+    t.set_xattr(path, "system.posix_acl_access", &[&2u32.to_le_bytes()[..], &entries].concat())
+}
+
+const NO_ID: u32 = u32::MAX;
+
 /// A directory whose only leaf is nearly full, with names that are long.
 fn full_leaf(t: &Tree<'_>) -> Result<()> {
     t.mkdir("d", 0o755)?;
@@ -45,6 +63,20 @@ fn two_nodes(t: &Tree<'_>) -> Result<()> {
 }
 
 pub const SCRIPTS: &[Script] = &[
+    // Data that does not fit into a half of a lane: each group goes on in a block of its own, which is the one that the
+    // group before has just given back. That one is of another lane and has the same sequence. A file that grows has
+    // more undo entries than one that does not: those of the group before stand behind the fewer ones, or in the place
+    // of those that did not survive.
+    Script {
+        name: "links",
+        before: three_blocks,
+        steps: &[
+            |t| t.open("a", OFlags::RDWR)?.write(0, &[4; 12_000]).map(drop),
+            |t| t.open("b", OFlags::RDWR)?.write(0, &[5; 12_000]).map(drop),
+            |t| t.open("b", OFlags::RDWR)?.write(0, &[6; 12_000]).map(drop),
+            |t| t.open("c", OFlags::RDWR)?.write(0, &[7; 12_000]).map(drop),
+        ],
+    },
     Script {
         name: "data",
         before: files,
@@ -103,6 +135,11 @@ pub const SCRIPTS: &[Script] = &[
             |t| t.set_xattr("a", "user.one", b"value"),
             |t| t.set_xattr("a", "user.two", &[5; 6000]),
             |t| t.set_xattr("a", "user.one", b"another"),
+            // A list and the permission bits that go with it: of the one without the other, some would have rights
+            // that they had neither before nor after.
+            |t| set_list(t, "a", &[(1, 6, NO_ID), (2, 7, 1000), (4, 4, NO_ID), (16, 7, NO_ID), (32, 0, NO_ID)]),
+            |t| t.chmod("a", 0o640).map(drop),
+            |t| set_list(t, "a", &[(1, 6, NO_ID), (4, 0, NO_ID), (32, 0, NO_ID)]),
             |t| t.chmod("a", 0o4755).map(drop),
             |t| t.chown("a", Some(7), Some(8)).map(drop),
             |t| t.remove_xattr("a", "user.two"),

@@ -20,12 +20,12 @@ impl FineGrainedWal {
             assert!(!part.draft.stored, "what a group has stored early, one of its changes reaches");
             return Ok(0);
         }
-        let mut cursor = cursor.unwrap_or_else(|| self.lanes.take());
+        let mut cursor = cursor.map_or_else(|| self.lanes.take(), Ok)?;
+        let committing = self.lanes.commit()?;
         let order = self.commits.fetch_add(1, Ordering::Relaxed);
-        let done = self.epochs(&mut cursor, part.draft, part.space, order);
-        // After an error the volume is not used any more, but others may wait for the lane.
-        self.lanes.give(&cursor, done.is_ok());
-        done.map(|()| order)
+        self.epochs(&mut cursor, part.draft, part.space, order)?;
+        committing.end(&cursor);
+        Ok(order)
     }
 
     fn epochs(&self, cursor: &mut Cursor, draft: &Draft, space: &mut dyn Allocate, order: u64) -> Result<()> {
@@ -49,7 +49,8 @@ impl FineGrainedWal {
         if is_changed {
             region.fence(PLACE_FENCE)?;
         }
-        // 3: the commit point.
+        // 3: the commit point. Nothing is acknowledged after the failure of another commit.
+        self.lanes.check()?;
         let (half, entry, check) = cursor.commit_entry(order);
         region.write(COMMIT, half, &entry)?;
         region.fence(COMMIT_FENCE)?;
