@@ -208,7 +208,7 @@ impl Judge {
         };
         (self.row, self.number, self.only) = (format!("{chooser}-{seed}"), None, only);
         // In every second row host files are closed as soon as may be.
-        let open_files = if seed % 2 == 0 { 256 } else { 0 };
+        let open_files = if seed.is_multiple_of(2) { 256 } else { 0 };
         let program = Program { open_files, ..self.program.clone() };
         let (setting, mistake) = (self.setting.clone(), self.limits.mistake);
         let shared = Arc::new(Mutex::new(self));
