@@ -184,7 +184,7 @@ impl Drop for Place {
     }
 }
 
-/// What nobody may remove or change, until this is dropped.
+/// Makes a file or directory immutable until this is dropped.
 pub struct Immutable<'p>(&'p Path);
 
 impl<'p> Immutable<'p> {

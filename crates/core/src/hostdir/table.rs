@@ -73,12 +73,12 @@ impl FileTable {
         }
     }
 
-    /// Forgets a file of which nothing is pending, and that only the table and the caller have. Whether it is
-    /// forgotten. The caller keeps others from getting files but by number.
+    /// Removes a file from the table if nothing of it is pending and only the table and the caller refer to it. Returns
+    /// whether it was removed. The caller holds the lock of names, so that others find files by number only.
     fn forget(&self, file: &Arc<File>) -> bool {
         let mut table = self.table.write().unwrap();
         let is_used = Arc::strong_count(file) > 2 || file.handles.load(Ordering::Acquire) > 0;
-        // Nobody else has it: nobody holds this lock.
+        // No other thread refers to the file, so this lock is free.
         let is_in_conflict = || file.home_state.lock().unwrap().conflict.is_some();
         if is_used || !file.is_clean() || is_in_conflict() || (file.has_home() && !file.detach()) {
             return false;

@@ -114,7 +114,7 @@ impl Claims {
         }
     }
 
-    /// Who has an object alone.
+    /// The group that has claimed an object exclusively.
     pub fn owner_of(&self, id: u64) -> Option<u64> {
         self.alone.get(&id).copied()
     }

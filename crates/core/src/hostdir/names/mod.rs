@@ -243,10 +243,11 @@ impl State {
         Some(self.objects.get(&id)?.birth.as_ref()?.mtime_ns)
     }
 
-    /// A running group has claimed a file, of which it has changed only names or attributes, and need not keep it: the
-    /// claim stands for it from now on. Whoever enters the file again finds it [owned](File::try_own), and lying as it
-    /// did, which is `left`. Whether it is gone, which `forget` sees to. (What is known of home is asked for before:
-    /// who looks at that may wait for the lock of names.)
+    /// Drops the [`File`] of an object of which a running group has changed only names or attributes. The group's claim
+    /// on the object remains: a `File` that is entered again is [owned](File::try_own) by the group and has the
+    /// baseline `left`. `forget` removes the `File` from the table and says whether it could. The caller reads the
+    /// baseline before it takes the lock of names, because a thread that holds the lock of the baseline may wait for
+    /// that one.
     pub fn retire(
         &mut self,
         owner: u64,

@@ -172,7 +172,8 @@ impl NamePlan<'_> {
                 let at = store.names.with(|state| state.object_at(id, &path));
                 let set = store.host.set_times_at(site::ATTRIBUTES_TIMES, at, atime_ns, mtime_ns);
                 forgive(set).map_err(|error| host_error(error, &path))?;
-                // Who has opened it since the plan was made has seen it as it was, and may have taken over its time.
+                // A file that was entered since the plan was made has the baseline of before, and may have taken over
+                // the time.
                 if let Some(file) = store.names.with(|state| state.file(id)) {
                     file.changed_by_pass(store)?;
                     mtime_ns.into_iter().for_each(|ns| file.mtime_is_home(ns));

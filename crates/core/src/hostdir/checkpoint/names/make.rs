@@ -16,7 +16,7 @@ use crate::rules::acl;
 use crate::site;
 use crate::sync::Ordering;
 
-/// Objects of which the log is told by one group.
+/// Identities that one group writes to the log: more of them go into several groups, so that memory is bounded.
 const KNOWN_AT_A_TIME: usize = 8192;
 
 impl NamePlan<'_> {
