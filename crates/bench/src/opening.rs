@@ -27,9 +27,11 @@ use std::time::Instant;
 use wholly::log::checksum::checksum;
 use wholly::log::layout::{LINE, SEGMENTS_START};
 use wholly::{Options, Store};
-use wholly_media::Region;
-use wholly_media::host::{HostMedium, HostOptions};
-use wholly_media::pmem::{PmemOptions, PmemRegion};
+use wholly_host::{HostMedium, HostOptions};
+use wholly_media::{
+    Region,
+    pmem::{PmemOptions, PmemRegion},
+};
 
 /// Bytes of the log that is recovered.
 const LOG_BYTES: u64 = 1 << 30;

@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use wholly_media::Region;
-use wholly_media::host::mounts;
-use wholly_media::pmem::{EmulatedRegion, Emulation, Emulator, PmemRegion};
+use wholly_host::mounts;
+use wholly_media::{
+    Region,
+    pmem::{EmulatedRegion, Emulation, Emulator, PmemRegion},
+};
 
 /// Names a file system that can be made on a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

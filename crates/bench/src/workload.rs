@@ -1,6 +1,6 @@
 //! Cases, and the random sequence that all systems of a case are given.
 
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// Sizes of updates in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

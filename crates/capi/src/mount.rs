@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
 use wholly::{Error, MountGroup, Result};
-use wholly_media::mount::{ABORT, ADD, BEGIN, COMMIT, WHAT};
+use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, WHAT};
 
 use crate::answer::done;
 use crate::arguments::{owned, place, shared};

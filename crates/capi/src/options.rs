@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use wholly::{Error, Options, Policy, Result};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 use crate::sized::{self, Sized};
 

@@ -2,7 +2,7 @@
 //! and run.
 
 mod installed;
-#[path = "../../media/tests/no_libc/harness.rs"]
+#[path = "../../host/tests/no_libc/harness.rs"]
 #[allow(dead_code, reason = "it also runs programs in Rust")]
 mod no_libc;
 

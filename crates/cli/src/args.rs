@@ -4,7 +4,7 @@ use crate::output::parse_size;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use wholly_media::host::HostMedium;
+use wholly_host::HostMedium;
 
 const ABOUT: &str = "Atomic updates of several files: wholly or not at all";
 

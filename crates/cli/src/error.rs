@@ -6,8 +6,7 @@ use std::fmt;
 use std::ops::BitOr;
 use std::path::Path;
 use std::process::ExitCode;
-use wholly_media::host::{HostDir, HostOptions, StoreHome};
-use wholly_media::mount::Served;
+use wholly_host::{HostDir, HostOptions, StoreHome, mount::Served};
 
 /// How the command ends. Up to 16 the numbers are those of fsck(8), so that scripts which know that need to learn
 /// nothing; where several hold, their bits are joined. Those from 120 on tell what has become of a group; they end

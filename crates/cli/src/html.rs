@@ -4,7 +4,7 @@
 use crate::crash::verdict;
 use std::fmt::Write;
 use wholly_crash::Replay;
-use wholly_media::sim::{DEAD, KERNEL, RowState};
+use wholly_sim::{DEAD, KERNEL, RowState};
 
 const STYLE: &str = "\
 body{font:14px/1.4 system-ui,sans-serif;margin:2em;color:#222;background:#fff}

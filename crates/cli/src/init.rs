@@ -9,8 +9,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 use wholly::{Options, Store};
-use wholly_media::HostFs;
-use wholly_media::host::{HostDir, HostOptions, Level, StoreHome, Support};
+use wholly_host::{HostDir, HostFs, HostOptions, Level, StoreHome, Support};
 
 #[derive(Serialize)]
 struct Made {

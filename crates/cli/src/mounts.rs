@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
-use wholly_media::host::mounts::{Mounted, all, parse};
+use wholly_host::mounts::{Mounted, all, parse};
 
 /// Something that is mounted in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

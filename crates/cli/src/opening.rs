@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wholly::{Options, Store};
-use wholly_media::host::{HostDir, HostMedium, HostOptions, StoreHome};
+use wholly_host::{HostDir, HostMedium, HostOptions, StoreHome};
 
 /// What a process that serves a mount is called in the kernel's list of processes.
 pub const SERVER: &CStr = c"wholly-mount";

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wholly::{Options, RecoveryReport, Store};
-use wholly_media::host::{HOME, HostMedium};
+use wholly_host::{HOME, HostMedium};
 
 #[derive(Serialize)]
 struct Recovered {

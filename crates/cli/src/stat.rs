@@ -13,8 +13,7 @@ use crate::survey::{PendingFile, Survey, medium_of, volume_id};
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wholly::FindingKind;
-use wholly_media::HostFs;
-use wholly_media::host::{HostDir, HostOptions, Support};
+use wholly_host::{HostDir, HostFs, HostOptions, Support};
 
 #[derive(Serialize)]
 struct Stat {
@@ -77,7 +76,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
     };
     let host = HostDir::open(&args.dir, options)
         .map_err(|error| Failure::of_media(format!("stat {}", args.dir.display()), error))?;
-    let time = |path: &[u8], of: fn(&wholly_media::Stat) -> i64| {
+    let time = |path: &[u8], of: fn(&wholly_host::Stat) -> i64| {
         host.stat(path).ok().map(|stat| of(&stat) / 1_000_000_000).filter(|&seconds| seconds > 0)
     };
     let Support { file_system, level, reasons } = Support::look(&host);

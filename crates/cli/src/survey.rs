@@ -25,8 +25,8 @@ use wholly::log::layout::{
 };
 use wholly::log::scan::{Record, SegmentReader, record_at};
 use wholly::log::{segments_in, volume_seed};
-use wholly_media::host::{Busy, HostDir, HostOptions, StoreHome};
-use wholly_media::{HostFs, Region};
+use wholly_host::{Busy, HostDir, HostFs, HostOptions, StoreHome};
+use wholly_media::Region;
 use zerocopy::FromBytes;
 
 /// Where the log is, below the store's directory.

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// A store, and a directory to mount it on, or over itself. Unmounted and removed on drop.
 struct Rig {

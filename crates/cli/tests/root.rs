@@ -11,7 +11,7 @@ use common::views::Difference;
 use common::{is_long, may_run};
 use std::io::Write;
 use std::process::{Output, Stdio};
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// What takes a system, and the superuser; `None` where a test is skipped.
 fn rig(name: &str) -> Option<Rig> {

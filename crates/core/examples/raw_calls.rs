@@ -1,13 +1,13 @@
 //! Takes a store through its life, and, when run under the interposer of the media's tests, sees that none of its calls
 //! went through libc's file functions. `tests/no_libc_file_calls.rs` runs it so.
 
-#[path = "../../media/tests/no_libc/watch.rs"]
+#[path = "../../host/tests/no_libc/watch.rs"]
 mod watch;
 
 use std::path::{Path, PathBuf};
 
 use wholly::{Options, Policy, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 fn main() {
     let places = [(PathBuf::from("/dev/shm"), HostMedium::Pmem), (std::env::temp_dir(), HostMedium::Disk)];

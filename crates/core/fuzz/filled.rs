@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wholly::{Fallocate, Options, Store};
-use wholly_media::sim::{SimConfig, World};
+use wholly_sim::{SimConfig, World};
 
 /// Bytes of a segment.
 pub const SEGMENT: usize = 4096;

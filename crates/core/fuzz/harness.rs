@@ -15,8 +15,8 @@ use wholly::log::scan::{SegmentReader, record_at};
 use wholly::log::verify::holds;
 use wholly::log::volume_seed;
 use wholly::{Error, Store};
-use wholly_media::sim::{Image, SimConfig, World};
 use wholly_media::{Region, Site};
+use wholly_sim::{Image, SimConfig, World};
 use zerocopy::IntoBytes;
 
 use filled::{LENGTH, SEGMENT, VOLUME, filled, options};

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::host::{HOME, HomeError, HostDir, HostOptions, IGNORED, SLIP, StoreHome, Trust, UNFINISHED, UNNAMED};
-use wholly_media::{HostFs, HostNames};
+use wholly_host::{
+    HOME, HomeError, HostDir, HostFs, HostNames, HostOptions, IGNORED, SLIP, StoreHome, Trust, UNFINISHED, UNNAMED,
+};
 
 use crate::error::{Error, Result};
 use crate::hostdir::{

@@ -33,8 +33,8 @@
 //! | [`hostdir`] | the store: files, groups, checkpoint, recovery |
 //! | [`vfs`] | the trait through which mounts and other interfaces use a store or a volume; paths above it |
 //!
-//! Below these are the crates `wholly-log`, `wholly-index`, `wholly-error`, `wholly-sync` and `wholly-media`.
-//! `docs/architecture.md` describes how they work together, `docs/format.md` the bytes on media.
+//! Below these are the crates `wholly-log`, `wholly-index`, `wholly-error`, `wholly-sync`, `wholly-host` and
+//! `wholly-media`. `docs/architecture.md` describes how they work together, `docs/format.md` the bytes on media.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -61,7 +61,7 @@ pub use mount::MountGroup;
 pub use salvage::salvage;
 #[doc(inline)]
 pub use wholly_error::{Error, Mismatch, ParkedId, Result};
-pub use wholly_media::{DirEntry, Fallocate, Rename, SetXattr, Stat};
+pub use wholly_host::{DirEntry, Fallocate, Rename, SetXattr, Stat};
 #[doc(hidden)]
 pub use {index, log, sync};
 

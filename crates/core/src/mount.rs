@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use wholly_media::mount::Open;
+use wholly_host::mount::Open;
 
 use crate::error::{Error, Result};
 

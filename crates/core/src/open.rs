@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use wholly_media::host::{
+use wholly_host::{
     Claim, HOME, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support, Trust,
+    mount::Served,
 };
-use wholly_media::mount::Served;
 
 use crate::error::{Error, Result};
 use crate::hostdir::{ByPath, Options, Ownership, Store, is_temporary};

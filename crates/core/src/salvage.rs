@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use wholly_media::host::{HOME, HostDir, HostOptions, StoreHome, Trust};
-use wholly_media::{HostFs, HostNames};
+use wholly_host::{HOME, HostDir, HostFs, HostNames, HostOptions, StoreHome, Trust};
 
 use crate::check::refuse_busy;
 use crate::error::{Error, Result};

@@ -11,7 +11,7 @@ use common::{Dir, open_on, stores_of_files};
 use rustix::io::Errno;
 use wholly::vfs::{Context, Ino, Vfs};
 use wholly::{Error, LAYER, Mismatch, Rename, Store, StoreVfs};
-use wholly_media::host::HostMedium;
+use wholly_host::HostMedium;
 
 /// Where something lies in the layer.
 fn layer(name: &str) -> PathBuf {

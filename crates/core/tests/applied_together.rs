@@ -8,7 +8,7 @@ use common::pair::{Memory, at_once, change, loss, options, releasing};
 use rustix::io::Errno;
 use wholly::{Error, ParkedId, Store, site};
 use wholly_media::Site;
-use wholly_media::sim::{Mutation, MutationKind, SimConfig};
+use wholly_sim::{Mutation, MutationKind, SimConfig};
 
 fn park_both(stores: &[Store; 2]) -> [ParkedId; 2] {
     stores.each_ref().map(|store| change(store).park("", None).unwrap())

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use wholly::vfs::{Context, Ino, Mode, SetAttr, SetTime, Timestamp, Vfs};
 use wholly::{Error, Options, SetXattr, Store, StoreVfs};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 /// How exact times are.
 const GRAIN_NS: i64 = 20_000_000;

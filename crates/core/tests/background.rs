@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use wholly::{File, Options, Store};
-use wholly_media::sim::{ExploreLimits, Explorer, Random, SimConfig, World};
-use wholly_media::{HostFile, HostFs};
+use wholly_host::{HostFile, HostFs};
+use wholly_sim::{ExploreLimits, Explorer, Random, SimConfig, World};
 
 const FILES: usize = 3;
 const FILE_BYTES: u64 = 64 << 10;

@@ -1,8 +1,8 @@
 //! What stays bounded, however much is written.
 
 use wholly::{Options, Store, site};
-use wholly_media::host::HostOptions;
-use wholly_media::sim::{EventKind, SimConfig, World};
+use wholly_host::HostOptions;
+use wholly_sim::{EventKind, SimConfig, World};
 
 mod common;
 

@@ -10,7 +10,7 @@ use wholly::log::layout::{EntryKind, HEAD, LINE, RawSegmentHeader, RecordKind, S
 use wholly::log::layout::{RawSuperblock, SegmentHeader, Superblock};
 use wholly::log::volume_seed;
 use wholly::{Error, Finding, FindingKind, Options, Report, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 use zerocopy::FromBytes;
 
 mod common;
@@ -127,9 +127,9 @@ impl Log {
     /// Those of the life `incarnation`, in the order of the log.
     fn records(&self, incarnation: u64) -> Vec<Place> {
         let mut all = Vec::new();
-        let region = wholly_media::sim::World::new(wholly_media::sim::SimConfig {
+        let region = wholly_sim::World::new(wholly_sim::SimConfig {
             log_len: self.bytes.len() as u64,
-            ..wholly_media::sim::SimConfig::pmem()
+            ..wholly_sim::SimConfig::pmem()
         })
         .log();
         region.write(wholly_media::Site("test"), 0, &self.bytes).unwrap();

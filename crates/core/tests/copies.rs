@@ -10,7 +10,7 @@ use std::process::Command;
 
 use common::Dir;
 use wholly::{Error, FindingKind, Group, Options, Rename, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 fn open(dir: &Path, medium: HostMedium, accept_copy: bool) -> wholly::Result<Store> {
     let options = Options { background: false, accept_copy, ..Options::default() };

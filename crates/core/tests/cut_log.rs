@@ -7,7 +7,7 @@ use std::path::Path;
 
 use wholly::log::layout::{RawSuperblock, SEGMENTS_START, Superblock};
 use wholly::{Error, FindingKind, Options, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 use zerocopy::FromBytes;
 
 mod common;

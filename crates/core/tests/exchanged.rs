@@ -15,10 +15,11 @@ use common::hostile::{SWAPS, Swap, change_all, exchange, furnish, look_before};
 use common::{Dir, small};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use wholly::{Error, Options, Store};
-use wholly_media::host::{HostDir, HostMedium, HostOptions, StoreHome, Trust};
-use wholly_media::{
-    At, DirEntry, FileHandle, Guarantees, HostFile, HostFs, HostNames, Rename, Result, SetXattr, Site, Space, Stat,
+use wholly_host::{
+    At, DirEntry, FileHandle, HostDir, HostFile, HostFs, HostMedium, HostNames, HostOptions, Rename, SetXattr, Space,
+    Stat, StoreHome, Trust,
 };
+use wholly_media::{Guarantees, Result, Site};
 
 /// A directory at each call of which something happens first.
 struct Watched {

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use wholly::{Error, File, Options, Policy, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 mod common;
 

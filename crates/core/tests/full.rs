@@ -8,8 +8,9 @@ use std::sync::Arc;
 use common::small;
 use rustix::io::Errno;
 use wholly::{Error, Options, Rename, Store, site};
-use wholly_media::sim::{ExploreLimits, Explorer, Mutation, MutationKind, SimConfig, World};
-use wholly_media::{HostFs, Site};
+use wholly_host::HostFs;
+use wholly_media::Site;
+use wholly_sim::{ExploreLimits, Explorer, Mutation, MutationKind, SimConfig, World};
 
 fn media() -> [SimConfig; 2] {
     [SimConfig::pmem(), SimConfig::disk()]

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use wholly::{Error, Store};
-use wholly_media::sim::SimConfig;
 use wholly_media::{Region, Site};
+use wholly_sim::SimConfig;
 
 #[path = "../fuzz/filled.rs"]
 mod filled;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use common::Dir;
 use common::mounts::{self, run};
 use wholly::{Error, Fallocate, Options, Store};
-use wholly_media::host::{HostDir, HostOptions, Level, Support};
+use wholly_host::{HostDir, HostOptions, Level, Support};
 
 /// A file system, and what is said of it.
 struct Host {

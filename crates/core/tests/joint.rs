@@ -14,10 +14,10 @@ use common::pair::{Memory, change, options, releasing};
 use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
 use wholly::{Error, Store, StoreVfs};
 use wholly_media::Site;
-use wholly_media::sim::World;
+use wholly_sim::World;
 
 fn open(dir: &Path) -> wholly::Result<Store> {
-    Store::open_with(dir, options(), wholly_media::host::HostOptions::default())
+    Store::open_with(dir, options(), wholly_host::HostOptions::default())
 }
 
 /// A directory with a store in each of these directories, which have the file `a`.

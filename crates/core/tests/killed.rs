@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use wholly::{Options, Policy, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 const FILES: [&str; 3] = ["one", "two", "three"];
 const BYTES: usize = 30_000;

@@ -4,8 +4,8 @@
 //! This is the death of a process: a store is dropped with everything still in its log.
 
 use wholly::{Options, Store};
-use wholly_media::host::HostOptions;
-use wholly_media::sim::Random;
+use wholly_host::HostOptions;
+use wholly_sim::Random;
 
 mod common;
 

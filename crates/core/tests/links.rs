@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::hostile::{SWAPS, change_all, exchange, furnish, look_before, make_new};
 use common::{Dir, small};
 use wholly::{Group, Options, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {

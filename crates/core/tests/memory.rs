@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wholly::{Options, Store};
-use wholly_media::host::HostOptions;
+use wholly_host::HostOptions;
 
 mod common;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use wholly::{Fallocate, File, Group, Options, Policy, Store};
-use wholly_media::sim::{SimConfig, World};
+use wholly_sim::{SimConfig, World};
 
 /// Names that operations choose from. The first two exist from the start.
 const NAMES: [&str; 4] = ["a", "dir/b", "c", "dir/d"];

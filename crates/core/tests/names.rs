@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use common::Dir;
 use proptest::prelude::*;
 use wholly::{Group, Options, Rename, SetXattr, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 /// What is to be seen of an object: type and permissions, content or target, link count of what is no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

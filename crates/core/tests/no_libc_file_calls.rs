@@ -1,7 +1,7 @@
 //! The store reaches the kernel without libc's file functions, since the preload library, which replaces them, carries
 //! it.
 
-#[path = "../../media/tests/no_libc/harness.rs"]
+#[path = "../../host/tests/no_libc/harness.rs"]
 mod harness;
 
 #[test]

@@ -14,7 +14,7 @@ use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use wholly::vfs::{Context, Errno, Ino, Mode, OFlags, Paths, RenameFlags, SetAttr, Vfs};
 use wholly::{Store, StoreVfs};
-use wholly_media::host::HostMedium;
+use wholly_host::HostMedium;
 
 const USER: u32 = 1000;
 const OTHER_GROUP: u32 = 27;

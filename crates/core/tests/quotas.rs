@@ -14,7 +14,7 @@ use common::mounts::{self, run, runs};
 use common::{Dir, small};
 use rustix::io::Errno;
 use wholly::{Error, File, FindingKind, Options, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

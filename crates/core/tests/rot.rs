@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use common::small;
 use wholly::{Error, Store};
-use wholly_media::sim::{SimConfig, World};
 use wholly_media::{Region, Site};
+use wholly_sim::{SimConfig, World};
 
 const ROT: Site = Site("test.rot");
 

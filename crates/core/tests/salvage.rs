@@ -12,8 +12,8 @@ use wholly::log::layout::{
 use wholly::log::scan::{Record, SegmentReader, record_at};
 use wholly::log::volume_seed;
 use wholly::{Error, Fate, FindingKind, Options, Rename, Salvaged, Store};
-use wholly_media::host::{HostMedium, HostOptions};
-use wholly_media::sim::{SimConfig, World};
+use wholly_host::{HostMedium, HostOptions};
+use wholly_sim::{SimConfig, World};
 use zerocopy::FromBytes;
 
 mod common;

@@ -10,7 +10,7 @@ use common::staging::{STAGE, content, count, media, open, options, read, world_w
 use rustix::io::Errno;
 use wholly::{Error, Fallocate, Options, Policy, Store, site};
 use wholly_media::Site;
-use wholly_media::sim::{Mutation, MutationKind, SimConfig, World};
+use wholly_sim::{Mutation, MutationKind, SimConfig, World};
 
 fn shadows(world: &Arc<World>) -> usize {
     count(world, ".wholly/shadow")

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use common::small;
 use rustix::io::Errno;
 use wholly::{Error, Fallocate, File, Store, site};
-use wholly_media::sim::{EventKind, Mutation, MutationKind, SimConfig, World};
-use wholly_media::{HostFile, Site};
+use wholly_host::HostFile;
+use wholly_media::Site;
+use wholly_sim::{EventKind, Mutation, MutationKind, SimConfig, World};
 
 const BLOCK: u64 = 4096;
 

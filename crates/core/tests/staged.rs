@@ -10,7 +10,7 @@ use common::staging::{STAGE, content, count, media, open, options, read, world};
 use rustix::io::Errno;
 use wholly::{Error, Fallocate, Options, Rename, Store, site};
 use wholly_media::Site;
-use wholly_media::sim::{Mutation, MutationKind, SimConfig, World};
+use wholly_sim::{Mutation, MutationKind, SimConfig, World};
 
 /// How many files there are in the folder in which files are staged.
 fn blanks(world: &Arc<World>) -> usize {

@@ -11,7 +11,7 @@ use common::mounts::{self, run};
 use common::{Dir, small};
 use rustix::io::Errno;
 use wholly::{Error, Options, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 struct Host {
     name: &'static str,

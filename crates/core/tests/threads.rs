@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use wholly::{Error, Options, Store};
-use wholly_media::host::{HostMedium, HostOptions};
-use wholly_media::sim::{EventKind, ExploreLimits, Explorer, Random, SimConfig, World};
-use wholly_media::{Rename, SetXattr};
+use wholly_host::{HostMedium, HostOptions, Rename, SetXattr};
+use wholly_sim::{EventKind, ExploreLimits, Explorer, Random, SimConfig, World};
 
 mod common;
 

@@ -8,7 +8,7 @@ use wholly::log::checksum::segment_seed;
 use wholly::log::layout::{LINE, RawSegmentHeader, RecordKind, SEGMENTS_START, SUPERBLOCK_SLOT, SegmentHeader};
 use wholly::log::scan::{Records, SegmentReader};
 use wholly::log::{read_superblock, segments_in, volume_seed};
-use wholly_media::sim::World;
+use wholly_sim::World;
 use zerocopy::FromBytes;
 
 /// A range of the log, and what stands there.

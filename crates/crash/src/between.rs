@@ -12,11 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wholly::{Error, ParkedId, Side, Store, What};
-use wholly_media::sim::World;
-use wholly_media::{
-    At, DirEntry, FileHandle, Guarantees, HostFile, HostFs, HostNames, Rename, Result as Media, SetXattr, Site, Space,
-    Stat,
-};
+use wholly_host::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXattr, Space, Stat};
+use wholly_media::{Guarantees, Result as Media, Site};
+use wholly_sim::World;
 
 use crate::bystanders::perform;
 use crate::look::at_home;

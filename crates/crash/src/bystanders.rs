@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use wholly::{Error, Group, Store};
-use wholly_media::sim::{ExploreLimits, Explorer, Image, Place, Trace, World};
+use wholly_sim::{ExploreLimits, Explorer, Image, Place, Trace, World};
 
 use crate::look::{at_home, tree};
 use crate::run::{format, in_group, open};

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use wholly::Store;
-use wholly_media::sim::{ExploreLimits, Explorer, Image, Pick, SimConfig, World};
+use wholly_sim::{ExploreLimits, Explorer, Image, Pick, SimConfig, World};
 
 use crate::life::{Extent, live};
 use crate::look::served;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wholly::site;
 use wholly_media::Site;
-use wholly_media::sim::{Choice, Coverage, ExploreLimits, Explorer, Fate, Image, Pick, Point, Tally};
+use wholly_sim::{Choice, Coverage, ExploreLimits, Explorer, Fate, Image, Pick, Point, Tally};
 
 use crate::life::{Extent, Life, live, reads_of};
 use crate::mutants::{Breakable, breakable};

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use wholly::Error;
 use wholly::site;
-use wholly_media::sim::{Choice, Image, Mutation, MutationKind, Pick, Place, World};
+use wholly_sim::{Choice, Image, Mutation, MutationKind, Pick, Place, World};
 
 use crate::anatomy::Anatomy;
 use crate::explore::Violation;
@@ -167,7 +167,7 @@ pub fn lost_flushes(workload: &Workload, setting: &Setting) -> FaultOutcome {
         for nth in 0..64 {
             let mutation = Mutation { nth: Some(nth), ..Mutation::new(site, MutationKind::DropOrder) };
             let run = run(workload, &setting.broken(mutation));
-            if run.trace.events.iter().all(|event| event.fate == wholly_media::sim::Fate::Normal) {
+            if run.trace.events.iter().all(|event| event.fate == wholly_sim::Fate::Normal) {
                 break;
             }
             for operation in run.operations.iter().filter(|operation| operation.end != u64::MAX) {

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use wholly::{Error, Rename, Store};
-use wholly_media::SetXattr;
-use wholly_media::sim::{Image, ReadSet, World};
+use wholly_host::SetXattr;
+use wholly_sim::{Image, ReadSet, World};
 
 use crate::look::{at_home, served};
 use crate::run::{Allowed, Operation, in_group, open};

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use wholly::{DirEntry, Error, File, Group, Side, Stat, Store};
-use wholly_media::sim::{Image, Place, World};
+use wholly_sim::{Image, Place, World};
 
 use crate::script::{PATHS, XATTRS};
 use crate::tree::{Kind, Number, OWNER, Object, State, Time};

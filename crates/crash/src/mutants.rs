@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wholly::site;
 use wholly_media::Site;
-use wholly_media::sim::MutationKind::{DropWrite, Late, Split};
-use wholly_media::sim::{EventKind, Mutation, MutationKind};
+use wholly_sim::{
+    EventKind, Mutation, MutationKind,
+    MutationKind::{DropWrite, Late, Split},
+};
 
 use crate::catalogue;
 use crate::explore::{Limits, Outcome, RARE, Violation, explore};

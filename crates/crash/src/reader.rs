@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
-use wholly_media::sim::{Image, Named, Place};
+use wholly_sim::{Image, Named, Place};
 
 use crate::look::OWN;
 use crate::run::{Run, run};

@@ -17,11 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use wholly::{Error, Options, Store};
-use wholly_media::sim::{ExploreLimits, Explorer, Image, World};
-use wholly_media::{
-    At, DirEntry, FileHandle, Guarantees, HostFile, HostFs, HostNames, Rename, Result as Media, SetXattr, Site, Space,
-    Stat,
-};
+use wholly_host::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXattr, Space, Stat};
+use wholly_media::{Guarantees, Result as Media, Site};
+use wholly_sim::{ExploreLimits, Explorer, Image, World};
 
 use crate::bystanders::perform;
 use crate::look::at_home;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use wholly_media::sim::{Choice, Pick, Timeline, Trace};
+use wholly_sim::{Choice, Pick, Timeline, Trace};
 
 use crate::archive::{self, Archive};
 use crate::catalogue;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wholly::{Error, File, Group, ParkedId, Policy, Store};
-use wholly_media::sim::{EventKind, Mark, Trace, World};
+use wholly_sim::{EventKind, Mark, Trace, World};
 
 use crate::apart::go_together;
 use crate::look::{FIFO, served, tree};

@@ -38,7 +38,7 @@
 use std::sync::LazyLock;
 
 use wholly::{Fallocate, Policy, Rename};
-use wholly_media::SetXattr;
+use wholly_host::SetXattr;
 
 use crate::workload::{Op, Start, Step, Workload};
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wholly_media::sim::Hashed;
+use wholly_sim::Hashed;
 
 const SHARDS: usize = 64;
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 use crate::by_hand::{ADOPTED, ATTRIBUTES, BY_HAND, OWNERS, PARKED, STAGED};
 use crate::script::{MOST, op, workload};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wholly::site;
 use wholly_media::PersistenceDomain;
-use wholly_media::sim::{HostModel, Medium, Mutation, MutationKind, PmemMode, SimConfig};
+use wholly_sim::{HostModel, Medium, Mutation, MutationKind, PmemMode, SimConfig};
 
 /// A named world: `pmem`, or with a mutation `pmem@lane.commit-fence=drop-order`.
 #[derive(Clone, Debug)]

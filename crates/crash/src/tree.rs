@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::sim::World;
-use wholly_media::{Fallocate, Rename};
+use wholly_host::{Fallocate, Rename};
+use wholly_sim::World;
 
 use crate::workload::{ADOPTED, Op};
 pub use attributes::Time;

@@ -13,8 +13,8 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use wholly::{Fallocate, Policy, Rename};
-use wholly_media::SetXattr;
-use wholly_media::sim::Random;
+use wholly_host::SetXattr;
+use wholly_sim::Random;
 
 use crate::tree::{FILE_MODE, Object, State};
 

@@ -4,7 +4,7 @@
 
 use wholly_crash::archive::{Archive, Limits, explore};
 use wholly_crash::{Seen, Setting};
-use wholly_media::sim::{Mutation, MutationKind};
+use wholly_sim::{Mutation, MutationKind};
 
 #[test]
 fn ten_thousand_new_files_are_all_there_or_none() {

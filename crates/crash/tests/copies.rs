@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wholly_crash::{Limits, Setting, copies};
-use wholly_media::sim::ExploreLimits;
+use wholly_sim::ExploreLimits;
 
 /// One test, so that its two workers are all there are.
 #[test]

@@ -9,7 +9,7 @@ use common::{explored, is_long};
 use rustix::io::Errno;
 use wholly_crash::{Limits, Outcome, Seen, Setting, Workload, catalogue, coverage, explore};
 use wholly_media::Site;
-use wholly_media::sim::{ExploreLimits, Mutation, MutationKind};
+use wholly_sim::{ExploreLimits, Mutation, MutationKind};
 
 fn random(from: u64, few: u64, many: u64) -> Vec<Workload> {
     (from..from + if is_long() { many } else { few }).map(catalogue::random).collect()

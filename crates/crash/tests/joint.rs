@@ -5,7 +5,7 @@ use wholly::site::JOINT_PREPARE_SYNC;
 use wholly_crash::Setting;
 use wholly_crash::joint::{ALL, FAILING, FAILING_AT_ONCE, How, Limits, explore, mutants, refused, sites};
 use wholly_media::Site;
-use wholly_media::sim::{Mutation, MutationKind};
+use wholly_sim::{Mutation, MutationKind};
 
 fn is_long() -> bool {
     std::env::var_os("WHOLLY_LONG").is_some()

@@ -4,7 +4,7 @@
 use wholly_crash::mutants::{Hunt, Mutant};
 use wholly_crash::{Limits, Setting, Workload, catalogue, explore, sequences};
 use wholly_media::Site;
-use wholly_media::sim::{Mutation, MutationKind};
+use wholly_sim::{Mutation, MutationKind};
 
 /// Whether what a site does is about names or attributes.
 fn of_names(site: Site) -> bool {

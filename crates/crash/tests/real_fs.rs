@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use disk::{Disks, Event, Pages, Point, Served};
 use wholly::{Options, Store};
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 use tree::{GROUPS, commit};
 

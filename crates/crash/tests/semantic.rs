@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use wholly::{Error, Store, site};
 use wholly_crash::mutants::{SEMANTIC, semantic};
 use wholly_crash::{Extent, Limits, Setting, bystanders, catalogue, live, run};
-use wholly_media::sim::{Explorer, Mutation, MutationKind, SimConfig, World, os_thread};
+use wholly_sim::{Explorer, Mutation, MutationKind, SimConfig, World, os_thread};
 
 #[test]
 fn every_semantic_mutant_is_noticed() {
@@ -118,7 +118,7 @@ fn a_pass_looks_at_a_file_right_before_it_writes_to_it() {
         let (world, store, done) = begin(Some(begins.expect("a pass tells that it begins") as u64));
         assert!(BYSTANDER.with_borrow(Option::is_none), "{name}: the bystander was there");
         assert!(matches!(done, Err(Error::Conflict { .. })), "{name}: {done:?}");
-        let home = world.latest().read(&wholly_media::sim::Place::file("a")).expect("it is there");
+        let home = world.latest().read(&wholly_sim::Place::file("a")).expect("it is there");
         assert_eq!((&home[..6], &home[50..54]), (&b"theirs"[..], &[1; 4][..]), "{name}");
         drop(store);
     }

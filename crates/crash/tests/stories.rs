@@ -2,7 +2,7 @@
 
 use wholly::Store;
 use wholly_crash::{Allowed, Extent, Limits, Setting, catalogue, explore, live, run};
-use wholly_media::sim::{Choice, Pick, World};
+use wholly_sim::{Choice, Pick, World};
 
 fn explored(workload: &str, setting: &str) {
     let workload = catalogue::find(workload).expect("a workload");
@@ -86,7 +86,7 @@ fn a_later_write_does_not_complete_what_an_earlier_crash_tore() {
 /// A log segment that cannot hold two blocks of the disk stopped the program instead of being refused.
 #[test]
 fn a_segment_too_small_for_the_disk_is_refused() {
-    let world = wholly_media::sim::World::new(Setting::named("disk-4k").sim);
+    let world = wholly_sim::World::new(Setting::named("disk-4k").sim);
     let options = wholly::Options { segment_bytes: 4096, spare_bytes: 0, ..wholly::Options::default() };
     let made = wholly::Store::format_on(&*world.log(), &options, [1; 16]);
     assert!(matches!(made, Err(wholly::Error::Invalid(_))), "{made:?}");

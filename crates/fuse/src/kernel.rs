@@ -12,7 +12,7 @@ use fuser::SessionUnmounter;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{getegid, geteuid};
-use wholly_media::host::mounts::{self, Mounted};
+use wholly_host::mounts::{self, Mounted};
 
 use crate::options::{MountOptions, Sharing};
 

@@ -120,7 +120,7 @@ fn group_file(at: &Path, group: MountGroup) -> File {
     use std::os::fd::AsFd;
     group.abort().unwrap();
     let dir = File::open(at).unwrap();
-    wholly_media::mount::Open::of(dir.as_fd()).unwrap().begin().unwrap();
+    wholly_host::mount::Open::of(dir.as_fd()).unwrap().begin().unwrap();
     write(at.join("file"), "another's");
     dir
 }
@@ -350,7 +350,7 @@ fn the_last_close_aborts_a_group() {
     let file = mounted.point().join("file");
     write(&file, "before");
     let dir = File::open(mounted.point()).unwrap();
-    wholly_media::mount::Open::of(dir.as_fd()).unwrap().begin().unwrap();
+    wholly_host::mount::Open::of(dir.as_fd()).unwrap().begin().unwrap();
     write(&file, "after");
     let other = dir.try_clone().unwrap();
     drop(dir);

@@ -1,21 +1,16 @@
 //! What Wholly stores bytes on, and what each medium may do to them at a crash.
 //!
-//! Two traits are all that the rest of Wholly knows of storage:
-//!
-//! - [`Region`]: a linear range of bytes (the log of a store, a home file mapped from persistent memory);
-//! - [`HostFs`] with [`HostNames`] and [`HostFile`]: the calls by which a store reaches the ordinary directory that it
-//!   cares for.
-//!
-//! [`Guarantees`] tells what a medium may do at a crash. The code above reads it; the simulator obeys it.
+//! A medium is a [`Region`]: a linear range of bytes, such as the log of a store, a volume, or a home file mapped from
+//! persistent memory. [`Guarantees`] tells what a medium may do at a crash. The code above reads it; the simulator
+//! obeys it.
 //!
 //! | module | medium |
 //! |---|---|
 //! | [`pmem`] | persistent memory: real (DAX) or *emulated* (tmpfs, hugetlb, ordinary files) |
 //! | [`disk`] | a file or block device of today's disks |
-//! | [`host`] | a directory of an ordinary file system |
-//! | [`sim`]  | any of them in memory, recorded, yielding crash images |
 //!
-//! And [`mount`] has what programs ask of a mount of ours, on plain descriptors.
+//! And [`sys`] has the system calls that several media make. An ordinary directory is a medium, too, with calls of its
+//! own: the crate `wholly-host`.
 //!
 //! # Words
 //!
@@ -32,21 +27,12 @@
 pub mod disk;
 mod error;
 mod guarantees;
-pub mod host;
-pub mod mount;
-mod names;
 pub mod pmem;
-pub mod sim;
-mod sys;
-#[cfg(test)]
-mod test_dir;
+pub mod sys;
 
 pub use error::{Error, Result, in_words};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
-pub use names::{At, DirEntry, FileHandle, HostNames, Inode, Rename, SetXattr};
 pub use sys::{FileSystem, lock_file};
-
-use std::sync::Arc;
 
 /// The name of one place in the code that changes or orders persistent bytes, such as `lane.commit.fence`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -168,288 +154,6 @@ pub trait Region: Send + Sync {
     fn prefetch_range(&self, offset: u64, len: usize) {
         let _ = (offset, len);
     }
-}
-
-/// What is known of a host object: its identity, and what a bystander's change would alter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Stat {
-    /// Inode number.
-    pub ino: u64,
-    /// Time of birth in ns since the epoch, 0 where the file system has none. With `ino` it names the file for ever.
-    pub btime_ns: i64,
-    /// Size in bytes.
-    pub size: u64,
-    /// Bytes allocated to the file.
-    pub allocated: u64,
-    /// Time of the last access in ns since the epoch.
-    pub atime_ns: i64,
-    /// Time of the last change of content in ns since the epoch.
-    pub mtime_ns: i64,
-    /// Time of the last change of content or attributes in ns since the epoch.
-    pub ctime_ns: i64,
-    /// Type and permission bits as in `st_mode`.
-    pub mode: u32,
-    /// Number of names; of a directory as the file system counts.
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Of a device, its number.
-    pub rdev: u64,
-    /// Whether nobody may change it, its names or its attributes (`chattr +i`).
-    pub is_immutable: bool,
-    /// Whether a file may only be appended to, and a directory may only get names (`chattr +a`).
-    pub is_append_only: bool,
-}
-
-impl Stat {
-    /// Which inode it is.
-    pub fn inode(&self) -> Inode {
-        (self.ino, self.btime_ns)
-    }
-
-    /// Whether this is a regular file.
-    pub fn is_file(&self) -> bool {
-        self.mode & 0o170_000 == 0o100_000
-    }
-}
-
-/// The space of a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// Bytes of a block.
-    pub block_bytes: u64,
-    /// How many blocks there are.
-    pub blocks: u64,
-    /// How many are free.
-    pub free_blocks: u64,
-    /// How many are free for other users than the superuser.
-    pub available_blocks: u64,
-    /// How many the calling process can use, as far as that is known.
-    pub usable_blocks: u64,
-    /// How many inodes there can be; 0 where nobody counts them.
-    pub inodes: u64,
-    /// How many more there can be.
-    pub free_inodes: u64,
-}
-
-/// The calls by which a store reaches its directory.
-///
-/// Paths are relative to the directory, their parts separated by `/`, without a leading `/`; the empty path is the
-/// directory itself. They are resolved beneath the directory: a `..` that would leave it, or another file system
-/// mounted below it, is refused with `EXDEV`; so is a file of another subvolume or snapshot. They lead through
-/// directories alone: a symbolic link on the way is none (`ENOTDIR`), and to open one is `ELOOP`. Nothing can be raced
-/// out of it.
-///
-/// Nothing survives a crash until [`HostFile::sync`], [`sync_dir`](Self::sync_dir) or [`sync_all`](Self::sync_all)
-/// returned.
-pub trait HostFs: HostNames {
-    /// What the files of this directory may do at a crash.
-    fn guarantees(&self) -> &Guarantees;
-
-    /// The time in ns since the epoch, as the file system would give it to a change now.
-    fn now_ns(&self) -> i64;
-
-    /// Opens an existing file for reading and writing, or only for reading where `write` is not asked for.
-    fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>>;
-
-    /// Opens an existing file of the calling user's own for reading and writing, also where its permission bits forbid
-    /// that. They are the same when this returns; its time of change is not.
-    ///
-    /// # Errors
-    /// Those of `open`; `EACCES` where it is somebody else's.
-    fn open_own(&self, path: &[u8]) -> Result<Arc<dyn HostFile>> {
-        self.open(path, true)
-    }
-
-    /// What `path` names, a symbolic link at its end not followed.
-    fn stat(&self, path: &[u8]) -> Result<Stat>;
-
-    /// Where a first change gives an object another inode, as overlays do with what lies in a lower layer: makes it
-    /// have that one. Tells how it lies then; `None` where inodes last.
-    ///
-    /// # Errors
-    /// `ESTALE` where another object is there.
-    fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
-        let _ = at;
-        Ok(None)
-    }
-
-    /// Whether to move what is there means to copy it, as on overlays what lies in a lower layer.
-    fn copies_up(&self) -> bool {
-        false
-    }
-
-    /// Where a directory takes in only what belongs to its own project, for quotas: lets this one take in anything, if
-    /// that can be had. What is made in it then belongs to none.
-    fn admit_all_projects(&self, site: Site, path: &[u8]) {
-        let _ = (site, path);
-    }
-
-    /// Bytes of the largest file that the calling process may have there.
-    fn largest_file(&self) -> u64 {
-        u64::MAX
-    }
-
-    /// How many names a file may have, where that is known.
-    fn most_links(&self) -> u32 {
-        u32::MAX
-    }
-
-    /// Whether the host has room for extended attributes of one object that are set, or removed where there is no
-    /// value, in this order. It is tried on a file without a name, if the host has such files; else nothing is known to
-    /// be too much.
-    ///
-    /// # Errors
-    /// That with which the host refuses them.
-    fn try_xattrs(&self, steps: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
-        let _ = steps;
-        Ok(())
-    }
-
-    /// How much space there is, and how much of it is free.
-    fn space(&self) -> Result<Space>;
-
-    /// Whether files can share blocks, so that [`HostFile::write_from`] need not write the bytes again.
-    fn shares_blocks(&self) -> bool {
-        false
-    }
-
-    /// Makes a regular file without a name in the directory `parent`, to be given one by [`link`](Self::link) or to
-    /// vanish when closed. `mode` are permission bits; the process's umask is not applied.
-    fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>>;
-
-    /// Gives a file made by [`create_unnamed`](Self::create_unnamed) its name.
-    ///
-    /// # Errors
-    /// `EEXIST` where the name is taken.
-    fn link(&self, site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()>;
-
-    /// Makes the names in the directory `path`, and its attributes, survive a crash (`fsync` of a directory).
-    fn sync_dir(&self, site: Site, path: &[u8]) -> Result<()>;
-
-    /// Makes everything on this file system survive a crash (`syncfs`). Returns an error if any write-back has failed
-    /// since the directory was opened.
-    fn sync_all(&self, site: Site) -> Result<()>;
-}
-
-/// What becomes of the space of a range of bytes: the modes of `fallocate(2)` that there are here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fallocate {
-    /// Reserves space for the range; content and size stay as they are (`FALLOC_FL_KEEP_SIZE`).
-    Keep,
-    /// Reserves space for the range; the file grows to the end of it (mode 0).
-    Extend,
-    /// Makes the range read as zeros and gives back its whole blocks; the size stays (`FALLOC_FL_PUNCH_HOLE |
-    /// FALLOC_FL_KEEP_SIZE`).
-    Punch,
-    /// Makes the range read as zeros, its space reserved; the size stays (`FALLOC_FL_ZERO_RANGE |
-    /// FALLOC_FL_KEEP_SIZE`).
-    Zero,
-    /// Makes the range read as zeros, its space reserved; the file grows to the end of it (`FALLOC_FL_ZERO_RANGE`).
-    ZeroExtend,
-}
-
-impl Fallocate {
-    /// The one with these bits of `fallocate(2)`, if there is one.
-    pub const fn from_mode(mode: u32) -> Option<Fallocate> {
-        const KEEP_SIZE: u32 = 1;
-        const PUNCH_HOLE: u32 = 2;
-        const ZERO_RANGE: u32 = 16;
-        const PUNCH: u32 = PUNCH_HOLE | KEEP_SIZE;
-        const ZERO: u32 = ZERO_RANGE | KEEP_SIZE;
-        match mode {
-            0 => Some(Fallocate::Extend),
-            KEEP_SIZE => Some(Fallocate::Keep),
-            PUNCH => Some(Fallocate::Punch),
-            ZERO => Some(Fallocate::Zero),
-            ZERO_RANGE => Some(Fallocate::ZeroExtend),
-            _ => None,
-        }
-    }
-
-    /// Whether the range reads as zeros afterwards.
-    pub fn zeroes(self) -> bool {
-        matches!(self, Fallocate::Punch | Fallocate::Zero | Fallocate::ZeroExtend)
-    }
-
-    /// Whether the range has space afterwards.
-    pub fn reserves(self) -> bool {
-        self != Fallocate::Punch
-    }
-
-    /// Whether a file that ends in the range or before grows to the end of it.
-    pub fn extends(self) -> bool {
-        matches!(self, Fallocate::Extend | Fallocate::ZeroExtend)
-    }
-}
-
-/// An open regular file of a host directory.
-pub trait HostFile: Send + Sync {
-    /// Identity, size and times.
-    fn stat(&self) -> Result<Stat>;
-
-    /// Reads up to `buf.len()` bytes from `offset`; fewer only at the end of the file.
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
-
-    /// Writes all of `data` at `offset`, growing the file where needed.
-    fn write_at(&self, site: Site, offset: u64, data: &[u8]) -> Result<()>;
-
-    /// Writes `len` bytes of `source`, another file of this directory, from `from` on at `offset`. Where the host can,
-    /// whole blocks that lie alike in theirs are shared until one of the files changes, rather than copied. `source` is
-    /// not changed meanwhile.
-    ///
-    /// # Errors
-    /// Those of reading and writing; `EXDEV` where the file is none of this directory's, `EIO` where `source` ends
-    /// before.
-    fn write_from(&self, site: Site, offset: u64, source: &dyn HostFile, from: u64, len: u64) -> Result<()>;
-
-    /// Makes the file `len` bytes long; new bytes are zero.
-    fn set_len(&self, site: Site, len: u64) -> Result<()>;
-
-    /// Changes what blocks a range of bytes has.
-    ///
-    /// # Errors
-    /// `EINVAL` for an empty range; `EOPNOTSUPP` where the file system cannot.
-    fn fallocate(&self, site: Site, how: Fallocate, offset: u64, len: u64) -> Result<()>;
-
-    /// Allocates the blocks of a range, which may be empty, without changing size or content, so that stores into a
-    /// mapping of it cannot fail.
-    fn allocate(&self, site: Site, offset: u64, len: u64) -> Result<()> {
-        if len == 0 { Ok(()) } else { self.fallocate(site, Fallocate::Keep, offset, len) }
-    }
-
-    /// The first byte at or behind `offset` that is in no hole; none where there is only a hole before the end. What is
-    /// allocated and was not written may count as a hole or not.
-    fn next_data(&self, offset: u64) -> Result<Option<u64>>;
-
-    /// The first byte at or behind `offset` that is in a hole, as which the end of the file counts; none at the end and
-    /// behind it.
-    fn next_hole(&self, offset: u64) -> Result<Option<u64>>;
-
-    /// Sets the times of the last access and the last change of content, in ns since the epoch, as far as they are
-    /// given.
-    fn set_times(&self, site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()>;
-
-    /// Makes content, size and attributes survive a crash (`fsync`).
-    ///
-    /// # Errors
-    /// After an error nothing is known of what was written since the last sync that succeeded; it must not be retried.
-    fn sync(&self, site: Site) -> Result<()>;
-
-    /// The first `len` bytes of the file as a region of persistent memory, `None` where the medium is not
-    /// byte-addressable, or there is no address space for so many. `len` may lie beyond the end of the file; only bytes
-    /// inside the file may be touched. The region's [`set_len`](Region::set_len) is not supported.
-    fn map(&self, len: u64) -> Result<Option<Arc<dyn Region>>>;
-
-    /// Whether it was opened for writing.
-    fn is_writable(&self) -> bool {
-        true
-    }
-
-    /// For a medium to recognise its own files.
-    fn as_any(&self) -> &dyn std::any::Any;
 }
 
 /// Asks the processor to fetch what `target` refers to into its caches, without waiting for it.

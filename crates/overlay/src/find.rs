@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use wholly_media::FileHandle;
+use wholly_host::FileHandle;
 
 use crate::error::Result;
 use crate::host::{Path, Tree};

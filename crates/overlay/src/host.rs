@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, makedev, openat, openat2, statx};
 use rustix::io::Errno;
 use wholly::vfs::Timestamp;
-use wholly_media::FileHandle;
+use wholly_host::FileHandle;
 
 use crate::error::{OnHost, Result};
 
@@ -129,7 +129,7 @@ impl<'d> Tree<'d> {
     pub fn identify(&self, path: &[u8]) -> Result<Option<(Stat, Option<FileHandle>)>> {
         let Some(fd) = self.place(path)? else { return Ok(None) };
         let stat = stat(fd.as_fd(), b"").on("statx", &self.shown(path))?;
-        let handle = wholly_media::host::file_handle(fd.as_fd()).on("name_to_handle_at", &self.shown(path))?;
+        let handle = wholly_host::file_handle(fd.as_fd()).on("name_to_handle_at", &self.shown(path))?;
         Ok(Some((stat, handle)))
     }
 
@@ -220,7 +220,7 @@ impl OpenDir {
             Err(errno) => return Err(errno).on("open", &self.path_of(name)),
         };
         let stat = stat(fd.as_fd(), b"").on("statx", &self.path_of(name))?;
-        let handle = wholly_media::host::file_handle(fd.as_fd()).on("name_to_handle_at", &self.path_of(name))?;
+        let handle = wholly_host::file_handle(fd.as_fd()).on("name_to_handle_at", &self.path_of(name))?;
         Ok(Some((stat, handle)))
     }
 

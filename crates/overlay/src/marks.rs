@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lremovexattr, lsetxattr};
 use rustix::io::Errno;
-use wholly_media::FileHandle;
+use wholly_host::FileHandle;
 
 use crate::error::{OnHost, Result};
 use crate::host::{OpenDir, Tree};

@@ -16,8 +16,8 @@ use rustix::fs::{
     utimensat,
 };
 use rustix::io::Errno;
-use wholly_media::sim::Random;
 use wholly_overlay::How;
+use wholly_sim::Random;
 
 /// Paths are relative to where the calls are made.
 #[derive(Clone, Debug)]

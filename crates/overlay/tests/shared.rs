@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::same_as_plain;
-use wholly_media::host::{shared, shared_extents};
+use wholly_host::{shared, shared_extents};
 use wholly_overlay::How;
 
 const SETUP: &str = "@data big 0 40000000 1\n@data other 0 3000000 2";

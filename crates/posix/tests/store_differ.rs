@@ -18,7 +18,7 @@ use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use wholly::vfs::{Context, OFlags, Seek, Vfs};
 use wholly::{Options, Policy, StoreVfs};
-use wholly_media::host::HostMedium;
+use wholly_host::HostMedium;
 use wholly_posix::Through;
 use wholly_posix::differ::{Caller, Op, Permitted, clear, compare, same_trees, sequence};
 

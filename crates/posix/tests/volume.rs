@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
-use wholly_media::Region;
-use wholly_media::disk::DiskRegion;
-use wholly_media::pmem::{PmemOptions, PmemRegion};
+use wholly_media::{
+    Region,
+    disk::DiskRegion,
+    pmem::{PmemOptions, PmemRegion},
+};
 use wholly_posix::Exception;
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 

@@ -11,9 +11,11 @@ use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rustix::fs::MemfdFlags;
-use wholly_media::Region;
-use wholly_media::disk::DiskRegion;
-use wholly_media::pmem::{PmemOptions, PmemRegion};
+use wholly_media::{
+    Region,
+    disk::DiskRegion,
+    pmem::{PmemOptions, PmemRegion},
+};
 use wholly_posix::differ::{
     CALLERS, Caller, Op, Permitted, agree, call, clear, compare, describe, make_shared, same_trees, sequence,
 };

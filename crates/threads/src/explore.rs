@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use wholly_crash::{Allowed, Extent, Promise, Setting, live};
-use wholly_media::sim::{Choice, Explorer, Image, Pick};
+use wholly_sim::{Choice, Explorer, Image, Pick};
 
 use crate::perform::{Performance, perform};
 use crate::program::{self, Program};

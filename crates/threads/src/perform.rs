@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 use wholly_crash::{DIR_MODE, FILE_MODE, Names, Op, Setting, Start, State, served_tree};
-use wholly_media::sim::{Mark, SimConfig, Trace, World};
-use wholly_media::{DirEntry, Stat};
+use wholly_host::{DirEntry, Stat};
+use wholly_sim::{Mark, SimConfig, Trace, World};
 
 use crate::history::{Ending, History, Look, Operation, Seen, Synced};
 use crate::program::{Act, Program};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use wholly_crash::{EXISTING, NAMES, Op, Start, State, Step, Workload};
-use wholly_media::{Fallocate, Rename};
+use wholly_host::{Fallocate, Rename};
 
 use crate::{Options, Policy};
 

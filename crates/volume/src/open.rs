@@ -7,9 +7,11 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use wholly::sync::{AtomicBool, Ordering};
 use wholly::{Error, Result};
-use wholly_media::disk::DiskRegion;
-use wholly_media::pmem::{PmemOptions, PmemRegion};
-use wholly_media::{Error as MediaError, FileSystem, Guarantees, Region, Site};
+use wholly_media::{
+    Error as MediaError, FileSystem, Guarantees, Region, Site,
+    disk::DiskRegion,
+    pmem::{PmemOptions, PmemRegion},
+};
 
 use crate::VolumeVfs;
 use crate::engine::Engine;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wholly::{Options, Store};
 use wholly_bench::Result;
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// Files that a group changes, and bytes in each.
 pub const FILES: usize = 4;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use wholly_bench::{Error, Result};
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// Kills at least, and at most, whatever the time.
 const KILLS: (u32, u32) = (2, 20);

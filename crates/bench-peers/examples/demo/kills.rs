@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use wholly::{Options, Store};
 use wholly_bench::{Error, Result};
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// What was gone through.
 #[derive(Default)]

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use wholly_bench::{Error, Result};
 use wholly_media::FileSystem;
-use wholly_media::sim::SimConfig;
+use wholly_sim::SimConfig;
 
 const USAGE: &str = "\
 usage: make demo [ARGS=\"OPTIONS\"]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wholly::{Options, Store};
 use wholly_bench::{Error, Result};
-use wholly_media::sim::{Choice, Explorer, Pick, Random, SimConfig, Trace, World};
+use wholly_sim::{Choice, Explorer, Pick, Random, SimConfig, Trace, World};
 
 /// Groups of a run: some go home on the way.
 const GROUPS: u64 = 48;

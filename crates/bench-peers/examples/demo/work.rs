@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use wholly::Store;
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// One in so many groups creates a file too.
 const CREATE_EVERY: u64 = 8;

@@ -4,7 +4,7 @@ use crate::place::{command, path_str};
 use crate::workload::Case;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// Files of one directory, where a case spreads them over several.
 const FILES_OF_DIRECTORY: u32 = 500;

@@ -41,7 +41,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// The base, and the others.
 const BARE: &str = "bare";

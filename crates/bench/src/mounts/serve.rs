@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use wholly::{Options, Store, StoreVfs};
 use wholly_fuse::{Mount, MountOptions};
-use wholly_media::host::HostOptions;
+use wholly_host::HostOptions;
 
 /// The first argument of `wholly bench` in such a process.
 pub const SERVE: &str = "serve";

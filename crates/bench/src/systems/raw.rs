@@ -15,8 +15,10 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use wholly_media::pmem::{PmemOptions, PmemRegion};
-use wholly_media::{Region, Site};
+use wholly_media::{
+    Region, Site,
+    pmem::{PmemOptions, PmemRegion},
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const STORE: Site = Site("bench.raw.store");

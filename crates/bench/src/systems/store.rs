@@ -12,7 +12,7 @@ use crate::{Error, Result};
 use std::path::PathBuf;
 use std::time::Instant;
 use wholly::{File, Options, Store, Writer};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 /// Bytes of log of the steady state.
 const LOG_BYTES: u64 = 64 << 20;

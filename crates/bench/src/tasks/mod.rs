@@ -41,7 +41,7 @@ use crate::{Error, Result};
 use std::path::Path;
 use std::time::Instant;
 use wholly::{Options, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 /// One stop of the clock. Counts are of the whole turn until then.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,7 +3,7 @@
 use super::{Clock, Figures, Setting, add, failed, new_store, sync_file_system};
 use crate::Result;
 use std::os::unix::fs::FileExt;
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 pub(super) fn run(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> {
     let Setting { plan, case, place } = setting;

@@ -10,9 +10,11 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::sync::Arc;
 use std::time::Instant;
 use wholly::vfs::{Context, Ino, Vfs};
-use wholly_media::pmem::{PmemOptions, PmemRegion};
-use wholly_media::sim::Random;
-use wholly_media::{Region, Site};
+use wholly_media::{
+    Region, Site,
+    pmem::{PmemOptions, PmemRegion},
+};
+use wholly_sim::Random;
 use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 
 const BLOCK: usize = 4096;

@@ -13,7 +13,7 @@ use crate::mounts::Other;
 use crate::output::{Name, Ui, count, name, shown};
 use serde::Serialize;
 use wholly::{Error, StoreVfs};
-use wholly_media::host::HOME;
+use wholly_host::HOME;
 
 /// How the command ended.
 pub struct Ended {

@@ -1,7 +1,7 @@
 //! Groups that programs begin in a view by overlayfs: they [join](Joined) the command's.
 //!
 //! The kernel hands us no `ioctl` of such a view. So this process listens on a socket, whose abstract name is what the
-//! view is mounted as: who has a descriptor of the view finds that in the list of mounts (`wholly_media::mount`). A
+//! view is mounted as: who has a descriptor of the view finds that in the list of mounts (`wholly_host::mount`). A
 //! connection stands for a group, and its end for the last close.
 
 use crate::error::Failure;
@@ -20,7 +20,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use wholly_fuse::{Asker, Doom, Joined};
-use wholly_media::mount::{ABORT, ADD, BEGIN, COMMIT, LENGTH, VIEW};
+use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, LENGTH, VIEW};
 
 /// Connections at a time of who may join: others wait.
 const MOST: usize = 512;

@@ -66,7 +66,7 @@ impl Layer {
         }
         let upper = openat(&layer, upper, flags | OFlags::NOFOLLOW, Mode::empty())?;
         // In the view the store's folder is not there.
-        mknodat(&upper, wholly_media::host::HOME, FileType::CharacterDevice, Mode::empty(), makedev(0, 0))?;
+        mknodat(&upper, wholly_host::HOME, FileType::CharacterDevice, Mode::empty(), makedev(0, 0))?;
         let written = openat(&upper, ".", flags, Mode::empty())?;
         let clock =
             openat(&layer, "clock", OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use wholly::{Decided, Error, Options, Store};
-use wholly_media::host::{HostDir, HostOptions, Level, StoreHome, Support};
+use wholly_host::{HostDir, HostOptions, Level, StoreHome, Support};
 
 /// See the head of this module.
 pub struct Place {

@@ -4,8 +4,7 @@ use super::{LOG, ReadOnly, slot};
 use crate::error::Failure;
 use std::path::Path;
 use wholly::log::layout::{LINE, Superblock};
-use wholly_media::HostFs;
-use wholly_media::host::{HostDir, HostMedium, HostOptions};
+use wholly_host::{HostDir, HostFs, HostMedium, HostOptions};
 
 /// Whether the store in `dir` was made for persistent memory or for a disk: its superblock tells how records are
 /// aligned. What the directory would be taken for by itself, where no superblock is valid. That is done for `what`.

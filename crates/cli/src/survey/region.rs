@@ -2,7 +2,8 @@
 
 use rustix::io::Errno;
 use std::sync::Arc;
-use wholly_media::{Error, Guarantees, HostFile, Kind, PersistenceDomain, Region, Result, Site};
+use wholly_host::HostFile;
+use wholly_media::{Error, Guarantees, Kind, PersistenceDomain, Region, Result, Site};
 
 /// The log, for reading.
 pub struct ReadOnly {

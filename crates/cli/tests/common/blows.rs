@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// What the processes of a case have in their environment, and all that they start: the name of its directory.
 const MARK: &str = "WHOLLY_TEST_CASE";

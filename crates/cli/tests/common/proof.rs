@@ -7,7 +7,7 @@ use super::run::{Rig, as_group, shell, succeeds};
 use super::tree::Tree;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// Where a program finds its tools, and what outlives the test: builds need not begin from nothing.
 fn with_tools<'c>(command: &'c mut Command, tools: &Path) -> &'c mut Command {

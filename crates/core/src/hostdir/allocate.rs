@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use rustix::io::Errno;
-use wholly_media::{Fallocate, HostFile, Result, Site};
+use wholly_host::{Fallocate, HostFile};
+use wholly_media::{Result, Site};
 
 use crate::index::BLOCK;
 

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use wholly_media::{DirEntry, Rename, SetXattr, Stat};
+use wholly_host::{DirEntry, Rename, SetXattr, Stat};
 
 use super::{Group, Store};
 use crate::error::Result;

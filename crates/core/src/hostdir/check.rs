@@ -8,7 +8,8 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use wholly_media::{Guarantees, HostFile, HostFs, Kind, PersistenceDomain, Region, Site};
+use wholly_host::{HostFile, HostFs};
+use wholly_media::{Guarantees, Kind, PersistenceDomain, Region, Site};
 
 use super::homes::Looking;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use wholly_media::{HostFile, Region, Stat};
+use wholly_host::{HostFile, Stat};
+use wholly_media::Region;
 
 use super::StoreInner;
 use super::clock::AT_HOME;

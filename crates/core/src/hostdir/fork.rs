@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use wholly_media::host::{Claim, Refused, Use};
+use wholly_host::{Claim, Refused, Use};
 
 use super::{Store, StoreInner};
 use crate::error::{Error, Result};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wholly_media::Fallocate;
+use wholly_host::Fallocate;
 
 use super::StoreInner;
 use super::fork::Used;

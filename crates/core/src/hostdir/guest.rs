@@ -2,7 +2,7 @@
 //! made with the folder and goes with it, or alone when the store is kept.
 
 use rustix::io::Errno;
-use wholly_media::HostFs;
+use wholly_host::HostFs;
 
 use super::names::OWN_FOLDER;
 use super::table::host_error;

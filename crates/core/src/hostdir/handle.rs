@@ -3,8 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
-use wholly_media::Fallocate;
-use wholly_media::host::Refused;
+use wholly_host::{Fallocate, Refused};
 
 use super::StoreInner;
 use super::file::File as Inner;

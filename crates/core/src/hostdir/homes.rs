@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{HostFile, HostFs, Result};
+use wholly_host::{HostFile, HostFs};
+use wholly_media::Result;
 
 /// Where home files come from.
 pub(super) trait Homes {

@@ -164,7 +164,7 @@ impl Seats {
 
 #[cfg(test)]
 mod tests {
-    use wholly_media::sim::{SimConfig, World};
+    use wholly_sim::{SimConfig, World};
 
     use crate::sync::Ordering;
     use crate::{Options, Store};

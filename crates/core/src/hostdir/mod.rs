@@ -100,8 +100,8 @@ pub use writer::Writer;
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use wholly_media::host::Refused;
-use wholly_media::{HostFs, Region};
+use wholly_host::{HostFs, Refused};
+use wholly_media::Region;
 
 use crate::error::{Error, Result};
 use crate::log::batch::BatchLane;

@@ -9,7 +9,8 @@ mod replay;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use wholly_media::{HostFs, Region};
+use wholly_host::HostFs;
+use wholly_media::Region;
 
 use super::checkpoint::Checkpointer;
 use super::clock::Clock;

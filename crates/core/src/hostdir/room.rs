@@ -14,7 +14,7 @@
 //! 2. Before a call is refused, a checkpoint runs: removed files free their space.
 
 use rustix::io::Errno;
-use wholly_media::HostFs;
+use wholly_host::HostFs;
 
 use super::StoreInner;
 use super::names::{Kind, State};

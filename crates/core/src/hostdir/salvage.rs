@@ -28,7 +28,8 @@ mod proof;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wholly_media::{HostFile, HostFs, Region, Stat};
+use wholly_host::{HostFile, HostFs, Stat};
+use wholly_media::Region;
 
 use super::check::{Finding, FindingKind, ReadOnly};
 use super::homes::Looking;

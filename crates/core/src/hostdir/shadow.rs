@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{HostFile, HostFs};
+use wholly_host::{HostFile, HostFs};
 
 use super::StoreInner;
 use super::memory::{SHADOWS, ZEROS};

@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use wholly_media::Fallocate;
+use wholly_host::Fallocate;
 
 use crate::index::BLOCK;
 use crate::log::layout::LARGEST_FILE;

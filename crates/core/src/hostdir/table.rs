@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{HostFile, HostFs, Inode, Stat};
+use wholly_host::{HostFile, HostFs, Inode, Stat};
 
 use super::StoreInner;
 use super::clock::Mtime;

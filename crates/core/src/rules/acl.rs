@@ -5,7 +5,7 @@
 //! directory's default list is what new objects in it get.
 
 use rustix::io::Errno;
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 /// The attribute that is an object's access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";

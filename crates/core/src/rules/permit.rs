@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rustix::process::{getegid, geteuid, getgroups};
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 /// To read, to write, and to search a directory.
 pub const READ: u32 = 4;

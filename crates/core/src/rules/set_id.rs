@@ -1,6 +1,6 @@
 //! When set-user-id and set-group-id go.
 
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 use super::permit::Who;
 

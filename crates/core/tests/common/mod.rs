@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use wholly::{Options, Store};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 
 /// A store with a small log, which goes home when it is told to.
 pub fn small() -> Options {

@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::io::Errno;
 use wholly::{Group, Neighbours, Options, Store};
-use wholly_media::sim::{Explorer, Image, SimConfig, World};
-use wholly_media::{HostFs, Site};
+use wholly_host::HostFs;
+use wholly_media::Site;
+use wholly_sim::{Explorer, Image, SimConfig, World};
 
 /// A store that goes home when it is told to.
 pub fn options() -> Options {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use wholly::{Options, Store};
-use wholly_media::sim::{SimConfig, World};
+use wholly_sim::{SimConfig, World};
 
 use super::small;
 

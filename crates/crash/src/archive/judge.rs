@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wholly::Store;
-use wholly_media::sim::{Image, Place, Trace, World};
+use wholly_sim::{Image, Place, Trace, World};
 
 use super::unpack::{Entry, Tree, digest, open};
 use crate::setting::Setting;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use wholly::vfs::{Context, GroupId, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs};
 use wholly::{LAYER, Options, Store, StoreVfs};
-use wholly_media::HostFs;
-use wholly_media::sim::{Trace, World};
+use wholly_host::HostFs;
+use wholly_sim::{Trace, World};
 
 use super::Archive;
 use crate::setting::Setting;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use wholly_media::sim::{Choice, EventKind, Exploration, Explorer, Fate, Image, Pick, Point, Random};
+use wholly_sim::{Choice, EventKind, Exploration, Explorer, Fate, Image, Pick, Point, Random};
 
 use super::Archive;
 use super::judge::{Allowed, Life, live};

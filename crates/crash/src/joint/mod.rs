@@ -32,7 +32,7 @@ use wholly::site::{
 };
 use wholly::{Group, Options, Store};
 use wholly_media::Site;
-use wholly_media::sim::{ExploreLimits, Explorer, Image, Mutation, MutationKind, Random, Trace, World};
+use wholly_sim::{ExploreLimits, Explorer, Image, Mutation, MutationKind, Random, Trace, World};
 
 use crate::coverage::is_joint;
 use crate::look::{at_home, served, tree};

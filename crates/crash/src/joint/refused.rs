@@ -8,7 +8,7 @@
 
 use rustix::io::Errno;
 use wholly::{Error, Store};
-use wholly_media::sim::{Image, Place, World};
+use wholly_sim::{Image, Place, World};
 
 use super::worlds::Worlds;
 use super::{How, Joint, Limits, VOLUME_IDS, failed};

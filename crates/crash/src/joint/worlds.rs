@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use wholly::{Neighbours, Options, Store};
-use wholly_media::sim::{Explorer, Image, Trace, World};
-use wholly_media::{Error, HostFs};
+use wholly_host::HostFs;
+use wholly_media::Error;
+use wholly_sim::{Explorer, Image, Trace, World};
 
 /// Where the stores are, as they know each other.
 const ADDRESSES: [&[u8]; 3] = [b"/one", b"/two", b"/three"];

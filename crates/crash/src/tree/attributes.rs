@@ -1,7 +1,7 @@
 //! Attributes of objects: permission bits, owner, times, extended attributes.
 
 use rustix::io::Errno;
-use wholly_media::SetXattr;
+use wholly_host::SetXattr;
 
 use super::{Kind, Number, Object, State};
 use crate::workload::Op;

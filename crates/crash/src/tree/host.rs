@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use wholly_media::{HostFile, HostFs, Site};
+use wholly_host::{HostFile, HostFs};
+use wholly_media::Site;
 
 use super::attributes::{OWNER, times};
 use super::{DIR_MODE, FIFO_MODE, FILE_MODE};
@@ -78,7 +79,7 @@ pub(crate) fn make_in_layer(fs: &dyn HostFs, path: &str, whole: bool, bytes: &[u
     let path = in_layer(path);
     if fs.stat(path.as_bytes()).is_ok() {
         let gone = format!("{path}-");
-        fs.rename(SITE, path.as_bytes(), gone.as_bytes(), wholly_media::Rename::NoReplace)?;
+        fs.rename(SITE, path.as_bytes(), gone.as_bytes(), wholly_host::Rename::NoReplace)?;
     }
     bring(fs, &path, whole, bytes)
 }

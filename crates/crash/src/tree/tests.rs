@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use wholly::{DirEntry, Stat};
-use wholly_media::host::{HostDir, HostOptions};
-use wholly_media::sim::{Random, SimConfig};
-use wholly_media::{HostFile, HostFs, HostNames, SetXattr};
+use wholly_host::{HostDir, HostFile, HostFs, HostNames, HostOptions, SetXattr};
+use wholly_sim::{Random, SimConfig};
 
 use super::host::SITE;
 use super::*;

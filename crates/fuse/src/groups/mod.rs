@@ -1,4 +1,4 @@
-//! Groups that programs begin and end by `ioctl`, on any descriptor of the mount (the numbers: `wholly_media::mount`).
+//! Groups that programs begin and end by `ioctl`, on any descriptor of the mount (the numbers: `wholly_host::mount`).
 //!
 //! # Terms
 //!
@@ -56,7 +56,7 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, Request};
 use wholly::vfs::{Attr, Context, Errno, GroupId, Result, Vfs};
-use wholly_media::mount::{ABORT, ADD, BEGIN, COMMIT, Served, WHAT};
+use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, Served, WHAT};
 
 use crate::convert::errno;
 pub(crate) use changes::Touches;

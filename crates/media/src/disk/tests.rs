@@ -1,10 +1,10 @@
 //! Disk regions against plain buffers, on whatever holds temporary files and on tmpfs.
 
 use super::*;
-use crate::test_dir::TestDir;
 use proptest::prelude::*;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use wholly_scratch::TestDir;
 
 const SITE: Site = Site("test");
 

@@ -1,9 +1,9 @@
 //! Regions of emulated persistent memory against plain buffers and plain files.
 
 use super::*;
-use crate::test_dir::TestDir;
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use wholly_scratch::TestDir;
 
 const SITE: Site = Site("test");
 

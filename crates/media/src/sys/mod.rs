@@ -3,16 +3,9 @@
 //! Everything here, as in the whole crate, goes to the kernel without passing libc: the preload library carries this
 //! code, and a file call of its own must not come back to it.
 
-mod extents;
 mod file_system;
-mod handle;
-pub mod mounts;
-mod page;
 
-pub use extents::{Extent, reserved_extents, shared, shared_extents};
 pub use file_system::FileSystem;
-pub use handle::file_handle;
-pub(crate) use page::{PageContent, SharedPage, WipedPage};
 
 use crate::{Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -20,7 +13,7 @@ use rustix::io::Errno;
 use rustix::{fs, ioctl};
 
 /// Turns an `errno` into an [`Error`] that says which call failed on what. `place` is only evaluated on failure.
-pub(crate) trait OrFail<T> {
+pub trait OrFail<T> {
     /// See the trait.
     fn or_fail<P: Into<String>>(self, operation: &'static str, place: impl FnOnce() -> P) -> Result<T>;
 }
@@ -33,23 +26,13 @@ impl<T> OrFail<T> for rustix::io::Result<T> {
 }
 
 /// A path for messages: bytes that are not UTF-8 are replaced.
-pub(crate) fn show(path: &[u8]) -> String {
+pub fn show(path: &[u8]) -> String {
     if path.is_empty() { ".".into() } else { String::from_utf8_lossy(path).into_owned() }
-}
-
-/// Sixteen random hexadecimal digits.
-pub(crate) fn random_name(prefix: &str) -> Result<String> {
-    let mut bytes = [0u8; 8];
-    let got =
-        rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).or_fail("getrandom", || "")?;
-    // Up to 256 bytes come in one piece (getrandom(2)).
-    assert_eq!(got, bytes.len());
-    Ok(format!("{prefix}{:016x}", u64::from_ne_bytes(bytes)))
 }
 
 /// Whether anybody holds the lock, as `try_lock` found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lock {
+pub enum Lock {
     /// The caller has it now.
     Taken,
     /// Another open file description has it.
@@ -76,7 +59,7 @@ impl Flock {
 /// Tries to take the write lock of the whole file for this open file description (`F_OFD_SETLK`). It is released when
 /// the last descriptor of the description is closed: not by closing some other descriptor of the file, as POSIX locks
 /// are.
-pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
+pub fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
     match set_lock(fd, Flock::WHOLE_FILE) {
         Ok(()) => Ok(Lock::Taken),
         Err(Errno::AGAIN | Errno::ACCESS) => Ok(Lock::Busy),
@@ -94,7 +77,7 @@ pub fn lock_file(fd: BorrowedFd<'_>, name: &str) -> Result<bool> {
 }
 
 /// Releases the lock of this open file description, whoever else has a descriptor of it.
-pub(crate) fn unlock(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+pub fn unlock(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
     set_lock(fd, Flock { kind: Flock::F_UNLCK, ..Flock::WHOLE_FILE })
 }
 
@@ -113,7 +96,7 @@ fn set_lock(fd: BorrowedFd<'_>, flock: Flock) -> rustix::io::Result<()> {
 
 /// Whether another open file description has a lock that would keep the caller from taking it (`F_OFD_GETLK`). Takes
 /// none.
-pub(crate) fn is_locked(fd: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+pub fn is_locked(fd: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     const F_OFD_GETLK: usize = 36;
     let mut flock = Flock::WHOLE_FILE;
     // SAFETY: fcntl(F_OFD_GETLK) reads and writes one `struct flock` at the address, which lives until the call returns
@@ -168,14 +151,8 @@ unsafe fn fcntl(fd: i32, command: usize, argument: usize) -> rustix::io::Result<
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("wholly-media makes raw system calls and knows those of x86_64 and aarch64 only");
 
-/// A descriptor of the standard library's, as `rustix` has it without that.
-pub(crate) fn of_std<'fd>(descriptor: &std::os::fd::BorrowedFd<'fd>) -> BorrowedFd<'fd> {
-    // SAFETY: it is open for as long as the one that it is made of.
-    unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(descriptor)) }
-}
-
 /// What a system call returned: values of -4095..0 are errors.
-fn decode(result: isize) -> rustix::io::Result<usize> {
+pub fn decode(result: isize) -> rustix::io::Result<usize> {
     match usize::try_from(result) {
         Ok(value) => Ok(value),
         Err(_) => Err(Errno::from_raw_os_error(-result as i32)),
@@ -190,7 +167,7 @@ pub(crate) fn block_device_len(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
 }
 
 /// Writes all of `data` at `offset` through the page cache or past it, as the descriptor was opened.
-pub(crate) fn write_all_at(fd: impl AsFd, data: &[u8], offset: u64) -> rustix::io::Result<()> {
+pub fn write_all_at(fd: impl AsFd, data: &[u8], offset: u64) -> rustix::io::Result<()> {
     write_all_by(data, offset, |data, offset| rustix::io::pwrite(&fd, data, offset))
 }
 
@@ -215,7 +192,7 @@ pub(crate) fn write_all_by(
 }
 
 /// Reads until `buf` is full or the file ends, and returns how much it was.
-pub(crate) fn read_full_at(fd: impl AsFd, buf: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+pub fn read_full_at(fd: impl AsFd, buf: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
     let mut done = 0;
     while done < buf.len() {
         match rustix::io::pread(&fd, &mut buf[done..], offset + done as u64) {
@@ -229,7 +206,7 @@ pub(crate) fn read_full_at(fd: impl AsFd, buf: &mut [u8], offset: u64) -> rustix
 }
 
 /// `fallocate`, repeated when a signal interrupts it.
-pub(crate) fn allocate(fd: impl AsFd, mode: fs::FallocateFlags, offset: u64, len: u64) -> rustix::io::Result<()> {
+pub fn allocate(fd: impl AsFd, mode: fs::FallocateFlags, offset: u64, len: u64) -> rustix::io::Result<()> {
     // A signal that comes again before any progress could interrupt for ever; nobody is helped by an endless loop.
     const TRIES: u32 = 1000;
     for _ in 0..TRIES {
@@ -239,9 +216,4 @@ pub(crate) fn allocate(fd: impl AsFd, mode: fs::FallocateFlags, offset: u64, len
         }
     }
     Err(Errno::INTR)
-}
-
-/// Nanoseconds since the epoch of a time stamp.
-pub(crate) fn nanoseconds(time: fs::StatxTimestamp) -> i64 {
-    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
 }

@@ -18,7 +18,7 @@ use rustix::fs::{
     CWD, FallocateFlags, FileType, Mode, RenameFlags, XattrFlags, fallocate, lremovexattr, lsetxattr, mknodat,
     renameat_with,
 };
-use wholly_media::sim::Random;
+use wholly_sim::Random;
 
 /// Runs a script in a directory.
 pub fn run(dir: &Path, script: &str) {

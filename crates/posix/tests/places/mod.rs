@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::{MountFlags, UnmountFlags};
-use wholly_media::host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions};
 use wholly_posix::HostVfs;
 
 /// A new directory, removed with what is in it.

@@ -5,7 +5,7 @@ use wholly::rules::permit::{READ, SEARCH, WRITE, Who};
 use wholly::rules::set_id::{SET_GROUP_ID, may_set_group_id, privileges, without_set_id};
 use wholly::rules::xattr::CAPABILITY;
 use wholly::vfs::{Access, Attr, Context, Errno, FileType, Ino, Mode, Result, SetAttr, SetTime, Timestamp};
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 use super::group::{Group, Need};
 use super::table::{Inode, State};

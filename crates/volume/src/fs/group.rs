@@ -204,7 +204,7 @@ impl Drop for Reserved<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use wholly_media::sim::{SimConfig, World};
+    use wholly_sim::{SimConfig, World};
 
     use super::*;
     use crate::engine::Fields;

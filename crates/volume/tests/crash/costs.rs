@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use wholly_media::sim::{Event, EventKind};
+use wholly_sim::{Event, EventKind};
 use wholly_volume::format::log::{Entry, LINE, LogArea, LogSeed, decode};
 use wholly_volume::format::{Lba, Seed};
 

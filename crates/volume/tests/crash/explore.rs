@@ -7,12 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use wholly::vfs::{Ino, OFlags};
-use wholly_media::PersistenceDomain;
-use wholly_media::Site;
-use wholly_media::sim::{
+use wholly_media::{PersistenceDomain, Site};
+use wholly_posix::Tree;
+use wholly_sim::{
     Choice, Event, ExploreLimits, Explorer, Image, Medium, Mutation, Pick, PmemMode, Random, SimConfig, Trace, World,
 };
-use wholly_posix::Tree;
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 use crate::scripts::Script;

@@ -2,7 +2,7 @@
 //! cover. Each must be seen by some script.
 
 use wholly_media::Site;
-use wholly_media::sim::{Mutation, MutationKind};
+use wholly_sim::{Mutation, MutationKind};
 
 use crate::explore::{Limits, Recorded};
 use crate::scripts::SCRIPTS;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use wholly::vfs::{Ino, OFlags, RenameFlags, XattrFlags};
-use wholly_media::Region;
-use wholly_media::disk::DiskRegion;
-use wholly_media::pmem::{PmemOptions, PmemRegion};
+use wholly_media::{
+    Region,
+    disk::DiskRegion,
+    pmem::{PmemOptions, PmemRegion},
+};
 use wholly_posix::Tree;
 use wholly_volume::{Checked, EngineKind, Volume, VolumeOptions, VolumeVfs};
 

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use wholly_media::{HostFile, Region};
+use wholly_host::HostFile;
+use wholly_media::Region;
 
 use super::{CheckpointReport, StoreInner};
 use crate::error::{Error, Result};

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 use super::hands::{Hands, Touched};
 use super::names::NamePlan;

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use wholly_media::SetXattr;
+use wholly_host::SetXattr;
 
 use super::Group;
 use crate::error::Result;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use wholly_media::{DirEntry, Rename, Stat};
+use wholly_host::{DirEntry, Rename, Stat};
 
 use super::Group;
 use crate::error::Result;

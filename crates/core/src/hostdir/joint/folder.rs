@@ -1,7 +1,7 @@
 //! The folder of records: what is in it, and how it changes.
 
 use rustix::io::Errno;
-use wholly_media::{HostFs, Rename};
+use wholly_host::{HostFs, Rename};
 
 use super::record::Record;
 use super::{DECIDED, FOLDER, PREPARED, UNDECIDED};

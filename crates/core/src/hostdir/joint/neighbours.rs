@@ -6,8 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::HostFs;
-use wholly_media::host::{HostDir, HostMedium, HostOptions};
+use wholly_host::{HostDir, HostFs, HostMedium, HostOptions};
 
 /// Finds the directories of other stores, for joint commits.
 pub trait Neighbours: Send + Sync {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly_media::HostFs;
+use wholly_host::HostFs;
 
 use super::record::Neighbour;
 use super::{Neighbours, record};

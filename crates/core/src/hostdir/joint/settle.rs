@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{HostFs, Rename};
+use wholly_host::{HostFs, Rename};
 
 use super::folder::{self, prepared_id, prepared_path};
 use super::record::Neighbour;

@@ -7,7 +7,8 @@
 mod calls;
 
 use rustix::io::Errno;
-use wholly_media::{Rename, Site};
+use wholly_host::Rename;
+use wholly_media::Site;
 
 use super::StoreInner;
 use super::names::{DIRECTORY, TYPE, join};

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 use crate::hostdir::records::{Attributes, AttributesBefore, Xattr};
 

@@ -43,7 +43,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-use wholly_media::{At, Inode, Stat};
+use wholly_host::{At, Inode, Stat};
 
 use super::file::File;
 use super::records::{Baseline, Birth, Identity};

@@ -6,7 +6,7 @@ use super::attributes::Sets;
 use super::{BLANKS, Name};
 use crate::hostdir::file::File;
 use crate::hostdir::records::{Baseline, Birth};
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 /// What an object is. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{HostFs, Stat};
+use wholly_host::{HostFs, Stat};
 
 use super::object::TYPE;
 use super::{

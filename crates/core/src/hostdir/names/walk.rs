@@ -1,7 +1,7 @@
 //! From a path to what it names, as a group sees the directory.
 
 use rustix::io::Errno;
-use wholly_media::{HostFs, Stat};
+use wholly_host::{HostFs, Stat};
 
 use super::object::Kind;
 use super::{Names, OWN_FOLDER, Private, ROOT, State};

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 use super::super::StoreInner;
 use super::super::names::{Kind, Name, show};

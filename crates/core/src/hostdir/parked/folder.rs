@@ -1,7 +1,8 @@
 //! The folder of parked groups: what is in it, what expires, what is removed.
 
 use rustix::io::Errno;
-use wholly_media::{HostFs, Site};
+use wholly_host::HostFs;
+use wholly_media::Site;
 
 use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{HostFile, HostFs};
+use wholly_host::{HostFile, HostFs};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -410,7 +410,7 @@ fn base_of(bytes: &[u8]) -> Option<Base> {
 
 #[cfg(test)]
 mod tests {
-    use wholly_media::{Fallocate, Stat};
+    use wholly_host::{Fallocate, Stat};
 
     use super::*;
     use crate::hostdir::joint::Neighbour;

@@ -1,7 +1,7 @@
 //! What a running group does to access control lists, what these allow, and what a directory hands down to new objects.
 
 use rustix::io::Errno;
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 use super::Running;
 use super::attributes::Wish;

@@ -2,7 +2,7 @@
 //! what comes of it.
 
 use rustix::io::Errno;
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 use super::names::{At, check_bits, refused};
 use super::{Inner, Running, Sharing};

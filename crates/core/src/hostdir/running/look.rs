@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{DirEntry, Stat};
+use wholly_host::{DirEntry, Stat};
 
 use super::names::{At, refused};
 use super::{Inner, Running};

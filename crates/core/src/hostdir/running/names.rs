@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::Rename;
+use wholly_host::Rename;
 
 use super::{Inner, Running};
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{DirEntry, Stat};
+use wholly_host::{DirEntry, Stat};
 
 use super::names::At;
 use super::{Inner, Running, Sharing};

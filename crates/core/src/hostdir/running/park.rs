@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly_media::{Rename, Site, Stat};
+use wholly_host::{Rename, Stat};
+use wholly_media::Site;
 
 use super::overtaken::AtHome;
 use super::{Inner, Running};

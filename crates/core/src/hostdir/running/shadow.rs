@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::HostFile;
+use wholly_host::HostFile;
 
 use super::{Joined, Running};
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use wholly_media::Fallocate;
+use wholly_host::Fallocate;
 
 use super::{Inner, Running};
 use crate::error::{Error, Result};

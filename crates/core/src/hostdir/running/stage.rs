@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{Fallocate, HostFile, Stat};
+use wholly_host::{Fallocate, HostFile, Stat};
 
 use super::space::OWN;
 use super::{Inner, Joined, Running};

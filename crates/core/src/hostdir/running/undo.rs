@@ -35,7 +35,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wholly_media::Rename;
+use wholly_host::Rename;
 
 use super::apply::Applying;
 use super::park::For;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
-use wholly_media::SetXattr;
+use wholly_host::SetXattr;
 
 use super::Running;
 use super::attributes::Mine;

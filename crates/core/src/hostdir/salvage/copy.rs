@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use rustix::io::Errno;
-use wholly_media::host::{HOME, UNFINISHED};
-use wholly_media::{HostFs, SetXattr, Site, Stat};
+use wholly_host::{HOME, HostFs, SetXattr, Stat, UNFINISHED};
+use wholly_media::Site;
 
 use super::{Finding, FindingKind, Inodes};
 use crate::error::Result;

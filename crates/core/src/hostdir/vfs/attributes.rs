@@ -1,6 +1,6 @@
 //! Attributes, and who may see and change them.
 
-use wholly_media::{SetXattr, Stat};
+use wholly_host::{SetXattr, Stat};
 
 use super::handles::OpenFile;
 use super::{StoreVfs, file_type, who};

@@ -1,6 +1,6 @@
 //! Opening regular files, and their content.
 
-use wholly_media::Fallocate;
+use wholly_host::Fallocate;
 
 use super::handles::{Open, OpenFile};
 use super::{StoreVfs, Way, who};

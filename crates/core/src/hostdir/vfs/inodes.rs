@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use wholly_media::Stat;
+use wholly_host::Stat;
 
 use crate::hostdir::StoreInner;
 use crate::hostdir::handle::File;

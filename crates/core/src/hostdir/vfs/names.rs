@@ -1,6 +1,6 @@
 //! Finding names, giving them, and taking them away.
 
-use wholly_media::{Rename, Stat};
+use wholly_host::{Rename, Stat};
 
 use super::inodes::Kept;
 use super::{StoreVfs, who};

@@ -298,7 +298,7 @@ impl Engine for FineGrainedWal {
 mod tests {
     use rustix::io::Errno;
     use wholly::Error;
-    use wholly_media::sim::{Mutation, MutationKind, SimConfig, World};
+    use wholly_sim::{Mutation, MutationKind, SimConfig, World};
 
     use super::*;
     use crate::engine::{Allocate, InoGen, StorageView};

@@ -18,7 +18,8 @@
 //!    stays, nothing is written back, and the conflict names it.
 
 use rustix::io::Errno;
-use wholly_media::{At, HostFs, Rename, Site, Stat};
+use wholly_host::{At, HostFs, Rename, Stat};
+use wholly_media::Site;
 
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_media::{SetXattr, Stat};
+use wholly_host::{SetXattr, Stat};
 
 use super::{Kind, NamePlan};
 use crate::error::{Error, Result};

@@ -1,7 +1,8 @@
 //! What passes leave in the store's own folders, or where a crash ended them.
 
 use rustix::io::Errno;
-use wholly_media::{Site, Stat};
+use wholly_host::Stat;
+use wholly_media::Site;
 
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;

@@ -1,7 +1,7 @@
 //! Before names change: what is virtual is made, and what moves gets an anchor.
 
 use rustix::io::Errno;
-use wholly_media::{At, HostFile, HostFs, Rename, Stat};
+use wholly_host::{At, HostFile, HostFs, Rename, Stat};
 
 use std::sync::Arc;
 

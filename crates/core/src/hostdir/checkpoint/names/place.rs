@@ -1,7 +1,7 @@
 //! Names become what they are to be.
 
 use rustix::io::Errno;
-use wholly_media::{Rename, Stat};
+use wholly_host::{Rename, Stat};
 
 use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, State, id_name};
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wholly_media::{Fallocate, HostFile, HostFs, Stat};
+use wholly_host::{Fallocate, HostFile, HostFs, Stat};
 use zerocopy::FromBytes;
 
 use super::super::summary::LONGEST_PIECE;

@@ -1,0 +1,54 @@
+//! The calls by which a store reaches an ordinary directory, and what programs ask of a mount of ours.
+//!
+//! The traits [`HostFs`], [`HostNames`] and [`HostFile`] are all that a store knows of its directory. [`HostDir`] has
+//! them over a real file system; the simulator has them in memory.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `calls.rs`, `name_calls.rs` | the traits |
+//! | `dir.rs` | [`HostDir`]: the directory and what kind of medium it lies on |
+//! | `file.rs` | [`OrdinaryFile`]: an open file of it |
+//! | `names.rs` | its names and attributes |
+//! | `owner_bits.rs` | [`OwnerBits`]: the same where its owner has taken permissions from himself |
+//! | `resolve.rs` | paths that cannot leave it |
+//! | `home.rs` | [`StoreHome`]: the folder `.wholly`, its regions and its making and unmaking |
+//! | `unfinished.rs` | that folder while it has another name |
+//! | `owner.rs` | [`OwnerLock`]: one process owns a store |
+//! | `claim.rs` | [`Claim`]: which one goes on with it after `fork` |
+//! | `support/` | [`Support`]: whether the file system can carry a store |
+//! | `mount/` | [`mount`]: what programs ask of a mount of ours, on plain descriptors |
+//! | `sys/` | system calls; [`mounts`]: the kernel's list of mounts |
+
+#![warn(missing_docs)]
+
+mod calls;
+mod claim;
+mod dir;
+mod file;
+mod home;
+pub mod mount;
+mod name_calls;
+mod names;
+#[cfg(test)]
+mod names_tests;
+mod owner;
+mod owner_bits;
+#[cfg(test)]
+mod owner_bits_tests;
+mod resolve;
+mod support;
+mod sys;
+#[cfg(test)]
+mod tests;
+mod unfinished;
+
+pub use calls::{Fallocate, HostFile, HostFs, Space, Stat};
+pub use claim::{Claim, Refused, Use};
+pub use dir::{HostDir, HostMedium, HostOptions};
+pub use file::OrdinaryFile;
+pub use home::{HOME, HomeError, IGNORED, StoreHome, Trust, UNFINISHED, UNNAMED};
+pub use name_calls::{At, DirEntry, FileHandle, HostNames, Inode, Rename, SetXattr};
+pub use owner::{Busy, OwnerLock};
+pub use owner_bits::{OwnerBits, SLIP};
+pub use support::{Level, Support};
+pub use sys::{Extent, file_handle, mounts, reserved_extents, shared, shared_extents};
