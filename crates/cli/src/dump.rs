@@ -165,7 +165,9 @@ fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
             SuperblockFault::Foreign => "never written, or not a superblock of Wholly".to_string(),
             SuperblockFault::Checksum => "the checksum does not match: torn or corrupt".into(),
             SuperblockFault::Geometry => "valid checksum, but invalid content".into(),
-            SuperblockFault::Version(_) | SuperblockFault::Features(_) => fault.unsupported().unwrap_or_default(),
+            SuperblockFault::Version(_) | SuperblockFault::Features(_) => {
+                Superblock::unsupported(*fault).unwrap_or_default()
+            }
         }),
         generation: field(|s| s.generation),
         incarnation: field(|s| s.incarnation),
@@ -174,7 +176,7 @@ fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
         segment_bytes: field(|s| s.segment_bytes),
         block_bytes: checked.as_ref().ok().map(|s| s.block),
         volume_id: hex(|s| s.volume_id),
-        log_inode: field(|s| s.origin.ino).filter(|ino| *ino != 0),
+        log_inode: field(|s| s.client.ino).filter(|ino| *ino != 0),
     }
 }
 

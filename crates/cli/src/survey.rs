@@ -24,7 +24,7 @@ use wholly::log::layout::{
     SegmentHeader, Superblock, SuperblockFault,
 };
 use wholly::log::scan::{Record, SegmentReader, record_at};
-use wholly::log::{segments_in, volume_seed};
+use wholly::log::{Slot, segments_in, volume_seed};
 use wholly_host::{Busy, HostDir, HostFs, HostOptions, StoreHome};
 use wholly_media::Region;
 use zerocopy::FromBytes;
@@ -43,7 +43,7 @@ pub struct Survey {
     /// Bytes of the log.
     pub log_bytes: u64,
     /// The two superblock slots.
-    pub slots: [Result<Superblock, SuperblockFault>; 2],
+    pub slots: [Slot; 2],
     /// The slot in force.
     pub in_force: Option<usize>,
     /// Every segment, empty where no superblock is valid.

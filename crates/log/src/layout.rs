@@ -3,11 +3,15 @@
 //! Everything is little-endian, made of whole reserved bytes, and untrusted until a `checked` function has turned it
 //! into a native type.
 
+use std::ops::{Deref, DerefMut};
+
+use wholly_error::Error;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::INCARNATION_SHIFT;
 use super::checksum::{checksum, record_seed};
+use super::client::{ClientKind, ClientPart};
 
 /// Everything in the log is a whole number of lines.
 pub const LINE: u64 = 64;
@@ -99,20 +103,69 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether a log that was this inode, and is `now`, was copied.
-    pub fn is_copied(self, now: Origin) -> bool {
+    /// The log was this inode and is `now`, with so many groups that are not home: says so from now on, unless it was
+    /// copied. Groups that are home speak of nothing any more.
+    ///
+    /// # Errors
+    /// [`Error::Copied`]: a copy stays one until its log has told which inodes its objects are here.
+    pub fn move_to(&mut self, now: Origin, groups: u64) -> wholly_error::Result<()> {
         let unknown = Origin::default();
-        self != now && self != unknown && now != unknown
+        if groups > 0 && *self != now && *self != unknown && now != unknown {
+            return Err(Error::Copied { groups });
+        }
+        *self = now;
+        Ok(())
     }
 }
 
-/// A superblock that has been checked.
+/// A superblock that has been checked: the log's part and the client's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Superblock {
-    /// Names this store's log; part of every checksum's seed.
+pub struct Superblock<P> {
+    /// What the log says.
+    pub log: LogPart,
+    /// What the client says.
+    pub client: P,
+}
+
+impl<P> Deref for Superblock<P> {
+    type Target = LogPart;
+
+    fn deref(&self) -> &LogPart {
+        &self.log
+    }
+}
+
+impl<P> DerefMut for Superblock<P> {
+    fn deref_mut(&mut self) -> &mut LogPart {
+        &mut self.log
+    }
+}
+
+impl<P: ClientPart> Superblock<P> {
+    /// See [`ClientPart::to_raw`].
+    pub fn to_raw(&self) -> P::Raw {
+        P::to_raw(self)
+    }
+
+    /// See [`ClientPart::checked`].
+    ///
+    /// # Errors
+    /// Why it is no superblock.
+    pub fn checked(raw: &P::Raw) -> Result<Self, SuperblockFault> {
+        P::checked(raw)
+    }
+
+    /// See [`ClientPart::unsupported`].
+    pub fn unsupported(fault: SuperblockFault) -> Option<String> {
+        P::unsupported(fault)
+    }
+}
+
+/// The log's part of a superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogPart {
+    /// Names this log; part of every checksum's seed.
     pub volume_id: [u8; 16],
-    /// Which inode the log is, to tell a copy of the store by.
-    pub origin: Origin,
     /// Grows by one with each write of a superblock; the valid slot with the higher one counts.
     pub generation: u64,
     /// The life of the log: raised by each recovery before its first append.
@@ -152,24 +205,7 @@ pub enum SuperblockFault {
     Geometry,
 }
 
-impl SuperblockFault {
-    /// For what is sound but of another program: what it is, and what to do about it.
-    pub fn unsupported(&self) -> Option<String> {
-        match self {
-            SuperblockFault::Version(version) if *version < FORMAT_VERSION => Some(format!(
-                "log format {version} is no longer supported and may hold updates that are not written back: run \
-                 `wholly deinit` of the version that wrote it, then make a new store"
-            )),
-            SuperblockFault::Version(version) => {
-                Some(format!("log format {version}; this program supports {FORMAT_VERSION}, a newer one is needed"))
-            }
-            SuperblockFault::Features(bits) => Some(format!("log features {bits:#x}; a newer program is needed")),
-            SuperblockFault::Foreign | SuperblockFault::Checksum | SuperblockFault::Geometry => None,
-        }
-    }
-}
-
-impl Superblock {
+impl LogPart {
     /// The slot that the generation goes to.
     pub fn slot_offset(&self) -> u64 {
         (self.generation % 2) * SUPERBLOCK_SLOT
@@ -180,35 +216,55 @@ impl Superblock {
         SEGMENTS_START + u64::from(self.segments.unwrap_or(self.min_segments)) * self.segment_bytes
     }
 
-    /// The bytes to be written.
-    pub fn to_raw(&self) -> RawSuperblock {
+    /// Whether it can be the part of a log, whoever wrote it.
+    pub fn is_sound(&self) -> bool {
+        let LogPart { segment_bytes, segments, min_segments, checkpointing, .. } = *self;
+        let block = u64::from(self.block);
+        // A tail of a life to come would make its groups pass for ones that are home.
+        let in_this_life = |sequence: u64| sequence >> INCARNATION_SHIFT <= self.incarnation;
+        segment_bytes.is_power_of_two()
+            && (MIN_SEGMENT..=MAX_SEGMENT).contains(&segment_bytes)
+            && block.is_power_of_two()
+            && (LINE..=SUPERBLOCK_SLOT).contains(&block)
+            && block * 2 <= segment_bytes
+            && segments.is_none_or(|segments| segments >= min_segments)
+            && in_this_life(self.tail)
+            && in_this_life(checkpointing)
+            && self.committed <= checkpointing
+    }
+}
+
+impl ClientPart for Origin {
+    type Raw = RawSuperblock;
+
+    fn to_raw(superblock: &Superblock<Self>) -> RawSuperblock {
+        let Superblock { log, client } = superblock;
         let mut raw = RawSuperblock {
             checksum: U64::ZERO,
             magic: SUPERBLOCK_MAGIC,
             version: U32::new(FORMAT_VERSION),
-            incompatible: U32::new(self.segments.map_or(0, |_| KNOWN_INCOMPATIBLE)),
+            incompatible: U32::new(log.segments.map_or(0, |_| KNOWN_INCOMPATIBLE)),
             compatible: U32::ZERO,
-            block: U32::new(self.block),
-            volume_id: self.volume_id,
-            origin_ino: U64::new(self.origin.ino),
-            origin_btime_ns: I64::new(self.origin.btime_ns),
-            generation: U64::new(self.generation),
-            incarnation: U64::new(self.incarnation),
-            tail: U64::new(self.tail),
-            checkpointing: U64::new(self.checkpointing),
-            segment_bytes: U32::new(self.segment_bytes as u32),
-            segments: U32::new(self.segments.unwrap_or(0)),
-            min_segments: U32::new(self.min_segments),
-            kept_segments: U32::new(self.kept.segments),
-            kept_checksum: U64::new(self.kept.checksum),
-            committed: U64::new(self.committed),
+            block: U32::new(log.block),
+            volume_id: log.volume_id,
+            origin_ino: U64::new(client.ino),
+            origin_btime_ns: I64::new(client.btime_ns),
+            generation: U64::new(log.generation),
+            incarnation: U64::new(log.incarnation),
+            tail: U64::new(log.tail),
+            checkpointing: U64::new(log.checkpointing),
+            segment_bytes: U32::new(log.segment_bytes as u32),
+            segments: U32::new(log.segments.unwrap_or(0)),
+            min_segments: U32::new(log.min_segments),
+            kept_segments: U32::new(log.kept.segments),
+            kept_checksum: U64::new(log.kept.checksum),
+            committed: U64::new(log.committed),
         };
         raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
         raw
     }
 
-    /// Checks what was read from a slot.
-    pub fn checked(raw: &RawSuperblock) -> Result<Superblock, SuperblockFault> {
+    fn checked(raw: &RawSuperblock) -> Result<Superblock<Self>, SuperblockFault> {
         if raw.magic != SUPERBLOCK_MAGIC {
             return Err(SuperblockFault::Foreign);
         }
@@ -222,38 +278,39 @@ impl Superblock {
         if unknown != 0 {
             return Err(SuperblockFault::Features(unknown));
         }
-        let block = u64::from(raw.block.get());
-        let segment = u64::from(raw.segment_bytes.get());
         let counted = raw.incompatible.get() & FEATURE_SEGMENT_COUNT != 0;
         let segments = raw.segments.get();
-        // A tail of a life to come would make its groups pass for ones that are home.
-        let in_this_life = |sequence: &U64| sequence.get() >> INCARNATION_SHIFT <= raw.incarnation.get();
-        let sound = segment.is_power_of_two()
-            && (MIN_SEGMENT..=MAX_SEGMENT).contains(&segment)
-            && block.is_power_of_two()
-            && (LINE..=SUPERBLOCK_SLOT).contains(&block)
-            && block * 2 <= segment
-            && if counted { segments >= raw.min_segments.get() } else { segments == 0 }
-            && in_this_life(&raw.tail)
-            && in_this_life(&raw.checkpointing)
-            && raw.committed.get() <= raw.checkpointing.get();
-        if !sound {
-            return Err(SuperblockFault::Geometry);
-        }
-        Ok(Superblock {
+        let log = LogPart {
             volume_id: raw.volume_id,
-            origin: Origin { ino: raw.origin_ino.get(), btime_ns: raw.origin_btime_ns.get() },
             generation: raw.generation.get(),
             incarnation: raw.incarnation.get(),
             tail: raw.tail.get(),
             checkpointing: raw.checkpointing.get(),
-            segment_bytes: segment,
+            segment_bytes: u64::from(raw.segment_bytes.get()),
             segments: counted.then_some(segments),
             min_segments: raw.min_segments.get(),
             kept: Kept { segments: raw.kept_segments.get(), checksum: raw.kept_checksum.get() },
             committed: raw.committed.get(),
             block: raw.block.get(),
-        })
+        };
+        if !log.is_sound() || !counted && segments != 0 {
+            return Err(SuperblockFault::Geometry);
+        }
+        Ok(Superblock { log, client: Origin { ino: raw.origin_ino.get(), btime_ns: raw.origin_btime_ns.get() } })
+    }
+
+    fn unsupported(fault: SuperblockFault) -> Option<String> {
+        match fault {
+            SuperblockFault::Version(version) if version < FORMAT_VERSION => Some(format!(
+                "log format {version} is no longer supported and may hold updates that are not written back: run \
+                 `wholly deinit` of the version that wrote it, then make a new store"
+            )),
+            SuperblockFault::Version(version) => {
+                Some(format!("log format {version}; this program supports {FORMAT_VERSION}, a newer one is needed"))
+            }
+            SuperblockFault::Features(bits) => Some(format!("log features {bits:#x}; a newer program is needed")),
+            SuperblockFault::Foreign | SuperblockFault::Checksum | SuperblockFault::Geometry => None,
+        }
     }
 }
 
@@ -505,6 +562,56 @@ pub enum EntryKind {
     Xattr = 19,
 }
 
+impl ClientKind for EntryKind {
+    const PARTS: Self = EntryKind::Parts;
+
+    #[inline(always)]
+    fn of(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => EntryKind::Write,
+            2 => EntryKind::Truncate,
+            3 => EntryKind::Identify,
+            4 => EntryKind::Parts,
+            5 => EntryKind::Clock,
+            6 => EntryKind::Space,
+            7 => EntryKind::Staged,
+            8 => EntryKind::Applied,
+            9 => EntryKind::Shadow,
+            10 => EntryKind::Provisional,
+            16 => EntryKind::Create,
+            17 => EntryKind::Name,
+            18 => EntryKind::Attributes,
+            19 => EntryKind::Xattr,
+            _ => return None,
+        })
+    }
+
+    #[inline(always)]
+    fn number(self) -> u8 {
+        self as u8
+    }
+
+    #[inline(always)]
+    fn is_sound(entry: &Entry<Self>) -> bool {
+        let Entry { offset, file, length, kind, .. } = *entry;
+        match kind {
+            EntryKind::Write | EntryKind::Truncate => {
+                offset.checked_add(u64::from(length)).is_some_and(|end| end <= LARGEST_FILE)
+            }
+            EntryKind::Parts | EntryKind::Clock | EntryKind::Applied | EntryKind::Provisional => {
+                offset <= i64::MAX as u64 && length == 0 && file == 0
+            }
+            EntryKind::Staged => offset <= LARGEST_FILE && length == 0 && file != 0,
+            // How long the range is stands in the payload.
+            EntryKind::Space | EntryKind::Shadow => offset <= LARGEST_FILE && length > 0 && file != 0,
+            // What they ask for is all in the payload.
+            EntryKind::Identify | EntryKind::Create | EntryKind::Name | EntryKind::Attributes | EntryKind::Xattr => {
+                offset == 0 && length > 0 && file != 0
+            }
+        }
+    }
+}
+
 /// An entry as it stands on media.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Default)]
 #[repr(C)]
@@ -522,50 +629,34 @@ const _: () = assert!(HEAD + ENTRY == LINE as usize);
 
 /// One operation of a group on one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Entry<K> {
     /// Over the payload, under the seed of the segment and the payload's place.
     pub payload_checksum: u64,
     /// Offset in the file in bytes, or what the kind says.
     pub offset: u64,
-    /// The object, as an `Identify` or `Create` entry named it; 0 where the kind speaks of none.
+    /// The object that the client means by this number; 0 where the kind speaks of none.
     pub file: u64,
     /// Bytes of payload.
     pub length: u32,
     /// The line of the record at which the payload begins.
     pub line: u16,
     /// What is asked for.
-    pub kind: EntryKind,
+    pub kind: K,
 }
 
-impl Entry {
+impl<K: ClientKind> Entry<K> {
     /// The words to be written.
     #[inline]
     pub fn to_words(self) -> [u64; ENTRY / 8] {
         let Entry { payload_checksum, offset, file, length, line, kind } = self;
-        let last = u64::from(length) | u64::from(line) << 32 | (kind as u64) << 48;
+        let last = u64::from(length) | u64::from(line) << 32 | u64::from(kind.number()) << 48;
         [payload_checksum.to_le(), offset.to_le(), file.to_le(), last.to_le()]
     }
 
     /// Checks an entry of a record whose checksum has been compared. `None` if it is impossible all the same.
     #[inline(always)]
-    pub fn checked(raw: &RawEntry, head: &Head) -> Option<Entry> {
-        let kind = match raw.kind {
-            1 => EntryKind::Write,
-            2 => EntryKind::Truncate,
-            3 => EntryKind::Identify,
-            4 => EntryKind::Parts,
-            5 => EntryKind::Clock,
-            6 => EntryKind::Space,
-            7 => EntryKind::Staged,
-            8 => EntryKind::Applied,
-            9 => EntryKind::Shadow,
-            10 => EntryKind::Provisional,
-            16 => EntryKind::Create,
-            17 => EntryKind::Name,
-            18 => EntryKind::Attributes,
-            19 => EntryKind::Xattr,
-            _ => return None,
-        };
+    pub fn checked(raw: &RawEntry, head: &Head) -> Option<Self> {
+        let kind = K::of(raw.kind)?;
         let entry = Entry {
             payload_checksum: raw.payload_checksum.get(),
             offset: raw.offset.get(),
@@ -587,22 +678,8 @@ impl Entry {
             0 => line == 0,
             _ => line >= 1 && end_line <= u64::from(head.lines) - head.tail_lines(),
         };
-        let operands_fit = match kind {
-            EntryKind::Write | EntryKind::Truncate => {
-                offset.checked_add(u64::from(length)).is_some_and(|end| end <= LARGEST_FILE)
-            }
-            EntryKind::Parts | EntryKind::Clock | EntryKind::Applied | EntryKind::Provisional => {
-                offset <= i64::MAX as u64 && length == 0 && file == 0
-            }
-            EntryKind::Staged => offset <= LARGEST_FILE && length == 0 && file != 0,
-            // How long the range is stands in the payload.
-            EntryKind::Space | EntryKind::Shadow => offset <= LARGEST_FILE && length > 0 && file != 0,
-            // What they ask for is all in the payload.
-            EntryKind::Identify | EntryKind::Create | EntryKind::Name | EntryKind::Attributes | EntryKind::Xattr => {
-                offset == 0 && length > 0 && file != 0
-            }
-        };
-        payload_fits && operands_fit
+        let is_parts = kind == K::PARTS;
+        payload_fits && if is_parts { offset <= i64::MAX as u64 && length == 0 && file == 0 } else { K::is_sound(self) }
     }
 }
 
@@ -610,7 +687,13 @@ impl Entry {
 /// because it is hashed and stored word by word right after: bytes that a load finds in narrower stores, or in several,
 /// have to reach the cache first, behind the payload that is on its way to memory.
 #[inline(always)]
-pub fn first_line(line: &mut [u64; LINE as usize / 8], seed: u64, head: Head, first: Option<&Entry>, tail: &[u8]) {
+pub fn first_line<K: ClientKind>(
+    line: &mut [u64; LINE as usize / 8],
+    seed: u64,
+    head: Head,
+    first: Option<&Entry<K>>,
+    tail: &[u8],
+) {
     let (head_words, entry_words) = line.split_at_mut(HEAD / 8);
     head_words.copy_from_slice(&head.to_words());
     if let Some(first) = first {
@@ -629,10 +712,9 @@ pub fn seal(seed: u64, first_line: &[u8; LINE as usize], tail: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn superblock() -> Superblock {
-        Superblock {
+    fn superblock() -> Superblock<Origin> {
+        let log = LogPart {
             volume_id: [1; 16],
-            origin: Origin { ino: 2, btime_ns: 3 },
             generation: 1,
             incarnation: 1,
             tail: 1 << INCARNATION_SHIFT,
@@ -643,26 +725,27 @@ mod tests {
             kept: Kept::default(),
             committed: 0,
             block: LINE as u32,
-        }
+        };
+        Superblock { log, client: Origin { ino: 2, btime_ns: 3 } }
     }
 
     #[test]
     fn other_formats_are_refused_with_what_to_do() {
         let mut raw = superblock().to_raw();
-        assert_eq!(Superblock::checked(&raw), Ok(superblock()));
+        assert_eq!(Origin::checked(&raw), Ok(superblock()));
         for (version, advice) in [(2, "`wholly deinit`"), (FORMAT_VERSION + 1, "a newer one is needed")] {
             raw.version = U32::new(version);
             raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
-            let fault = Superblock::checked(&raw).unwrap_err();
+            let fault = Origin::checked(&raw).unwrap_err();
             assert_eq!(fault, SuperblockFault::Version(version));
-            let what = fault.unsupported().unwrap();
+            let what = Origin::unsupported(fault).unwrap();
             assert!(what.contains(&format!("log format {version}")) && what.contains(advice), "{what}");
         }
-        assert_eq!(SuperblockFault::Checksum.unsupported(), None);
+        assert_eq!(Origin::unsupported(SuperblockFault::Checksum), None);
     }
 
     /// An entry in a record of 4 lines, as it reads back.
-    fn read_back(kind: EntryKind, file: u64, offset: u64, length: u32) -> Option<Entry> {
+    fn read_back(kind: EntryKind, file: u64, offset: u64, length: u32) -> Option<Entry<EntryKind>> {
         let head = Head { sequence: 2, after: 1, lines: 4, entries: 1, part: 0, kind: RecordKind::Commit, flags: 0 };
         let line = u16::from(length > 0);
         let entry = Entry { payload_checksum: 3, offset, file, length, line, kind };
@@ -716,7 +799,7 @@ mod tests {
         let head = Head { sequence: 2, after: 1, lines: 4, entries: 1, part: 0, kind: RecordKind::Commit, flags: 0 };
         for kind in (0..=u8::MAX).filter(|kind| !matches!(kind, 1..=6 | 8 | 10 | 16..=19)) {
             let raw = RawEntry { kind, ..RawEntry::default() };
-            assert_eq!(Entry::checked(&raw, &head), None, "kind {kind}");
+            assert_eq!(Entry::<EntryKind>::checked(&raw, &head), None, "kind {kind}");
         }
     }
 }

@@ -105,6 +105,7 @@ use wholly_media::Region;
 
 use crate::error::{Error, Result};
 use crate::log::batch::BatchLane;
+use crate::log::layout::Origin;
 use crate::log::{Geometry, Log};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use checkpoint::Checkpointer;
@@ -291,7 +292,7 @@ impl Store {
     /// # Errors
     /// [`Error::Invalid`] if `segment_bytes` is not a power of two from 4096 to 2,097,152; errors of the medium.
     pub fn format_on(region: &dyn Region, options: &Options, volume_id: [u8; 16]) -> Result<()> {
-        Log::format(region, options.geometry()?, volume_id)
+        Log::format(region, options.geometry()?, volume_id, Origin::default)
     }
 
     /// Opens a store on the given media: recovers it, and keeps it until it is closed. `ownership` is dropped last. For

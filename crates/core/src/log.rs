@@ -1,0 +1,94 @@
+//! The log of a store: the types of [`wholly_log`](::log) with the store as their client.
+
+pub use ::log::*;
+
+use layout::{EntryKind, Origin};
+use std::sync::Arc;
+use wholly_error::Result;
+use wholly_media::Region;
+
+/// The store, by what it brings along.
+pub struct StoreClient;
+
+impl Client for StoreClient {
+    type Kind = EntryKind;
+    type Part = Origin;
+    type Source = Arc<dyn Region>;
+}
+
+/// The log of a store.
+pub type Log = ::log::Log<StoreClient>;
+
+/// What a superblock slot holds.
+pub type Slot = ::log::Slot<Origin>;
+
+/// See [`::log::read_superblock`].
+///
+/// # Errors
+/// As there.
+pub fn read_superblock(region: &dyn Region) -> Result<layout::Superblock> {
+    ::log::read_superblock(region)
+}
+
+/// What stands on media.
+pub mod layout {
+    pub use ::log::layout::*;
+
+    /// See [`::log::layout::Entry`].
+    pub type Entry = ::log::layout::Entry<EntryKind>;
+    /// See [`::log::layout::Superblock`].
+    pub type Superblock = ::log::layout::Superblock<Origin>;
+}
+
+/// Appending to a lane.
+pub mod lane {
+    pub use ::log::lane::*;
+
+    /// See [`::log::lane::Lane`].
+    pub type Lane = ::log::lane::Lane<super::StoreClient>;
+}
+
+/// Group commit on a disk.
+pub mod batch {
+    pub use ::log::batch::*;
+
+    /// See [`::log::batch::BatchLane`].
+    pub type BatchLane = ::log::batch::BatchLane<super::StoreClient>;
+    /// See [`::log::batch::Gathered`].
+    pub type Gathered = ::log::batch::Gathered<super::EntryKind>;
+}
+
+/// Reading a log after a crash.
+pub mod scan {
+    use super::EntryKind;
+    use wholly_error::Result;
+
+    pub use ::log::scan::*;
+
+    /// See [`::log::scan::Record`].
+    pub type Record = ::log::scan::Record<EntryKind>;
+    /// See [`::log::scan::RecordView`].
+    pub type RecordView<'a> = ::log::scan::RecordView<'a, EntryKind>;
+    /// See [`::log::scan::Records`].
+    pub type Records = ::log::scan::Records<EntryKind>;
+    /// See [`::log::scan::CommittedGroup`].
+    pub type CommittedGroup<'a> = ::log::scan::CommittedGroup<'a, EntryKind>;
+
+    /// See [`::log::scan::record_at`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Result<Option<Record>> {
+        ::log::scan::record_at(reader, seed, position)
+    }
+}
+
+/// What can be read of a log that recovery refuses.
+pub mod salvage {
+    pub use ::log::salvage::*;
+
+    /// See [`::log::salvage::Collected`].
+    pub type Collected = ::log::salvage::Collected<super::EntryKind>;
+    /// See [`::log::salvage::Group`].
+    pub type Group = ::log::salvage::Group<super::EntryKind>;
+}
