@@ -1,5 +1,7 @@
 //! The log of a store: the types of [`wholly_log`](::log) with the store as their client.
 
+pub mod layout;
+
 pub use ::log::*;
 
 use layout::{EntryKind, Origin};
@@ -28,16 +30,6 @@ pub type Slot = ::log::Slot<Origin>;
 /// As there.
 pub fn read_superblock(region: &dyn Region) -> Result<layout::Superblock> {
     ::log::read_superblock(region)
-}
-
-/// What stands on media.
-pub mod layout {
-    pub use ::log::layout::*;
-
-    /// See [`::log::layout::Entry`].
-    pub type Entry = ::log::layout::Entry<EntryKind>;
-    /// See [`::log::layout::Superblock`].
-    pub type Superblock = ::log::layout::Superblock<Origin>;
 }
 
 /// Appending to a lane.
