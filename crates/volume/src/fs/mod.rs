@@ -40,6 +40,7 @@ pub mod xattrs;
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::time::{ClockId, clock_gettime};
+pub use wholly::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock};
 use wholly::{Error, Result};
 use wholly_media::Site;
@@ -53,14 +54,6 @@ use known::Budget;
 use space::Space;
 use storage::Storage;
 use table::{ByNumber, Inode, State, Table};
-
-/// Bits of a mode that are the type.
-pub const TYPE: u32 = 0o170_000;
-pub const DIRECTORY: u32 = 0o040_000;
-pub const REGULAR: u32 = 0o100_000;
-pub const SYMLINK: u32 = 0o120_000;
-/// Bits of a mode that calls can change.
-pub const PERMISSIONS: u32 = 0o7777;
 
 /// Bytes of the largest file.
 pub const LARGEST_FILE: u64 = 1 << 48;
