@@ -2,12 +2,13 @@
 
 pub mod layout;
 
-pub use ::log::*;
+use std::sync::Arc;
 
 use layout::{EntryKind, Origin};
-use std::sync::Arc;
 use wholly_error::Result;
 use wholly_media::Region;
+
+pub use ::log::*;
 
 /// The store, by what it brings along.
 pub struct StoreClient;
@@ -20,6 +21,12 @@ impl Client for StoreClient {
 
 /// The log of a store.
 pub type Log = ::log::Log<StoreClient>;
+/// See [`::log::lane::Lane`].
+pub type Lane = ::log::lane::Lane<StoreClient>;
+/// See [`::log::batch::BatchLane`].
+pub type BatchLane = ::log::batch::BatchLane<StoreClient>;
+/// See [`::log::batch::Gathered`].
+pub type Gathered = ::log::batch::Gathered<EntryKind>;
 
 /// What a superblock slot holds.
 pub type Slot = ::log::Slot<Origin>;
@@ -30,24 +37,6 @@ pub type Slot = ::log::Slot<Origin>;
 /// As there.
 pub fn read_superblock(region: &dyn Region) -> Result<layout::Superblock> {
     ::log::read_superblock(region)
-}
-
-/// Appending to a lane.
-pub mod lane {
-    pub use ::log::lane::*;
-
-    /// See [`::log::lane::Lane`].
-    pub type Lane = ::log::lane::Lane<super::StoreClient>;
-}
-
-/// Group commit on a disk.
-pub mod batch {
-    pub use ::log::batch::*;
-
-    /// See [`::log::batch::BatchLane`].
-    pub type BatchLane = ::log::batch::BatchLane<super::StoreClient>;
-    /// See [`::log::batch::Gathered`].
-    pub type Gathered = ::log::batch::Gathered<super::EntryKind>;
 }
 
 /// Reading a log after a crash.
@@ -73,14 +62,4 @@ pub mod scan {
     pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Result<Option<Record>> {
         ::log::scan::record_at(reader, seed, position)
     }
-}
-
-/// What can be read of a log that recovery refuses.
-pub mod salvage {
-    pub use ::log::salvage::*;
-
-    /// See [`::log::salvage::Collected`].
-    pub type Collected = ::log::salvage::Collected<super::EntryKind>;
-    /// See [`::log::salvage::Group`].
-    pub type Group = ::log::salvage::Group<super::EntryKind>;
 }

@@ -104,9 +104,8 @@ use wholly_host::{HostFs, Refused};
 use wholly_media::Region;
 
 use crate::error::{Error, Result};
-use crate::log::batch::BatchLane;
 use crate::log::layout::Origin;
-use crate::log::{Geometry, Log};
+use crate::log::{BatchLane, Geometry, Log};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use checkpoint::Checkpointer;
 use clock::Clock;

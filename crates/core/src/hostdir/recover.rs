@@ -26,11 +26,10 @@ use super::shadow::Shadows;
 use super::table::is_there;
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
-use crate::log::batch::BatchLane;
-use crate::log::first_of;
 use crate::log::layout::Origin;
 use crate::log::scan::{self, ScanReport};
 use crate::log::site::RECOVER_INCARNATION;
+use crate::log::{BatchLane, first_of};
 use crate::sync::{AtomicU8, AtomicU64, Mutex};
 pub(super) use replay::{Replay, is_in_the_way};
 

@@ -3,7 +3,7 @@
 
 use wholly_error::Error;
 use zerocopy::little_endian::{I64, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
 use super::checksum::checksum;
 use super::{ClientKind, ClientPart};
@@ -168,7 +168,7 @@ impl ClientPart for Origin {
 }
 
 /// What an entry asks for. Numbers from 16 up are those of the namespace, whose payload holds their operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(TryFromBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EntryKind {
     /// Payload at `offset` of the file.
@@ -207,23 +207,7 @@ impl ClientKind for EntryKind {
 
     #[inline(always)]
     fn of(number: u8) -> Option<Self> {
-        Some(match number {
-            1 => EntryKind::Write,
-            2 => EntryKind::Truncate,
-            3 => EntryKind::Identify,
-            4 => EntryKind::Parts,
-            5 => EntryKind::Clock,
-            6 => EntryKind::Space,
-            7 => EntryKind::Staged,
-            8 => EntryKind::Applied,
-            9 => EntryKind::Shadow,
-            10 => EntryKind::Provisional,
-            16 => EntryKind::Create,
-            17 => EntryKind::Name,
-            18 => EntryKind::Attributes,
-            19 => EntryKind::Xattr,
-            _ => return None,
-        })
+        EntryKind::try_read_from_bytes(&[number]).ok()
     }
 
     #[inline(always)]

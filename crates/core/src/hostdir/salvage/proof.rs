@@ -47,7 +47,7 @@ enum Extent {
 /// See the head of this file.
 pub(super) struct Proof<'a> {
     log: &'a Log,
-    collected: Collected,
+    collected: Collected<EntryKind>,
     says: Vec<Says>,
     /// Indices of groups in commit order, and what of them is kept, with the sequence that it gets.
     order: Vec<(usize, Extent, u64)>,
@@ -97,7 +97,7 @@ impl<'a> Proof<'a> {
         }
     }
 
-    fn group(&self, i: usize) -> &Group {
+    fn group(&self, i: usize) -> &Group<EntryKind> {
         &self.collected.groups[i]
     }
 
@@ -360,7 +360,7 @@ impl<'a> Proof<'a> {
         Superblock { log, client: Origin::default() }
     }
 
-    pub fn collected(&self) -> &Collected {
+    pub fn collected(&self) -> &Collected<EntryKind> {
         &self.collected
     }
 
@@ -404,7 +404,7 @@ impl<'a> Proof<'a> {
 
     /// What has become of each group.
     pub fn report(&self) -> Vec<SalvagedGroup> {
-        let of = |(i, group): (usize, &Group)| {
+        let of = |(i, group): (usize, &Group<EntryKind>)| {
             let fate = self.left_out.get(&i).cloned().unwrap_or(Fate::Written);
             let sequence = group.sequence();
             let may_be_half_home = matches!(fate, Fate::LeftOut(_))
