@@ -91,6 +91,17 @@ impl Core {
         line.iter().try_for_each(|ino| self.take(ctx, self.named_by(ctx, *ino)?, What::Place).map(drop))
     }
 
+    /// Where a new name goes, if there is room for it.
+    fn find_free(&self, ctx: &Context, dir: &Inode, state: &State, name: &[u8]) -> Result<Option<Place>> {
+        self.check_search(ctx, dir, state)?;
+        check_name(name)?;
+        match self.find(dir, state, name)? {
+            Some(Place { found: Some(_), .. }) => Err(Errno::EXIST),
+            _ if state.record.owned.links == 0 => Err(Errno::NOENT),
+            place => self.check_permits(ctx, dir, state, WRITE).map(|()| place),
+        }
+    }
+
     /// Makes an inode with a name.
     ///
     /// # Errors
@@ -98,16 +109,7 @@ impl Core {
     pub fn make(&self, ctx: &Context, dir: u64, name: &[u8], birth: &Birth<'_>) -> Result<Held<'_>> {
         let dir = self.held_for_names(ctx, dir)?;
         let mut state = dir.state.write().unwrap();
-        self.check_search(ctx, &dir, &state)?;
-        check_name(name)?;
-        let place = self.find(&dir, &state, name)?;
-        if place.as_ref().is_some_and(|place| place.found.is_some()) {
-            return Err(Errno::EXIST);
-        }
-        if state.record.owned.links == 0 {
-            return Err(Errno::NOENT);
-        }
-        self.check_permits(ctx, &dir, &state, WRITE)?;
+        let place = self.find_free(ctx, &dir, &state, name)?;
         let place = self.take_name(&dir, &state, name, place)?;
         let place = self.make_room(&dir, &mut state, name, place)?;
         let is_dir = birth.mode & TYPE == DIRECTORY;
@@ -231,16 +233,7 @@ impl Core {
     pub fn link(&self, ctx: &Context, ino: u64, dir: u64, name: &[u8]) -> Result<Held<'_>> {
         let (inode, dir) = (self.held_by(ctx, ino)?, self.held_for_names(ctx, dir)?);
         let mut state = dir.state.write().unwrap();
-        self.check_search(ctx, &dir, &state)?;
-        check_name(name)?;
-        let place = self.find(&dir, &state, name)?;
-        if place.as_ref().is_some_and(|place| place.found.is_some()) {
-            return Err(Errno::EXIST);
-        }
-        if state.record.owned.links == 0 {
-            return Err(Errno::NOENT);
-        }
-        self.check_permits(ctx, &dir, &state, WRITE)?;
+        let place = self.find_free(ctx, &dir, &state, name)?;
         if inode.kind == DIRECTORY {
             return Err(Errno::PERM);
         }
