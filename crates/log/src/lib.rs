@@ -13,6 +13,8 @@
 //!   home.
 //! - *batch*: the records that one fence or one synchronous write makes durable. The first of them says so.
 //! - *incarnation*: one life of the log, from an open to the next.
+//! - *client*: whoever has the log, such as a store. It decides what entries ask for, what the superblock says besides,
+//!   and where segments come from: [`Client`].
 //!
 //! # Invariants
 //!
@@ -653,21 +655,26 @@ fn write_superblock<P: ClientPart>(
 /// What a superblock slot holds.
 pub type Slot<P> = Result<Superblock<P>, SuperblockFault>;
 
+/// What stands in a superblock slot, 0 or 1.
+///
+/// # Errors
+/// Of the medium.
+pub fn read_slot<P: ClientPart>(region: &dyn Region, slot: u64) -> Result<Slot<P>> {
+    let mut raw = P::Raw::new_zeroed();
+    region.read_uncached(slot * SUPERBLOCK_SLOT, raw.as_mut_bytes())?;
+    // One that stands in the other's slot was misdirected.
+    Ok(match Superblock::checked(&raw) {
+        Ok(superblock) if superblock.generation % 2 != slot => Err(SuperblockFault::Geometry),
+        checked => checked,
+    })
+}
+
 /// What stands in the two superblock slots.
 ///
 /// # Errors
 /// Of the medium.
 pub fn read_slots<P: ClientPart>(region: &dyn Region) -> Result<[Slot<P>; 2]> {
-    let read = |slot: u64| -> Result<_> {
-        let mut raw = P::Raw::new_zeroed();
-        region.read_uncached(slot * SUPERBLOCK_SLOT, raw.as_mut_bytes())?;
-        // One that stands in the other's slot was misdirected.
-        Ok(match Superblock::checked(&raw) {
-            Ok(superblock) if superblock.generation % 2 != slot => Err(SuperblockFault::Geometry),
-            checked => checked,
-        })
-    };
-    Ok([read(0)?, read(1)?])
+    Ok([read_slot(region, 0)?, read_slot(region, 1)?])
 }
 
 /// Which of two slots counts.

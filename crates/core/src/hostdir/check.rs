@@ -272,7 +272,7 @@ impl scan::Replay for Judge<'_> {
 }
 
 /// A log that drops what recovery writes: it reads nothing of that back.
-pub(super) struct ReadOnly {
+pub struct ReadOnly {
     file: Arc<dyn HostFile>,
     len: u64,
     guarantees: Guarantees,
@@ -281,7 +281,7 @@ pub(super) struct ReadOnly {
 impl ReadOnly {
     /// Taken for what the log was made for, whatever it is on: where records are aligned to lines, that is persistent
     /// memory.
-    pub(super) fn new(file: Arc<dyn HostFile>, len: u64, block: u32) -> Self {
+    pub fn new(file: Arc<dyn HostFile>, len: u64, block: u32) -> Self {
         let pmem = u64::from(block) == LINE;
         let guarantees = Guarantees {
             kind: if pmem { Kind::Pmem } else { Kind::Disk },

@@ -73,7 +73,7 @@ mod writer;
 
 pub use check::{Finding, FindingKind, Report, check_on};
 #[doc(hidden)]
-pub use check::{is_own_folder, slots_of};
+pub use check::{ReadOnly, is_own_folder, slots_of};
 pub use checkpoint::CheckpointReport;
 #[doc(hidden)]
 pub use fork::Ownership;
