@@ -61,6 +61,7 @@
 
 mod choice;
 mod config;
+mod count;
 mod coverage;
 mod event;
 mod explore;
@@ -82,6 +83,7 @@ mod world;
 
 pub use choice::{Choice, ParseChoiceError, Pick};
 pub use config::{DEAD, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMode, SimConfig, os_thread};
+pub use count::{Count, CountingRegion, Counts};
 pub use coverage::{Coverage, SiteCoverage};
 pub use event::{Attribute, Event, EventKind, Fate, Mark, NameChange, Trace};
 pub use explore::{Exploration, ExploreLimits, Explorer, Tally};
