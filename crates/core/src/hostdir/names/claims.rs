@@ -53,8 +53,10 @@ impl Claims {
         names.or_else(alone).or_else(shared).or_else(attributes)
     }
 
-    /// Gives `owner` all that it wants, and adds to `held` what of that is new to it; or tells who has some of it.
-    pub fn take(&mut self, owner: u64, wanted: Wanted, held: &mut Wanted) -> Result<(), u64> {
+    /// Gives `owner` all that it wants, and adds to `held` what of that is new to it; or tells who has some of it. The
+    /// directories of names are shared with them.
+    pub fn take(&mut self, owner: u64, mut wanted: Wanted, held: &mut Wanted) -> Result<(), u64> {
+        wanted.shared.extend(wanted.names.iter().map(|name| name.0));
         if let Some(other) = self.against(owner, &wanted) {
             return Err(other);
         }
@@ -121,9 +123,12 @@ impl Claims {
 
     /// All objects that somebody has a claim on, or on a name in.
     pub fn objects(&self) -> impl Iterator<Item = u64> {
-        let names = self.names.keys().map(|name| name.0);
-        let alone = self.alone.keys().chain(self.attributes.keys()).copied();
-        names.chain(alone).chain(self.shared.keys().copied())
+        self.alone.keys().chain(self.attributes.keys()).chain(self.shared.keys()).copied()
+    }
+
+    /// Whether this is one of them.
+    pub fn has(&self, id: u64) -> bool {
+        self.alone.contains_key(&id) || self.attributes.contains_key(&id) || self.shared.contains_key(&id)
     }
 }
 
@@ -132,7 +137,7 @@ mod tests {
     use super::*;
 
     fn name(dir: u64, name: &str) -> Wanted {
-        Wanted { names: vec![(dir, name.into())], shared: vec![dir], ..Wanted::default() }
+        Wanted { names: vec![(dir, name.as_bytes().into())], ..Wanted::default() }
     }
 
     fn alone(id: u64) -> Wanted {
@@ -151,12 +156,14 @@ mod tests {
         claims.release(1, first.names.iter(), &first);
         claims.take(2, alone(5), &mut second).unwrap();
         assert_eq!(claims.take(1, name(5, "c"), &mut Wanted::default()), Err(2), "it is about to go");
+        assert!(claims.has(5) && !claims.has(6));
         claims.release(2, second.names.iter(), &second);
-        assert_eq!(claims.objects().count(), 0);
+        assert!(!claims.has(5) && claims.objects().count() == 0);
 
         let attributes = || Wanted { attributes: vec![5], ..Wanted::default() };
         let (mut first, mut second) = (Wanted::default(), Wanted::default());
         claims.take(1, name(5, "a"), &mut first).unwrap();
+        assert!(claims.has(5), "somebody has a name in it");
         claims.take(2, attributes(), &mut second).unwrap();
         assert_eq!(claims.take(1, attributes(), &mut first), Err(2));
         claims.release(2, second.names.iter(), &second);

@@ -104,7 +104,7 @@ impl State {
     pub fn is_idle_on_anchor(&self, id: u64, tail: u64) -> bool {
         let object = self.objects.get(&id).filter(|object| object.hangs[0]);
         object.is_some_and(|object| !object.is_used(tail) && !self.callers.have(object))
-            && self.claims.objects().all(|other| other != id)
+            && !self.claims.has(id)
     }
 
     /// What groups below `target` made or adopted, that hangs in the folder of blanks and has no name, and that nobody
@@ -125,7 +125,7 @@ impl State {
         let is_open =
             object.pins > 0 || object.file.upgrade().is_some_and(|file| file.handles.load(Ordering::Relaxed) > 0);
         let is_held = is_open || self.callers.have(object);
-        hangs && is_made && object.place.is_none() && !is_held && self.claims.objects().all(|other| other != id)
+        hangs && is_made && object.place.is_none() && !is_held && !self.claims.has(id)
     }
 
     /// Forgets what is home: everything below `tail` is, and no group at or above it speaks of what is not in use.

@@ -32,7 +32,7 @@
 //!     `──crash──► gone                               `──refused, or a crash──► undone
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use wholly_host::Rename;
@@ -192,11 +192,11 @@ impl Running {
         }
         // What the group has made is only taken away: what it was made as does not matter.
         let names: Vec<u64> = summary.names().values().flat_map(|(before, after)| [*before, *after]).collect();
+        let adopted: HashSet<u64> = self.names.iter().flat_map(|names| &names.adopted).copied().collect();
         for id in names {
             if id != 0 && !summary.objects.contains_key(&id) {
                 let kind = self.store.names.with(|state| state.objects.get(&id).map_or(0, |object| object.mode()));
-                let is_adopted = self.names.as_ref().is_some_and(|names| names.adopted.contains(&id));
-                summary.objects.insert(id, Known::Born(Arc::new(placeholder(kind, is_adopted))));
+                summary.objects.insert(id, Known::Born(Arc::new(placeholder(kind, adopted.contains(&id)))));
             }
         }
         debug_assert!(is_readable(summary), "an undo is read as it is written");

@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 use wholly_host::{At, HostFile, HostFs, Rename, Stat};
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::aside::stale;
@@ -103,9 +104,10 @@ impl NamePlan<'_> {
     }
 
     fn places_a_staged_file(&self) -> bool {
+        let made: HashSet<u64> = self.make.iter().copied().collect();
         self.store.names.with(|state| {
-            let wanted = self.changes.iter().map(|change| change.want).filter(|id| !self.make.contains(id));
-            wanted.into_iter().any(|id| super::hangs_in(state, id, BLANKS))
+            let mut wanted = self.changes.iter().map(|change| change.want);
+            wanted.any(|id| super::hangs_in(state, id, BLANKS) && !made.contains(&id))
         })
     }
 
