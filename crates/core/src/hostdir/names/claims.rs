@@ -1,10 +1,16 @@
 //! Who may change what, until the group ends.
 //!
 //! A call takes all its claims at once or none, so that calls which wait for each other do not wait in a circle.
+//!
+//! A name is known here by a hash of it, which takes less memory than the name. Two names with the same hash are one
+//! claim. So a group may wait for another one without need, but no name has two owners, and none is given up too early:
+//! a group gives up all names that it changes at once.
 
-use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher;
 
-use super::{Name, shrink};
+use super::Name;
 
 /// What a call wants to claim.
 #[derive(Clone, Debug, Default)]
@@ -28,20 +34,23 @@ impl Wanted {
     }
 }
 
+/// See the head of this file. `S` hashes names: by a key of its own, so that nobody can choose names with one hash.
 #[derive(Default)]
-pub(crate) struct Claims {
-    names: HashMap<Name, u64>,
-    alone: HashMap<u64, u64>,
-    attributes: HashMap<u64, u64>,
+pub(crate) struct Claims<S = RandomState> {
+    hasher: S,
+    /// By the hashes of names. These are trees, which grow and shrink with what is in them.
+    names: BTreeMap<u64, u64>,
+    alone: BTreeMap<u64, u64>,
+    attributes: BTreeMap<u64, u64>,
     /// By directory, each owner once.
     shared: HashMap<u64, Vec<u64>>,
 }
 
-impl Claims {
+impl<S: BuildHasher> Claims<S> {
     /// Who stands against what `owner` wants.
     fn against(&self, owner: u64, wanted: &Wanted) -> Option<u64> {
         let other = |by: Option<&u64>| by.copied().filter(|&by| by != owner);
-        let names = wanted.names.iter().find_map(|name| other(self.names.get(name)));
+        let names = wanted.names.iter().find_map(|name| other(self.names.get(&self.hasher.hash_one(name))));
         let alone = || {
             wanted.alone.iter().find_map(|id| {
                 let sharer = || self.shared.get(id)?.iter().copied().find(|&by| by != owner);
@@ -61,7 +70,7 @@ impl Claims {
             return Err(other);
         }
         for name in wanted.names {
-            if self.names.insert(name.clone(), owner).is_none() {
+            if self.names.insert(self.hasher.hash_one(&name), owner).is_none() {
                 held.names.push(name);
             }
         }
@@ -88,11 +97,11 @@ impl Claims {
     /// `owner` gives up these names, as far as it has them: one that it gave up before may be another's by now.
     pub fn release_names<'n>(&mut self, owner: u64, names: impl Iterator<Item = &'n Name>) {
         for name in names {
-            if self.names.get(name) == Some(&owner) {
-                self.names.remove(name);
+            let hash = self.hasher.hash_one(name);
+            if self.names.get(&hash) == Some(&owner) {
+                self.names.remove(&hash);
             }
         }
-        shrink(&mut self.names);
     }
 
     /// `owner` gives up what it holds: these names, and of `held` all else.
@@ -104,8 +113,6 @@ impl Claims {
         for id in &held.attributes {
             self.attributes.remove(id);
         }
-        shrink(&mut self.alone);
-        shrink(&mut self.attributes);
         for id in &held.shared {
             if let Some(owners) = self.shared.get_mut(id) {
                 owners.retain(|&by| by != owner);
@@ -134,6 +141,8 @@ impl Claims {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasherDefault, Hasher};
+
     use super::*;
 
     fn name(dir: u64, name: &str) -> Wanted {
@@ -146,7 +155,7 @@ mod tests {
 
     #[test]
     fn names_are_taken_once_and_directories_shared_or_alone() {
-        let mut claims = Claims::default();
+        let mut claims = <Claims>::default();
         let (mut first, mut second) = (Wanted::default(), Wanted::default());
         claims.take(1, name(5, "a"), &mut first).unwrap();
         claims.take(1, name(5, "a"), &mut first).unwrap();
@@ -172,12 +181,37 @@ mod tests {
         assert_eq!(claims.objects().count(), 0);
     }
 
+    /// Gives all names the same hash.
+    #[derive(Default)]
+    struct Same;
+
+    impl Hasher for Same {
+        fn write(&mut self, _: &[u8]) {}
+
+        fn finish(&self) -> u64 {
+            7
+        }
+    }
+
+    #[test]
+    fn names_of_one_hash_are_one_claim() {
+        let mut claims = Claims::<BuildHasherDefault<Same>>::default();
+        let (mut first, mut second) = (Wanted::default(), Wanted::default());
+        claims.take(1, name(5, "a"), &mut first).unwrap();
+        claims.take(1, name(5, "b"), &mut first).unwrap();
+        assert_eq!(claims.take(2, name(5, "c"), &mut second), Err(1), "the other group waits without need");
+        claims.release(1, first.names.iter(), &first);
+        claims.take(2, name(5, "b"), &mut second).unwrap();
+        claims.release(1, [&name(5, "a").names[0]].into_iter(), &Wanted::default());
+        assert_eq!(claims.take(1, name(5, "a"), &mut first), Err(2), "a group gives up what is its own");
+    }
+
     /// Nothing is left of a call that got a part only.
     #[test]
     fn all_or_nothing() {
-        let mut claims = Claims::default();
+        let mut claims = <Claims>::default();
         claims.take(1, name(5, "b"), &mut Wanted::default()).unwrap();
-        let wanted = Wanted { names: vec![(5, b"a".to_vec()), (5, b"b".to_vec())], ..Wanted::default() };
+        let wanted = Wanted { names: vec![(5, b"a"[..].into()), (5, b"b"[..].into())], ..Wanted::default() };
         assert_eq!(claims.take(2, wanted, &mut Wanted::default()), Err(1));
         claims.take(3, name(5, "a"), &mut Wanted::default()).unwrap();
     }
