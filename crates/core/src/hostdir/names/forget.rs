@@ -118,7 +118,7 @@ impl State {
     pub fn is_spent_blank(&self, id: u64, target: u64) -> bool {
         let Some(object) = self.objects.get(&id) else { return false };
         let hangs =
-            object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS && home.1 == id_name(id));
+            object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS && *home.1 == *id_name(id));
         // Of what was adopted nobody has told that he made it.
         let came = if object.birth.is_some() { object.made } else { object.last };
         let is_made = came != 0 && came < target;

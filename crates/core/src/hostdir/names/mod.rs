@@ -41,6 +41,7 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
+use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use wholly_host::{At, Inode, Stat};
@@ -82,8 +83,8 @@ const SHOWN: usize = 65536;
 /// Times that a call looks again because others changed, or took away, what it had found.
 pub(super) const TRIES: usize = 100;
 
-/// A directory and one part of a path.
-pub(super) type Name = (u64, Vec<u8>);
+/// A directory and one part of a path. All that know a name share its bytes.
+pub(super) type Name = (u64, Arc<[u8]>);
 
 /// See the head of this module.
 pub(crate) struct Names {
@@ -100,7 +101,7 @@ pub(crate) struct Names {
 pub(crate) struct State {
     pub objects: Objects,
     pub by_inode: HashMap<(u64, i64), u64>,
-    pub registers: HashMap<u64, BTreeMap<Vec<u8>, Register>>,
+    pub registers: HashMap<u64, BTreeMap<Arc<[u8]>, Register>>,
     pub claims: Claims,
     /// How many registers there are.
     pub count: u64,
@@ -465,18 +466,21 @@ impl State {
 
     /// The host has `object` at a name now, which a pass has just put there, or nothing (0).
     pub fn set_home(&mut self, dir: u64, name: &[u8], object: u64) {
-        let Some(register) = self.registers.get_mut(&dir).and_then(|names| names.get_mut(name)) else { return };
+        let one = (Bound::Included(name), Bound::Included(name));
+        let names = self.registers.get_mut(&dir).map(|names| names.range_mut::<[u8], _>(one));
+        let Some((shared, register)) = names.and_then(|mut names| names.next()) else { return };
+        let shared = shared.clone();
         let before = std::mem::replace(&mut register.home, object);
         register.stray = false;
         self.count_link(dir, before, 1);
         self.count_link(dir, object, -1);
         if object != 0 {
-            self.lie(object, (dir, name.to_vec()));
+            self.lie(object, (dir, shared));
         }
         if before != 0
             && before != object
             && let Some(lost) = self.objects.get(&before)
-            && lost.home.as_ref().is_some_and(|home| home.0 == dir && home.1 == name)
+            && lost.home.as_ref().is_some_and(|home| home.0 == dir && *home.1 == *name)
         {
             // A name of which no group says anything is at home.
             let other = lost.place.clone().filter(|place| self.register(place.0, &place.1).is_none());
@@ -504,7 +508,7 @@ impl State {
 
     /// The host has `object` in one of the store's own folders, which is no name that anybody sees.
     pub fn hang(&mut self, id: u64, folder: u64) {
-        self.lie(id, (folder, id_name(id)));
+        self.lie(id, (folder, id_name(id).into()));
         if let Some(object) = self.objects.get_mut(&id) {
             object.count_hanging(folder, true);
         }
@@ -660,7 +664,7 @@ impl State {
 
     /// Any name that the object has by a register.
     pub fn name_of(&self, id: u64) -> Option<Name> {
-        let named = |(dir, names): (&u64, &BTreeMap<Vec<u8>, Register>)| {
+        let named = |(dir, names): (&u64, &BTreeMap<Arc<[u8]>, Register>)| {
             names.iter().find(|(_, register)| register.newest() == id).map(|(name, _)| (*dir, name.clone()))
         };
         self.registers.iter().find_map(named)
@@ -786,7 +790,7 @@ impl State {
 
     pub fn identity(&self, id: u64) -> Option<Identity> {
         let object = self.objects.get(&id)?;
-        let (parent, name) = object.place.clone().unwrap_or((0, Vec::new()));
+        let (parent, name) = object.place.as_ref().map_or((0, Vec::new()), |(dir, name)| (*dir, name.to_vec()));
         let (ino, btime_ns) = object.inode.unwrap_or((0, 0));
         Some(Identity { ino, btime_ns, parent, name, ..Identity::of_nothing(object.mode()) })
     }

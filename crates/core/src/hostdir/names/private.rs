@@ -76,25 +76,26 @@ impl Private {
         if self.changes.is_empty() {
             return None;
         }
-        self.changes.get(&(dir, name.to_vec())).map(|change| change.after)
+        self.changes.get(&(dir, name.into())).map(|change| change.after)
     }
 
     /// Sets a name that has been `before`, for the group, which has claimed it. `is_dir` says whether `after` is a
     /// directory.
     pub fn set(&mut self, dir: u64, name: &[u8], before: u64, (after, is_dir): (u64, bool)) {
-        let change = self.changes.entry((dir, name.to_vec())).or_insert(Change { committed: before, after });
+        let shared: Name = (dir, name.into());
+        let change = self.changes.entry(shared.clone()).or_insert(Change { committed: before, after });
         change.after = after;
         // A call claims few names.
-        let held = self.held.names.iter().rev().take(8).position(|held| held.0 == dir && held.1 == name);
+        let held = self.held.names.iter().rev().take(8).position(|held| held.0 == dir && *held.1 == *name);
         if let Some(behind) = held {
             self.held.names.swap_remove(self.held.names.len() - 1 - behind);
         }
-        if self.places.get(&before).is_some_and(|place| place.0 == dir && place.1 == name) {
+        if self.places.get(&before).is_some_and(|place| place.0 == dir && *place.1 == *name) {
             self.places.remove(&before);
         }
         // What is the group's own, and no directory, has a name as long as it has links.
         if after != 0 && (is_dir || !self.is_born(after)) {
-            self.places.insert(after, (dir, name.to_vec()));
+            self.places.insert(after, shared);
         }
         for (id, more) in [(before, -1), (after, 1)] {
             if id != 0 {
@@ -203,9 +204,9 @@ impl Private {
 
     /// Those in one directory.
     pub fn changes_in(&self, dir: u64) -> impl Iterator<Item = (&[u8], &Change)> {
-        let from = Bound::Included((dir, Vec::new()));
+        let from = Bound::Included((dir, [].into()));
         let names = self.changes.range((from, Bound::Unbounded));
-        names.take_while(move |(name, _)| name.0 == dir).map(|(name, change)| (name.1.as_slice(), change))
+        names.take_while(move |(name, _)| name.0 == dir).map(|(name, change)| (&*name.1, change))
     }
 
     /// Where the group sees a directory, if it has named it.

@@ -31,7 +31,7 @@ pub(crate) struct NameReplay {
     /// The object that was at a name before the first group that is not home; only where a copy may be adopted.
     first: Option<HashMap<Name, u64>>,
     /// Names at which records say that there is something, by directory.
-    candidates: HashMap<u64, BTreeSet<Vec<u8>>>,
+    candidates: HashMap<u64, BTreeSet<Arc<[u8]>>>,
     /// Objects whose place a Name entry has told: later identities tell what their group saw, which may be older.
     moved: BTreeSet<u64>,
     /// What the host has at the names that were looked at.
@@ -114,7 +114,7 @@ impl NameReplay {
             self.inodes.insert(inode, id);
         }
         if identity.parent != 0 {
-            let place = (identity.parent, identity.name.clone());
+            let place: Name = (identity.parent, identity.name[..].into());
             self.candidates.entry(place.0).or_default().insert(place.1.clone());
             if !moved {
                 if let Some(first) = &mut self.first {
@@ -137,9 +137,9 @@ impl NameReplay {
     pub fn set(&mut self, dir: u64, value: &Value, sequence: u64, time: Option<i64>) {
         self.state.set_mtime(dir, sequence, time);
         let Value { before, after, name } = value;
-        self.candidates.entry(dir).or_default().insert(name.clone());
+        let name: Name = (dir, name[..].into());
+        self.candidates.entry(dir).or_default().insert(name.1.clone());
         self.moved.extend([*before, *after]);
-        let name = (dir, name.clone());
         let lost = self.state.lose_places([(&name, *before)].into_iter());
         self.state.set_names(sequence, [(name, Change { committed: *before, after: *after })], &lost);
     }
@@ -176,7 +176,7 @@ impl NameReplay {
         loop {
             let Some(dir) = todo.pop_front() else {
                 let Some((folder, path)) = folders.next() else { break };
-                self.candidates.insert(folder, names_in(host, path)?.into_iter().collect());
+                self.candidates.insert(folder, names_in(host, path)?.into_iter().map(Arc::from).collect());
                 todo.push_back(folder);
                 continue;
             };
@@ -251,12 +251,12 @@ impl NameReplay {
             0 if self.knows(id) && !is_blank()? => {}
             // What the log knows no more was on its way out when the tail passed it.
             _ if Kind::of(stat.mode) != Kind::Directory || names_in(host, &path)?.is_empty() => {
-                self.state.spent.push(((folder, entry.to_vec()), object));
+                self.state.spent.push(((folder, entry.into()), object));
                 return Ok(false);
             }
             // A crash may have kept what was in it.
             0 if self.knows(id) && self.holds_only_blanks(host, &path, id)? => {
-                self.state.spent.push(((folder, entry.to_vec()), object));
+                self.state.spent.push(((folder, entry.into()), object));
                 return Ok(false);
             }
             0 => {}
@@ -265,7 +265,7 @@ impl NameReplay {
                 return Ok(true);
             }
         }
-        self.state.strange.push(Strange { place: (folder, entry.to_vec()), object: 0, from: None, instead: 0 });
+        self.state.strange.push(Strange { place: (folder, entry.into()), object: 0, from: None, instead: 0 });
         Ok(false)
     }
 
@@ -296,9 +296,9 @@ impl NameReplay {
     fn find_held(&mut self, host: &dyn HostFs) -> Result<()> {
         for (folder, entry, object) in std::mem::take(&mut self.held) {
             let path = join(&self.state.host_path(folder).expect("a folder has a path"), &entry);
-            let is_ours = |name: &Vec<u8>| self.candidates.get(&object).is_some_and(|names| names.contains(name));
+            let is_ours = |name: &Vec<u8>| self.candidates.get(&object).is_some_and(|names| names.contains(name.as_slice()));
             if !names_in(host, &path)?.iter().all(is_ours) {
-                self.state.strange.push(Strange { place: (folder, entry), object, from: None, instead: 0 });
+                self.state.strange.push(Strange { place: (folder, entry.into()), object, from: None, instead: 0 });
             }
         }
         Ok(())
@@ -310,7 +310,7 @@ impl NameReplay {
         for one in &mut strange {
             let (id, mark) = (id_of(&one.place.1), mark_of(&one.place.1));
             let names = || self.state.registers.iter().flat_map(|(dir, names)| names.iter().map(move |of| (dir, of)));
-            let of = |(dir, (name, _)): (&u64, (&Vec<u8>, &Register))| (*dir, name.clone());
+            let of = |(dir, (name, _)): (&u64, (&Arc<[u8]>, &Register))| (*dir, name.clone());
             if let Some(mark) = mark {
                 one.from = names().map(of).find(|(dir, name)| checksum(*dir, name) == mark);
                 continue;
@@ -320,7 +320,7 @@ impl NameReplay {
                 (one.from, one.instead) = (Some(home), id);
                 continue;
             }
-            let had = |(dir, (name, register)): &(&u64, (&Vec<u8>, &Register))| {
+            let had = |(dir, (name, register)): &(&u64, (&Arc<[u8]>, &Register))| {
                 let is_free = self.looked.get(&(**dir, (*name).clone())).is_some_and(Option::is_none);
                 is_free && (register.home == id || register.values.iter().any(|value| value.1 == id))
             };
@@ -360,7 +360,7 @@ impl NameReplay {
         match dir {
             _ if !self.by_place => None,
             ANCHORS | BLANKS => self.hanging(name),
-            _ => self.first.as_ref()?.get(&(dir, name.to_vec())).copied(),
+            _ => self.first.as_ref()?.get(&(dir, name.into())).copied(),
         }
     }
 

@@ -64,7 +64,7 @@ impl Walk<'_> {
             if private.is_none()
                 && let Some(object) = state.objects.get_mut(&id)
             {
-                object.place.get_or_insert_with(|| (dir, name.to_vec()));
+                object.place.get_or_insert_with(|| (dir, name.into()));
             }
             let kind = state.see(id).unwrap_or(Kind::Special);
             Some((id != 0).then_some(Found { id, kind, stat: None }))
@@ -86,7 +86,7 @@ impl Walk<'_> {
         // A group may have set the name meanwhile: what it has there now is not what it is at home.
         Ok(self.names.with(|state| {
             known(state).unwrap_or_else(|| {
-                let id = state.object_of(&stat, Some((dir, name.to_vec())));
+                let id = state.object_of(&stat, Some((dir, name.into())));
                 Some(Found { id, kind: Kind::of(stat.mode), stat: Some((stat, passes)) })
             })
         }))
@@ -219,7 +219,7 @@ impl Walk<'_> {
                 host.map(|entry| (entry.name, Entry::Host { ino: entry.ino, kind: entry.kind })).collect();
             for (name, register) in state.registers.get(&dir).into_iter().flatten() {
                 if register.newest() != 0 && !is_private(name) {
-                    all.push((name.clone(), Entry::Object(register.newest())));
+                    all.push((name.to_vec(), Entry::Object(register.newest())));
                 }
             }
             all.iter().for_each(|(_, entry)| {

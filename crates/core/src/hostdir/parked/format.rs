@@ -329,7 +329,7 @@ fn catalogue(summary: &Summary) -> Vec<u8> {
         }
     }
     for ((dir, name), &(before, after)) in summary.names() {
-        all.add(NAME, *dir, &Value { before, after, name: name.clone() }.to_bytes());
+        all.add(NAME, *dir, &Value { before, after, name: name.to_vec() }.to_bytes());
     }
     for (id, content) in &summary.contents {
         all.truncate(*id, content.limit);
@@ -378,7 +378,7 @@ fn identity(settled: &Settled) -> Identity {
         uid: stat.uid,
         gid: stat.gid,
         nlink: stat.nlink,
-        name: place.1.clone(),
+        name: place.1.to_vec(),
     }
 }
 
@@ -459,14 +459,14 @@ mod tests {
             let (inode, absolute, relative) = ((3, 4), place("/other"), place("../other"));
             summary.parts.push(Neighbour { volume_id: [number as u8; 16], number, inode, absolute, relative });
         }
-        summary.objects.insert(30, settled(11, 0o040755, (ROOT, b"d".to_vec()), None));
+        summary.objects.insert(30, settled(11, 0o040755, (ROOT, b"d"[..].into()), None));
         // What is in it has a lower number.
-        summary.objects.insert(20, settled(12, 0o100644, (30, b"a".to_vec()), Some(Base::Sum(77))));
+        summary.objects.insert(20, settled(12, 0o100644, (30, b"a"[..].into()), Some(Base::Sum(77))));
         summary.objects.insert(40, born(0o040700));
         summary.objects.insert(41, born(0o100600));
         for (name, before, after) in [((ROOT, "n"), 0, 40), ((30, "a"), 20, 0), ((40, "a"), 0, 20), ((40, "b"), 0, 41)]
         {
-            summary.add_name((name.0, name.1.into()), before, after);
+            summary.add_name((name.0, name.1.as_bytes().into()), before, after);
         }
         let piece = |offset, position| Piece { offset, length: 10, position, checksum: 99 };
         let content = |limit, size, space, pieces| Content { limit, size, space, pieces };

@@ -219,7 +219,7 @@ impl Summary {
         let mut at = id;
         while at != ROOT {
             let (dir, name) = &self.settled(at)?.place;
-            parts.push(name.as_slice());
+            parts.push(&**name);
             at = *dir;
         }
         Some(joined(parts))
@@ -233,7 +233,7 @@ impl Summary {
 
     /// The path of a name as it is to be; nothing where its directory is to have none.
     pub fn name_after(&self, name: &Name) -> Option<Vec<u8>> {
-        let mut parts = vec![name.1.as_slice()];
+        let mut parts = vec![&*name.1];
         let (mut at, mut seen) = (name.0, BTreeSet::new());
         while at != ROOT {
             if !seen.insert(at) {
@@ -249,7 +249,7 @@ impl Summary {
     /// The path of an object as it is to be; nothing for what is to have no name.
     pub fn path_after(&self, id: u64) -> Option<Vec<u8>> {
         let (dir, name) = self.place_after(id)?;
-        self.name_after(&(dir, name.to_vec()))
+        self.name_after(&(dir, name.into()))
     }
 
     fn place_after(&self, id: u64) -> Option<(u64, &[u8])> {

@@ -113,7 +113,7 @@ impl Running {
                 continue;
             }
             let mut wanted = wanted?;
-            wanted.names.push((last.dir, last.name.clone()));
+            wanted.names.push((last.dir, last.name[..].into()));
             self.claim(&wanted)?;
             let now = self.walk().lookup(last.dir, &last.name)?;
             if self.is_there(last.dir) && now.as_ref().map(|found| found.id) == found.map(|found| found.id) {

@@ -292,7 +292,7 @@ impl Running {
         if born {
             return Ok(birth.map(Known::Born));
         }
-        let place = if id == ROOT { Some((0, Vec::new())) } else { place };
+        let place = if id == ROOT { Some((0, [].into())) } else { place };
         let Some(place) = place else { return Ok(None) };
         let inode = self.inode(id)?;
         let mut stat = match self.at_home(id)? {

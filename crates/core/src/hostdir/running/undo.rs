@@ -184,7 +184,7 @@ impl Running {
             if id == ROOT || !is_made(summary, id) {
                 let stat = looking.stat_of(id)?;
                 summary.sets.entry(id).or_insert_with(|| (Set::default(), Some(stat.mtime_ns)));
-                let root = || Known::Settled(Settled { stat, place: (0, Vec::new()), base: None });
+                let root = || Known::Settled(Settled { stat, place: (0, [].into()), base: None });
                 if id == ROOT {
                     summary.objects.entry(id).or_insert_with(root);
                 }
@@ -237,7 +237,7 @@ impl Running {
             self.join_named(&applying.path(id), &found(id, summary.kind(id)))?;
         }
         for ((dir, name), (before, after)) in summary.names() {
-            self.set_name(&Last { dir: *dir, name: name.clone() }, *after, *before)?;
+            self.set_name(&Last { dir: *dir, name: name.to_vec() }, *after, *before)?;
         }
         for &id in summary.moved().keys().filter(|id| summary.kind(**id) == Kind::Regular) {
             let file = self.store.file_of(b"", &found(id, Kind::Regular))?;

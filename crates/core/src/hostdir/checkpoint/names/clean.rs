@@ -63,7 +63,7 @@ impl StoreInner {
                 let id = id_of(&name);
                 let needed = |state: &mut State| {
                     let hangs =
-                        |object: &Object| object.home.as_ref().is_some_and(|home| home.0 == folder && home.1 == name);
+                        |object: &Object| object.home.as_ref().is_some_and(|home| home.0 == folder && *home.1 == *name);
                     let is_wanted = |object: &Object| {
                         folder == BLANKS && (object.place.is_some() || state.claims.has(id))
                     };
@@ -137,6 +137,6 @@ impl StoreInner {
             }
         }
         let is_it = |path: &[u8], now: &Stat| Ok(now.inode() == stat.inode() && is_blank(host, path, now, &birth)?);
-        self.take_away(site::NAMES_CLEAN, at, (&(dir, name.to_vec()), id), &is_it).map_err(failed)
+        self.take_away(site::NAMES_CLEAN, at, (&(dir, name.into()), id), &is_it).map_err(failed)
     }
 }

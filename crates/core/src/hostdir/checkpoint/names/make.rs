@@ -132,7 +132,7 @@ impl NamePlan<'_> {
             Some(place) => place,
             None => {
                 store.make_folders()?;
-                (BLANKS, id_name(id))
+                (BLANKS, id_name(id).into())
             }
         };
         let path = self.path_of(&place)?;
@@ -153,7 +153,7 @@ impl NamePlan<'_> {
         let aside = match kind != Kind::Regular && place.0 != BLANKS && self.is_shared(place.0)? {
             true => {
                 store.make_folders()?;
-                Some(self.path_of(&(BLANKS, id_name(id)))?)
+                Some(self.path_of(&(BLANKS, id_name(id).into()))?)
             }
             false => None,
         };
@@ -275,7 +275,7 @@ impl NamePlan<'_> {
             return Ok(());
         }
         store.make_folders()?;
-        let to = self.path_of(&(ANCHORS, id_name(id)))?;
+        let to = self.path_of(&(ANCHORS, id_name(id).into()))?;
         let at = store.names.with(|state| state.object_at(id, &path));
         if !is_dir {
             let link = || match store.host.hard_link_at(site::NAMES_ANCHOR, at, to[..].into()) {
@@ -301,7 +301,7 @@ impl NamePlan<'_> {
             },
         );
         moved.map_err(|error| host_error(error, &path))?;
-        if let Some(i) = self.place_in_changes(&(dir, name)) {
+        if let Some(i) = self.place_in_changes(dir, &name) {
             self.changes[i].home = 0;
         }
         Ok(())

@@ -275,7 +275,7 @@ impl<'a> NamePlan<'a> {
             });
             let Some(path) = path.filter(|_| is_dir) else { continue };
             for entry in store.host.read_dir(&path).map_err(|error| host_error(error, &path))? {
-                if self.place_in_changes(&(id, entry.name.clone())).is_none() {
+                if self.place_in_changes(id, &entry.name).is_none() {
                     let path = String::from_utf8_lossy(&join(&path, &entry.name)).into_owned();
                     let change = "another program has put it into a directory that was removed".into();
                     return Err(Error::Conflict { path, change });
@@ -307,8 +307,8 @@ impl<'a> NamePlan<'a> {
     }
 
     /// Where a name is among the changes.
-    fn place_in_changes(&self, name: &Name) -> Option<usize> {
-        self.changes.binary_search_by(|change| change.name.cmp(name)).ok()
+    fn place_in_changes(&self, dir: u64, name: &[u8]) -> Option<usize> {
+        self.changes.binary_search_by(|change| (change.name.0, &*change.name.1).cmp(&(dir, name))).ok()
     }
 
     fn wants(&self, id: u64) -> bool {
