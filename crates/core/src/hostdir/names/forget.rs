@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::{BLANKS, Kind, Names, Object, ROOT, State, id_name, shrink};
+use super::{BLANKS, Kind, Names, Object, ROOT, State, id_name};
 use crate::sync::Ordering;
 
 /// Calls that may have objects in hand.
@@ -183,6 +183,5 @@ impl State {
             }
             stays
         });
-        shrink(by_inode);
     }
 }

@@ -40,7 +40,6 @@ mod replay;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::Hash;
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
@@ -100,7 +99,7 @@ pub(crate) struct Names {
 #[derive(Default)]
 pub(crate) struct State {
     pub objects: Objects,
-    pub by_inode: HashMap<(u64, i64), u64>,
+    pub by_inode: BTreeMap<(u64, i64), u64>,
     pub registers: HashMap<u64, BTreeMap<Arc<[u8]>, Register>>,
     pub claims: Claims,
     /// How many registers there are.
@@ -798,14 +797,6 @@ impl State {
     /// The open file that an object is, if it is one.
     pub fn file(&self, id: u64) -> Option<Arc<File>> {
         self.objects.get(&id)?.file.upgrade()
-    }
-}
-
-/// Gives memory back that a large group has needed.
-fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
-    const SMALL: usize = 1024;
-    if map.capacity() > SMALL && map.len() < map.capacity() / 8 {
-        map.shrink_to(2 * map.len());
     }
 }
 
