@@ -399,7 +399,7 @@ impl StoreInner {
             let Some(object) = state.objects.get_mut(&id) else {
                 return Err(Error::NotFound(show(path)));
             };
-            let owner = state.claims.owner_of(id).filter(|owner| !File::is_implicit(*owner));
+            let owner = object.owner().filter(|owner| !File::is_implicit(*owner));
             let left = object.left.as_deref().copied();
             let file = self.files.add(|number| {
                 let file = File::new(id, number, path.to_vec(), stat.as_ref());

@@ -104,7 +104,7 @@ impl State {
     pub fn is_idle_on_anchor(&self, id: u64, tail: u64) -> bool {
         let object = self.objects.get(&id).filter(|object| object.hangs[0]);
         object.is_some_and(|object| !object.is_used(tail) && !self.callers.have(object))
-            && !self.claims.has(id)
+            && !self.is_claimed(id)
     }
 
     /// What groups below `target` made or adopted, that hangs in the folder of blanks and has no name, and that nobody
@@ -125,7 +125,7 @@ impl State {
         let is_open =
             object.pins > 0 || object.file.upgrade().is_some_and(|file| file.handles.load(Ordering::Relaxed) > 0);
         let is_held = is_open || self.callers.have(object);
-        hangs && is_made && object.place.is_none() && !is_held && !self.claims.has(id)
+        hangs && is_made && object.place.is_none() && !is_held && !self.is_claimed(id)
     }
 
     /// Forgets what is home: everything below `tail` is, and no group at or above it speaks of what is not in use.
@@ -150,7 +150,7 @@ impl State {
             !object.sets.is_empty() || object.mtime_ns.is_some() || is_told
         });
         self.callers.passes += 1;
-        let mut todo: Vec<u64> = self.claims.objects().collect();
+        let mut todo: Vec<u64> = Vec::new();
         for (dir, names) in &self.registers {
             todo.push(*dir);
             todo.extend(
@@ -159,10 +159,12 @@ impl State {
         }
         // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a name
         // too many.
-        let used = self
-            .objects
-            .iter()
-            .filter(|(_, object)| object.hangs != [false; 2] || object.is_used(tail) || self.callers.have(object));
+        let used = self.objects.iter().filter(|(id, object)| {
+            object.hangs != [false; 2]
+                || object.is_used(tail)
+                || self.callers.have(object)
+                || self.claims.has(**id, object)
+        });
         todo.extend(used.map(|(id, _)| *id));
         let mut kept: HashSet<u64> = HashSet::from([ROOT]);
         while let Some(id) = todo.pop() {

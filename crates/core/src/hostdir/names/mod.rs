@@ -101,7 +101,7 @@ pub(crate) struct State {
     pub objects: Objects,
     pub by_inode: BTreeMap<(u64, i64), u64>,
     pub registers: HashMap<u64, BTreeMap<Arc<[u8]>, Register>>,
-    pub claims: Claims,
+    claims: Claims,
     /// How many registers there are.
     pub count: u64,
     /// Objects with attributes that are not home, those below no name included.
@@ -262,7 +262,7 @@ impl State {
         }
         let is_home = object.sets.is_empty() && object.mtime_ns.is_none();
         let wanted = Wanted { alone: vec![file.id], ..Wanted::default() };
-        if !is_home || self.claims.take(owner, wanted, held).is_err() || !forget() {
+        if !is_home || self.claim(owner, wanted, held).is_err() || !forget() {
             return false;
         }
         self.takes_over(file);
@@ -277,9 +277,15 @@ impl State {
         self.objects.get(&id)?.left.as_deref().copied()
     }
 
+    /// A group claims all that it wants, and adds to `held` what of that is new to it; or nothing, where another group,
+    /// which is the error, has some of it.
+    pub fn claim(&mut self, owner: u64, wanted: Wanted, held: &mut Wanted) -> Result<(), u64> {
+        self.claims.take(&mut self.objects, owner, wanted, held)
+    }
+
     /// A group has ended: its claims are gone.
     pub fn release(&mut self, owner: u64, private: &Private) {
-        self.claims.release(owner, private.claimed(), &private.held);
+        self.claims.release(&mut self.objects, owner, private.claimed(), &private.held);
         for id in &private.held.alone {
             if let Some(object) = self.objects.get_mut(id) {
                 object.left = None;
@@ -299,6 +305,11 @@ impl State {
             self.changed.insert(file.id);
         }
         object.file = Weak::new();
+    }
+
+    /// Whether somebody has a claim on an object, or on a name in it.
+    pub fn is_claimed(&self, id: u64) -> bool {
+        self.objects.get(&id).is_some_and(|object| self.claims.has(id, object))
     }
 
     /// Keeps an object in the table. Whether it is there.

@@ -97,6 +97,8 @@ pub(crate) struct Object {
     pub is_immutable: bool,
     /// See [`Stat::is_append_only`], when the host was last asked.
     pub is_append_only: bool,
+    /// The group that has claimed it alone; 0 for none. See [`Claims`](super::Claims).
+    owner: u64,
     /// How many keep it in the table, whether or not it has a name.
     pub pins: u64,
     /// Of a regular file, the file, while somebody uses it.
@@ -133,6 +135,7 @@ impl Object {
             nameable: false,
             is_immutable: false,
             is_append_only: false,
+            owner: 0,
             pins: 0,
             file: Weak::new(),
             left: None,
@@ -159,6 +162,21 @@ impl Object {
         let kind = Kind::of(birth.mode);
         let mtime_ns = (kind != Kind::Regular).then_some(birth.mtime_ns);
         Object { known: false, mtime_ns, birth: Some(birth), ..Self::new(kind, None, None) }
+    }
+
+    /// The group that has claimed it alone.
+    pub fn owner(&self) -> Option<u64> {
+        (self.owner != 0).then_some(self.owner)
+    }
+
+    /// A group claims it, which nobody else has. Whether the group had not yet.
+    pub(super) fn own(&mut self, group: u64) -> bool {
+        std::mem::replace(&mut self.owner, group) == 0
+    }
+
+    /// Nobody claims it any more.
+    pub(super) fn disown(&mut self) {
+        self.owner = 0;
     }
 
     /// See [`State::hang`](super::State::hang).

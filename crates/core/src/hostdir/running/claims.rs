@@ -55,7 +55,7 @@ impl Running {
             let private = self.names_mut();
             let taken: Result<u64, u64> = store.names.with(|state| {
                 debug_assert!(wanted.objects().all(|id| state.objects.contains_key(&id)), "a call keeps what it finds");
-                state.claims.take(claimer, wanted.clone(), &mut private.held)?;
+                state.claim(claimer, wanted.clone(), &mut private.held)?;
                 let names = wanted.names.iter().filter_map(|(dir, name)| state.register(*dir, name));
                 let objects = wanted.alone.iter().chain(&wanted.attributes).filter_map(|id| state.objects.get(id));
                 let last = names.map(|register| register.last()).chain(objects.map(|object| object.last)).max();

@@ -65,7 +65,7 @@ impl StoreInner {
                     let hangs =
                         |object: &Object| object.home.as_ref().is_some_and(|home| home.0 == folder && *home.1 == *name);
                     let is_wanted = |object: &Object| {
-                        folder == BLANKS && (object.place.is_some() || state.claims.has(id))
+                        folder == BLANKS && (object.place.is_some() || state.is_claimed(id))
                     };
                     state.objects.get(&id).is_some_and(|object| hangs(object) && (!empty || is_wanted(object)))
                 };
