@@ -269,7 +269,7 @@ pub(super) fn promised_by_files(files: &FileTable) -> Promise {
 pub(super) fn promised_by_names(state: &State) -> Promise {
     let mut all = Promise::default();
     for (name, register) in state.registers.values().flatten() {
-        if register.home == 0 && register.newest() != 0 {
+        if register.home() == 0 && register.newest() != 0 {
             all = all.plus(Promise::name(name));
         }
     }

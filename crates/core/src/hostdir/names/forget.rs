@@ -131,10 +131,7 @@ impl State {
     /// Forgets what is home: everything below `tail` is, and no group at or above it speaks of what is not in use.
     pub(super) fn forget(&mut self, tail: u64) {
         for names in self.registers.values_mut() {
-            names.retain(|_, register| {
-                register.values.retain(|&(stamp, _)| stamp >= tail);
-                !register.values.is_empty() || register.stray
-            });
+            names.retain(|_, register| register.forget(tail));
         }
         self.registers.retain(|_, names| !names.is_empty());
         self.count = self.registers.values().map(|names| names.len() as u64).sum();
@@ -154,7 +151,7 @@ impl State {
         for (dir, names) in &self.registers {
             todo.push(*dir);
             todo.extend(
-                names.values().flat_map(|register| register.values.iter().map(|value| value.1).chain([register.home])),
+                names.values().flat_map(|register| register.values().map(|value| value.1).chain([register.home()])),
             );
         }
         // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a name

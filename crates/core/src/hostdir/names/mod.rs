@@ -26,6 +26,7 @@
 //! | `attributes.rs` | what groups set of its attributes |
 //! | `claims.rs` | who may change what |
 //! | `forget.rs` | what is forgotten when a pass has ended |
+//! | `register.rs` | the committed values of a name |
 //! | `private.rs` | what a running group has changed |
 //! | `walk.rs` | from a path to what it names, as a group sees it |
 //! | `replay.rs` | from the log's records to all this, at open |
@@ -36,6 +37,7 @@ mod forget;
 mod object;
 mod objects;
 mod private;
+mod register;
 mod replay;
 mod walk;
 
@@ -56,6 +58,7 @@ use forget::Callers;
 pub(super) use object::{DIRECTORY, Kind, Object, Place, REGULAR, SYMLINK, TYPE};
 use objects::Objects;
 use private::Change;
+use register::Register;
 pub(super) use private::Private;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
 pub(super) use walk::{Entry, Found, Last, Walk, show};
@@ -148,34 +151,6 @@ pub(crate) struct Strange {
     pub from: Option<Name>,
     /// What has that name now; 0 for nothing.
     pub instead: u64,
-}
-
-/// The committed values of a name.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Register {
-    /// What the host has there, as the store left it.
-    pub home: u64,
-    /// The host has something there that a pass made for a virtual object before a crash, and nobody knows for which.
-    pub stray: bool,
-    /// By sequence.
-    pub values: Vec<(u64, u64)>,
-}
-
-impl Register {
-    /// The latest committed value.
-    pub fn newest(&self) -> u64 {
-        self.values.last().map_or(self.home, |&(_, object)| object)
-    }
-
-    /// The value as of the sequence `target`.
-    pub fn as_of(&self, target: u64) -> u64 {
-        self.values.iter().rev().find(|&&(stamp, _)| stamp < target).map_or(self.home, |&(_, object)| object)
-    }
-
-    /// The sequence of the last group that set it.
-    pub fn last(&self) -> u64 {
-        self.values.last().map_or(0, |&(stamp, _)| stamp)
-    }
 }
 
 impl State {
@@ -480,8 +455,7 @@ impl State {
         let names = self.registers.get_mut(&dir).map(|names| names.range_mut::<[u8], _>(one));
         let Some((shared, register)) = names.and_then(|mut names| names.next()) else { return };
         let shared = shared.clone();
-        let before = std::mem::replace(&mut register.home, object);
-        register.stray = false;
+        let before = register.set_home(object);
         self.count_link(dir, before, 1);
         self.count_link(dir, object, -1);
         if object != 0 {
@@ -548,19 +522,29 @@ impl State {
         let count = &mut self.count;
         let register = register.or_insert_with(|| {
             *count += 1;
-            Register { home: before, ..Register::default() }
+            Register::new(before)
         });
-        debug_assert!(register.last() <= sequence, "a name is set in commit order");
-        match register.values.last_mut() {
-            Some(last) if last.0 == sequence => last.1 = after,
-            _ => {
-                if register.values.is_empty() {
-                    // Most names are set once before they are home.
-                    register.values.reserve_exact(1);
-                }
-                register.values.push((sequence, after));
-            }
-        }
+        register.set(sequence, after);
+        self.is_set(dir, before, after);
+    }
+
+    /// The same of all names that a group has set in a directory of which none had a register, in order. The tree is
+    /// made of full nodes.
+    fn publish_all(&mut self, sequence: u64, dir: u64, names: impl Iterator<Item = (Name, Change)>) {
+        let registers = names.map(|(name, Change { committed, after })| {
+            self.put(&name, after);
+            self.is_set(dir, committed, after);
+            let mut register = Register::new(committed);
+            register.set(sequence, after);
+            (name.1, register)
+        });
+        let registers: BTreeMap<_, _> = registers.collect();
+        self.count += registers.len() as u64;
+        self.registers.insert(dir, registers);
+    }
+
+    /// A name in `dir` has been given to another object.
+    fn is_set(&mut self, dir: u64, before: u64, after: u64) {
         self.count_link(dir, before, -1);
         self.count_link(dir, after, 1);
         if let Some(named) = self.objects.get_mut(&after) {
@@ -636,11 +620,17 @@ impl State {
 
     /// A committed group set these names: they have other values now, and objects other places.
     fn set_names(&mut self, sequence: u64, names: impl IntoIterator<Item = (Name, Change)>, lost: &[u64]) {
-        for (name, Change { committed, after }) in names {
-            if let Some(object) = self.objects.get_mut(&after) {
-                object.place = Some(name.clone());
+        let mut names = names.into_iter().peekable();
+        while let Some(dir) = names.peek().map(|(name, _)| name.0) {
+            let of_dir = std::iter::from_fn(|| names.next_if(|(name, _)| name.0 == dir));
+            if self.registers.contains_key(&dir) {
+                for (name, Change { committed, after }) in of_dir {
+                    self.put(&name, after);
+                    self.publish(sequence, name, committed, after);
+                }
+            } else {
+                self.publish_all(sequence, dir, of_dir);
             }
-            self.publish(sequence, name, committed, after);
         }
         for &id in lost {
             if self.objects[&id].place.is_none() {
@@ -648,6 +638,13 @@ impl State {
                 let place = self.name_at_home(id).or_else(|| by_register(self));
                 self.objects.get_mut(&id).expect("it was just there").place = place;
             }
+        }
+    }
+
+    /// An object has this name.
+    fn put(&mut self, name: &Name, object: u64) {
+        if let Some(object) = self.objects.get_mut(&object) {
+            object.place = Some(name.clone());
         }
     }
 

@@ -274,14 +274,15 @@ impl NameReplay {
         for name in names_in(host, path)? {
             let at = join(path, &name);
             let Some(stat) = stat_or_nothing(host, &at)? else { continue };
-            let values = self.state.register(dir, &name).map_or(&[][..], |register| &register.values);
+            let register = self.state.register(dir, &name);
             let mut made = None;
-            for &(_, id) in values {
+            for (_, id) in register.into_iter().flat_map(Register::values) {
                 let birth = self.state.objects.get(&id).and_then(|object| object.birth.clone());
                 if let Some(birth) = birth
                     && is_blank(host, &at, &stat, &birth)?
                 {
                     made = Some(id);
+                    break;
                 }
             }
             let Some(id) = made else { return Ok(false) };
@@ -322,7 +323,7 @@ impl NameReplay {
             }
             let had = |(dir, (name, register)): &(&u64, (&Arc<[u8]>, &Register))| {
                 let is_free = self.looked.get(&(**dir, (*name).clone())).is_some_and(Option::is_none);
-                is_free && (register.home == id || register.values.iter().any(|value| value.1 == id))
+                is_free && (register.home() == id || register.values().any(|value| value.1 == id))
             };
             one.from = names().find(had).map(of);
         }
@@ -375,7 +376,7 @@ impl NameReplay {
         for (dir, name) in names {
             let stat = self.looked.get(&(dir, name.clone())).copied().flatten();
             let register = self.state.register(dir, &name).expect("it was just listed");
-            let could_be: Vec<u64> = register.values.iter().map(|value| value.1).chain([register.home]).collect();
+            let could_be: Vec<u64> = register.values().map(|value| value.1).chain([register.home()]).collect();
             let is = stat.and_then(|stat| self.state.by_inode.get(&(stat.ino, stat.btime_ns)).copied());
             let (home, stray) = match (&stat, is) {
                 (None, _) => (0, false),
@@ -390,8 +391,7 @@ impl NameReplay {
             };
             let register = self.state.registers.get_mut(&dir).and_then(|names| names.get_mut(&name));
             let register = register.expect("it was just there");
-            let expected = std::mem::replace(&mut register.home, home);
-            register.stray = stray;
+            let expected = if stray { register.set_stray() } else { register.set_home(home) };
             self.state.count_link(dir, expected, 1);
             self.state.count_link(dir, home, -1);
         }

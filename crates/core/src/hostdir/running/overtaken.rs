@@ -129,7 +129,7 @@ impl Running {
         let (path, inode, is_stray) = self.store.names.with(|state| {
             // The value of a group that is not home is not there yet.
             let register = state.register(dir, name);
-            let (home, stray) = register.map_or((before, false), |register| (register.home, register.stray));
+            let (home, stray) = register.map_or((before, false), |register| (register.home(), register.is_stray()));
             let inode = state.objects.get(&home).and_then(|object| object.inode);
             (state.host_path_of(dir, name), inode, stray)
         });

@@ -120,7 +120,7 @@ impl StoreInner {
                 let birth = object.birth.clone().filter(|_| object.kind == Kind::of(stat.mode));
                 birth.map(|birth| (id, birth))
             };
-            register.values.iter().rev().find_map(|&(_, id)| born(id))
+            register.values().find_map(|(_, id)| born(id))
         });
         let conflict = || Error::Conflict {
             path: String::from_utf8_lossy(path).into_owned(),

@@ -159,9 +159,9 @@ impl<'a> NamePlan<'a> {
         for (dir, names) in &state.registers {
             for (name, register) in names {
                 let want = register.as_of(target);
-                if want != register.home || register.stray {
+                if want != register.home() || register.is_stray() {
                     let name = (*dir, name.clone());
-                    self.changes.push(Change { name, home: register.home, want, stray: register.stray });
+                    self.changes.push(Change { name, home: register.home(), want, stray: register.is_stray() });
                 }
             }
         }
@@ -175,8 +175,8 @@ impl<'a> NamePlan<'a> {
         let mut stays: HashMap<u64, Name> = HashMap::new();
         for (dir, names) in &state.registers {
             let same =
-                names.iter().filter(|(_, register)| register.home != 0 && register.as_of(target) == register.home);
-            stays.extend(same.map(|(name, register)| (register.home, (*dir, name.clone()))));
+                names.iter().filter(|(_, register)| register.home() != 0 && register.as_of(target) == register.home());
+            stays.extend(same.map(|(name, register)| (register.home(), (*dir, name.clone()))));
         }
         for (id, name) in &stays {
             // Rather a home that no group says anything of: a later one may have ended this name.

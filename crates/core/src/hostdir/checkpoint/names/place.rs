@@ -138,7 +138,7 @@ impl NamePlan<'_> {
         let store = self.store;
         let (dir, name) = &change.name;
         let (is, home, from) = store.names.with(|state| {
-            let is = state.register(*dir, name).map_or(0, |register| register.home);
+            let is = state.register(*dir, name).map_or(0, |register| register.home());
             let home = state.objects.get(&change.want).and_then(|object| object.home.clone());
             (is, home, state.host_path(change.want))
         });
