@@ -273,7 +273,7 @@ pub(super) fn promised_by_names(state: &State) -> Promise {
             all = all.plus(Promise::name(name));
         }
     }
-    for object in state.objects.values().filter(|object| object.inode.is_none() && object.made != 0) {
+    for object in state.objects.values().filter(|object| object.inode().is_none() && object.made != 0) {
         let target = object.birth.as_ref().map_or(&[][..], |birth| &birth.target);
         all = all.plus(Promise::object(object.kind, target));
     }

@@ -144,7 +144,7 @@ impl State {
             }
             object.sets.forget(tail);
             let is_told = object.file.upgrade().is_some_and(|file| file.mtime().is_some());
-            !object.sets.is_empty() || object.mtime_ns.is_some() || is_told
+            !object.sets.is_empty() || object.mtime.ns().is_some() || is_told
         });
         self.callers.passes += 1;
         let mut todo: Vec<u64> = Vec::new();
@@ -175,7 +175,7 @@ impl State {
         self.objects.retain(|id, object| {
             let stays = kept.contains(id);
             if !stays
-                && let Some(inode) = object.inode
+                && let Some(inode) = object.inode()
                 && by_inode.get(&inode) == Some(id)
             {
                 by_inode.remove(&inode);

@@ -55,7 +55,7 @@ pub(super) use attributes::{PERMISSIONS, Set, XattrValue, checksum as xattr_chec
 use claims::Claims;
 pub(super) use claims::Wanted;
 use forget::Callers;
-pub(super) use object::{DIRECTORY, Kind, Object, Place, REGULAR, SYMLINK, TYPE};
+pub(super) use object::{DIRECTORY, Kind, Moment, Object, Place, REGULAR, SYMLINK, TYPE};
 use objects::Objects;
 use private::Change;
 use register::Register;
@@ -235,7 +235,7 @@ impl State {
         if object.last.max(file.last_sequence.load(Ordering::Acquire)) >= tail || file.mtime().is_some() {
             return false;
         }
-        let is_home = object.sets.is_empty() && object.mtime_ns.is_none();
+        let is_home = object.sets.is_empty() && object.mtime.ns().is_none();
         let wanted = Wanted { alone: vec![file.id], ..Wanted::default() };
         if !is_home || self.claim(owner, wanted, held).is_err() || !forget() {
             return false;
@@ -274,9 +274,9 @@ impl State {
         let Some(object) = self.objects.get_mut(&file.id) else { return };
         object.last = object.last.max(file.last_sequence.load(Ordering::Acquire));
         object.identified = object.identified.max(file.identified.load(Ordering::Acquire));
-        object.ctime_ns = object.ctime_ns.max(file.ctime());
+        object.ctime = object.ctime.max(file.ctime().into());
         if let Some(ns) = file.mtime() {
-            (object.mtime_ns, object.mtime_sequence) = (Some(ns), file.mtime_sequence());
+            (object.mtime, object.mtime_sequence) = (Some(ns).into(), file.mtime_sequence());
             self.changed.insert(file.id);
         }
         object.file = Weak::new();
@@ -312,7 +312,7 @@ impl State {
     /// The same of an object.
     pub fn shown(&mut self, id: u64) -> u64 {
         let Some(object) = self.objects.get(&id) else { return 0 };
-        match object.inode {
+        match object.inode() {
             None => UNMADE | id,
             Some((ino, btime_ns)) => match self.shown.get(&ino) {
                 Some(&(then, number)) if then == btime_ns => number,
@@ -329,7 +329,7 @@ impl State {
         self.shown.insert(ino, (btime_ns, UNMADE | id));
         self.by_inode.insert((ino, btime_ns), id);
         if let Some(object) = self.objects.get_mut(&id) {
-            object.inode = Some((ino, btime_ns));
+            object.set_inode(Some((ino, btime_ns)));
         }
     }
 
@@ -338,7 +338,7 @@ impl State {
         self.unhang(id, BLANKS);
         if let Some(object) = self.objects.get_mut(&id) {
             (object.home, object.unsure) = (None, false);
-            if let Some(inode) = object.inode.take()
+            if let Some(inode) = object.set_inode(None)
                 && self.by_inode.get(&inode) == Some(&id)
             {
                 self.by_inode.remove(&inode);
@@ -355,7 +355,7 @@ impl State {
     pub fn becomes(&mut self, id: u64, inode: (u64, i64)) -> bool {
         let free = !self.by_inode.contains_key(&inode);
         if free && let Some(object) = self.objects.get_mut(&id) {
-            if let Some(before) = object.inode.replace(inode) {
+            if let Some(before) = object.set_inode(Some(inode)) {
                 self.by_inode.remove(&before);
             }
             self.by_inode.insert(inode, id);
@@ -389,7 +389,7 @@ impl State {
 
     /// Which inode an object is; that of the store's directory, and of its own folders, nobody asks.
     pub fn inode_of(&self, id: u64) -> Option<Inode> {
-        self.objects.get(&id)?.inode
+        self.objects.get(&id)?.inode()
     }
 
     /// For calls that change a name, which lies at `path`: in the directory that the store knows, whatever has taken
@@ -436,7 +436,7 @@ impl State {
     }
 
     /// Counts one name of `object` in `dir` more or less than the host does.
-    fn count_link(&mut self, dir: u64, object: u64, by: i64) {
+    fn count_link(&mut self, dir: u64, object: u64, by: i32) {
         if object == 0 {
             return;
         }
@@ -474,7 +474,7 @@ impl State {
             // one open, it cannot.)
             if lost.home.is_none()
                 && lost.file.strong_count() == 0
-                && let Some(inode) = lost.inode
+                && let Some(inode) = lost.inode()
             {
                 self.by_inode.remove(&inode);
             }
@@ -486,7 +486,7 @@ impl State {
         let by_inode = &mut self.by_inode;
         if let Some(lies) = self.objects.get_mut(&object) {
             lies.home = Some(place);
-            lies.inode.map(|inode| by_inode.insert(inode, object));
+            lies.inode().map(|inode| by_inode.insert(inode, object));
         }
     }
 
@@ -570,7 +570,7 @@ impl State {
             // Who names something in a directory and who sets its times do not wait for each other, and replay goes by
             // sequences.
             if sequence >= object.mtime_sequence {
-                (object.mtime_ns, object.mtime_sequence) = (mtime_ns, sequence);
+                (object.mtime, object.mtime_sequence) = (mtime_ns.into(), sequence);
             }
             object.last = object.last.max(sequence);
             self.changed.insert(id);
@@ -580,7 +580,7 @@ impl State {
     /// Something of an object has changed.
     pub fn changed_at(&mut self, id: u64, ns: i64) {
         if let Some(object) = self.objects.get_mut(&id) {
-            object.ctime_ns = object.ctime_ns.max(Some(ns));
+            object.ctime = object.ctime.max(Some(ns).into());
             object.ctime_is_new = true;
         }
     }
@@ -594,7 +594,7 @@ impl State {
     /// When a program last changed an object, if that is known.
     pub fn ctime_of(&self, id: u64) -> Option<i64> {
         let object = self.objects.get(&id)?;
-        object.ctime_ns.max(object.file.upgrade().and_then(|file| file.ctime()))
+        object.ctime.ns().max(object.file.upgrade().and_then(|file| file.ctime()))
     }
 
     /// A checkpoint has left an object so. Programs go on seeing this time of change.
@@ -738,7 +738,7 @@ impl Names {
                 let born_ns = object.birth.as_ref().map(|birth| birth.mtime_ns);
                 match (object.kind, object.file.upgrade(), born_ns) {
                     (Kind::Regular, None, _) => {
-                        (object.mtime_ns, object.mtime_sequence) = (born_ns, sequence);
+                        (object.mtime, object.mtime_sequence) = (born_ns.into(), sequence);
                     }
                     (Kind::Regular, Some(file), Some(ns)) if file.last_sequence.load(Ordering::Acquire) < sequence => {
                         file.set_mtime(ns, sequence);
@@ -798,7 +798,7 @@ impl State {
     pub fn identity(&self, id: u64) -> Option<Identity> {
         let object = self.objects.get(&id)?;
         let (parent, name) = object.place.as_ref().map_or((0, Vec::new()), |(dir, name)| (*dir, name.to_vec()));
-        let (ino, btime_ns) = object.inode.unwrap_or((0, 0));
+        let (ino, btime_ns) = object.inode().unwrap_or_default();
         Some(Identity { ino, btime_ns, parent, name, ..Identity::of_nothing(object.mode()) })
     }
 

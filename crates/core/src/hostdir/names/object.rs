@@ -6,7 +6,7 @@ use super::attributes::Sets;
 use super::{BLANKS, Name};
 use crate::hostdir::file::File;
 use crate::hostdir::records::{Baseline, Birth};
-use wholly_host::Stat;
+use wholly_host::{Inode, Stat};
 
 /// What an object is. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,14 +46,36 @@ impl Kind {
     }
 }
 
+/// A time in ns, if there is one. Any time is later than none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(i64);
+
+impl Default for Moment {
+    fn default() -> Self {
+        Moment(i64::MIN)
+    }
+}
+
+impl From<Option<i64>> for Moment {
+    fn from(ns: Option<i64>) -> Self {
+        ns.map_or(Moment::default(), Moment)
+    }
+}
+
+impl Moment {
+    pub fn ns(self) -> Option<i64> {
+        (self != Moment::default()).then_some(self.0)
+    }
+}
+
 /// Where an object is, if it has a name.
 pub(crate) type Place = Option<Name>;
 
-/// See the head of [`names`](super).
+/// See the head of [`names`](super). A group may make, or find, a million of them.
 pub(crate) struct Object {
     pub kind: Kind,
-    /// Inode number and time of birth; `None` while it is virtual.
-    pub inode: Option<(u64, i64)>,
+    /// Inode number, 0 while it is virtual, and time of birth.
+    pub(super) inode: Inode,
     /// Whether the log durably knows the inode, or need not.
     pub known: bool,
     /// A place where the host has it.
@@ -63,25 +85,25 @@ pub(crate) struct Object {
     /// What a group made it as, while it is virtual, and after that for as long as it is in the table.
     pub birth: Option<Arc<Birth>>,
     /// How many names more than at home it has; of a directory, how many directories more are in it.
-    pub links: i64,
+    pub links: i32,
     /// How many names more than at home it has, directories too.
-    pub named: i64,
+    pub named: i32,
     /// Whether one of the names that the host counts is in the store's folder for anchors, and one in that for blanks.
     pub hangs: [bool; 2],
     /// Whether the host may not have made it with the attributes that it was born with: a crash came.
     pub unsure: bool,
     /// What groups have set of its attributes.
     pub sets: Sets,
-    /// When its content changed, in ns, where that is not home; of a regular file, its [`File`] knows.
-    pub mtime_ns: Option<i64>,
+    /// When its content changed, where that is not home; of a regular file, its [`File`] knows.
+    pub mtime: Moment,
     /// The sequence of the group that told that.
     pub mtime_sequence: u64,
-    /// When somebody last changed anything of it, in ns, as far as that is known; at home it is when a pass did.
-    pub ctime_ns: Option<i64>,
+    /// When somebody last changed anything of it, as far as that is known; at home it is when a pass did.
+    pub ctime: Moment,
     /// Whether no checkpoint has seen that time yet.
     pub ctime_is_new: bool,
-    /// When somebody last read it, in ns, where that is later than all else that tells so. Nothing of this goes home.
-    pub read_ns: Option<i64>,
+    /// When somebody last read it, where that is later than all else that tells so. Nothing of this goes home.
+    pub read: Moment,
     /// The sequence of the last group that told the log what and where it is.
     pub identified: u64,
     /// The highest sequence of a group that speaks of it.
@@ -98,9 +120,9 @@ pub(crate) struct Object {
     /// See [`Stat::is_append_only`], when the host was last asked.
     pub is_append_only: bool,
     /// The group that has claimed it alone; 0 for none. See [`Claims`](super::Claims).
-    owner: u64,
+    pub(super) owner: u64,
     /// How many keep it in the table, whether or not it has a name.
-    pub pins: u64,
+    pub pins: u32,
     /// Of a regular file, the file, while somebody uses it.
     pub file: Weak<File>,
     /// How a file lay at home when the running group that has claimed it joined it, if that group
@@ -108,11 +130,13 @@ pub(crate) struct Object {
     pub left: Option<Box<Baseline>>,
 }
 
+const _: () = assert!(size_of::<Object>() <= 200);
+
 impl Object {
-    fn new(kind: Kind, inode: Option<(u64, i64)>, home: Place) -> Self {
+    fn new(kind: Kind, inode: Option<Inode>, home: Place) -> Self {
         Object {
             kind,
-            inode,
+            inode: inode.unwrap_or_default(),
             known: true,
             place: home.clone(),
             home,
@@ -122,10 +146,10 @@ impl Object {
             hangs: [false; 2],
             unsure: false,
             sets: Sets::default(),
-            mtime_ns: None,
-            ctime_ns: None,
+            mtime: Moment::default(),
+            ctime: Moment::default(),
             ctime_is_new: false,
-            read_ns: None,
+            read: Moment::default(),
             mtime_sequence: 0,
             identified: 0,
             last: 0,
@@ -148,7 +172,7 @@ impl Object {
     }
 
     /// What the host has at `place`.
-    pub fn settled(kind: Kind, inode: (u64, i64), place: Place) -> Self {
+    pub fn settled(kind: Kind, inode: Inode, place: Place) -> Self {
         Self::new(kind, Some(inode), place)
     }
 
@@ -160,8 +184,20 @@ impl Object {
     /// What a group makes.
     pub fn born(birth: Arc<Birth>) -> Self {
         let kind = Kind::of(birth.mode);
-        let mtime_ns = (kind != Kind::Regular).then_some(birth.mtime_ns);
-        Object { known: false, mtime_ns, birth: Some(birth), ..Self::new(kind, None, None) }
+        let mtime = (kind != Kind::Regular).then_some(birth.mtime_ns).into();
+        Object { known: false, mtime, birth: Some(birth), ..Self::new(kind, None, None) }
+    }
+
+    /// Inode number and time of birth; `None` while it is virtual.
+    pub fn inode(&self) -> Option<Inode> {
+        (self.inode.0 != 0).then_some(self.inode)
+    }
+
+    /// It is this inode from now on, or virtual. Gives what it was.
+    pub fn set_inode(&mut self, inode: Option<Inode>) -> Option<Inode> {
+        let before = self.inode();
+        self.inode = inode.unwrap_or_default();
+        before
     }
 
     /// The group that has claimed it alone.

@@ -100,7 +100,7 @@ impl NameReplay {
             ..Object::settled(Kind::of(identity.mode), (0, 0), None)
         });
         object.identified = sequence;
-        object.inode = None;
+        object.set_inode(None);
         if identity.ino != 0 {
             let inode = (identity.ino, identity.btime_ns);
             // A number alone, which it had before its store was copied, may be another object's in the copy.
@@ -210,7 +210,8 @@ impl NameReplay {
                     && object.kind == Kind::of(stat.mode)
                 {
                     object.home = Some((dir, name.clone()));
-                    (object.inode, object.known) = (Some((stat.ino, stat.btime_ns)), true);
+                    object.set_inode(Some(stat.inode()));
+                    object.known = true;
                     object.unsure = object.birth.is_some();
                     self.state.by_inode.insert((stat.ino, stat.btime_ns), id);
                     if object.kind == Kind::Directory {

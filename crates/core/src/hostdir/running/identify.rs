@@ -103,7 +103,7 @@ impl StoreInner {
             let object = state.objects.get(&id)?;
             let file = object.file.upgrade().map_or(0, |file| file.identified.load(Ordering::Acquire));
             // The log has told already; or it is to be made yet, or we have made it.
-            let is_open = object.inode.is_some() && object.known && object.identified.max(file) < tail;
+            let is_open = object.inode().is_some() && object.known && object.identified.max(file) < tail;
             state.host_path(id).filter(|_| is_open)
         });
         let Some(path) = path else { return Ok(()) };

@@ -342,7 +342,7 @@ impl Running {
             .with(|state| {
                 let object = state.objects.get(&id)?;
                 // What a pass is making, a crash may unmake.
-                object.inode.filter(|_| object.made < tail && object.known)
+                object.inode().filter(|_| object.made < tail && object.known)
             })
             .unwrap_or((0, 0)))
     }

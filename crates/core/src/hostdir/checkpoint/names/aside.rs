@@ -215,7 +215,7 @@ impl StoreInner {
                 state.set_home(*dir, name, 0);
                 state.hang(one.instead, *folder);
             } else if let Some(object) = state.objects.get_mut(&one.object) {
-                object.inode = Some(stat.inode());
+                object.set_inode(Some(stat.inode()));
                 state.set_home(*dir, name, one.object);
             }
         };

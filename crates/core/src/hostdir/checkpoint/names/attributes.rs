@@ -10,7 +10,7 @@ use wholly_host::{SetXattr, Stat};
 use super::{Kind, NamePlan};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{Object, ROOT, Set, State};
+use crate::hostdir::names::{Moment, Object, ROOT, Set, State};
 use crate::hostdir::table::host_error;
 use crate::rules::acl;
 use crate::site;
@@ -26,7 +26,7 @@ impl NamePlan<'_> {
                 }
                 match object.file.upgrade() {
                     Some(file) => self.timed_files.push(file),
-                    None if is_set || object.mtime_ns.is_some() => self.timed.push(*id),
+                    None if is_set || object.mtime.ns().is_some() => self.timed.push(*id),
                     None => {}
                 }
             }
@@ -43,10 +43,10 @@ impl NamePlan<'_> {
             let place = store.names.with(|state| {
                 let object = state.objects.get(&id).filter(|object| !object.unsure)?;
                 // The store's directory is what it is.
-                if object.inode.is_none() && id != ROOT {
+                if object.inode().is_none() && id != ROOT {
                     return None;
                 }
-                Some((state.host_path(id)?, object.inode, object.sets.as_of(self.target)))
+                Some((state.host_path(id)?, object.inode(), object.sets.as_of(self.target)))
             });
             let Some((path, inode, set)) = place else { continue };
             if let Some(change) = self.look_at(id, &path, inode, &set)? {
@@ -161,7 +161,7 @@ impl NamePlan<'_> {
         for &id in &self.timed {
             let whole = store.names.with(|state| {
                 let object = state.objects.get(&id)?;
-                let mtime_ns = object.mtime_ns.filter(|_| object.mtime_sequence < self.target);
+                let mtime_ns = object.mtime.ns().filter(|_| object.mtime_sequence < self.target);
                 // A file that somebody has found since the plan was made has taken it over.
                 let file = object.file.upgrade();
                 let mtime_ns = mtime_ns.or_else(|| file.as_ref()?.mtime_as_of(self.target));
@@ -184,9 +184,9 @@ impl NamePlan<'_> {
             }
             store.names.with(|state| {
                 if let Some(object) = state.objects.get_mut(&id)
-                    && object.mtime_ns == mtime_ns
+                    && object.mtime.ns() == mtime_ns
                 {
-                    object.mtime_ns = None;
+                    object.mtime = Moment::default();
                 }
             });
         }

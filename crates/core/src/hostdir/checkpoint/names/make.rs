@@ -116,7 +116,7 @@ impl NamePlan<'_> {
         let store = self.store;
         let (birth, inode) = store.names.with(|state| {
             let object = state.objects.get(&id);
-            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.inode))
+            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.inode()))
         });
         let Some(birth) = birth.filter(|_| inode.is_none()) else { return Ok(()) };
         // At its place, where that is free and its directory there.
@@ -311,7 +311,7 @@ impl NamePlan<'_> {
     fn know(&mut self) -> Result<()> {
         let store = self.store;
         let unknown: Vec<u64> = store.names.with(|state| {
-            let made = |id: &&u64| state.objects.get(id).is_some_and(|object| object.inode.is_some() && !object.known);
+            let made = |id: &&u64| state.objects.get(id).is_some_and(|object| object.inode().is_some() && !object.known);
             let named = |id: &&u64| state.objects.get(id).is_some_and(|object| object.place.is_some());
             let kept = self.keep.iter().filter(named);
             self.make.iter().filter(made).chain(kept).copied().collect()

@@ -208,7 +208,7 @@ impl<'a> NamePlan<'a> {
             |object: &Object| object.unsure && object.home.is_some() && object.made != 0 && object.made < target;
         self.mend = state.objects.iter().filter(|(_, object)| is_due(object)).map(|(id, _)| *id).collect();
         for (id, object) in state.objects.iter() {
-            if object.kind != Kind::Regular || object.inode.is_some() || self.wants(*id) {
+            if object.kind != Kind::Regular || object.inode().is_some() || self.wants(*id) {
                 continue;
             }
             let file = object.file.upgrade();
@@ -228,7 +228,7 @@ impl<'a> NamePlan<'a> {
     /// `id` is made, if it is virtual, after the directories that it is in.
     fn plan_to_make(&mut self, state: &State, id: u64, made: &mut HashSet<u64>) {
         let Some(object) = state.objects.get(&id) else { return };
-        if (object.inode.is_some() && object.known) || !made.insert(id) || id == crate::hostdir::names::ROOT {
+        if (object.inode().is_some() && object.known) || !made.insert(id) || id == crate::hostdir::names::ROOT {
             return;
         }
         if let Some(&i) = self.wanted.get(&id) {
@@ -243,7 +243,7 @@ impl<'a> NamePlan<'a> {
         for change in &self.changes {
             let (dir, name) = &change.name;
             let (path, shown, inode) = store.names.with(|state| {
-                let inode = state.objects.get(&change.home).and_then(|object| object.inode);
+                let inode = state.objects.get(&change.home).and_then(|object| object.inode());
                 (state.host_path_of(*dir, name), state.path_of(*dir, name), inode)
             });
             let Some(path) = path else { continue };
@@ -340,7 +340,7 @@ fn is_needed(state: &State, id: u64) -> bool {
     let Some(object) = state.objects.get(&id).filter(|object| object.kind != Kind::Directory) else { return false };
     // One of these references is the table's, the other this one.
     let is_used = |file: Arc<File>| !file.is_clean() || file.mtime().is_some() || Arc::strong_count(&file) > 2;
-    let is_set = !object.sets.is_empty() || object.mtime_ns.is_some();
+    let is_set = !object.sets.is_empty() || object.mtime.ns().is_some();
     is_set || object.pins > 0 || object.file.upgrade().is_some_and(is_used)
 }
 
