@@ -58,7 +58,7 @@ use forget::Callers;
 pub(super) use object::{DIRECTORY, Kind, Moment, Object, Place, REGULAR, SYMLINK, TYPE};
 use objects::Objects;
 use private::Change;
-use register::Register;
+pub(super) use register::Register;
 pub(super) use private::Private;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
 pub(super) use walk::{Entry, Found, Last, Walk, show};

@@ -1,13 +1,12 @@
 //! Attributes go home: owner, extended attributes and mode before the names, so that nobody finds an object by its name
 //! with the attributes of another; times last, for all that a pass does changes them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use wholly_host::{SetXattr, Stat};
 
-use super::{Kind, NamePlan};
+use super::{Kind, NamePlan, in_order};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
 use crate::hostdir::names::{Moment, Object, ROOT, Set, State};
@@ -36,8 +35,7 @@ impl NamePlan<'_> {
     /// Looks whether objects are where they should be whose attributes or times are to be set, and compares the
     /// attributes.
     pub(super) fn look_at_objects(&self) -> Result<()> {
-        let all: BTreeSet<u64> = self.set.iter().chain(&self.timed).copied().collect();
-        for id in all {
+        for id in in_order(self.set.iter().chain(&self.timed).copied()) {
             let store = self.store;
             // What a pass has made, and a crash may have undone, is nobody's yet.
             let place = store.names.with(|state| {
@@ -83,8 +81,7 @@ impl NamePlan<'_> {
     /// Gives objects the attributes that they are to have, times excepted.
     pub fn set_attributes(&mut self) -> Result<()> {
         let store = self.store;
-        let all: BTreeSet<u64> = self.mend.drain(..).chain(self.set.iter().copied()).collect();
-        for id in all {
+        for id in in_order(std::mem::take(&mut self.mend).into_iter().chain(self.set.iter().copied())) {
             let whole = store.names.with(|state| {
                 let object = state.objects.get(&id)?;
                 Some((state.host_path(id)?, object.kind, self.wanted_of(object)))

@@ -28,13 +28,10 @@ impl NamePlan<'_> {
             return Ok(());
         }
         self.begun = true;
-        for i in 0..self.changes.len() {
-            if self.changes[i].stray {
-                let (dir, name) = &self.changes[i].name;
-                self.store.remove_stray(&self.path_of(&self.changes[i].name)?, *dir, name)?;
-                self.store.names.with(|state| state.set_home(*dir, name, 0));
-                self.changes[i].stray = false;
-            }
+        for i in std::mem::take(&mut self.stray) {
+            let (dir, name) = &self.changes[i].name;
+            self.store.remove_stray(&self.path_of(&self.changes[i].name)?, *dir, name)?;
+            self.store.names.with(|state| state.set_home(*dir, name, 0));
         }
         match self.make_all() {
             // Removed names free space. What must not be lost with them hangs on an anchor first.
@@ -104,11 +101,14 @@ impl NamePlan<'_> {
     }
 
     fn places_a_staged_file(&self) -> bool {
-        let made: HashSet<u64> = self.make.iter().copied().collect();
-        self.store.names.with(|state| {
-            let mut wanted = self.changes.iter().map(|change| change.want);
-            wanted.any(|id| super::hangs_in(state, id, BLANKS) && !made.contains(&id))
-        })
+        let mut hanging: HashSet<u64> = self.store.names.with(|state| {
+            let wanted = self.changes.iter().map(|change| change.want);
+            wanted.filter(|id| super::hangs_in(state, *id, BLANKS)).collect()
+        });
+        for id in &self.make {
+            hanging.remove(id);
+        }
+        !hanging.is_empty()
     }
 
     /// Creates a virtual object, empty.
@@ -120,7 +120,7 @@ impl NamePlan<'_> {
         });
         let Some(birth) = birth.filter(|_| inode.is_none()) else { return Ok(()) };
         // At its place, where that is free and its directory there.
-        let change = self.wanted.get(&id).map(|&i| &self.changes[i]).filter(|change| change.home == 0);
+        let change = self.first_wanted(id).map(|i| &self.changes[i]).filter(|change| change.home == 0);
         let place = change
             .map(|change| change.name.clone())
             .filter(|(dir, _)| *dir == ROOT || store.names.with(|state| state.host_path(*dir).is_some()));

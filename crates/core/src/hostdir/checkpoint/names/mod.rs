@@ -47,7 +47,7 @@ use rustix::io::Errno;
 use super::StoreInner;
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{ANCHORS, BLANKS, Kind, Name, Object, State, id_name, join};
+use crate::hostdir::names::{ANCHORS, BLANKS, Kind, Name, Object, ROOT, Register, State, id_name, join};
 use crate::hostdir::table::host_error;
 
 /// A name that is to be another object's, or nobody's.
@@ -58,8 +58,6 @@ struct Change {
     home: u64,
     /// What it is to have; 0 for nothing.
     want: u64,
-    /// What is there is what a pass before a crash made, and is removed first.
-    stray: bool,
 }
 
 /// What a pass is to do with names.
@@ -68,8 +66,10 @@ pub(super) struct NamePlan<'a> {
     target: u64,
     /// In the order of names.
     changes: Vec<Change>,
-    /// Where in it an object is first wanted.
-    wanted: HashMap<u64, usize>,
+    /// Where in it each object is first wanted, in the order of objects.
+    wanted: Vec<u32>,
+    /// Where in it the host has what a pass before a crash made, which is removed first; in order.
+    stray: Vec<usize>,
     /// Virtual objects that are to have a name, directories before what is in them; and what was made before and the
     /// log does not know.
     make: Vec<u64>,
@@ -97,8 +97,8 @@ pub(super) struct NamePlan<'a> {
     default_acls: HashMap<u64, bool>,
     /// Directories, and whether others may change names in them.
     shared: HashMap<u64, bool>,
-    /// All objects whose names or attributes the pass changes.
-    touched: HashSet<u64>,
+    /// All objects whose names or attributes the pass changes, in order.
+    touched: Vec<u64>,
     /// Whether something was done, that has to be made durable.
     begun: bool,
 }
@@ -114,7 +114,8 @@ impl<'a> NamePlan<'a> {
             store,
             target,
             changes: Vec::new(),
-            wanted: HashMap::new(),
+            wanted: Vec::new(),
+            stray: Vec::new(),
             make: Vec::new(),
             move_: Vec::new(),
             keep: Vec::new(),
@@ -128,15 +129,14 @@ impl<'a> NamePlan<'a> {
             nameless: Vec::new(),
             default_acls: HashMap::new(),
             shared: HashMap::new(),
-            touched: HashSet::new(),
+            touched: Vec::new(),
             begun: false,
         };
         store.names.with(|state| {
             plan.find_changes(state, target);
             plan.idle = state.idle_on_anchors(store.log.tail());
             // Before the plan has files open.
-            plan.spent = state.spent_blanks(target);
-            plan.spent.retain(|id| !plan.wanted.contains_key(id));
+            plan.spent = state.spent_blanks(target).into_iter().filter(|id| !plan.wants(*id)).collect();
             plan.find_attributes(state);
         });
         plan.look_for_bystanders()?;
@@ -145,13 +145,13 @@ impl<'a> NamePlan<'a> {
         let named = plan.changes.iter().flat_map(|change| [change.home, change.want]);
         let lists =
             [&plan.make, &plan.move_, &plan.keep, &plan.idle, &plan.spent, &plan.mend, &plan.set, &plan.nameless];
-        plan.touched = named.chain(lists.into_iter().flatten().copied()).collect();
+        plan.touched = in_order(named.chain(lists.into_iter().flatten().copied()).filter(|id| *id != 0));
         Ok(plan)
     }
 
     /// Whether the pass changes names or attributes of an object, and with them its time of change on the host.
     pub fn touches(&self, id: u64) -> bool {
-        self.touched.contains(&id)
+        self.touched.binary_search(&id).is_ok()
     }
 
     fn find_changes(&mut self, state: &mut State, target: u64) {
@@ -160,17 +160,18 @@ impl<'a> NamePlan<'a> {
             for (name, register) in names {
                 let want = register.as_of(target);
                 if want != register.home() || register.is_stray() {
-                    let name = (*dir, name.clone());
-                    self.changes.push(Change { name, home: register.home(), want, stray: register.is_stray() });
+                    self.changes.push(Change { name: (*dir, name.clone()), home: register.home(), want });
                 }
             }
         }
         self.changes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        for (i, change) in self.changes.iter().enumerate() {
-            if change.want != 0 {
-                self.wanted.entry(change.want).or_insert(i);
-            }
-        }
+        let changes = &self.changes;
+        let is_stray = |change: &Change| state.register(change.name.0, &change.name.1).is_some_and(Register::is_stray);
+        self.stray = (0..changes.len()).filter(|i| is_stray(&changes[*i])).collect();
+        let want = |i: u32| changes[i as usize].want;
+        self.wanted = (0..changes.len() as u32).filter(|i| want(*i) != 0).collect();
+        self.wanted.sort_unstable_by_key(|i| (want(*i), *i));
+        self.wanted.dedup_by_key(|i| want(*i));
         // Names that stay are enough for an object not to need an anchor.
         let mut stays: HashMap<u64, Name> = HashMap::new();
         for (dir, names) in &state.registers {
@@ -189,10 +190,13 @@ impl<'a> NamePlan<'a> {
         }
         let mut made = HashSet::new();
         for i in 0..self.changes.len() {
-            self.plan_to_make(state, self.changes[i].want, &mut made);
+            let want = self.changes[i].want;
+            if self.first_wanted(want) == Some(i) {
+                self.plan_to_make(state, want, &mut made);
+            }
         }
         let mut lost: Vec<u64> = self.changes.iter().map(|change| change.home).filter(|&id| id != 0).collect();
-        lost.extend(self.wanted.keys().copied().filter(|id| hangs_in(state, *id, ANCHORS)));
+        lost.extend(self.changes.iter().map(|change| change.want).filter(|id| hangs_in(state, *id, ANCHORS)));
         lost.sort_unstable();
         lost.dedup();
         for id in lost {
@@ -225,13 +229,14 @@ impl<'a> NamePlan<'a> {
         }
     }
 
-    /// `id` is made, if it is virtual, after the directories that it is in.
+    /// `id` is made, if it is virtual, after the directories that it is in. What is no directory comes here once.
     fn plan_to_make(&mut self, state: &State, id: u64, made: &mut HashSet<u64>) {
         let Some(object) = state.objects.get(&id) else { return };
-        if (object.inode().is_some() && object.known) || !made.insert(id) || id == crate::hostdir::names::ROOT {
+        let is_there = object.inode().is_some() && object.known;
+        if is_there || id == ROOT || (object.kind == Kind::Directory && !made.insert(id)) {
             return;
         }
-        if let Some(&i) = self.wanted.get(&id) {
+        if let Some(i) = self.first_wanted(id) {
             self.plan_to_make(state, self.changes[i].name.0, made);
         }
         self.make.push(id);
@@ -240,7 +245,7 @@ impl<'a> NamePlan<'a> {
     /// Compares what the host has at each name with what it should have.
     fn look_for_bystanders(&self) -> Result<()> {
         let store = self.store;
-        for change in &self.changes {
+        for (i, change) in self.changes.iter().enumerate() {
             let (dir, name) = &change.name;
             let (path, shown, inode) = store.names.with(|state| {
                 let inode = state.objects.get(&change.home).and_then(|object| object.inode());
@@ -252,7 +257,7 @@ impl<'a> NamePlan<'a> {
                 Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => None,
                 Err(error) => return Err(host_error(error, &path)),
             };
-            if change.stray || now == inode {
+            if now == inode || self.stray.binary_search(&i).is_ok() {
                 continue;
             }
             let change = match (now, inode) {
@@ -311,8 +316,14 @@ impl<'a> NamePlan<'a> {
         self.changes.binary_search_by(|change| (change.name.0, &*change.name.1).cmp(&(dir, name))).ok()
     }
 
+    /// Where among the changes an object is first wanted.
+    fn first_wanted(&self, id: u64) -> Option<usize> {
+        let at = self.wanted.binary_search_by_key(&id, |i| self.changes[*i as usize].want).ok()?;
+        Some(self.wanted[at] as usize)
+    }
+
     fn wants(&self, id: u64) -> bool {
-        self.wanted.contains_key(&id)
+        self.first_wanted(id).is_some()
     }
 
     /// Whether there is nothing to do.
@@ -332,6 +343,15 @@ impl<'a> NamePlan<'a> {
             Error::corrupt("the names of the store", "a directory that was to be made is not there")
         })
     }
+}
+
+/// These objects, each once.
+fn in_order(ids: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut all: Vec<u64> = ids.collect();
+    all.sort_unstable();
+    all.dedup();
+    all.shrink_to_fit();
+    all
 }
 
 /// Whether somebody goes on using what is no directory, or the log has bytes, attributes or times for it, when its
