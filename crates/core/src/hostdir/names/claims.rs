@@ -111,16 +111,17 @@ impl<S: BuildHasher> Claims<S> {
         }
     }
 
-    /// `owner` gives up what it holds: these names, and of `held` all else.
+    /// `owner` gives up what it holds: these names, these objects, which it has claimed alone, and of `held` all else.
     pub fn release<'n>(
         &mut self,
         objects: &mut Objects,
         owner: u64,
         names: impl Iterator<Item = &'n Name>,
+        alone: impl Iterator<Item = &'n u64>,
         held: &Wanted,
     ) {
         self.release_names(owner, names);
-        for id in &held.alone {
+        for id in alone {
             objects.get_mut(id).into_iter().for_each(Object::disown);
         }
         for id in &held.attributes {
@@ -167,7 +168,7 @@ mod tests {
         }
 
         fn release(&mut self, owner: u64, held: &Wanted) {
-            self.claims.release(&mut self.objects, owner, held.names.iter(), held);
+            self.claims.release(&mut self.objects, owner, held.names.iter(), held.alone.iter(), held);
         }
 
         fn has(&self, id: u64) -> bool {

@@ -260,8 +260,8 @@ impl State {
 
     /// A group has ended: its claims are gone.
     pub fn release(&mut self, owner: u64, private: &Private) {
-        self.claims.release(&mut self.objects, owner, private.claimed(), &private.held);
-        for id in &private.held.alone {
+        self.claims.release(&mut self.objects, owner, private.claimed(), private.owned(), &private.held);
+        for id in private.owned() {
             if let Some(object) = self.objects.get_mut(id) {
                 object.left = None;
                 object.file.upgrade().into_iter().for_each(|file| file.disown_if(owner));
