@@ -57,7 +57,7 @@ pub(super) use claims::Wanted;
 use forget::Callers;
 pub(super) use object::{DIRECTORY, Kind, Moment, Object, Place, REGULAR, SYMLINK, TYPE};
 use objects::Objects;
-use private::Change;
+pub(super) use private::Change;
 pub(super) use register::Register;
 pub(super) use private::Private;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};

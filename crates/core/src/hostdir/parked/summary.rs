@@ -48,7 +48,7 @@ pub(crate) enum Known {
     /// It made it.
     Born(Arc<Birth>),
     /// It was there.
-    Settled(Settled),
+    Settled(Box<Settled>),
 }
 
 /// An object that a group has found.
@@ -156,13 +156,18 @@ impl Summary {
         }
     }
 
+    /// Adds a name that a new object gets, without telling what has moved.
+    pub fn add_new(&mut self, name: Name, after: u64) {
+        self.names.insert(name, (0, after));
+    }
+
     /// Adds a name that is otherwise. Names come in order.
     pub fn add_name(&mut self, name: Name, before: u64, after: u64) {
         if before != 0 {
-            self.moves.entry(before).or_default().lost.push(name.clone());
+            add_one(&mut self.moves.entry(before).or_default().lost, &name);
         }
         if after != 0 {
-            self.moves.entry(after).or_default().gained.push(name.clone());
+            add_one(&mut self.moves.entry(after).or_default().gained, &name);
         }
         self.names.insert(name, (before, after));
     }
@@ -261,6 +266,14 @@ impl Summary {
         let is_lost = moves.is_some_and(|moves| moves.lost.contains(place));
         (!is_lost).then_some((place.0, &place.1))
     }
+}
+
+/// Most objects move by one name.
+fn add_one(names: &mut Vec<Name>, name: &Name) {
+    if names.is_empty() {
+        names.reserve_exact(1);
+    }
+    names.push(name.clone());
 }
 
 fn joined(mut parts: Vec<&[u8]>) -> Vec<u8> {

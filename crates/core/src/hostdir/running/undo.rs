@@ -184,7 +184,7 @@ impl Running {
             if id == ROOT || !is_made(summary, id) {
                 let stat = looking.stat_of(id)?;
                 summary.sets.entry(id).or_insert_with(|| (Set::default(), Some(stat.mtime_ns)));
-                let root = || Known::Settled(Settled { stat, place: (0, [].into()), base: None });
+                let root = || Known::Settled(Box::new(Settled { stat, place: (0, [].into()), base: None }));
                 if id == ROOT {
                     summary.objects.entry(id).or_insert_with(root);
                 }
@@ -192,11 +192,14 @@ impl Running {
         }
         // What the group has made is only taken away: what it was made as does not matter.
         let names: Vec<u64> = summary.names().values().flat_map(|(before, after)| [*before, *after]).collect();
+        let mut placeholders = HashMap::new();
         let adopted: HashSet<u64> = self.names.iter().flat_map(|names| &names.adopted).copied().collect();
         for id in names {
             if id != 0 && !summary.objects.contains_key(&id) {
                 let kind = self.store.names.with(|state| state.objects.get(&id).map_or(0, |object| object.mode()));
-                summary.objects.insert(id, Known::Born(Arc::new(placeholder(kind, adopted.contains(&id)))));
+                let looks = (kind, adopted.contains(&id));
+                let birth = placeholders.entry(looks).or_insert_with(|| Arc::new(placeholder(looks.0, looks.1)));
+                summary.objects.insert(id, Known::Born(birth.clone()));
             }
         }
         debug_assert!(is_readable(summary), "an undo is read as it is written");

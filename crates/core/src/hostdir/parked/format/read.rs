@@ -159,7 +159,7 @@ impl<'b> Reading<'b> {
                 // So none lies in itself.
                 let above = if id == ROOT { parent == 0 } else { parent == ROOT || summary.settled(parent).is_some() };
                 let settled = Settled { stat, place: (parent, name.into()), base: None };
-                above.then(|| summary.objects.insert(id, Known::Settled(settled)).is_none())
+                above.then(|| summary.objects.insert(id, Known::Settled(Box::new(settled))).is_none())
             }
             BASE => match summary.objects.get_mut(&id)? {
                 Known::Settled(settled) if settled.base.is_none() => Some({
