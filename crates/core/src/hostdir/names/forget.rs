@@ -118,14 +118,14 @@ impl State {
     pub fn is_spent_blank(&self, id: u64, target: u64) -> bool {
         let Some(object) = self.objects.get(&id) else { return false };
         let hangs =
-            object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS && *home.1 == *id_name(id));
+            object.hangs[1] && object.home().is_some_and(|home| home.0 == BLANKS && *home.1 == *id_name(id));
         // Of what was adopted nobody has told that he made it.
         let came = if object.birth.is_some() { object.made } else { object.last };
         let is_made = came != 0 && came < target;
         let is_open =
             object.pins > 0 || object.file.upgrade().is_some_and(|file| file.handles.load(Ordering::Relaxed) > 0);
         let is_held = is_open || self.callers.have(object);
-        hangs && is_made && object.place.is_none() && !is_held && !self.is_claimed(id)
+        hangs && is_made && object.place().is_none() && !is_held && !self.is_claimed(id)
     }
 
     /// Forgets what is home: everything below `tail` is, and no group at or above it speaks of what is not in use.
@@ -138,7 +138,7 @@ impl State {
         let objects = &mut self.objects;
         self.changed.retain(|id| {
             let Some(object) = objects.get_mut(id) else { return false };
-            if object.home.is_none() && object.place.is_none() && !object.nameable {
+            if object.home().is_none() && object.place().is_none() && !object.nameable {
                 // It has no place at home where somebody could set them: who has it open goes on seeing them here.
                 return false;
             }
@@ -168,7 +168,7 @@ impl State {
             if kept.insert(id)
                 && let Some(object) = self.objects.get(&id)
             {
-                todo.extend([&object.place, &object.home].into_iter().flatten().map(|place| place.0));
+                todo.extend([object.place(), object.home()].into_iter().flatten().map(|place| place.0));
             }
         }
         let by_inode = &mut self.by_inode;

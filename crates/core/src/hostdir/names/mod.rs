@@ -162,24 +162,24 @@ impl State {
     pub fn object_of(&mut self, stat: &Stat, place: Place) -> u64 {
         let inode = (stat.ino, stat.btime_ns);
         if let Some(&id) = self.by_inode.get(&inode) {
-            let known = |place: &Place| place.as_ref().is_some_and(|(dir, name)| self.register(*dir, name).is_some());
-            let ends = |place: &Place| {
-                let register = place.as_ref().and_then(|(dir, name)| self.register(*dir, name));
+            let known = |place: Option<&Name>| place.is_some_and(|(dir, name)| self.register(*dir, name).is_some());
+            let ends = |place: Option<&Name>| {
+                let register = place.and_then(|(dir, name)| self.register(*dir, name));
                 register.is_some_and(|register| register.newest() != id)
             };
             let object = self.objects.get(&id).expect("an inode in the table has an object");
-            let named = known(&object.place);
+            let named = known(object.place());
             // Where the log says nothing of its names, a bystander may have moved it. What a pass is about to take
             // away, without giving it another name, is no home for long.
-            let home = known(&object.home) && (named || !ends(&object.home));
+            let home = known(object.home()) && (named || !ends(object.home()));
             self.see(id);
             let object = self.objects.get_mut(&id).expect("it was just there");
             object.is_fixed_as(stat);
-            if !home && object.home.as_ref().is_none_or(|home| home.0 != ANCHORS) {
-                object.home.clone_from(&place);
+            if !home && object.home().is_none_or(|home| home.0 != ANCHORS) {
+                object.set_home(place.clone());
             }
             if !named {
-                object.place = place;
+                object.set_place(place);
             }
             return id;
         }
@@ -337,7 +337,8 @@ impl State {
     pub fn unmake(&mut self, id: u64) {
         self.unhang(id, BLANKS);
         if let Some(object) = self.objects.get_mut(&id) {
-            (object.home, object.unsure) = (None, false);
+            object.set_home(None);
+            object.unsure = false;
             if let Some(inode) = object.set_inode(None)
                 && self.by_inode.get(&inode) == Some(&id)
             {
@@ -371,7 +372,7 @@ impl State {
             BLANKS => return Some(BLANK_FOLDER.to_vec()),
             _ => {}
         }
-        let (dir, name) = self.objects.get(&id)?.home.as_ref()?;
+        let (dir, name) = self.objects.get(&id)?.home()?;
         Some(join(&self.host_path(*dir)?, name))
     }
 
@@ -400,7 +401,7 @@ impl State {
 
     /// For calls on the object that lies at `path`, its home, whatever has taken its place.
     pub fn object_at<'p>(&self, id: u64, path: &'p [u8]) -> At<'p> {
-        let home = self.objects.get(&id).and_then(|object| object.home.as_ref());
+        let home = self.objects.get(&id).and_then(Object::home);
         At { path, dir: home.and_then(|(dir, _)| self.inode_of(*dir)), inode: self.inode_of(id) }
     }
 
@@ -413,7 +414,7 @@ impl State {
     pub fn path_bytes(&self, id: u64) -> Vec<u8> {
         let mut parts: Vec<&[u8]> = Vec::new();
         let mut at = id;
-        while let Some((dir, name)) = self.objects.get(&at).and_then(|object| object.place.as_ref()) {
+        while let Some((dir, name)) = self.objects.get(&at).and_then(Object::place) {
             parts.push(name);
             at = *dir;
         }
@@ -464,15 +465,15 @@ impl State {
         if before != 0
             && before != object
             && let Some(lost) = self.objects.get(&before)
-            && lost.home.as_ref().is_some_and(|home| home.0 == dir && *home.1 == *name)
+            && lost.home().is_some_and(|home| home.0 == dir && *home.1 == *name)
         {
             // A name of which no group says anything is at home.
-            let other = lost.place.clone().filter(|place| self.register(place.0, &place.1).is_none());
+            let other = lost.place().cloned().filter(|place| self.register(place.0, &place.1).is_none());
             let lost = self.objects.get_mut(&before).expect("it was just there");
-            lost.home = other;
+            lost.set_home(other);
             // Where there are no times of birth, the host may give the number to another file. (While somebody has this
             // one open, it cannot.)
-            if lost.home.is_none()
+            if lost.home().is_none()
                 && lost.file.strong_count() == 0
                 && let Some(inode) = lost.inode()
             {
@@ -485,7 +486,7 @@ impl State {
     pub fn lie(&mut self, object: u64, place: Name) {
         let by_inode = &mut self.by_inode;
         if let Some(lies) = self.objects.get_mut(&object) {
-            lies.home = Some(place);
+            lies.set_home(Some(place));
             lies.inode().map(|inode| by_inode.insert(inode, object));
         }
     }
@@ -509,10 +510,10 @@ impl State {
     pub fn fall(&mut self, id: u64) {
         self.unhang(id, ANCHORS);
         if let Some(object) = self.objects.get_mut(&id)
-            && object.home.as_ref().is_some_and(|home| home.0 == ANCHORS)
+            && object.home().is_some_and(|home| home.0 == ANCHORS)
         {
             // It has another one, which nobody has told the store.
-            object.home = None;
+            object.set_home(None);
         }
     }
 
@@ -633,10 +634,10 @@ impl State {
             }
         }
         for &id in lost {
-            if self.objects[&id].place.is_none() {
+            if self.objects[&id].place().is_none() {
                 let by_register = |state: &Self| if state.objects[&id].named > 0 { state.name_of(id) } else { None };
                 let place = self.name_at_home(id).or_else(|| by_register(self));
-                self.objects.get_mut(&id).expect("it was just there").place = place;
+                self.objects.get_mut(&id).expect("it was just there").set_place(place);
             }
         }
     }
@@ -644,7 +645,7 @@ impl State {
     /// An object has this name.
     fn put(&mut self, name: &Name, object: u64) {
         if let Some(object) = self.objects.get_mut(&object) {
-            object.place = Some(name.clone());
+            object.set_place(Some(name.clone()));
         }
     }
 
@@ -653,9 +654,9 @@ impl State {
         let mut lost = Vec::new();
         for (name, before) in names {
             if let Some(object) = self.objects.get_mut(&before)
-                && object.place.as_ref() == Some(name)
+                && object.place() == Some(name)
             {
-                object.place = None;
+                object.set_place(None);
                 lost.push(before);
             }
         }
@@ -664,7 +665,7 @@ impl State {
 
     /// The name by which the host has an object, where groups have left it that.
     fn name_at_home(&self, id: u64) -> Option<Name> {
-        let (dir, name) = self.objects.get(&id)?.home.as_ref()?;
+        let (dir, name) = self.objects.get(&id)?.home()?;
         let stays = self.register(*dir, name).is_none_or(|register| register.newest() == id);
         (stays && *dir != ANCHORS && *dir != BLANKS).then(|| (*dir, name.clone()))
     }
@@ -797,7 +798,7 @@ impl State {
 
     pub fn identity(&self, id: u64) -> Option<Identity> {
         let object = self.objects.get(&id)?;
-        let (parent, name) = object.place.as_ref().map_or((0, Vec::new()), |(dir, name)| (*dir, name.to_vec()));
+        let (parent, name) = object.place().map_or((0, Vec::new()), |(dir, name)| (*dir, name.to_vec()));
         let (ino, btime_ns) = object.inode().unwrap_or_default();
         Some(Identity { ino, btime_ns, parent, name, ..Identity::of_nothing(object.mode()) })
     }

@@ -78,10 +78,12 @@ pub(crate) struct Object {
     pub(super) inode: Inode,
     /// Whether the log durably knows the inode, or need not.
     pub known: bool,
-    /// A place where the host has it.
-    pub home: Place,
+    /// A place where the host has it, if it has it elsewhere than at its committed name.
+    pub(super) home: Option<Box<Name>>,
+    /// Whether the host has it at its committed name.
+    pub(super) is_at_place: bool,
     /// A committed name of it.
-    pub place: Place,
+    pub(super) place: Place,
     /// What a group made it as, while it is virtual, and after that for as long as it is in the table.
     pub birth: Option<Arc<Birth>>,
     /// How many names more than at home it has; of a directory, how many directories more are in it.
@@ -130,7 +132,7 @@ pub(crate) struct Object {
     pub left: Option<Box<Baseline>>,
 }
 
-const _: () = assert!(size_of::<Object>() <= 200);
+const _: () = assert!(size_of::<Object>() <= 184);
 
 impl Object {
     fn new(kind: Kind, inode: Option<Inode>, home: Place) -> Self {
@@ -138,8 +140,9 @@ impl Object {
             kind,
             inode: inode.unwrap_or_default(),
             known: true,
-            place: home.clone(),
-            home,
+            is_at_place: home.is_some(),
+            place: home,
+            home: None,
             birth: None,
             links: 0,
             named: 0,
@@ -188,6 +191,29 @@ impl Object {
         Object { known: false, mtime, birth: Some(birth), ..Self::new(kind, None, None) }
     }
 
+    /// A committed name of it.
+    pub fn place(&self) -> Option<&Name> {
+        self.place.as_ref()
+    }
+
+    /// It has this committed name from now on. Where the host has it stays the same.
+    pub fn set_place(&mut self, place: Place) {
+        let home = self.home().cloned();
+        self.place = place;
+        self.set_home(home);
+    }
+
+    /// A place where the host has it.
+    pub fn home(&self) -> Option<&Name> {
+        if self.is_at_place { self.place.as_ref() } else { self.home.as_deref() }
+    }
+
+    /// The host has it here from now on.
+    pub fn set_home(&mut self, home: Place) {
+        self.is_at_place = home.is_some() && home == self.place;
+        self.home = if self.is_at_place { None } else { home.map(Box::new) };
+    }
+
     /// Inode number and time of birth; `None` while it is virtual.
     pub fn inode(&self) -> Option<Inode> {
         (self.inode.0 != 0).then_some(self.inode)
@@ -232,5 +258,34 @@ impl Object {
     /// Whether somebody has it but names, claims and calls.
     pub fn is_used(&self, tail: u64) -> bool {
         self.last >= tail || self.identified >= tail || self.pins > 0 || self.file.strong_count() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_a_home_are_told_apart() {
+        let name = |dir: u64, name: &str| Some((dir, name.as_bytes().into()));
+        let mut object = Object::settled(Kind::Regular, (7, 8), name(1, "a"));
+        assert_eq!((object.place(), object.home()), (name(1, "a").as_ref(), name(1, "a").as_ref()));
+        object.set_place(name(1, "b"));
+        assert_eq!((object.place(), object.home()), (name(1, "b").as_ref(), name(1, "a").as_ref()));
+        object.set_home(name(1, "b"));
+        assert!(object.home.is_none(), "it is told once");
+        object.set_place(None);
+        assert_eq!((object.place(), object.home()), (None, name(1, "b").as_ref()));
+        object.set_home(None);
+        assert_eq!((object.place(), object.home()), (None, None));
+        object.set_place(name(1, "c"));
+        assert_eq!((object.place(), object.home()), (name(1, "c").as_ref(), None));
+    }
+
+    #[test]
+    fn a_time_is_later_than_none() {
+        let moment = |ns: Option<i64>| Moment::from(ns);
+        assert_eq!((Moment::default().ns(), moment(Some(-5)).ns()), (None, Some(-5)));
+        assert_eq!(moment(None).max(moment(Some(-5))), moment(Some(-5)));
     }
 }

@@ -120,7 +120,7 @@ impl NameReplay {
                 if let Some(first) = &mut self.first {
                     first.insert(place.clone(), id);
                 }
-                object.place = Some(place);
+                object.set_place(Some(place));
             }
         }
     }
@@ -151,7 +151,7 @@ impl NameReplay {
 
     /// Whether an object has a name, as far as the log tells.
     pub fn has_place(&self, id: u64) -> bool {
-        self.state.objects.get(&id).is_some_and(|object| object.place.is_some())
+        self.state.objects.get(&id).is_some_and(|object| object.place().is_some())
     }
 
     /// The last group that spoke of an object.
@@ -206,10 +206,10 @@ impl NameReplay {
                 if let Some(stat) = &stat
                     && let Some(id) = known
                     && let Some(object) = self.state.objects.get_mut(&id)
-                    && object.home.is_none()
+                    && object.home().is_none()
                     && object.kind == Kind::of(stat.mode)
                 {
-                    object.home = Some((dir, name.clone()));
+                    object.set_home(Some((dir, name.clone())));
                     object.set_inode(Some(stat.inode()));
                     object.known = true;
                     object.unsure = object.birth.is_some();
@@ -317,7 +317,7 @@ impl NameReplay {
                 one.from = names().map(of).find(|(dir, name)| checksum(*dir, name) == mark);
                 continue;
             }
-            let home = self.state.objects.get(&id).and_then(|object| object.home.clone());
+            let home = self.state.objects.get(&id).and_then(|object| object.home().cloned());
             if let Some(home) = home.filter(|home| home.0 != ANCHORS && home.0 != BLANKS) {
                 (one.from, one.instead) = (Some(home), id);
                 continue;
@@ -418,10 +418,10 @@ impl NameReplay {
     /// Where an object was found.
     pub fn found(&self, id: u64) -> FoundObject {
         let Some(object) = self.state.objects.get(&id) else { return FoundObject::Nowhere };
-        if let Some(path) = self.state.host_path(id).filter(|_| object.home.is_some()) {
+        if let Some(path) = self.state.host_path(id).filter(|_| object.home().is_some()) {
             return FoundObject::At(path);
         }
-        match &object.place {
+        match object.place() {
             Some(place) if object.birth.is_none() => match self.looked.get(place) {
                 Some(Some(_)) => FoundObject::Lost("another file has taken its name".into()),
                 _ => FoundObject::Lost("it is gone".into()),

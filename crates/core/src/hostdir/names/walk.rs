@@ -62,9 +62,9 @@ impl Walk<'_> {
             let committed = || state.register(dir, name).map(|register| register.newest());
             let id = private.or_else(committed)?;
             if private.is_none()
-                && let Some(object) = state.objects.get_mut(&id)
+                && let Some(object) = state.objects.get_mut(&id).filter(|object| object.place().is_none())
             {
-                object.place.get_or_insert_with(|| (dir, name.into()));
+                object.set_place(Some((dir, name.into())));
             }
             let kind = state.see(id).unwrap_or(Kind::Special);
             Some((id != 0).then_some(Found { id, kind, stat: None }))
@@ -172,7 +172,7 @@ impl Walk<'_> {
             return None;
         }
         self.names.with(|state| {
-            let above = private.or_else(|| state.objects.get(&dir)?.place.as_ref().map(|place| place.0))?;
+            let above = private.or_else(|| state.objects.get(&dir)?.place().map(|place| place.0))?;
             state.see(above);
             Some(above)
         })
@@ -182,7 +182,7 @@ impl Walk<'_> {
     pub fn is_named(&self, id: u64) -> bool {
         id == ROOT
             || self.private.is_some_and(|private| private.place(id).is_some() || private.links(id) > 0)
-            || self.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place.is_some()))
+            || self.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place().is_some()))
     }
 
     /// The target of a symbolic link.

@@ -277,7 +277,7 @@ impl Running {
     }
 
     fn has_place(&self, id: u64) -> bool {
-        id == ROOT || self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place.is_some()))
+        id == ROOT || self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place().is_some()))
     }
 
     /// The time of the last change of an object, where the group has set that.
@@ -295,7 +295,7 @@ impl Running {
     fn known(&self, everybody: &Running, id: u64, born: bool) -> Result<Option<Known>> {
         let (birth, place) = self.store.names.with(|state| {
             let object = state.objects.get(&id);
-            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.place.clone()))
+            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.place().cloned()))
         });
         if born {
             return Ok(birth.map(Known::Born));

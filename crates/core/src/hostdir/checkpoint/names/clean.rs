@@ -63,9 +63,9 @@ impl StoreInner {
                 let id = id_of(&name);
                 let needed = |state: &mut State| {
                     let hangs =
-                        |object: &Object| object.home.as_ref().is_some_and(|home| home.0 == folder && *home.1 == *name);
+                        |object: &Object| object.home().is_some_and(|home| home.0 == folder && *home.1 == *name);
                     let is_wanted = |object: &Object| {
-                        folder == BLANKS && (object.place.is_some() || state.is_claimed(id))
+                        folder == BLANKS && (object.place().is_some() || state.is_claimed(id))
                     };
                     state.objects.get(&id).is_some_and(|object| hangs(object) && (!empty || is_wanted(object)))
                 };

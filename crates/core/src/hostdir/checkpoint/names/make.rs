@@ -74,7 +74,7 @@ impl NamePlan<'_> {
     fn hang_all(&mut self) -> Result<()> {
         // Of a name that no group has changed the log only has to be told.
         let nameless = |id: &u64| {
-            self.store.names.with(|state| state.objects.get(id).is_some_and(|object| object.place.is_none()))
+            self.store.names.with(|state| state.objects.get(id).is_some_and(|object| object.place().is_none()))
         };
         let kept: Vec<u64> = self.keep.iter().copied().filter(nameless).collect();
         for id in self.move_.iter().chain(&kept).copied().collect::<Vec<_>>() {
@@ -266,7 +266,7 @@ impl NamePlan<'_> {
         let store = self.store;
         let (home, path, is_dir) = store.names.with(|state| {
             let object = state.objects.get(&id);
-            let home = object.and_then(|object| object.home.clone());
+            let home = object.and_then(|object| object.home().cloned());
             let is_dir = object.is_some_and(|object| object.kind == Kind::Directory);
             (home, state.host_path(id), is_dir)
         });
@@ -312,7 +312,7 @@ impl NamePlan<'_> {
         let store = self.store;
         let unknown: Vec<u64> = store.names.with(|state| {
             let made = |id: &&u64| state.objects.get(id).is_some_and(|object| object.inode().is_some() && !object.known);
-            let named = |id: &&u64| state.objects.get(id).is_some_and(|object| object.place.is_some());
+            let named = |id: &&u64| state.objects.get(id).is_some_and(|object| object.place().is_some());
             let kept = self.keep.iter().filter(named);
             self.make.iter().filter(made).chain(kept).copied().collect()
         });

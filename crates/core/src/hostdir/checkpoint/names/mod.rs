@@ -181,7 +181,7 @@ impl<'a> NamePlan<'a> {
         }
         for (id, name) in &stays {
             // Rather a home that no group says anything of: a later one may have ended this name.
-            let home = state.objects.get(id).and_then(|object| object.home.as_ref());
+            let home = state.objects.get(id).and_then(Object::home);
             let is_free = home
                 .is_some_and(|(dir, name)| *dir != ANCHORS && *dir != BLANKS && state.register(*dir, name).is_none());
             if !is_free {
@@ -209,7 +209,7 @@ impl<'a> NamePlan<'a> {
         }
         // What a running group has made, it may remove; and of who came later a later pass takes the attributes home.
         let is_due =
-            |object: &Object| object.unsure && object.home.is_some() && object.made != 0 && object.made < target;
+            |object: &Object| object.unsure && object.home().is_some() && object.made != 0 && object.made < target;
         self.mend = state.objects.iter().filter(|(_, object)| is_due(object)).map(|(id, _)| *id).collect();
         for (id, object) in state.objects.iter() {
             if object.kind != Kind::Regular || object.inode().is_some() || self.wants(*id) {
@@ -219,10 +219,10 @@ impl<'a> NamePlan<'a> {
             // One of these references is the table's, the other this one.
             let open = file.as_ref().is_some_and(|file| Arc::strong_count(file) > 2) || object.pins > 0;
             let made = object.made != 0 && object.made < self.target;
-            if made && ((open && object.nameable) || object.place.is_some()) {
+            if made && ((open && object.nameable) || object.place().is_some()) {
                 // It may have a name in the log before the next pass, which must find its inode then.
                 self.make.push(*id);
-            } else if made && open && object.place.is_none() && file.is_some_and(|file| !file.is_clean()) {
+            } else if made && open && object.place().is_none() && file.is_some_and(|file| !file.is_clean()) {
                 // What has not been made yet has its bytes published before its names.
                 self.nameless.push(*id);
             }
@@ -292,12 +292,13 @@ impl<'a> NamePlan<'a> {
 
     /// Of the objects that lose all names that the store knows, those that have others.
     fn find_kept(&mut self) -> Result<()> {
-        let mut lost: HashMap<u64, u32> = HashMap::new();
+        let keep = std::mem::take(&mut self.keep);
+        let mut lost: HashMap<u64, u32> = keep.iter().map(|id| (*id, 0)).collect();
         for change in &self.changes {
-            *lost.entry(change.home).or_default() += 1;
+            lost.entry(change.home).and_modify(|lost| *lost += 1);
         }
         let store = self.store;
-        for id in std::mem::take(&mut self.keep) {
+        for id in keep {
             let Some(path) = store.names.with(|state| state.host_path(id)) else { continue };
             let at = store.names.with(|state| state.object_at(id, &path));
             let stat = match store.host.stat_at(at) {
@@ -366,5 +367,5 @@ fn is_needed(state: &State, id: u64) -> bool {
 
 /// Whether an object hangs in one of the store's own folders.
 fn hangs_in(state: &State, id: u64, folder: u64) -> bool {
-    state.objects.get(&id).and_then(|object| object.home.as_ref()).is_some_and(|home| home.0 == folder)
+    state.objects.get(&id).and_then(Object::home).is_some_and(|home| home.0 == folder)
 }

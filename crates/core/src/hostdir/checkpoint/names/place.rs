@@ -139,7 +139,7 @@ impl NamePlan<'_> {
         let (dir, name) = &change.name;
         let (is, home, from) = store.names.with(|state| {
             let is = state.register(*dir, name).map_or(0, |register| register.home());
-            let home = state.objects.get(&change.want).and_then(|object| object.home.clone());
+            let home = state.objects.get(&change.want).and_then(|object| object.home().cloned());
             (is, home, state.host_path(change.want))
         });
         if is == change.want {
