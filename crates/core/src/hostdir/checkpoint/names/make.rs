@@ -56,6 +56,8 @@ impl NamePlan<'_> {
             store.host.sync_all(site::NAMES_BARRIER).map_err(|error| store.poison(&Error::Media(error)))?;
             store.log.count_barrier();
         }
+        // They are made: of very many there is no list any more.
+        self.make = Vec::new();
         Ok(())
     }
 
