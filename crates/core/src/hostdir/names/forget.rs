@@ -103,8 +103,7 @@ impl State {
     /// Whether this is one of them.
     pub fn is_idle_on_anchor(&self, id: u64, tail: u64) -> bool {
         let object = self.objects.get(&id).filter(|object| object.hangs[0]);
-        object.is_some_and(|object| !object.is_used(tail) && !self.callers.have(object))
-            && !self.is_claimed(id)
+        object.is_some_and(|object| !object.is_used(tail) && !self.callers.have(object)) && !self.is_claimed(id)
     }
 
     /// What groups below `target` made or adopted, that hangs in the folder of blanks and has no name, and that nobody
@@ -117,8 +116,7 @@ impl State {
     /// Whether this is one of them. A pass that takes its bytes home, or its time, has it open.
     pub fn is_spent_blank(&self, id: u64, target: u64) -> bool {
         let Some(object) = self.objects.get(&id) else { return false };
-        let hangs =
-            object.hangs[1] && object.home().is_some_and(|home| home.0 == BLANKS && *home.1 == *id_name(id));
+        let hangs = object.hangs[1] && object.home().is_some_and(|home| home.0 == BLANKS && *home.1 == *id_name(id));
         // Of what was adopted nobody has told that he made it.
         let came = if object.birth.is_some() { object.made } else { object.last };
         let is_made = came != 0 && came < target;

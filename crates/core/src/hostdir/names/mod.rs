@@ -58,8 +58,8 @@ use forget::Callers;
 pub(super) use object::{DIRECTORY, Kind, Moment, Object, Place, REGULAR, SYMLINK, TYPE};
 use objects::Objects;
 pub(super) use private::Change;
-pub(super) use register::Register;
 pub(super) use private::Private;
+pub(super) use register::Register;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
 pub(super) use walk::{Entry, Found, Last, Walk, show};
 

@@ -298,7 +298,8 @@ impl NameReplay {
     fn find_held(&mut self, host: &dyn HostFs) -> Result<()> {
         for (folder, entry, object) in std::mem::take(&mut self.held) {
             let path = join(&self.state.host_path(folder).expect("a folder has a path"), &entry);
-            let is_ours = |name: &Vec<u8>| self.candidates.get(&object).is_some_and(|names| names.contains(name.as_slice()));
+            let is_ours =
+                |name: &Vec<u8>| self.candidates.get(&object).is_some_and(|names| names.contains(name.as_slice()));
             if !names_in(host, &path)?.iter().all(is_ours) {
                 self.state.strange.push(Strange { place: (folder, entry.into()), object, from: None, instead: 0 });
             }

@@ -105,7 +105,8 @@ impl Finder {
                     continue;
                 }
                 let Ok(Some(found)) = Self::walk(&self.store).lookup(dir, &name) else { continue };
-                let inode = self.store.names.with(|state| state.objects.get(&found.id).and_then(|object| object.inode()));
+                let inode =
+                    self.store.names.with(|state| state.objects.get(&found.id).and_then(|object| object.inode()));
                 if let Some(inode) = inode.filter(|inode| wanted.contains(inode))
                     && let Some(id) = self.keep(&found, inode)
                 {

@@ -277,7 +277,8 @@ impl Running {
     }
 
     fn has_place(&self, id: u64) -> bool {
-        id == ROOT || self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place().is_some()))
+        id == ROOT
+            || self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place().is_some()))
     }
 
     /// The time of the last change of an object, where the group has set that.

@@ -64,9 +64,8 @@ impl StoreInner {
                 let needed = |state: &mut State| {
                     let hangs =
                         |object: &Object| object.home().is_some_and(|home| home.0 == folder && *home.1 == *name);
-                    let is_wanted = |object: &Object| {
-                        folder == BLANKS && (object.place().is_some() || state.is_claimed(id))
-                    };
+                    let is_wanted =
+                        |object: &Object| folder == BLANKS && (object.place().is_some() || state.is_claimed(id));
                     state.objects.get(&id).is_some_and(|object| hangs(object) && (!empty || is_wanted(object)))
                 };
                 if !self.names.with(needed) {

@@ -313,7 +313,8 @@ impl NamePlan<'_> {
     fn know(&mut self) -> Result<()> {
         let store = self.store;
         let unknown: Vec<u64> = store.names.with(|state| {
-            let made = |id: &&u64| state.objects.get(id).is_some_and(|object| object.inode().is_some() && !object.known);
+            let made =
+                |id: &&u64| state.objects.get(id).is_some_and(|object| object.inode().is_some() && !object.known);
             let named = |id: &&u64| state.objects.get(id).is_some_and(|object| object.place().is_some());
             let kept = self.keep.iter().filter(named);
             self.make.iter().filter(made).chain(kept).copied().collect()
