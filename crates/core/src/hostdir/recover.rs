@@ -171,7 +171,7 @@ impl StoreInner {
     /// The log learns which inodes its objects are in this copy; from then on it is none.
     fn adopt(&self) -> Result<()> {
         let found = self.names.with(|state| {
-            let is_found = |(id, object): &(&u64, &Object)| **id != ROOT && object.inode.is_some();
+            let is_found = |(id, object): &(&u64, &Object)| **id != ROOT && object.inode().is_some();
             state.objects.iter().filter(is_found).map(|(id, _)| *id).collect::<Vec<_>>()
         });
         self.know(&found)?;

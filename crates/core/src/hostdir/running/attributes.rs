@@ -7,7 +7,7 @@ use super::names::{At, check_bits, refused};
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::{Found, Kind, PERMISSIONS, Set, TRIES, Wanted};
+use crate::hostdir::names::{Found, Kind, Moment, PERMISSIONS, Set, TRIES, Wanted};
 use crate::hostdir::records::{Attributes, AttributesBefore};
 use crate::log::layout::EntryKind;
 use crate::rules::acl;
@@ -193,7 +193,7 @@ impl Running {
         let last = store.names.with(|state| {
             let object = state.objects.get_mut(&id)?;
             if set.atime_ns.is_some() {
-                object.read_ns = None;
+                object.read = Moment::default();
             }
             Some(object.last)
         });

@@ -280,7 +280,7 @@ impl Running {
                 return Err(Error::NotFound(to.show()));
             }
             let mut wanted = self.what_a_rename_claims(&old, &new, &moved, taken.as_ref(), how);
-            wanted.names.extend([(old.dir, old.name.clone()), (new.dir, new.name.clone())]);
+            wanted.names.extend([(old.dir, old.name[..].into()), (new.dir, new.name[..].into())]);
             self.claim(&wanted)?;
             let id = |found: Option<Found>| found.map(|found| found.id);
             let same = self.is_there(old.dir)
