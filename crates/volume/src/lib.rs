@@ -40,6 +40,7 @@
 //! | `fs` | the core |
 //! | `vfs` | [`VolumeVfs`]: the trait `Vfs` over the core |
 //! | `open` | [`Volume`]: making, opening and checking volumes |
+//! | `owner` | which process has a volume open |
 //! | `calls` | calls on a [`Volume`] by path, as a [`Store`](wholly::Store) has them outside of groups |
 //!
 //! ```
@@ -70,15 +71,22 @@ pub mod format;
 #[allow(missing_docs, reason = "internal")]
 mod fs;
 mod open;
+mod owner;
 mod vfs;
 
 pub use calls::VolumeFile;
-pub use fs::check::{Checked, Finding};
+pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
-pub use open::{Dumped, EngineKind, Medium, Object, Volume, VolumeOptions, VolumeStat};
+pub use fs::repair::{Mended, Repair};
+pub use open::{Dumped, EngineKind, Medium, Object, Repaired, Volume, VolumeOptions, VolumeStat};
 pub use vfs::VolumeVfs;
 
-/// All places that change or order bytes on the medium.
+/// The places of a repair that change or order bytes on the medium.
+pub fn repair_sites() -> Vec<wholly_media::Site> {
+    fs::repair::SITES.to_vec()
+}
+
+/// All others.
 pub fn sites() -> Vec<wholly_media::Site> {
     [fs::sites(), engine::none::SITES.to_vec(), engine::fine_grained_wal::SITES.to_vec()].concat()
 }

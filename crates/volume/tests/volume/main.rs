@@ -2,10 +2,14 @@
 
 mod borders;
 mod damage;
+mod fixtures;
+mod fuzz;
 mod known;
 mod large;
 mod mounts;
 mod place;
+mod repair;
 mod resize;
 mod space;
+mod takeover;
 mod threads;

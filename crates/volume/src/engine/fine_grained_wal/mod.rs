@@ -112,7 +112,7 @@ use super::{
 use crate::format::log::{LogArea, LogSeed};
 use crate::format::{BLOCK, Lba, Seed};
 
-pub use recover::{Patch, patches};
+pub use recover::{Patch, lane_patches, patches};
 
 const FRESH: Site = Site("wal.fresh");
 const UNDO: Site = Site("wal.undo");

@@ -25,12 +25,22 @@ pub struct Patch {
 pub fn patches(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<Vec<Patch>> {
     let mut patches = Vec::new();
     for lane in 0..area.lanes {
-        let Found { redo, undo } = lanes::read_lane(region, area, seed, lane)?;
-        // A group that is not committed may have been built on the last one of its lane, never the other way round.
-        for (at, bytes) in redo.into_iter().chain(undo.into_iter().rev()) {
-            check_within(region, at, bytes.len())?;
-            patches.push(Patch { at, bytes });
-        }
+        patches.extend(lane_patches(region, area, seed, lane)?);
+    }
+    Ok(patches)
+}
+
+/// The same of one lane. Lanes do not depend on each other.
+///
+/// # Errors
+/// If the lane is damaged; the medium's.
+pub fn lane_patches(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) -> Result<Vec<Patch>> {
+    let mut patches = Vec::new();
+    let Found { redo, undo } = lanes::read_lane(region, area, seed, lane)?;
+    // A group that is not committed may have been built on the last one of its lane, never the other way round.
+    for (at, bytes) in redo.into_iter().chain(undo.into_iter().rev()) {
+        check_within(region, at, bytes.len())?;
+        patches.push(Patch { at, bytes });
     }
     Ok(patches)
 }
