@@ -14,7 +14,8 @@ use wholly_media::{
     pmem::{PmemOptions, PmemRegion},
 };
 
-use crate::VolumeVfs;
+use wholly::vfs::Vfs;
+
 use crate::engine::Engine;
 use crate::engine::fine_grained_wal::{self, FineGrainedWal, Patch};
 use crate::engine::none::NoneEngine;
@@ -28,7 +29,7 @@ use crate::fs::overlay::Overlay;
 use crate::fs::remedy::Remedy;
 use crate::fs::repair::{self, Mended, Repair};
 use crate::fs::{Core, mount, resize};
-use crate::owner;
+use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
 
 const LENGTH: Site = Site("volume.length");
 
@@ -182,7 +183,8 @@ pub struct Repaired {
 #[derive(Clone)]
 pub struct Volume {
     inner: Arc<Inner>,
-    calls: Arc<VolumeVfs>,
+    /// Outside of groups.
+    calls: VolumeCalls,
 }
 
 pub(crate) struct Inner {
@@ -278,7 +280,8 @@ impl Volume {
         let engine = engine(&region, cache)?;
         let core = mount::mount(&region, engine, cache / 4)?;
         let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
-        Ok(Volume { calls: Arc::new(VolumeVfs::over(inner.clone())), inner })
+        let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(inner.clone())), Ok(None));
+        Ok(Volume { calls, inner })
     }
 
     /// Checks a volume that is not mounted. Changes nothing.
@@ -433,6 +436,13 @@ impl Volume {
         self.inner.core.engine.sync()
     }
 
+    /// Begins an explicit group. It never fails: if the volume cannot be used, or its engine has no groups, the calls
+    /// on the group say so.
+    pub fn begin(&self) -> VolumeGroup {
+        let vfs = self.calls.vfs();
+        VolumeGroup::new(VolumeCalls::new(vfs.clone(), vfs.begin_group().map(Some)))
+    }
+
     /// What the volume is, and how full.
     pub fn stat(&self) -> VolumeStat {
         let core = &self.inner.core;
@@ -458,8 +468,7 @@ impl Volume {
         &self.inner
     }
 
-    /// The calls by path go here.
-    pub(crate) fn calls(&self) -> &Arc<VolumeVfs> {
+    pub(crate) fn calls(&self) -> &VolumeCalls {
         &self.calls
     }
 }
@@ -484,7 +493,7 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine
 /// What the log of a volume has to store yet; damaged lanes apart.
 #[derive(Default)]
 struct Logged {
-    patches: Vec<(u64, Vec<u8>)>,
+    patches: Vec<Patch>,
     damage: Vec<Finding>,
 }
 
@@ -496,7 +505,7 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     let seed = LogSeed::of(Seed::of(volume_id), *incarnation);
     for lane in 0..log.lanes {
         match fine_grained_wal::lane_patches(region, log, seed, lane) {
-            Ok(patches) => logged.patches.extend(patches.into_iter().map(|Patch { at, bytes }| (at, bytes))),
+            Ok(patches) => logged.patches.extend(patches),
             Err(Error::Corrupt { place, fault }) => logged.damage.push(Finding { place, fault }),
             Err(error) => return Err(error),
         }
@@ -504,30 +513,78 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     Ok(logged)
 }
 
-/// A region as the next mount would find it, but for what is damaged of that.
-fn recovered(region: &dyn Region) -> Result<(Overlay<'_>, Logged)> {
-    let over = Overlay::over(region);
+/// A region as it is after the recovery of its log. It is only read.
+struct Patched<'r> {
+    region: &'r dyn Region,
+    patches: &'r [Patch],
+}
+
+impl Region for Patched<'_> {
+    fn guarantees(&self) -> &Guarantees {
+        self.region.guarantees()
+    }
+
+    fn len(&self) -> u64 {
+        self.region.len()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+        self.region.read(offset, buf)?;
+        let end = offset + buf.len() as u64;
+        for patch in self.patches {
+            let (from, to) = (patch.at.max(offset), (patch.at + patch.len).min(end));
+            if from < to {
+                let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+                patch.read(self.region, from - patch.at, part)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, _site: Site, _offset: u64, _data: &[u8]) -> wholly_media::Result<()> {
+        unreachable!("a check changes nothing")
+    }
+
+    fn fence(&self, _site: Site) -> wholly_media::Result<()> {
+        unreachable!("a check changes nothing")
+    }
+
+    fn write_through(&self, _site: Site, _offset: u64, _data: &[u8]) -> wholly_media::Result<()> {
+        unreachable!("a check changes nothing")
+    }
+
+    fn set_len(&self, _site: Site, _len: u64) -> wholly_media::Result<()> {
+        unreachable!("a check changes nothing")
+    }
+}
+
+/// Looks at a region as the next mount would find it, but for what is damaged of that.
+fn recovered<T>(region: &dyn Region, look: impl FnOnce(&Overlay<'_>) -> Result<T>) -> Result<(T, Logged)> {
     let superblock = match mount::read_superblock(region) {
         Ok(superblock) => superblock,
         // The check tells what is wrong.
-        Err(Error::Corrupt { .. }) => return Ok((over, Logged::default())),
+        Err(Error::Corrupt { .. }) => return Ok((look(&Overlay::over(region))?, Logged::default())),
         Err(error) => return Err(error),
     };
     let mut logged = logged(region, &superblock)?;
-    for (at, bytes) in &logged.patches {
-        over.put(*at, bytes)?;
-    }
-    match repair::unfinished(region, &superblock) {
-        Ok(blocks) => blocks.iter().try_for_each(|(at, bytes)| over.put(at.byte(), &bytes[..]))?,
-        Err(Error::Corrupt { place, fault }) => logged.damage.push(Finding { place, fault }),
+    let unfinished = match repair::unfinished(region, &superblock) {
+        Ok(blocks) => blocks,
+        Err(Error::Corrupt { place, fault }) => {
+            logged.damage.push(Finding { place, fault });
+            Vec::new()
+        }
         Err(error) => return Err(error),
-    }
-    Ok((over, logged))
+    };
+    let patched = Patched { region, patches: &logged.patches };
+    let over = Overlay::over(&patched);
+    unfinished.iter().try_for_each(|(at, bytes)| over.put(at.byte(), &bytes[..]))?;
+    let looked = look(&over)?;
+    drop(over);
+    Ok((looked, logged))
 }
 
 fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<Checked> {
-    let (over, logged) = recovered(region)?;
-    let mut checked = check::check(&over, watch)?;
+    let (mut checked, logged) = recovered(region, |over| check::check(over, watch))?;
     checked.findings.splice(..0, logged.damage);
     Ok(checked)
 }
@@ -558,8 +615,9 @@ fn repair_structure(
         repaired.checked = Checked { is_clean: true, blocks: superblock.blocks, ..Checked::default() };
         return Ok(repaired);
     }
-    let (over, Logged { patches, damage }) = recovered(&**region)?;
-    let examined = check::examine(&over, &mount::read_superblock(&over)?, &mut |progress| watch(progress))?;
+    let (examined, Logged { patches, damage }) = recovered(&**region, |over| {
+        check::examine(over, &mount::read_superblock(over)?, &mut |progress| watch(progress))
+    })?;
     let is_allowed = how == Repair::All || damage.is_empty() && examined.remedies.iter().all(Remedy::is_safe);
     if !is_allowed {
         repaired.left = [damage, examined.checked.findings.clone()].concat();
@@ -572,7 +630,8 @@ fn repair_structure(
             repaired.done.push(mended("the volume", "it was not unmounted", done));
         }
     } else {
-        repair::end_log(&**region, &patches)?;
+        fine_grained_wal::store(&**region, &patches)?;
+        repair::end_log(&**region)?;
         let lost = |finding: &Finding| Mended { finding: finding.clone(), done: "its groups are lost".into() };
         repaired.done.extend(damage.iter().map(lost));
         let over = Arc::new(Overlay::shared(region.clone()));

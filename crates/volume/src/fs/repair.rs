@@ -76,15 +76,11 @@ pub struct Mended {
 /// Makes an engine that stores in place, for the mount inside of a repair.
 pub type InPlace<'e> = dyn Fn(&Arc<dyn Region>) -> Box<dyn Engine> + 'e;
 
-/// Stores what a log has, and makes it void. A crash repeats that.
+/// Makes a log void whose patches are stored. A crash repeats that.
 ///
 /// # Errors
 /// Those of the medium.
-pub fn end_log(region: &dyn Region, patches: &[(u64, Vec<u8>)]) -> Result<()> {
-    for (at, bytes) in patches {
-        region.write(HOME, *at, bytes)?;
-    }
-    region.fence(HOME_FENCE)?;
+pub fn end_log(region: &dyn Region) -> Result<()> {
     // The newest may have been one that was undone.
     let mut superblock = read_superblock(region)?;
     ensure_slot(region, &superblock)?;

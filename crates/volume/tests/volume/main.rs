@@ -4,6 +4,7 @@ mod borders;
 mod damage;
 mod fixtures;
 mod fuzz;
+mod groups;
 mod known;
 mod large;
 mod mounts;
