@@ -18,6 +18,9 @@
 //! | `mount.rs` | rebuilding and saving the allocators |
 //! | `resize.rs` | growing and shrinking |
 //! | `check.rs` | whether everything agrees |
+//! | `remedy.rs` | what puts each fault right |
+//! | `repair.rs` | carrying that out, all or nothing |
+//! | `overlay.rs` | a medium as it would be |
 //! | `dump.rs` | what stands on the medium, for people |
 
 pub mod attributes;
@@ -31,6 +34,9 @@ pub mod known;
 pub mod map;
 pub mod mount;
 pub mod names;
+pub mod overlay;
+pub mod remedy;
+pub mod repair;
 pub mod resize;
 pub mod space;
 pub mod storage;
@@ -45,7 +51,8 @@ use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock};
 use wholly::{Error, Result};
 use wholly_media::Site;
 
-use crate::engine::{Engine, Fields, Kind, Load, Operation, Structure};
+use crate::engine::{Engine, Fields, Kind, Load, Operation, Structure, corrupt};
+use crate::format::Fault;
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use crate::format::pointer::{depth_for, nodes_for};
 use explicit::Explicit;
@@ -104,8 +111,12 @@ impl Core {
         }
     }
 
-    /// Whether an earlier write has failed: then nothing is known of what is on the medium.
+    /// Whether an earlier write has failed: then nothing is known of what is on the medium. Or whether the medium
+    /// contradicts itself: then it is not known what is free.
     pub fn check_usable(&self) -> Result<()> {
+        if self.blocks.is_contradicted() || self.inodes.is_contradicted() {
+            return Err(corrupt("allocators", Fault("a block or inode is used twice")));
+        }
         match self.failed.load(Ordering::Relaxed) {
             false => Ok(()),
             true => Err(Error::Poisoned("an earlier change of the volume failed".into())),
