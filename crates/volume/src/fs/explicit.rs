@@ -22,10 +22,12 @@
 //! 4. Room for each name is kept at the call: leaves are split then, by structure changes of their own. Whoever splits
 //!    a leaf places the rooms in it anew. Its halves have room for all: entries are moved together.
 //! 5. The commit locks all shared inodes that it changes, directories before others, ancestors first, then by number,
-//!    and holds the rename lock. What it changes in place nobody reads before it is committed.
+//!    and holds the rename lock if they are several directories. What it changes in place nobody reads before it is
+//!    committed.
 //! 6. Calls of one group come one at a time, and so do its commit and abort. They never wait for a lock of a shared
 //!    inode while they hold one, but for commits. So a lock of a twin is never waited for.
-//! 7. A group has one reference to each shared inode of which it has a twin. An inode that has lost its last name is
+//! 7. What a call has claimed it gives back at its end, unless it has changed something or was asked for the claim.
+//! 8. A group has one reference to each shared inode of which it has a twin. An inode that has lost its last name is
 //!    freed when it has no references, by a group of its own.
 
 use std::collections::BTreeMap;
@@ -54,6 +56,8 @@ pub struct Explicit {
     body: Mutex<Body>,
     /// By the numbers of the inodes; `None` once the group has ended.
     twins: Mutex<Option<ByNumber<Arc<Inode>>>>,
+    /// What the call that runs has claimed.
+    fresh: Mutex<Vec<(Arc<Inode>, Fresh)>>,
     /// Whether a call runs.
     is_called: Mutex<bool>,
     returned: Condvar,
@@ -101,6 +105,15 @@ struct Named {
     group: GroupId,
     /// The key of its room.
     room: Option<u64>,
+}
+
+/// One claim.
+enum Fresh {
+    Twin,
+    Alone,
+    Attributes,
+    Sharer,
+    Name(Vec<u8>),
 }
 
 /// What a call changes of an inode.
@@ -158,10 +171,31 @@ impl State {
             }
             named.group != group
         });
-        let Claims { alone: None, attributes: None, .. } = **claims else { return };
-        if claims.sharers.is_empty() && claims.names.is_empty() {
-            self.claims = None;
+        self.drop_empty_claims();
+    }
+
+    fn release_one(&mut self, group: GroupId, claim: &Fresh) {
+        let Some(claims) = &mut self.claims else { return };
+        match claim {
+            Fresh::Twin => {}
+            Fresh::Alone => claims.alone = None,
+            Fresh::Attributes => claims.attributes = None,
+            Fresh::Sharer => claims.sharers.retain(|of| *of != group),
+            Fresh::Name(name) => {
+                let room = claims.names.remove(name).and_then(|named| named.room);
+                room.map(|key| claims.rooms.remove(&key));
+            }
         }
+        self.drop_empty_claims();
+    }
+
+    fn drop_empty_claims(&mut self) {
+        self.claims.take_if(|claims| {
+            claims.alone.is_none()
+                && claims.attributes.is_none()
+                && claims.sharers.is_empty()
+                && claims.names.is_empty()
+        });
     }
 }
 
@@ -261,14 +295,33 @@ impl std::ops::Deref for Seen<'_> {
     }
 }
 
-/// A call of a group, or none. When it is dropped, the next one can come.
+/// A call of a group. When it is dropped, the next one can come. Without a change it has claimed nothing.
 pub struct Entered<'c> {
+    core: &'c Core,
     explicit: Arc<Explicit>,
     _admitted: Option<RwLockReadGuard<'c, ()>>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        // A panic may be on its way: then nothing is known of the group, and a second one would end the process.
+        let fresh = self.explicit.fresh.lock().map(|mut fresh| std::mem::take(&mut *fresh)).unwrap_or_default();
+        let is_changed = self.explicit.body.lock().map_or(true, |mut body| std::mem::take(&mut body.is_changed));
+        if !is_changed {
+            for (shared, claim) in fresh.into_iter().rev() {
+                let Ok(mut state) = shared.state.write() else { continue };
+                state.release_one(self.explicit.id, &claim);
+                drop(state);
+                if matches!(claim, Fresh::Twin) {
+                    let mut twins = self.explicit.twins.lock().unwrap();
+                    let twin = twins.as_mut().and_then(|twins| twins.remove(&shared.id.ino));
+                    drop(twins);
+                    if twin.is_some() {
+                        self.core.forget(&shared, 1);
+                    }
+                }
+            }
+        }
         *self.explicit.is_called.lock().unwrap() = false;
         self.explicit.returned.notify_one();
     }
@@ -279,14 +332,14 @@ impl<'c> Entered<'c> {
     ///
     /// # Errors
     /// `EINVAL` if the group has ended.
-    fn new(explicit: Arc<Explicit>, admitted: Option<RwLockReadGuard<'c, ()>>) -> Result<Entered<'c>> {
+    fn new(core: &'c Core, explicit: Arc<Explicit>, admitted: Option<RwLockReadGuard<'c, ()>>) -> Result<Entered<'c>> {
         let mut is_called = explicit.is_called.lock().unwrap();
         while *is_called {
             is_called = explicit.returned.wait(is_called).unwrap();
         }
         *is_called = true;
         drop(is_called);
-        let entered = Entered { explicit, _admitted: admitted };
+        let entered = Entered { core, explicit, _admitted: admitted };
         let has_ended = entered.explicit.twins.lock().unwrap().is_none();
         if has_ended { Err(Errno::INVAL) } else { Ok(entered) }
     }
@@ -307,6 +360,7 @@ impl Core {
             id: body.id(),
             body: Mutex::new(body),
             twins: Mutex::new(Some(ByNumber::default())),
+            fresh: Mutex::default(),
             is_called: Mutex::new(false),
             returned: Condvar::new(),
         };
@@ -326,7 +380,7 @@ impl Core {
     pub fn enter(&self, ctx: &Context) -> Result<Option<Entered<'_>>> {
         let Some(id) = ctx.group else { return Ok(None) };
         let admitted = self.admit()?;
-        Entered::new(self.explicit(id)?, Some(admitted)).map(Some)
+        Entered::new(self, self.explicit(id)?, Some(admitted)).map(Some)
     }
 
     /// Begins a group for a call that changes an inode: in an explicit group if that is a twin.
@@ -411,8 +465,10 @@ impl Core {
 
     /// Claims an open file for a group.
     pub fn add_to_group(&self, group: GroupId, shared: &Arc<Inode>) -> Result<()> {
-        let _entered = Entered::new(self.explicit(group)?, Some(self.admit()?))?;
-        self.claim(&self.explicit(group)?, shared, What::Itself).map(drop)
+        let entered = Entered::new(self, self.explicit(group)?, Some(self.admit()?))?;
+        self.claim(&entered.explicit, shared, What::Itself)?;
+        entered.explicit.fresh.lock().unwrap().clear();
+        Ok(())
     }
 
     /// Sees to it that nobody else changes a name in a directory until the call, or its group, has ended.
@@ -442,21 +498,31 @@ impl Core {
         state.check_free(shared, Some(me), what)?;
         let twin = match explicit.twin(shared.id.ino) {
             Some(twin) => twin,
-            None => self.make_twin(explicit, shared, &state, false)?,
+            None => {
+                let twin = self.make_twin(explicit, shared, &state, false)?;
+                explicit.fresh.lock().unwrap().push((shared.clone(), Fresh::Twin));
+                twin
+            }
         };
         let claims = state.claims.get_or_insert_default();
         let is_dir = shared.kind == DIRECTORY;
-        match what {
-            What::Itself if is_dir => claims.attributes = Some(me),
-            What::Itself | What::Alone => claims.alone = Some(me),
+        let claim = match what {
+            What::Itself if is_dir => claims.attributes.replace(me).is_none().then_some(Fresh::Attributes),
+            What::Itself | What::Alone => claims.alone.replace(me).is_none().then_some(Fresh::Alone),
+            What::Name(name) if claims.names.contains_key(name) => None,
             What::Name(name) => {
-                claims.names.entry(name.to_vec()).or_insert(Named { group: me, room: None });
+                claims.names.insert(name.to_vec(), Named { group: me, room: None });
+                Some(Fresh::Name(name.to_vec()))
             }
-            What::Place => {}
-        }
+            What::Place => None,
+        };
+        let mut fresh = explicit.fresh.lock().unwrap();
+        fresh.extend(claim.map(|claim| (shared.clone(), claim)));
         if is_dir && !claims.sharers.contains(&me) {
             claims.sharers.push(me);
+            fresh.push((shared.clone(), Fresh::Sharer));
         }
+        drop(fresh);
         drop(state);
         Self::refresh(&twin);
         Ok(twin)
@@ -521,9 +587,9 @@ impl Core {
     }
 
     /// Ends a group: from here on nobody calls it.
-    fn end_group(&self, id: GroupId, admitted: Option<RwLockReadGuard<'_, ()>>) -> Result<(Arc<Explicit>, Twins)> {
+    fn end_group(&self, id: GroupId) -> Result<(Arc<Explicit>, Twins)> {
         let explicit = self.groups.lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
-        let entered = Entered::new(explicit.clone(), admitted)?;
+        let entered = Entered::new(self, explicit.clone(), None)?;
         let twins = explicit.twins.lock().unwrap().take().ok_or(Errno::INVAL)?;
         drop(entered);
         Ok((explicit, twins.into_values().collect()))
@@ -535,7 +601,7 @@ impl Core {
     /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
     pub fn commit_group(&self, id: GroupId) -> Result<()> {
         let _admitted = self.admit()?;
-        let (explicit, mut twins) = self.end_group(id, None)?;
+        let (explicit, mut twins) = self.end_group(id)?;
         let committed = self.commit_twins(&explicit, &mut twins);
         if committed.is_err() {
             self.abort_twins(&explicit, &twins);
@@ -549,7 +615,7 @@ impl Core {
     /// # Errors
     /// `EINVAL` if there is no such running group.
     pub fn abort_group(&self, id: GroupId) -> Result<()> {
-        let (explicit, twins) = self.end_group(id, None)?;
+        let (explicit, twins) = self.end_group(id)?;
         self.abort_twins(&explicit, &twins);
         self.part_with(twins);
         Ok(())
@@ -572,11 +638,12 @@ impl Core {
     }
 
     fn commit_twins(&self, explicit: &Arc<Explicit>, twins: &mut Twins) -> wholly::Result<()> {
-        // Where directories are stays as it is.
-        let _still = self.rename.lock().unwrap();
+        // Of several directories it has to be known which are above which. Where they are stays as it is then.
+        let dirs = twins.iter().filter(|twin| twin.kind == DIRECTORY).count();
+        let _still = (dirs > 1).then(|| self.rename.lock().unwrap());
         let depth = |shared: &Inode| match shared.kind == DIRECTORY && !shared.unborn.load(Ordering::Acquire) {
-            true => self.line_of(&Context::superuser(), shared).map_or(usize::MAX, |line| line.len()),
-            false => usize::MAX,
+            true if dirs > 1 => self.line_of(&Context::superuser(), shared).map_or(usize::MAX, |line| line.len()),
+            _ => usize::MAX,
         };
         twins.sort_by_cached_key(|twin| {
             let shared = shared(twin);

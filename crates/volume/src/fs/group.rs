@@ -33,7 +33,7 @@ impl Core {
     /// Blocks that ordinary groups leave free: enough to punch a hole, at least.
     pub fn kept(&self) -> u64 {
         let pointers = 2 * u64::from(MAX_DEPTH) * FANOUT;
-        KEPT + self.engine.log_blocks(Logged { pointers, bytes: 0 })
+        KEPT + self.engine.log_blocks(Logged { pointers, ..Logged::default() })
     }
 }
 
@@ -84,6 +84,8 @@ pub struct Body {
     own: Runs,
     /// Of an explicit group: undo entries, at most, of what is recorded in its commit.
     later: u64,
+    /// Of an explicit group: whether the call that runs has changed something.
+    pub is_changed: bool,
 }
 
 #[derive(Default)]
@@ -148,7 +150,7 @@ impl Allocate for Spending<'_> {
 
 impl Body {
     fn new(id: GroupId, draft: Draft) -> Body {
-        Body { id, space: Reserved::default(), draft, own: Runs::default(), later: 0 }
+        Body { id, space: Reserved::default(), draft, own: Runs::default(), later: 0, is_changed: false }
     }
 
     /// That of an explicit group.
@@ -254,7 +256,7 @@ impl<'c> Group<'c> {
         // Each pointer may be in a line of its own, with two undo entries.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4)).saturating_mul(2);
         let changes = (body.draft.most_undo() + body.later + BY_CALL).saturating_add(pointers);
-        let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged.bytes));
+        let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged));
         let blocks = blocks.saturating_add(core.engine.blocks_for_commit(changes));
         let more = blocks.saturating_sub(body.space.blocks);
         if !core.blocks.reserve(more, if need == Need::Ordinary { core.kept() } else { 0 }) {
@@ -338,6 +340,7 @@ impl<'c> Group<'c> {
             self.body.own.add(run);
         }
         self.body.trim(core);
+        self.body.is_changed = true;
         self.is_committed = true;
         Ok(())
     }
