@@ -407,17 +407,17 @@ impl Core {
         Sight::new(self, inode.group().map(|explicit| &**explicit))
     }
 
-    /// The twin of an inode that the group of a call has.
+    /// The twin of an inode that the group of a call has. `is_first`: the call has no lock yet.
     ///
     /// # Errors
     /// `ESTALE` if it is another group's; `EINVAL` if there is no such running group.
-    pub fn twin(&self, ctx: &Context, shared: &Inode) -> Result<Option<Arc<Inode>>> {
+    pub fn twin(&self, ctx: &Context, shared: &Inode, is_first: bool) -> Result<Option<Arc<Inode>>> {
         let twin = match ctx.group {
             None => None,
             Some(id) => self.explicit(id)?.twin(shared.id.ino),
         };
         match &twin {
-            Some(twin) => Self::refresh(twin),
+            Some(twin) => Self::refresh(twin, is_first),
             None if shared.unborn.load(Ordering::Acquire) => return Err(Errno::STALE),
             None => {}
         }
@@ -429,14 +429,15 @@ impl Core {
     /// # Errors
     /// Those of [`twin`](Self::twin).
     pub fn view<'i>(&self, ctx: &Context, shared: &'i Inode) -> Result<Seen<'i>> {
-        Ok(self.twin(ctx, shared)?.map_or(Seen::Shared(shared), Seen::Twin))
+        Ok(self.twin(ctx, shared, true)?.map_or(Seen::Shared(shared), Seen::Twin))
     }
 
-    /// Whatever others have changed of a directory since. Locks that are not free are this call's own, or a commit's,
-    /// which is as good as later.
-    fn refresh(twin: &Inode) {
+    /// Whatever others have changed of a directory since. A call that has locks waits for none: what it misses is being
+    /// changed just now.
+    fn refresh(twin: &Inode, waits: bool) {
         let Some((shared, changes)) = twin.changes() else { return };
-        let (Ok(shared), Ok(mut state)) = (shared.state.try_read(), twin.state.try_write()) else { return };
+        let locked = if waits { Ok(shared.state.read().unwrap()) } else { shared.state.try_read() };
+        let (Ok(shared), Ok(mut state)) = (locked, twin.state.try_write()) else { return };
         let Some(me) = twin.group().map(|explicit| explicit.id) else { return };
         let more = if shared.has_attributes(Some(me)) { state.record.more } else { shared.record.more };
         state.record = Record { more, ..shared.record };
@@ -491,6 +492,8 @@ impl Core {
 
     fn claim(&self, explicit: &Arc<Explicit>, shared: &Arc<Inode>, what: What<'_>) -> Result<Arc<Inode>> {
         let me = explicit.id;
+        // Before the lock: who gives the last reference back waits for it with the shard locked.
+        let mut reference = Some(self.held(shared.id.ino)?);
         let mut state = shared.state.write().unwrap();
         if shared.unborn.load(Ordering::Acquire) && explicit.twin(shared.id.ino).is_none() {
             return Err(Errno::STALE);
@@ -500,12 +503,17 @@ impl Core {
             Some(twin) => twin,
             None => {
                 let twin = self.make_twin(explicit, shared, &state, false)?;
+                reference.take().map(Held::keep);
                 explicit.fresh.lock().unwrap().push((shared.clone(), Fresh::Twin));
                 twin
             }
         };
-        let claims = state.claims.get_or_insert_default();
         let is_dir = shared.kind == DIRECTORY;
+        if is_dir && matches!(what, What::Itself | What::Alone) && !state.has_attributes(Some(me)) {
+            // From here on those of the twin count. Whoever claims them has not locked it.
+            twin.state.try_write().map_err(|_| Errno::BUSY)?.record.more = state.record.more;
+        }
+        let claims = state.claims.get_or_insert_default();
         let claim = match what {
             What::Itself if is_dir => claims.attributes.replace(me).is_none().then_some(Fresh::Attributes),
             What::Itself | What::Alone => claims.alone.replace(me).is_none().then_some(Fresh::Alone),
@@ -524,7 +532,7 @@ impl Core {
         }
         drop(fresh);
         drop(state);
-        Self::refresh(&twin);
+        Self::refresh(&twin, false);
         Ok(twin)
     }
 
@@ -548,7 +556,6 @@ impl Core {
             unborn: wholly::sync::AtomicBool::new(false),
             twin: Some(Twin { group: explicit.clone(), shared: shared.clone(), changes }),
         });
-        self.held(shared.id.ino)?.keep();
         let mut twins = explicit.twins.lock().unwrap();
         twins.as_mut().ok_or(Errno::INVAL)?.insert(shared.id.ino, twin.clone());
         Ok(twin)
@@ -561,6 +568,7 @@ impl Core {
             let mut state = held.shared().state.write().unwrap();
             state.claims.get_or_insert_default().alone = Some(explicit.id);
             let twin = self.make_twin(explicit, held.shared(), &state, true)?;
+            self.held(ino)?.keep();
             drop(state);
             held.twin = Some(twin);
         }
@@ -600,7 +608,7 @@ impl Core {
     /// # Errors
     /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
     pub fn commit_group(&self, id: GroupId) -> Result<()> {
-        let _admitted = self.admit()?;
+        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
         let (explicit, mut twins) = self.end_group(id)?;
         let committed = self.commit_twins(&explicit, &mut twins);
         if committed.is_err() {
@@ -615,6 +623,12 @@ impl Core {
     /// # Errors
     /// `EINVAL` if there is no such running group.
     pub fn abort_group(&self, id: GroupId) -> Result<()> {
+        // An unmount that has begun aborts it, before it saves what is free.
+        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
+        self.abort_running(id)
+    }
+
+    fn abort_running(&self, id: GroupId) -> Result<()> {
         let (explicit, twins) = self.end_group(id)?;
         self.abort_twins(&explicit, &twins);
         self.part_with(twins);
@@ -625,7 +639,7 @@ impl Core {
     pub fn abort_groups(&self) {
         let ids: Vec<u64> = self.groups.lock().unwrap().keys().copied().collect();
         for id in ids {
-            let _ = self.abort_group(GroupId(id));
+            let _ = self.abort_running(GroupId(id));
         }
     }
 
@@ -651,13 +665,19 @@ impl Core {
         });
         let mut states: Vec<RwLockWriteGuard<'_, State>> =
             twins.iter().map(|twin| shared(twin).state.write().unwrap()).collect();
-        let mut group = Group::ending(self, explicit)?;
-        let mut removed = Vec::new();
-        for (number, (twin, state)) in twins.iter().zip(&mut states).enumerate() {
+        // All places are looked up first: what is read now is as others know it, and damage that is met changes nothing.
+        let mut places = Vec::new();
+        for (twin, state) in twins.iter().zip(&states) {
             let Some((shared, changes)) = twin.changes() else { continue };
-            self.record_changes(&mut group, explicit.id, (shared, state), &changes, |place| {
-                removed.push((number, place));
-            })?;
+            for (key, change) in &changes.names {
+                places.push((*key, self.find(shared, state, &change.name)?));
+            }
+        }
+        let mut places = places.into_iter();
+        let mut group = Group::ending(self, explicit)?;
+        for (twin, state) in twins.iter().zip(&mut states) {
+            let Some((shared, changes)) = twin.changes() else { continue };
+            self.record_changes(&mut group, explicit.id, (shared, state), &changes, &mut places)?;
         }
         group.commit_all()?;
         for (twin, state) in twins.iter().zip(&mut states) {
@@ -674,8 +694,14 @@ impl Core {
             }
             state.release(explicit.id);
         }
-        for (number, place) in removed {
-            self.tidy(shared(&twins[number]), &mut states[number], &place)?;
+        for (twin, state) in twins.iter().zip(&mut states) {
+            let Some((shared, changes)) = twin.changes() else { continue };
+            for change in changes.names.values().filter(|change| change.to.is_none()) {
+                // The group is committed: a leaf that stays empty is none the worse for it.
+                if let Ok(Some(place)) = self.find(shared, state, &change.name) {
+                    let _ = self.tidy(shared, state, &place);
+                }
+            }
         }
         Ok(())
     }
@@ -687,10 +713,11 @@ impl Core {
         me: GroupId,
         (shared, state): (&Inode, &mut State),
         changes: &Changes,
-        mut removed: impl FnMut(Place),
+        places: &mut dyn Iterator<Item = (u64, Option<Place>)>,
     ) -> wholly::Result<()> {
         for (key, Change { name, to }) in &changes.names {
-            let place = self.find(shared, state, name)?;
+            let (found_for, place) = places.next().expect("each name has been looked up");
+            assert_eq!(found_for, *key);
             match (place, *to) {
                 (Some(place), Some(to)) if place.found.is_some() => {
                     if place.found.is_some_and(|found| found.head.ino != to.0) {
@@ -699,7 +726,6 @@ impl Core {
                 }
                 (Some(place), None) if place.found.is_some() => {
                     self.remove(group, shared, &place, name)?;
-                    removed(place);
                 }
                 (Some(place), Some(to)) => {
                     let room = state.claims.as_ref().and_then(|claims| claims.rooms.get(key));

@@ -189,6 +189,9 @@ impl Body {
         for ino in std::mem::take(&mut self.space.freed_inodes) {
             core.inodes.give(ino, 1);
         }
+        // It is others' from here on.
+        self.own = Runs::default();
+        self.space.taken.clear();
         core.blocks.unreserve(std::mem::take(&mut self.space.blocks));
     }
 
@@ -259,7 +262,9 @@ impl<'c> Group<'c> {
         let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged));
         let blocks = blocks.saturating_add(core.engine.blocks_for_commit(changes));
         let more = blocks.saturating_sub(body.space.blocks);
-        if !core.blocks.reserve(more, if need == Need::Ordinary { core.kept() } else { 0 }) {
+        // What it logs takes space until the group ends.
+        let is_ordinary = need == Need::Ordinary || logged.bytes > 0;
+        if !core.blocks.reserve(more, if is_ordinary { core.kept() } else { 0 }) {
             return Err(Error::NoSpace(format!("{more} blocks")));
         }
         body.space.blocks += more;
@@ -311,6 +316,7 @@ impl<'c> Group<'c> {
     /// The volume has failed then.
     pub fn write(&mut self, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
         let core = self.core;
+        self.is_recorded |= matches!(self.body, Whose::Explicit(_));
         let written = self.body.part(core, |engine, part| engine.write(part, at, offset, data));
         written.inspect_err(|error| core.fail(error))
     }
@@ -321,6 +327,7 @@ impl<'c> Group<'c> {
     /// The volume has failed then.
     pub fn zero(&mut self, at: &DataAt, offset: usize, len: usize) -> Result<()> {
         let core = self.core;
+        self.is_recorded |= matches!(self.body, Whose::Explicit(_));
         let zeroed = self.body.part(core, |engine, part| engine.zero(part, at, offset, len));
         zeroed.inspect_err(|error| core.fail(error))
     }
