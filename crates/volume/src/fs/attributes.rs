@@ -185,7 +185,12 @@ impl Core {
             return Ok(());
         }
         let now = self.now();
-        let mut group = self.begin(inode, Kind::Implicit, 0, Need::Vital)?;
+        let mut group = match self.begin(inode, Kind::Implicit, 0, Need::Vital) {
+            Ok(group) => group,
+            // Nobody who reads is to be told of that.
+            Err(wholly::Error::NoSpace(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
         self.touch(&mut group, inode, &mut state, |times| times.atime = now)?;
         Ok(group.commit()?)
     }

@@ -266,8 +266,8 @@ impl Engine for FineGrainedWal {
         true
     }
 
-    fn blocks_for_call(&self, bytes: u64) -> u64 {
-        Lanes::blocks_in_chain(bytes)
+    fn blocks_for_call(&self, logged: Logged) -> u64 {
+        Lanes::blocks_in_chain(logged.bytes, logged.zeros)
     }
 
     fn blocks_for_commit(&self, changes: u64) -> u64 {
