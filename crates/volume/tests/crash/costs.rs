@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use wholly_sim::{Event, EventKind};
+use wholly_media::Site;
+use wholly_sim::{Count, Event, EventKind};
 use wholly_volume::format::log::{Entry, LINE, LogArea, LogSeed, decode};
 use wholly_volume::format::{Lba, Seed};
 
@@ -98,6 +99,7 @@ fn groups_cost_what_is_said() {
         let (volume_id, incarnation) = recorded.incarnation();
         let seed = LogSeed::of(Seed::of(&volume_id), incarnation);
         let mut group = Group::default();
+        let (before, mut fences, mut undo_lines) = (groups, 0, 0);
         for event in recorded.steps() {
             group.add(seed, event);
             // The lane is given back after the last fence: that of the settled word, or of the commit entry.
@@ -109,10 +111,17 @@ fn groups_cost_what_is_said() {
             if ended {
                 groups += 1;
                 with_data += u64::from(group.redone > 0);
+                fences += group.fences.len() as u64;
+                undo_lines += group.undone.len() as u64;
                 std::mem::take(&mut group).expect_formula(script.name);
             }
         }
         assert!(group.bytes.is_empty(), "{}: something was stored after the last commit", script.name);
+        // The same, as the medium has seen it.
+        let lines = |site| recorded.counts.get(&Site(site)).map_or(0, |count: &Count| count.lines);
+        assert_eq!(lines("wal.commit"), groups - before, "{}", script.name);
+        assert_eq!(lines("wal.undo"), undo_lines, "{}", script.name);
+        assert_eq!(recorded.counts.values().map(|count| count.fences).sum::<u64>(), fences, "{}", script.name);
     }
     println!("{groups} groups, {with_data} with data");
     assert!(groups > 50 && with_data > 10, "{groups} {with_data}");

@@ -10,12 +10,10 @@ use std::sync::Arc;
 use wholly_host::Stat;
 
 use crate::hostdir::records::{Attributes, AttributesBefore, Xattr};
+use crate::rules::PERMISSIONS;
 
 /// A value of an extended attribute; `None`: there is no such attribute.
 pub(crate) type XattrValue = Option<Arc<[u8]>>;
-
-/// The bits of a mode that a call can change.
-pub(crate) const PERMISSIONS: u32 = 0o7777;
 
 /// What one group set. `None`: it did not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

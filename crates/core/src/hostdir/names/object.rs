@@ -6,6 +6,7 @@ use super::attributes::Sets;
 use super::{BLANKS, Name};
 use crate::hostdir::file::File;
 use crate::hostdir::records::{Baseline, Birth};
+use crate::rules::{DIRECTORY, REGULAR, SYMLINK, TYPE};
 use wholly_host::{Inode, Stat};
 
 /// What an object is. It never changes.
@@ -17,12 +18,6 @@ pub(crate) enum Kind {
     /// A FIFO, a socket or a device.
     Special,
 }
-
-/// The type bits of a mode.
-pub(crate) const TYPE: u32 = 0o170_000;
-pub(crate) const REGULAR: u32 = 0o100_000;
-pub(crate) const DIRECTORY: u32 = 0o040_000;
-pub(crate) const SYMLINK: u32 = 0o120_000;
 
 impl Kind {
     /// By the type bits of a mode.
@@ -36,7 +31,7 @@ impl Kind {
     }
 
     /// The type bits; of special files only that they are none of the others.
-    fn bits(self) -> u32 {
+    pub fn bits(self) -> u32 {
         match self {
             Kind::Regular => REGULAR,
             Kind::Directory => DIRECTORY,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use wholly_host::{HostFs, Stat};
 
-use super::object::TYPE;
+use super::TYPE;
 use super::{
     ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Change, Kind, Name, Object, ROOT, Register, Set, State, Strange,
     id_of, join, mark_of,

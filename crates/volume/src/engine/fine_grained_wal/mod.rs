@@ -123,7 +123,7 @@ use super::{
 use crate::format::log::{LogArea, LogSeed, lines_of, payload_lines};
 use crate::format::{BLOCK, Lba, Seed};
 
-pub use recover::{Patch, patches};
+pub use recover::{Patch, lane_patches, patches, store};
 
 const FRESH: Site = Site("wal.fresh");
 const UNDO: Site = Site("wal.undo");
