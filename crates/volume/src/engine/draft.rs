@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wholly::Result;
 use wholly_media::{Region, Site};
 
+use super::hybrid_log::Pended;
 use super::lanes::Cursor;
 use super::{Allocate, Load, StorageView, read_within};
 use crate::format::log::LINE;
@@ -35,6 +36,8 @@ pub struct Draft {
     pub(super) cursor: Option<Cursor>,
     /// Whether something was stored early.
     pub(super) stored: bool,
+    /// Content that it has written elsewhere.
+    pub(super) pended: Pended,
 }
 
 /// The lines of a range, the range of bytes of each, and where they are in the range.

@@ -252,6 +252,28 @@ impl Cursor {
         self.entry(region, sites.head, &Entry::Zero { at, len })
     }
 
+    /// The lane, and the number of the group in it.
+    pub fn group(&self) -> (u32, u64) {
+        (self.lane.number, self.sequence)
+    }
+
+    /// How many entries there are, and the sum of their checks.
+    pub fn entries(&self) -> (u32, u64) {
+        (self.number, self.sum)
+    }
+
+    /// Whether entries are in other blocks than those of the lane.
+    pub fn has_links(&self) -> bool {
+        self.end != self.half.start.byte() + self.half.count * BLOCK as u64
+    }
+
+    /// A commit entry of the engine's own making, where it goes, and its check.
+    pub fn commit_line(&self, entry: &Entry) -> (u64, [u8; LINE], u64) {
+        let at = self.half.start.byte();
+        let (line, check) = log::encode(self.seed, at, (self.sequence, 0), entry);
+        (at, line, check)
+    }
+
     /// The commit entry, and where it goes.
     pub fn commit_entry(&self, order: u64) -> (u64, [u8; LINE], u64) {
         let at = self.half.start.byte();
@@ -338,7 +360,7 @@ pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) 
 }
 
 /// Calls `each` with the entries of a group and where they stand, until it returns `false` or there are no more.
-fn walk(
+pub(super) fn walk(
     region: &dyn Region,
     half: Run,
     seed: LaneSeed,

@@ -4,10 +4,11 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::head::HeadTable;
 use super::inode::Tree;
 use super::log::LogArea;
 use super::pointer::MAX_VOLUME_BLOCKS;
-use super::{BLOCK, Fault, Lba};
+use super::{BLOCK, Fault, Lba, Run};
 use twox_hash::XxHash3_64;
 
 /// The version of the format.
@@ -51,7 +52,9 @@ struct RawSuperblock {
     log_start: U64,
     log_half_blocks: U32,
     log_lanes: U32,
-    more: [u8; BYTES - 224],
+    heads_start: U64,
+    heads_blocks: U64,
+    more: [u8; BYTES - 240],
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 48);
@@ -83,6 +86,8 @@ pub struct Superblock {
     pub label: [u8; 64],
     /// The log, of an engine that has one.
     pub log: Option<LogArea>,
+    /// The table of heads, of an engine with pending blocks.
+    pub heads: Option<HeadTable>,
 }
 
 fn sum(raw: &[u8], slot: u64) -> u64 {
@@ -95,6 +100,11 @@ pub fn copies(blocks: u64) -> [Lba; 3] {
 }
 
 impl Superblock {
+    /// The blocks that the engine has for itself.
+    pub fn of_engine(&self) -> impl Iterator<Item = Run> + use<> {
+        self.log.map(|log| log.run()).into_iter().chain(self.heads.map(|heads| heads.0))
+    }
+
     /// As it stands in the copy at `at`.
     pub fn encode(&self, at: Lba) -> [u8; BLOCK] {
         let (saved, saved_check) = self.saved.unwrap_or((Lba(0), 0));
@@ -118,6 +128,8 @@ impl Superblock {
             log_start: self.log.map_or(0, |log| log.start.0).into(),
             log_half_blocks: self.log.map_or(0, |log| log.half_blocks).into(),
             log_lanes: self.log.map_or(0, |log| log.lanes).into(),
+            heads_start: self.heads.map_or(0, |heads| heads.0.start.0).into(),
+            heads_blocks: self.heads.map_or(0, |heads| heads.0.count).into(),
             ..RawSuperblock::new_zeroed()
         };
         raw.checksum = sum(raw.as_bytes(), at.0).into();
@@ -159,6 +171,14 @@ impl Superblock {
         if !log.is_none_or(fits) {
             return Err(Fault("a superblock with an impossible log"));
         }
+        let (start, count) = (raw.heads_start.get(), raw.heads_blocks.get());
+        let heads = (start != 0).then_some(HeadTable(Run { start: Lba(start), count }));
+        if heads.is_some() && (count >= blocks || start.checked_add(count).is_none_or(|end| end >= blocks)) {
+            return Err(Fault("a superblock with an impossible table of heads"));
+        }
+        if heads.is_some_and(|heads| heads.blocks() < blocks) {
+            return Err(Fault("a superblock with a table of heads that is too short"));
+        }
         Ok(Superblock {
             volume_id: raw.volume_id,
             blocks,
@@ -171,6 +191,7 @@ impl Superblock {
             saved: (raw.saved.get() != 0).then_some((Lba(raw.saved.get()), raw.saved_check.get())),
             label: raw.label,
             log,
+            heads,
         })
     }
 }
@@ -193,6 +214,7 @@ mod tests {
             saved: Some((Lba(77), 5)),
             label: [b'v'; 64],
             log: Some(LogArea { start: Lba(2), half_blocks: 2, lanes: 3 }),
+            heads: Some(HeadTable::for_volume(Lba(20), 1000)),
         };
         let block = superblock.encode(Lba(1));
         assert_eq!(Superblock::decode(&block, Lba(1)), Ok(superblock.clone()));

@@ -102,9 +102,7 @@ pub fn check(region: &dyn Region) -> Result<Checked> {
         report: Checked { blocks: superblock.blocks, is_clean: superblock.is_clean, ..Checked::default() },
     };
     check.superblocks(&superblock)?;
-    if let Some(log) = superblock.log {
-        check.marks.mark_run(log.run());
-    }
+    superblock.of_engine().for_each(|run| check.marks.mark_run(run));
     check.all_inodes(&superblock)?;
     check.all_directories(&superblock)?;
     check.names();

@@ -14,6 +14,7 @@
 //! | `data.rs` | reading and writing, and the space of files |
 //! | `attributes.rs` | attributes, and who may change them |
 //! | `xattrs.rs` | extended attributes and access control lists |
+//! | `checkpoint.rs` | space that the engine can make free |
 //! | `mount.rs` | rebuilding and saving the allocators |
 //! | `resize.rs` | growing and shrinking |
 //! | `check.rs` | whether everything agrees |
@@ -21,6 +22,7 @@
 
 pub mod attributes;
 pub mod check;
+pub mod checkpoint;
 pub mod data;
 pub mod dir;
 pub mod dump;
@@ -62,6 +64,15 @@ pub const PERMISSIONS: u32 = 0o7777;
 /// Bytes of the largest file.
 pub const LARGEST_FILE: u64 = 1 << 48;
 
+/// Tells the time of changes.
+pub type Clock = fn() -> Time;
+
+/// The time of the kernel's last tick, as its own file systems have it.
+pub fn last_tick() -> Time {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+}
+
 /// Where the core stores, whatever the engine.
 pub fn sites() -> Vec<Site> {
     [map::SITES, storage::SITES, mount::SITES, resize::SITES].concat()
@@ -81,12 +92,13 @@ pub struct Core {
     /// Held while the inode file grows.
     growth: Mutex<()>,
     failed: AtomicBool,
+    clock: Clock,
     /// Held for reading by each running group, and for writing by an unmount.
     gate: RwLock<()>,
 }
 
 impl Core {
-    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize) -> Core {
+    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize, clock: Clock) -> Core {
         let (blocks, inodes) = {
             let superblock = storage.superblock.lock().unwrap();
             (superblock.blocks, superblock.inodes)
@@ -101,6 +113,7 @@ impl Core {
             rename: Mutex::default(),
             growth: Mutex::default(),
             failed: AtomicBool::new(false),
+            clock,
             gate: RwLock::default(),
         }
     }
@@ -137,10 +150,9 @@ impl Core {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// The time of a change: that of the kernel's last tick, as its own file systems have it.
+    /// The time of a change.
     pub fn now(&self) -> Time {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+        (self.clock)()
     }
 
     /// A number for a new inode.

@@ -5,6 +5,7 @@ mod damage;
 mod known;
 mod large;
 mod mounts;
+mod pending;
 mod place;
 mod resize;
 mod space;
