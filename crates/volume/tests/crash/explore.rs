@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use wholly::vfs::{Ino, OFlags};
+use wholly::vfs::{Context, Ino, OFlags, Vfs};
 use wholly_media::{PersistenceDomain, Site};
 use wholly_posix::Tree;
 use wholly_sim::{
@@ -15,7 +15,8 @@ use wholly_sim::{
 use wholly_volume::format::inode::Time;
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
-use crate::scripts::Script;
+use crate::groups::Move;
+use crate::scripts::{Script, Step};
 use crate::tree::Seen;
 
 /// Blocks of a volume.
@@ -69,6 +70,8 @@ pub struct Limits {
     pub exhaustive_bits: u32,
     /// Samples of a point with more.
     pub samples: u64,
+    /// Words of such a point that are tried alone, and left out alone.
+    pub singles: usize,
     /// In one of so many states recovery crashes, too.
     pub nested_every: u64,
     /// Points of a recovery that are tried.
@@ -78,7 +81,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { exhaustive_bits: 5, samples: 6, nested_every: 40, nested_points: 6, seed: 42 }
+        Limits { exhaustive_bits: 5, samples: 6, singles: 24, nested_every: 40, nested_points: 6, seed: 42 }
     }
 }
 
@@ -127,12 +130,24 @@ impl Recorded {
 
     /// The same with any engine.
     pub fn on(subject: Subject, script: &Script, x86: bool, mutations: &[Mutation]) -> Recorded {
+        let moves: Vec<Move> = script.steps.iter().map(|step| Move::Out(*step)).collect();
+        Self::of_moves(subject, (script.name, script.before), &moves, x86, mutations)
+    }
+
+    /// The same of calls in and outside of explicit groups.
+    pub fn of_moves(
+        subject: Subject,
+        (name, before): (&str, Step),
+        moves: &[Move],
+        x86: bool,
+        mutations: &[Mutation],
+    ) -> Recorded {
         let sound = config(subject.blocks, x86, &[]);
         let world = World::new(sound.clone());
         Volume::format_region(&*world.log(), &subject.options()).expect("make a volume");
         let volume = Volume::open_region(world.log(), &subject.options()).expect("open it");
         let vfs = VolumeVfs::new(&volume);
-        (script.before)(&Tree::new(&vfs, Ino::ROOT)).expect("what is there before");
+        before(&Tree::new(&vfs, Ino::ROOT)).expect("what is there before");
         drop(vfs);
         volume.close().expect("close it");
 
@@ -142,12 +157,27 @@ impl Recorded {
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
         let (mut ends, mut seen) = (vec![world.now()], vec![see(&world.latest(), &sound).expect("before")]);
-        for (number, step) in script.steps.iter().enumerate() {
+        let mut groups = [None; 2];
+        for (number, step) in moves.iter().enumerate() {
             THREAD.set(number as u64 % 2);
-            step(&tree).unwrap_or_else(|errno| panic!("{} step {number}: {errno}", script.name));
+            let done = match *step {
+                Move::Out(step) => step(&tree),
+                Move::Begin(group) => vfs.begin_group().map(|id| groups[group] = Some(id)),
+                Move::In(group, step) => {
+                    step(&Tree { ctx: Context { group: groups[group], ..tree.ctx.clone() }, ..tree.clone() })
+                }
+                Move::Commit(group) => vfs.commit_group(groups[group].expect("it runs")),
+                Move::Abort(group) => vfs.abort_group(groups[group].expect("it runs")),
+            };
+            done.unwrap_or_else(|errno| panic!("{name} step {number}: {errno}"));
             ends.push(world.now());
             let now = see(&world.latest(), &sound).expect("without a crash, all is there");
-            assert!(seen.last() != Some(&now), "{} step {number} changes nothing", script.name);
+            let changes = seen.last() != Some(&now);
+            match step {
+                Move::Out(_) => assert!(changes, "{name} step {number} changes nothing"),
+                Move::Begin(_) | Move::In(..) | Move::Abort(_) => assert!(!changes, "{name} step {number} is seen"),
+                Move::Commit(_) => {}
+            }
             seen.push(now);
         }
         THREAD.set(0);
@@ -208,7 +238,7 @@ impl Recorded {
         let mut tried = HashSet::new();
         let explored = ExploreLimits {
             exhaustive_bits: limits.exhaustive_bits,
-            single_units: 24,
+            single_units: limits.singles,
             pair_units: 0,
             samples: limits.samples,
             seed: limits.seed,

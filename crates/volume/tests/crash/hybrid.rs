@@ -183,10 +183,13 @@ fn all() -> impl Iterator<Item = (Subject, &'static Script)> {
 #[test]
 fn each_call_survives_wholly_or_not_at_all_with_pending_blocks() {
     let limits = super::limits(std::env::var_os("WHOLLY_LONG").is_some());
+    let few = Limits { exhaustive_bits: 1, samples: 2, singles: 1, ..limits.clone() };
     let mut total = Outcome::default();
     for (subject, script) in all() {
         for x86 in [false, true] {
-            let outcome = Recorded::on(subject, script, x86, &[]).explore(&limits);
+            // A state of a larger volume takes longer.
+            let limits = if subject.blocks == BLOCKS { &limits } else { &few };
+            let outcome = Recorded::on(subject, script, x86, &[]).explore(limits);
             let Outcome { states, nested, points, .. } = outcome;
             println!("{}: {states} states, {nested} of them after a crash in recovery, {points} points", script.name);
             if let Some(violation) = &outcome.violation {
@@ -220,6 +223,7 @@ const FENCES: &[&str] = &[
 /// Stores that the next fence must cover. Not fresh blocks: any fence before the commit entry will do for them.
 const STORES: &[&str] = &[
     "hybrid.undo",
+    "hybrid.link",
     "hybrid.head",
     "hybrid.pending",
     "hybrid.commit",
@@ -234,8 +238,11 @@ const STORES: &[&str] = &[
 
 fn is_seen(site: &'static str, kind: MutationKind) -> bool {
     let nested_every = if site.starts_with("hybrid.recover") { 5 } else { u64::MAX };
-    let limits = Limits { exhaustive_bits: 4, samples: 8, nested_every, nested_points: 20, seed: 7 };
-    all().any(|(subject, script)| {
+    let limits =
+        Limits { exhaustive_bits: 4, samples: 8, nested_every, nested_points: 20, seed: 7, ..Limits::default() };
+    // Of groups that need more than a lane.
+    let is_large = ["hybrid.place.fence", "hybrid.link"].contains(&site);
+    all().filter(|(subject, _)| (subject.blocks > BLOCKS) == is_large).any(|(subject, script)| {
         // A mistake may be missed at once, without a crash.
         let mutations = [Mutation::new(Site(site), kind)];
         let recorded = std::panic::catch_unwind(|| Recorded::on(subject, script, false, &mutations));

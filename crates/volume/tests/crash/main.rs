@@ -1,11 +1,13 @@
 //! Crashes of a volume with the engines `fine_grained_wal` and `hybrid_log`, in simulated persistent memory: every word
 //! that was stored and not fenced may survive or not. After each crash the volume must be sound, and be what it was
-//! before the call in flight or what it was to be after it. Crashes during recovery are crashes, too.
+//! before the call in flight or what it was to be after it. Crashes during recovery are crashes, too. Explicit groups
+//! are there wholly once they are committed, and not at all before.
 //!
 //! `WHOLLY_LONG=1` tries many more states.
 
 mod costs;
 mod explore;
+mod groups;
 mod hybrid;
 mod planted;
 mod scripts;
@@ -34,6 +36,21 @@ fn each_call_survives_wholly_or_not_at_all() {
             println!("{}: {states} states, {nested} of them after a crash in recovery, {points} points", script.name);
             if let Some(violation) = &outcome.violation {
                 panic!("{} ({}): {violation}", script.name, if x86 { "x86" } else { "adversarial" });
+            }
+            all.add(outcome);
+        }
+    }
+    // A commit of many calls leaves recovery much to do, and many states of that.
+    let few = Limits { nested_every: 3 * limits(long).nested_every, nested_points: 2, ..limits(long) };
+    for story in groups::stories() {
+        for x86 in [false, true] {
+            let recorded =
+                Recorded::of_moves(Subject::FINE_GRAINED_WAL, (&story.name, story.before), &story.moves, x86, &[]);
+            let outcome = recorded.explore(&few);
+            let Outcome { states, nested, points, .. } = outcome;
+            println!("{}: {states} states, {nested} of them after a crash in recovery, {points} points", story.name);
+            if let Some(violation) = &outcome.violation {
+                panic!("{} ({}): {violation}", story.name, if x86 { "x86" } else { "adversarial" });
             }
             all.add(outcome);
         }

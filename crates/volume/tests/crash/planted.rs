@@ -4,11 +4,13 @@
 use wholly_media::Site;
 use wholly_sim::{Mutation, MutationKind};
 
-use crate::explore::{Limits, Recorded};
+use crate::explore::{Limits, Recorded, Subject};
+use crate::groups::stories;
 use crate::scripts::SCRIPTS;
 
 /// The fences of a commit and of recovery.
 const FENCES: &[&str] = &[
+    "wal.call.fence",
     "wal.log.fence",
     "wal.place.fence",
     "wal.commit.fence",
@@ -34,10 +36,24 @@ const STORES: &[&str] = &[
 
 fn is_seen(site: &'static str, kind: MutationKind) -> bool {
     let nested_every = if site.starts_with("wal.recover") { 5 } else { u64::MAX };
-    let limits = Limits { exhaustive_bits: 4, samples: 8, nested_every, nested_points: 20, seed: 7 };
+    let limits =
+        Limits { exhaustive_bits: 4, samples: 8, nested_every, nested_points: 20, seed: 7, ..Limits::default() };
+    let mutations = [Mutation::new(Site(site), kind)];
+    if site == "wal.call.fence" {
+        return stories().iter().any(|story| {
+            let recorded = Recorded::of_moves(
+                Subject::FINE_GRAINED_WAL,
+                (&story.name, story.before),
+                &story.moves,
+                false,
+                &mutations,
+            );
+            recorded.explore(&limits).violation.is_some()
+        });
+    }
     SCRIPTS.iter().any(|script| {
         // A mistake may be missed at once, without a crash.
-        let recorded = std::panic::catch_unwind(|| Recorded::of(script, false, &[Mutation::new(Site(site), kind)]));
+        let recorded = std::panic::catch_unwind(|| Recorded::of(script, false, &mutations));
         recorded.map_or(true, |recorded| recorded.explore(&limits).violation.is_some())
     })
 }

@@ -22,8 +22,13 @@ pub struct Seen(BTreeMap<String, Object>);
 
 impl Seen {
     pub fn of(vfs: &VolumeVfs) -> wholly::vfs::Result<Seen> {
+        Self::of_tree(&Tree::new(vfs, Ino::ROOT))
+    }
+
+    /// What the context of a tree sees.
+    pub fn of_tree(tree: &Tree<'_>) -> wholly::vfs::Result<Seen> {
         let mut seen = Seen::default();
-        seen.add(&Tree::new(vfs, Ino::ROOT), String::new())?;
+        seen.add(tree, String::new())?;
         Ok(seen)
     }
 

@@ -47,7 +47,7 @@ impl HybridLog {
                 left -= 1;
                 let at = at + run.start as u64;
                 sum = sum.wrapping_add(self.lanes.seed().in_place_sum(at, &line.new[run.clone()]));
-                cursor.undo(region, &ENTRIES, space, (at, &line.old[run]), left)?;
+                cursor.entries.undo(region, &ENTRIES, space, (at, &line.old[run]), left)?;
             }
         }
         let lines: Vec<u64> = draft.changes().map(|(at, _)| at / LINE as u64).collect();
@@ -64,7 +64,7 @@ impl HybridLog {
                 }
             }
         }
-        let (number, checks) = cursor.entries();
+        let (number, checks) = cursor.total();
         (entries, sum) = (entries + number, sum.wrapping_add(checks));
         // Entries in other blocks are gone when the group has ended: nobody could tell whether it is committed.
         let in_doubt = !cursor.has_links();

@@ -372,7 +372,7 @@ impl Engine for HybridLog {
         self.pend(part, at, offset, &ZEROS[..len])
     }
 
-    fn read(&self, _view: View, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
+    fn read(&self, _view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
         let home = at.home.expect("only what has a home is read");
         if self.pending_blocks() == 0 {
             return read_within(&*self.region, home.byte() + offset as u64, buf);

@@ -8,7 +8,7 @@ use super::{RECOVER, RECOVER_FENCE};
 use crate::engine::fine_grained_wal::Patch;
 use crate::engine::{check_within, corrupt, lanes, read_within};
 use crate::format::head::{self, HeadSeed, HeadTable, PendingHead, runs};
-use crate::format::log::{self, Entry, LINE, LogArea, LogSeed, OLD_MAX, SETTLED};
+use crate::format::log::{self, ENTRIES, Entry, LINE, LogArea, LogSeed, OLD_MAX, SETTLED};
 use crate::format::{BLOCK, Fault, Lba};
 
 /// A head that was found: its block, what it says, and its check.
@@ -17,7 +17,7 @@ type FoundHead = (Lba, PendingHead, u64);
 /// What a crash has left.
 struct Survey {
     /// Old bytes of metadata, in this order.
-    undo: Vec<Patch>,
+    undo: Vec<(u64, Vec<u8>)>,
     /// Heads of committed groups, in commit order.
     redo: Vec<FoundHead>,
 }
@@ -32,7 +32,8 @@ pub fn patches(
     table: &HeadTable,
     seeds: (LogSeed, HeadSeed),
 ) -> Result<Vec<Patch>> {
-    Ok(survey(region, area, table, seeds)?.undo)
+    let undo = survey(region, area, table, seeds)?.undo;
+    Ok(undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)).collect())
 }
 
 /// Repairs the volume. What is stored is durable on return.
@@ -46,8 +47,8 @@ pub(super) fn recover(
     if undo.is_empty() && redo.is_empty() {
         return Ok(());
     }
-    for patch in undo {
-        region.write(RECOVER, patch.at, &patch.bytes)?;
+    for (at, bytes) in undo {
+        region.write(RECOVER, at, &bytes)?;
     }
     for (at, head, _) in redo {
         check_within(region, head.home.byte(), BLOCK)?;
@@ -71,10 +72,10 @@ fn survey(region: &dyn Region, area: &LogArea, table: &HeadTable, seeds: (LogSee
         let last = last_commit(region, area, lane, seeds, &heads)?;
         committed.push(last);
         let (mut old, running) = (Vec::new(), last + 1);
-        lanes::walk(region, area.half(lane, running), seed, running, &mut |_, read| {
+        lanes::walk(region, (seed, first(area, lane, running), running), &mut |_, read| {
             if let Entry::Undo { at, len, old: bytes } = read.entry {
                 check_within(region, at, len.into())?;
-                old.push(Patch { at, bytes: bytes[..usize::from(len)].to_vec() });
+                old.push((at, bytes[..usize::from(len)].to_vec()));
             }
             Ok(true)
         })?;
@@ -84,6 +85,11 @@ fn survey(region: &dyn Region, area: &LogArea, table: &HeadTable, seeds: (LogSee
     let mut redo: Vec<FoundHead> = heads.into_iter().filter(|(_, head, _)| counts(head)).collect();
     redo.sort_unstable_by_key(|(at, head, _)| (head.order, *at));
     Ok(Survey { undo, redo })
+}
+
+/// The byte at which the entries of a group begin.
+fn first(area: &LogArea, lane: u32, sequence: u64) -> u64 {
+    area.half(lane, sequence).start.byte() + ENTRIES
 }
 
 /// All valid heads.
@@ -134,7 +140,7 @@ fn last_commit(
     // The next group has begun: this one's commit had returned.
     let sequence = read.sequence;
     let mut next = false;
-    lanes::walk(region, area.half(lane, sequence + 1), seed, sequence + 1, &mut |_, _| {
+    lanes::walk(region, (seed, first(area, lane, sequence + 1), sequence + 1), &mut |_, _| {
         next = true;
         Ok(false)
     })?;
@@ -148,8 +154,7 @@ fn last_commit(
         count += 1;
         total = total.wrapping_add(*check).wrapping_add(head_seed.lines_sum(*at, head.lines, &bytes));
     }
-    let half = area.half(lane, sequence);
-    lanes::walk(region, half, seed, sequence, &mut |_, read| {
+    lanes::walk(region, (seed, first(area, lane, sequence), sequence), &mut |_, read| {
         count += 1;
         total = total.wrapping_add(read.check);
         if let Entry::Undo { at, len, .. } = read.entry {
