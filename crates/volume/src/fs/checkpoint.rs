@@ -37,14 +37,17 @@ impl Maps for Files<'_> {
             if held.len() == MOST_HELD {
                 return Ok(false);
             }
-            // It may be gone by now.
-            let Ok(found) = core.named(file.ino) else { return Ok(false) };
+            // Another one must not be read from the medium: this one may be about to be freed.
+            let Some(found) = core.in_memory(file.ino) else { return Ok(false) };
             held.push(found);
         }
         let Some(inode) = held.last().filter(|inode| inode.id == file) else { return Ok(false) };
         let Ok(mut state) = inode.state.try_write() else { return Ok(false) };
         let (seed, tree) = (core.storage.data_seed(file), state.record.owned.tree);
-        let Some((at, word)) = map::swapped(&*core.engine, seed, &tree, block, (from, to))? else { return Ok(false) };
+        core.check_usable()?;
+        // Damage is told to those who read the file.
+        let found = map::swapped(&*core.engine, seed, &tree, block, (from, to)).ok().flatten();
+        let Some((at, word)) = found else { return Ok(false) };
         state.pieces.clear();
         store(at, word)?;
         Ok(true)
@@ -64,7 +67,10 @@ impl Core {
     /// The medium's: the volume has failed then.
     pub fn checkpoint(&self, wanted: u64) -> Result<()> {
         // Files are let go when the engine has finished: that may free one, in a group of its own.
+        self.check_usable()?;
         let files = Files { core: self, held: RefCell::default() };
+        // Nobody takes blocks that are in no account for a lack of space.
+        let _alone = self.accounts.lock().unwrap();
         let runs = self.engine.checkpoint(wanted, &files).inspect_err(|error| self.fail(error))?;
         runs.into_iter().for_each(|run| self.blocks.give(run.start.0, run.count));
         Ok(())
@@ -76,6 +82,7 @@ impl Core {
             let missing = blocks.saturating_add(keep).saturating_sub(self.blocks.free());
             let held = self.engine.pending_blocks();
             if held == 0 || self.checkpoint(missing.max(1)).is_err() || self.engine.pending_blocks() >= held {
+                let _alone = self.accounts.lock().unwrap();
                 return self.blocks.reserve(blocks, keep);
             }
         }
@@ -84,6 +91,10 @@ impl Core {
 
     /// Before a call that writes: writes back what is due.
     pub fn make_space(&self) -> Result<()> {
+        if self.engine.pending_blocks() == 0 {
+            return Ok(());
+        }
+        let _admitted = self.admit()?;
         if self.engine.is_due() {
             self.checkpoint(0)?;
         }

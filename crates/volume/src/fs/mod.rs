@@ -94,6 +94,8 @@ pub struct Core {
     rename: Mutex<()>,
     /// Held while the inode file grows.
     growth: Mutex<()>,
+    /// Held while blocks that the engine gives back are in no account.
+    accounts: Mutex<()>,
     /// The running explicit groups.
     groups: Mutex<ByNumber<Arc<Explicit>>>,
     failed: AtomicBool,
@@ -117,6 +119,7 @@ impl Core {
             known: Budget::new(cache_bytes),
             rename: Mutex::default(),
             growth: Mutex::default(),
+            accounts: Mutex::default(),
             groups: Mutex::default(),
             failed: AtomicBool::new(false),
             clock,

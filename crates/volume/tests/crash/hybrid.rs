@@ -110,7 +110,10 @@ const SCRIPTS_OF_CONTENT: &[(u64, Script)] = &[
                 |t| write(t, "b", 50, &[22; 8000]),
                 |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 4096, 4096),
                 |t| write(t, "b", 8200, &[23; 500]),
+                // The only node of the map is changed, then empty; and soon another's.
                 |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096),
+                |t| t.create("e", 0o644).map(drop),
+                |t| write(t, "e", 0, &[26; 9000]),
                 |t| t.unlink("b"),
                 |t| write(t, "a", 0, &[24; 4000]),
                 |t| t.create("c", 0o644).map(drop),

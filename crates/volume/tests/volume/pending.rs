@@ -106,3 +106,50 @@ fn writing_over_a_file_takes_no_space_in_the_end() -> Result<()> {
     assert_eq!(place.open().stat().free_blocks, free);
     Ok(())
 }
+
+/// A block gets many versions, loses them, and gets as many again by calls that write back nothing: it is written back
+/// once.
+#[test]
+fn a_list_that_was_dropped_may_get_long_again() -> Result<()> {
+    let place = Place::pending(1 << 20);
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let file = tree.file("file", 0o644, &[1; 3 * 4096])?;
+    (0..6).try_for_each(|i| file.write_all(4096 + i * 64, &[2; 64]))?;
+    file.allocate(FallocateFlags::ZERO_RANGE, 4096, 4096)?;
+    file.write_all(4096, &[3; 4096])?;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    (0..6).try_for_each(|i| file.allocate(flags, 4096 + i * 64, 64))?;
+    file.write_all(4096 + 6 * 64, &[4; 64])?;
+    let mut expected = vec![1; 3 * 4096];
+    expected[4096..8192].fill(3);
+    expected[4096..4096 + 6 * 64].fill(0);
+    expected[4096 + 6 * 64..4096 + 7 * 64].fill(4);
+    assert!(tree.content("file")? == expected);
+    Ok(())
+}
+
+/// A file without a name takes the last blocks, and is closed: it is freed, whatever must be written back for that.
+#[test]
+fn the_last_reference_goes_on_a_full_volume() -> Result<()> {
+    let place = Place::pending(1 << 20);
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let file = tree.file("file", 0o644, &[1; 60 * 4096])?;
+    let mut filler = 0;
+    while tree.file(format!("filler {filler}"), 0o600, &[2; 4096]).is_ok() {
+        filler += 1;
+    }
+    tree.unlink("file")?;
+    for blocks in (1..=60).rev() {
+        file.write(0, &vec![blocks as u8; blocks * 4096])?;
+    }
+    drop(file);
+    tree.unlink("filler 0")?;
+    drop(vfs);
+    volume.close().expect("close it");
+    assert!(place.expect_sound().is_clean);
+    Ok(())
+}

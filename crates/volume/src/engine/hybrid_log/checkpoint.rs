@@ -53,7 +53,10 @@ impl HybridLog {
         self.lanes.check()?;
         let _alone = self.writing_back.lock().unwrap();
         let mut free = Vec::new();
-        let long = std::mem::take(&mut *self.long.lock().unwrap());
+        let mut long = std::mem::take(&mut *self.long.lock().unwrap());
+        // One may have been dropped, and have got as many again.
+        long.sort_unstable();
+        long.dedup();
         for lot in long.chunks(AT_ONCE) {
             self.write_back_lot(lot, maps, &mut free)?;
         }
@@ -128,14 +131,10 @@ impl HybridLog {
         if are_kept {
             region.fence(HOME_FENCE)?;
         }
-        // Of a home that was replaced in any order.
-        let rounds = |list: &Taken<'_>| if list.into == list.home { list.heads.len() } else { 1 };
-        for round in 0..taken.iter().map(rounds).max().unwrap_or(0) {
-            for list in taken.iter().filter(|list| round < rounds(list)) {
-                let heads = if list.into == list.home { &list.heads[round..=round] } else { &list.heads[..] };
-                for (_, at) in heads {
-                    region.write(WIPE, self.table.at(*at), &[0; 8])?;
-                }
+        let kept = || taken.iter().filter(|list| list.into == list.home);
+        for round in 0..kept().map(|list| list.heads.len()).max().unwrap_or(0) {
+            for (_, at) in kept().filter_map(|list| list.heads.get(round)) {
+                region.write(WIPE, self.table.at(*at), &[0; 8])?;
             }
             region.fence(WIPE_FENCE)?;
         }
@@ -162,7 +161,8 @@ impl HybridLog {
         Ok(())
     }
 
-    /// Makes the pointer of a file point to the block in which all of a list is. Whether that was possible.
+    /// Makes the pointer of a file point to the block in which all of a list is, and wipes the list's heads. Whether
+    /// that was possible.
     fn swap(&self, list: &Taken<'_>, maps: &dyn Maps) -> Result<bool> {
         let region = &*self.region;
         let mut line = [0; LINE];
@@ -170,8 +170,18 @@ impl HybridLog {
         let Some((head, _)) = head::decode(self.head_seed(), list.into, &line) else { return Ok(false) };
         let file = InoGen { ino: head.ino, generation: head.generation };
         maps.swap((file, head.block), (list.home, list.into), &mut |at, word| {
+            // A group that has changed words beside it since then.
+            if let Some(settling) = self.settle(Some(&[at / LINE as u64]))? {
+                region.fence(HOME_FENCE)?;
+                settling.end();
+            }
             region.write(SWAP, at, &word.to_le_bytes())?;
-            Ok(region.fence(SWAP_FENCE)?)
+            region.fence(SWAP_FENCE)?;
+            // In any order: what they say is about a block that nothing uses.
+            for (_, at) in &list.heads {
+                region.write(WIPE, self.table.at(*at), &[0; 8])?;
+            }
+            Ok(region.fence(WIPE_FENCE)?)
         })
     }
 

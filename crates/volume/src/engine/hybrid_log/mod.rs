@@ -12,7 +12,8 @@
 //!   home, newest first. A version of which no line shows is taken off its list (*covered*); its head stays.
 //! - *in doubt*: a group that is the last of its lane, and was committed without a fence between its commit entry and
 //!   what went before. Only the sum in the entry tells whether all of it has survived. *Settled*: its settled word says
-//!   so. A group *builds on* another if it changes the same lines of metadata. One that makes blocks free builds on all.
+//!   so. A group *builds on* another if it changes the same lines of metadata. One that makes blocks free builds on
+//!   all.
 //! - *write back*: bring the latest lines of a list together, at home or in the version that has most of them (which
 //!   becomes the home by a *swap* of the pointer in the map), wipe its heads, free its other blocks.
 //!
@@ -38,8 +39,10 @@
 //! | epoch | what is stored | fence at its end |
 //! |---|---|---|
 //! | 1 | the latest lines of each list; settled words of groups in doubt | `hybrid.home.fence` |
-//! | 2 | for each home that is replaced: its pointer | `hybrid.swap.fence` |
-//! | 3, .. | of each list the oldest head that is left, wiped; of a home that was replaced all | `hybrid.wipe.fence` |
+//! | 2 | for each home that is replaced: the settled word of a group that has changed its line | `hybrid.home.fence` |
+//! |   | its pointer | `hybrid.swap.fence` |
+//! |   | all heads of its list, wiped | `hybrid.wipe.fence` |
+//! | 3, .. | of each other list the oldest head that is left, wiped | `hybrid.wipe.fence` |
 //!
 //! What a crash leaves, one instruction before each fence:
 //! - commit, 1: nothing that anyone can reach has changed; heads are of no committed group. A settled word says what is
@@ -81,8 +84,9 @@
 //!    entries with the bytes that stand where they say. All groups before it are committed: each had returned before
 //!    the next one took the lane.
 //! 5. What proves a group in doubt does not change before it is settled by an earlier fence: neither its heads nor the
-//!    lines that it has changed. Who builds on it settles it in its first epoch; writing back settles all before it wipes
-//!    a head or swaps a pointer, and an unmount before it writes the superblock.
+//!    lines that it has changed. None of these lines is in a block that it frees. Who builds on it settles it in its
+//!    first epoch; writing back settles all before it wipes a head or swaps a pointer, and an unmount before it writes
+//!    the superblock.
 //! 6. Heads of one home are wiped in commit order, each after the fence of the one before (ordering property 1 of the
 //!    paper, III-E), except of a home that nothing uses any more. Commit entries of earlier groups are not needed by
 //!    later ones (property 2): the lane's last one speaks for all.
@@ -93,9 +97,10 @@
 //! 9. Home bytes that a version covers are read by nobody, and written only with the slot's claim, after readers of an
 //!    older list have left (invariants 1 to 3 of the index). A line that is written in part is merged with its latest
 //!    version; the core keeps other writers of the file away until the commit has returned (rule 8 of the trait).
-//! 10. A pointer is swapped while nobody reads or changes its file (`Maps::swap`): no commit has old bytes of it, and
-//!     no reader has looked it up. Where the file is in use, or the pointer is not one word (it is in the inode), the
-//!     lines go home. One thread at a time writes back or drops lists (`writing_back`): it holds many claims.
+//! 10. A pointer is swapped, and the heads of its list are wiped, while nobody reads or changes its file
+//!     (`Maps::swap`): no commit has old bytes of it, no reader has looked it up, and the new home is nobody's before
+//!     its head is gone. Where the file is in use, or the pointer is not one word (it is in the inode), the lines go
+//!     home. One thread at a time writes back or drops lists (`writing_back`): it holds many claims.
 //! 11. Pending blocks are taken from the group's reservation: a commit never meets `ENOSPC`. Writing back takes no
 //!     block.
 //! 12. Recovery copies what counts home in commit order, fences, and raises the incarnation, which makes all heads void
@@ -304,6 +309,8 @@ impl StorageView for Noting<'_> {
     fn release(&mut self, at: Lba) {
         self.drafting.draft.pended.releases = true;
         self.engine.leave(&mut self.drafting.draft.pended, at);
+        // Else it would be a part of what proves the group, and soon another's.
+        self.drafting.draft.forget(at);
         self.drafting.release(at);
     }
 }

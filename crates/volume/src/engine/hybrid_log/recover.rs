@@ -32,7 +32,8 @@ pub fn patches(
     table: &HeadTable,
     seeds: (LogSeed, HeadSeed),
 ) -> Result<Vec<Patch>> {
-    let undo = survey(region, area, table, seeds)?.undo;
+    let Survey { undo, redo } = survey(region, area, table, seeds)?;
+    redo.iter().try_for_each(|head| read_lines(region, seeds.1, head).map(drop))?;
     Ok(undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)).collect())
 }
 
@@ -50,18 +51,24 @@ pub(super) fn recover(
     for (at, bytes) in undo {
         region.write(RECOVER, at, &bytes)?;
     }
-    for (at, head, _) in redo {
-        check_within(region, head.home.byte(), BLOCK)?;
-        let mut bytes = [0; BLOCK];
-        read_within(region, at.byte(), &mut bytes)?;
-        if seeds.1.lines_sum(at, head.lines, &bytes) as u32 != head.sum {
-            return Err(corrupt(format!("pending block {}", at.0), Fault("its lines have a wrong checksum")));
-        }
+    for found in redo {
+        let (head, bytes) = (found.1, read_lines(region, seeds.1, &found)?);
         for (from, to) in runs(head.lines) {
             region.write(RECOVER, head.home.byte() + (from * LINE) as u64, &bytes[from * LINE..to * LINE])?;
         }
     }
     Ok(region.fence(RECOVER_FENCE)?)
+}
+
+/// The block with the lines of a head that counts.
+fn read_lines(region: &dyn Region, seed: HeadSeed, (at, head, _): &FoundHead) -> Result<[u8; BLOCK]> {
+    check_within(region, head.home.byte(), BLOCK)?;
+    let mut bytes = [0; BLOCK];
+    read_within(region, at.byte(), &mut bytes)?;
+    match seed.lines_sum(*at, head.lines, &bytes) as u32 == head.sum {
+        true => Ok(bytes),
+        false => Err(corrupt(format!("pending block {}", at.0), Fault("its lines have a wrong checksum"))),
+    }
 }
 
 fn survey(region: &dyn Region, area: &LogArea, table: &HeadTable, seeds: (LogSeed, HeadSeed)) -> Result<Survey> {
