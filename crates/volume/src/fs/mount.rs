@@ -11,7 +11,8 @@ use wholly_media::{Region, Site};
 use super::space::Space;
 use super::storage::{Storage, slot_of, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
-use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure, corrupt};
+use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure};
+use crate::engine::{corrupt, read_within};
 use crate::format::head::HeadTable;
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
 use crate::format::log::LogArea;
@@ -41,12 +42,7 @@ pub struct Plain<'r> {
 
 impl Load for Plain<'_> {
     fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
-        let from = at.byte() + offset as u64;
-        // Pointers come from the medium: what is beyond its end is damage, not a defect of ours.
-        if from + buf.len() as u64 > self.region.len() {
-            return Err(corrupt(format!("block {}", at.0), Fault("it is beyond the end of the medium")));
-        }
-        Ok(self.region.read(from, buf)?)
+        read_within(self.region, at.byte().saturating_add(offset as u64), buf)
     }
 }
 
@@ -108,6 +104,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         label: name,
         log,
         heads,
+        repair: None,
     };
     let mut view = Plain { region, next: after_log + heads.map_or(0, |heads| heads.0.count) };
     let storage = Storage::new(superblock);
@@ -176,6 +173,16 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     Ok(found)
 }
 
+/// Writes the current superblock to its slot, if only the copy has it: the next generation goes to the other slot and
+/// to the copy, and a crash may leave neither whole.
+pub fn ensure_slot(region: &dyn Region, superblock: &Superblock) -> Result<()> {
+    if read_copy(region, slot_of(superblock))?.as_ref() != Ok(superblock) {
+        write_slot(&mut Plain { region, next: 0 }, superblock)?;
+        region.fence(FENCE)?;
+    }
+    Ok(())
+}
+
 /// Opens a volume, and marks it as mounted.
 pub fn mount(
     region: &Arc<dyn Region>,
@@ -188,12 +195,7 @@ pub fn mount(
     }
     // The newest may have been one that recovery has undone.
     let superblock = read_superblock(&**region)?;
-    if read_copy(&**region, slot_of(&superblock))?.as_ref() != Ok(&superblock) {
-        // Only the copy has it. The next generation goes to the other slot and to the copy, and a crash may leave
-        // neither whole.
-        write_slot(&mut Plain { region: &**region, next: 0 }, &superblock)?;
-        region.fence(FENCE)?;
-    }
+    ensure_slot(&**region, &superblock)?;
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
     let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
@@ -360,7 +362,7 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
             }
             mark(pointer, inode::INODE_FILE)
         },
-        &mut |error| fault(error),
+        &mut |_, _, error| fault(error),
     )?;
     let (next, orphans) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let used = Mutex::new(Vec::new());
@@ -385,7 +387,7 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
                     }
                     for (stream, tree) in [(Stream::Data, owned.tree), (Stream::Xattr, more.xattrs)] {
                         let seed = seed.stream(ino, owned.generation, stream);
-                        map::walk(&view, seed, &tree, &mut |_, _, p| mark(p, ino), &mut |error| fault(error))?;
+                        map::walk(&view, seed, &tree, &mut |_, _, p| mark(p, ino), &mut |_, _, error| fault(error))?;
                     }
                 }
                 used.lock().unwrap().push((*index, bits));

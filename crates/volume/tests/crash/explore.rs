@@ -10,7 +10,8 @@ use wholly::vfs::{Context, Ino, OFlags, Vfs};
 use wholly_media::{PersistenceDomain, Site};
 use wholly_posix::Tree;
 use wholly_sim::{
-    Choice, Event, ExploreLimits, Explorer, Image, Medium, Mutation, Pick, PmemMode, Random, SimConfig, Trace, World,
+    Choice, CountingRegion, Counts, Event, ExploreLimits, Explorer, Image, Medium, Mutation, Pick, PmemMode, Random,
+    SimConfig, Trace, World,
 };
 use wholly_volume::format::inode::Time;
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
@@ -113,6 +114,8 @@ pub struct Recorded {
     seen: Vec<Seen>,
     incarnation: ([u8; 16], u64),
     config: Arc<SimConfig>,
+    /// What the steps of a script did to the medium.
+    pub counts: Counts,
 }
 
 fn see(image: &Image, config: &Arc<SimConfig>) -> Result<Seen, String> {
@@ -153,9 +156,11 @@ impl Recorded {
 
         let config = config(subject.blocks, x86, mutations);
         let world = World::from_image(&world.latest(), config.clone());
-        let volume = Volume::open_region(world.log(), &subject.options()).expect("open it");
+        let region = CountingRegion::new(world.log());
+        let volume = Volume::open_region(region.clone(), &subject.options()).expect("open it");
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
+        region.take();
         let (mut ends, mut seen) = (vec![world.now()], vec![see(&world.latest(), &sound).expect("before")]);
         let mut groups = [None; 2];
         for (number, step) in moves.iter().enumerate() {
@@ -181,13 +186,13 @@ impl Recorded {
             seen.push(now);
         }
         THREAD.set(0);
-        let trace = world.trace();
+        let (trace, counts) = (world.trace(), region.take());
         let stat = volume.stat();
         let incarnation = (stat.volume_id, stat.incarnation);
         // Not unmounted: that is no part of it.
         drop(tree);
         std::mem::forget((vfs, volume));
-        Recorded { trace, ends, seen, incarnation, config }
+        Recorded { trace, ends, seen, incarnation, config, counts }
     }
 
     /// Makes a volume smaller and larger again. Nothing of what there is changes.
@@ -208,7 +213,7 @@ impl Recorded {
         }
         assert_eq!(seen, see(&world.latest(), &config).expect("it opens"));
         let incarnation = (stat.volume_id, stat.incarnation);
-        Recorded { trace: world.trace(), ends: vec![0], seen: vec![seen], incarnation, config }
+        Recorded { trace: world.trace(), ends: vec![0], seen: vec![seen], incarnation, config, counts: Counts::new() }
     }
 
     /// The volume's id, and how often it was mounted.

@@ -2,12 +2,16 @@
 
 mod borders;
 mod damage;
+mod fixtures;
+mod fuzz;
 mod groups;
 mod known;
 mod large;
 mod mounts;
 mod pending;
 mod place;
+mod repair;
 mod resize;
 mod space;
+mod takeover;
 mod threads;

@@ -3,11 +3,11 @@
 use wholly_host::{SetXattr, Stat};
 
 use super::handles::OpenFile;
-use super::{StoreVfs, file_type, who};
+use super::{StoreVfs, file_type};
 use crate::error::Error;
 use crate::hostdir::names::Kind;
 use crate::hostdir::running::{At, Running, Wish};
-use crate::rules::permit::{READ, SEARCH, WRITE};
+use crate::rules::permit::{WRITE, Who, check_access};
 use crate::sync::Ordering;
 use crate::vfs::{Access, Attr, Context, Errno, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags};
 
@@ -54,22 +54,15 @@ impl StoreVfs {
 
     /// Whether the permissions of an object allow all of `wanted`.
     pub(super) fn permits(&self, ctx: &Context, running: &Running, id: u64, wanted: u32) -> Result<bool> {
-        let who = who(ctx);
+        let who = Who::of(ctx);
         Ok(who.is_superuser() || running.allows(&who, &running.object(id)?, &self.stat(running, id)?, wanted))
     }
 
     pub(super) fn check_access(&self, ctx: &Context, ino: Ino, access: Access) -> Result<()> {
         let id = self.inodes.id(ino)?;
-        let bits = [(Access::READ_OK, READ), (Access::WRITE_OK, WRITE), (Access::EXEC_OK, SEARCH)];
-        let wanted = bits.iter().filter(|(flag, _)| access.contains(*flag)).fold(0, |wanted, (_, bit)| wanted | bit);
         self.look(ctx, |running| {
-            let stat = self.stat(running, id)?;
-            // Not even the superuser executes what nobody may.
-            let executable = stat.mode & 0o111 != 0 || Kind::of(stat.mode) == Kind::Directory;
-            match self.permits(ctx, running, id, wanted)? && (wanted & SEARCH == 0 || executable) {
-                true => Ok(()),
-                false => Err(Errno::ACCESS),
-            }
+            let mode = self.stat(running, id)?.mode;
+            check_access(access, mode, |wanted| self.permits(ctx, running, id, wanted))
         })
     }
 
@@ -144,7 +137,7 @@ impl StoreVfs {
     /// The content of a file is about to change: see [`Running::drop_privileges`]. Gives whether the file has
     /// privileges.
     pub(super) fn drop_privileges(&self, ctx: &Context, id: u64) -> Result<bool> {
-        let who = who(ctx);
+        let who = Who::of(ctx);
         let (any, some_go) = self.look(ctx, |running| Ok(running.has_privileges(id, &who)?))?;
         if some_go {
             self.change(ctx, |running| Ok(running.drop_privileges(At::Object(id))?))?;

@@ -33,6 +33,11 @@ impl Patch {
         Patch { at, len: bytes.len() as u64, what: Bytes::Old(bytes) }
     }
 
+    /// Bytes that stand elsewhere on the medium.
+    pub fn copied(at: u64, len: u64, from: u64) -> Patch {
+        Patch { at, len, what: Bytes::Logged(from) }
+    }
+
     /// Reads the bytes from the `offset`th on.
     ///
     /// # Errors
@@ -54,31 +59,45 @@ impl Patch {
 pub fn patches(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<Vec<Patch>> {
     let mut patches = Vec::new();
     for lane in 0..area.lanes {
-        let Found { redo, undo } = lanes::read_lane(region, area, seed, lane)?;
-        let redo = redo.into_iter().map(|Redo { from, at, len }| {
-            let what = from.map_or(Bytes::Zeros, Bytes::Logged);
-            Patch { at, len, what }
-        });
-        let old = |(at, bytes)| Patch::old(at, bytes);
-        // A group that is not committed may have been built on the last one of its lane, never the other way round.
-        for patch in redo.chain(undo.into_iter().rev().map(old)) {
-            check_within(region, patch.at, patch.len as usize)?;
-            patches.push(patch);
-        }
+        patches.extend(lane_patches(region, area, seed, lane)?);
     }
+    Ok(patches)
+}
+
+/// The same of one lane. Lanes do not depend on each other.
+///
+/// # Errors
+/// If the lane is damaged; the medium's.
+pub fn lane_patches(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) -> Result<Vec<Patch>> {
+    let Found { redo, undo } = lanes::read_lane(region, area, seed, lane)?;
+    let redo = redo.into_iter().map(|Redo { from, at, len }| {
+        let what = from.map_or(Bytes::Zeros, Bytes::Logged);
+        Patch { at, len, what }
+    });
+    let old = |(at, bytes)| Patch::old(at, bytes);
+    // A group that is not committed may have been built on the last one of its lane, never the other way round.
+    let patches: Vec<Patch> = redo.chain(undo.into_iter().rev().map(old)).collect();
+    patches.iter().try_for_each(|patch| check_within(region, patch.at, patch.len as usize))?;
     Ok(patches)
 }
 
 /// Repairs the volume. What is stored is durable on return.
 pub(super) fn recover(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<()> {
-    let patches = patches(region, area, seed)?;
+    store(region, &patches(region, area, seed)?)
+}
+
+/// Stores patches. They are durable on return.
+///
+/// # Errors
+/// The medium's.
+pub fn store(region: &dyn Region, patches: &[Patch]) -> Result<()> {
     if patches.is_empty() {
         return Ok(());
     }
     for patch in patches {
-        match patch.what {
-            Bytes::Old(bytes) => region.write(RECOVER, patch.at, &bytes)?,
-            Bytes::Logged(from) => region.write_from(RECOVER, patch.at, region, from, patch.len as usize)?,
+        match &patch.what {
+            Bytes::Old(bytes) => region.write(RECOVER, patch.at, bytes)?,
+            Bytes::Logged(from) => region.write_from(RECOVER, patch.at, region, *from, patch.len as usize)?,
             Bytes::Zeros => region.write(RECOVER, patch.at, &ZEROS[..patch.len as usize])?,
         }
     }

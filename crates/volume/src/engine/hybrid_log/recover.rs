@@ -22,7 +22,7 @@ struct Survey {
     redo: Vec<FoundHead>,
 }
 
-/// The bytes of metadata that recovery stores, in this order. Only reads.
+/// The bytes that recovery stores, in this order. Only reads.
 ///
 /// # Errors
 /// If the log is damaged; the medium's.
@@ -33,8 +33,16 @@ pub fn patches(
     seeds: (LogSeed, HeadSeed),
 ) -> Result<Vec<Patch>> {
     let Survey { undo, redo } = survey(region, area, table, seeds)?;
-    redo.iter().try_for_each(|head| read_lines(region, seeds.1, head).map(drop))?;
-    Ok(undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)).collect())
+    let mut patches: Vec<Patch> = undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)).collect();
+    for found in redo {
+        read_lines(region, seeds.1, &found)?;
+        let (pending, head, _) = found;
+        patches.extend(runs(head.lines).map(|(from, to)| {
+            let (at, len) = ((from * LINE) as u64, ((to - from) * LINE) as u64);
+            Patch::copied(head.home.byte() + at, len, pending.byte() + at)
+        }));
+    }
+    Ok(patches)
 }
 
 /// Repairs the volume. What is stored is durable on return.
