@@ -696,8 +696,8 @@ pub struct MountArgs {
 }
 
 const MKFS_EXAMPLES: &str = "\
-The engine `none` gives no consistency: after a crash, anything may be lost. `fine_grained_wal` keeps each call wholly
-or not at all; it needs persistent memory.
+The engine `none` gives no consistency: after a crash, anything may be lost. `fine_grained_wal` and `hybrid_log` keep
+each call wholly or not at all; they need persistent memory.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
@@ -769,6 +769,8 @@ pub enum VolumeEngine {
     None,
     /// A log on persistent memory: each call survives a crash wholly or not at all
     FineGrainedWal,
+    /// The same promise; content that is written over other content is stored once, and copied home later
+    HybridLog,
 }
 
 /// `wholly fsck`.

@@ -198,15 +198,17 @@ fn the_engine_is_chosen() {
     let on_disk = rig.path("v.img");
     let refused = wholly(&["mkfs", &on_disk, "--size", "16M", "--engine", "fine_grained_wal", "--medium", "disk"]);
     assert!(refused.err.contains("persistent memory"), "{}", refused.err);
-    let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());
-    let made = wholly(&["mkfs", &image, "--size", "16M", "--engine", "fine_grained_wal"]);
-    let (stat, checked) = (wholly(&["stat", &image]), wholly(&["fsck", "-n", &image]));
-    std::fs::remove_file(&image).unwrap();
-    made.exits(0);
-    assert!(made.out.contains("emulated") && !made.out.contains("anything may be lost"), "{}", made.out);
-    stat.exits(0);
-    assert!(stat.out.contains("fine_grained_wal"), "{}", stat.out);
-    checked.exits(0);
+    for engine in ["fine_grained_wal", "hybrid_log"] {
+        let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());
+        let made = wholly(&["mkfs", &image, "--size", "16M", "--engine", engine]);
+        let (stat, checked) = (wholly(&["stat", &image]), wholly(&["fsck", "-n", &image]));
+        std::fs::remove_file(&image).unwrap();
+        made.exits(0);
+        assert!(made.out.contains("emulated") && !made.out.contains("anything may be lost"), "{}", made.out);
+        stat.exits(0);
+        assert!(stat.out.contains(engine), "{}", stat.out);
+        checked.exits(0);
+    }
 }
 
 #[test]

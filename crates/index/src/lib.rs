@@ -2,7 +2,8 @@
 //!
 //! # Terms
 //!
-//! - *version*: a run of bytes of one 4 KiB block that one write put into the log.
+//! - *version*: what one write put into the log of one 4 KiB block. A client chooses one of two kinds: a *run* of bytes
+//!   ([`RunVersion`], for a store), or some of its cache *lines* ([`LinesVersion`], for a volume).
 //! - *slot*: a block's list of versions, newest first, and its lock, in one word.
 //! - *node*: 64 slots, or 64 pointers to nodes: a radix tree per file that grows at its root.
 //!
@@ -22,22 +23,24 @@
 //!    their stamps.
 //!
 //! Sources: the radix tree with skipped levels is Libnvmmio's (section 3.2), the list of versions a block FCFS's
-//! two-level volatile index (III-D). Where FCFS keeps a bitmap of 64 cache lines, a version keeps its first byte and
-//! its length: a write is one run in a block, and bytes serve unaligned writes without reading the old line
-//! (`docs/decisions/0002-versions-by-byte.md`).
+//! two-level volatile index (III-D). FCFS keeps a bitmap of the 64 cache lines of each version, and so do *lines*. A
+//! *run* keeps its first byte and its length: a write is one run in a block, and bytes serve unaligned writes without
+//! reading the old line (`docs/decisions/0002-versions-by-byte.md`).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod lines;
 mod pieces;
 mod radix;
 mod slot;
 mod version;
 
+pub use lines::{LINE, LinesVersion, latest_lines};
 pub use pieces::{Piece, logged_pieces, pieces};
 pub use radix::FileIndex;
 pub use slot::{Claim, Garbage, Pushed, ReadGuard, Slot, prepare_alone};
-pub use version::{NO_VERSION, Version, VersionArena};
+pub use version::{NO_VERSION, RunVersion, Version, VersionArena};
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;

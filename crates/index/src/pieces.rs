@@ -1,6 +1,6 @@
 //! Which bytes of a block come from which version.
 
-use super::version::Version;
+use super::version::RunVersion;
 
 /// A run of bytes of a block, and where the latest of them are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,13 +9,13 @@ pub struct Piece {
     pub start: u16,
     /// The byte after the last.
     pub end: u16,
-    /// Where the first byte is, as in [`Version::position`]; `None` for home.
+    /// Where the first byte is, as in [`RunVersion::position`]; `None` for home.
     pub position: Option<u64>,
 }
 
 /// Splits the bytes `start..end` of a block by where the latest of them are, given its versions from newest to oldest.
 /// The pieces do not overlap, cover the range, and come in no order.
-pub fn pieces(versions: impl IntoIterator<Item = Version>, start: u16, end: u16) -> Vec<Piece> {
+pub fn pieces(versions: impl IntoIterator<Item = RunVersion>, start: u16, end: u16) -> Vec<Piece> {
     let mut found = Vec::with_capacity(4);
     let mut open = Vec::with_capacity(4);
     logged_pieces(versions, start, end, &mut open, &mut found);
@@ -26,7 +26,7 @@ pub fn pieces(versions: impl IntoIterator<Item = Version>, start: u16, end: u16)
 /// Like [`pieces`], into the caller's lists: `found` gets those that are not at home added, `open` becomes the ranges
 /// that are.
 pub fn logged_pieces(
-    versions: impl IntoIterator<Item = Version>,
+    versions: impl IntoIterator<Item = RunVersion>,
     start: u16,
     end: u16,
     open: &mut Vec<(u16, u16)>,
@@ -88,10 +88,10 @@ mod tests {
             runs in proptest::collection::vec((0u16..4096, 1u16..=4096), 0..12),
             range in (0u16..=4096, 0u16..=4096),
         ) {
-            let versions: Vec<Version> = runs
+            let versions: Vec<RunVersion> = runs
                 .iter()
                 .enumerate()
-                .map(|(i, &(start, length))| Version {
+                .map(|(i, &(start, length))| RunVersion {
                     position: (i as u64 + 1) << 20,
                     stamp: 0,
                     start,

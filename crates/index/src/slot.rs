@@ -11,7 +11,6 @@
 //! Who is known to be alone changes the list without a claim, and so without a locked instruction: see
 //! [`Slot::push_alone`].
 
-use super::BLOCK;
 use super::version::{BEFORE_THINNING, NO_VERSION, Version, VersionArena};
 use sync::{AtomicU32, Backoff, Ordering};
 
@@ -60,14 +59,14 @@ impl Slot {
 
     /// Asks the processor for the slot, to change it, and for the newest version of the moment.
     #[inline]
-    pub fn prefetch_to_push(&self, arena: &VersionArena) {
+    pub fn prefetch_to_push<V: Version>(&self, arena: &VersionArena<V>) {
         wholly_media::prefetch_to_change(&self.newest);
         self.prefetch_newest(arena);
     }
 
     /// Asks the processor for the newest version of the moment.
     #[inline]
-    pub fn prefetch_newest(&self, arena: &VersionArena) {
+    pub fn prefetch_newest<V: Version>(&self, arena: &VersionArena<V>) {
         arena.prefetch(self.newest.load(Ordering::Relaxed));
     }
 
@@ -76,11 +75,11 @@ impl Slot {
     /// wholly covered it is unlinked and put into `garbage`, because a reader may be looking at it. Says whether the
     /// list was empty, and whether it is to be [thinned](Claim::thin).
     #[inline]
-    pub fn push_alone(
+    pub fn push_alone<V: Version>(
         &self,
-        arena: &VersionArena,
+        arena: &VersionArena<V>,
         number: u32,
-        version: Version,
+        version: V,
         garbage: &mut Vec<Garbage>,
     ) -> Pushed {
         let newest = self.newest_alone();
@@ -110,17 +109,22 @@ impl Slot {
     /// [recent](RECENT): bytes that are written over and over still leave one version, and the list of a block gets at
     /// most one in so many of all versions more than it needs. Lists are thinned at the same price.
     #[inline]
-    pub fn push_recovered(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
+    pub fn push_recovered<V: Version>(
+        &self,
+        arena: &VersionArena<V>,
+        number: u32,
+        version: V,
+        freed: &mut Vec<u32>,
+    ) -> bool {
         debug_assert_eq!(self.state.load(Ordering::Relaxed), 0, "nobody reads or claims it");
         let newest = self.newest.load(Ordering::Relaxed);
-        let looked_at =
-            newest != NO_VERSION && (u64::from(version.length) == BLOCK || number.wrapping_sub(newest) < RECENT);
+        let looked_at = newest != NO_VERSION && (version.is_whole() || number.wrapping_sub(newest) < RECENT);
         let before_thinning =
-            if looked_at { arena.get(newest).before_thinning.saturating_sub(1) } else { BEFORE_THINNING };
-        let version = Version { next: newest, before_thinning, ..version };
+            if looked_at { arena.get(newest).before_thinning().saturating_sub(1) } else { BEFORE_THINNING };
+        let version = version.linked(newest, before_thinning);
         arena.set(number, version);
         if looked_at {
-            debug_assert!(arena.get(newest).stamp <= version.stamp, "in the order of stamps");
+            debug_assert!(arena.get(newest).stamp() <= version.stamp(), "in the order of stamps");
             unlink_covered(arena, number, version, freed);
             if before_thinning == 0 {
                 arena.thin(number, freed);
@@ -179,25 +183,25 @@ impl Slot {
 /// The first half of [`Slot::push_alone`]: puts version `number` on top of the list that begins with `newest`, and
 /// nobody sees it. Returns whether the list is to be [thinned](Claim::thin) once it is linked.
 #[inline(always)]
-pub fn prepare_alone(
-    arena: &VersionArena,
+pub fn prepare_alone<V: Version>(
+    arena: &VersionArena<V>,
     newest: u32,
     number: u32,
-    version: Version,
+    version: V,
     garbage: &mut Vec<Garbage>,
 ) -> bool {
     let (mut next, mut before_thinning) = (newest, BEFORE_THINNING);
     if newest != NO_VERSION {
         let older = arena.get(newest);
-        debug_assert!(older.stamp <= version.stamp, "whoever owns a file has the highest sequence");
+        debug_assert!(older.stamp() <= version.stamp(), "whoever owns a file has the highest sequence");
         if version.covers(&older) {
-            garbage.push(Garbage { stamp: version.stamp, number: newest });
-            (next, before_thinning) = (older.next, older.before_thinning);
+            garbage.push(Garbage { stamp: version.stamp(), number: newest });
+            (next, before_thinning) = (older.next(), older.before_thinning());
         } else {
-            before_thinning = older.before_thinning.saturating_sub(1);
+            before_thinning = older.before_thinning().saturating_sub(1);
         }
     }
-    arena.set(number, Version { next, before_thinning, ..version });
+    arena.set(number, version.linked(next, before_thinning));
     before_thinning == 0
 }
 
@@ -252,21 +256,21 @@ impl Claim<'_> {
     /// Versions that it wholly covers are unlinked and put into `freed` if no reader is in the way. Returns whether the
     /// list was empty.
     #[inline]
-    pub fn push(&self, arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
+    pub fn push<V: Version>(&self, arena: &VersionArena<V>, number: u32, version: V, freed: &mut Vec<u32>) -> bool {
         let newest = self.newest();
         if newest == NO_VERSION {
-            arena.set(number, Version { next: NO_VERSION, before_thinning: BEFORE_THINNING, ..version });
+            arena.set(number, version.linked(NO_VERSION, BEFORE_THINNING));
             self.slot.newest.store(number, Ordering::Release);
             return true;
         }
         let top = arena.get(newest);
-        if top.stamp > version.stamp {
+        if top.stamp() > version.stamp() {
             self.insert(arena, number, version);
             return false;
         }
-        let version = Version { next: newest, before_thinning: top.before_thinning.saturating_sub(1), ..version };
+        let version = version.linked(newest, top.before_thinning().saturating_sub(1));
         arena.set(number, version);
-        if version.before_thinning == 0 {
+        if version.before_thinning() == 0 {
             self.slot.newest.store(number, Ordering::Release);
             self.thin(arena, freed);
             return false;
@@ -283,7 +287,7 @@ impl Claim<'_> {
 
     /// Takes off the list what does not show, and puts it into `freed`. Waits for readers.
     #[cold]
-    pub fn thin(&self, arena: &VersionArena, freed: &mut Vec<u32>) {
+    pub fn thin<V: Version>(&self, arena: &VersionArena<V>, freed: &mut Vec<u32>) {
         self.change(|newest| {
             arena.thin(newest, freed);
             newest
@@ -292,16 +296,16 @@ impl Claim<'_> {
 
     /// Puts a version where its stamp belongs, below the newest.
     #[cold]
-    fn insert(&self, arena: &VersionArena, number: u32, version: Version) {
+    fn insert<V: Version>(&self, arena: &VersionArena<V>, number: u32, version: V) {
         self.change(|newest| {
             let mut above = newest;
-            let mut below = arena.get(newest).next;
-            while below != NO_VERSION && arena.get(below).stamp > version.stamp {
+            let mut below = arena.get(newest).next();
+            while below != NO_VERSION && arena.get(below).stamp() > version.stamp() {
                 above = below;
-                below = arena.get(below).next;
+                below = arena.get(below).next();
             }
-            arena.set(number, Version { next: below, ..version });
-            arena.set(above, Version { next: number, ..arena.get(above) });
+            arena.set(number, version.before(below));
+            arena.set(above, arena.get(above).before(number));
             newest
         });
     }
@@ -356,8 +360,8 @@ impl Drop for Claim<'_> {
 /// Unlinks what lies right behind `number` in its list and is wholly covered by it, up to the first version that is
 /// not: each step either frees a version or is the last, so that a long list costs a push nothing.
 #[inline]
-fn unlink_covered(arena: &VersionArena, number: u32, version: Version, freed: &mut Vec<u32>) {
-    let first = arena.get(number).next;
+fn unlink_covered<V: Version>(arena: &VersionArena<V>, number: u32, version: V, freed: &mut Vec<u32>) {
+    let first = arena.get(number).next();
     let mut at = first;
     while at != NO_VERSION {
         let older = arena.get(at);
@@ -365,9 +369,9 @@ fn unlink_covered(arena: &VersionArena, number: u32, version: Version, freed: &m
             break;
         }
         freed.push(at);
-        at = older.next;
+        at = older.next();
     }
     if at != first {
-        arena.set(number, Version { next: at, ..version });
+        arena.set(number, version.before(at));
     }
 }

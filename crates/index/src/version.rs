@@ -1,4 +1,4 @@
-//! Versions, kept in an arena and named by 32-bit numbers: 24 bytes each.
+//! Versions, kept in an arena and named by 32-bit numbers: 24 bytes each for runs, 32 for lines.
 
 use super::pieces::cover;
 use sync::{AtomicU64, Mutex, OnceLock, Ordering};
@@ -12,7 +12,7 @@ const FIRST_CHUNK: u32 = 64;
 const CHUNKS_IN_ROW_BITS: u32 = 5;
 const CHUNKS_IN_ROW: u32 = 1 << CHUNKS_IN_ROW_BITS;
 const CHUNKS: usize = chunk_of(u32::MAX).0 + 1;
-const POSITION_BITS: u32 = 48;
+pub(super) const POSITION_BITS: u32 = 48;
 const LENGTH_BITS: u32 = 13;
 const LENGTH_SHIFT: u32 = 32;
 const BEFORE_THINNING_SHIFT: u32 = LENGTH_SHIFT + LENGTH_BITS;
@@ -20,9 +20,57 @@ const BEFORE_THINNING_SHIFT: u32 = LENGTH_SHIFT + LENGTH_BITS;
 /// Versions that come onto a list before it is [thinned](VersionArena::thin) for the first time.
 pub(super) const BEFORE_THINNING: u16 = 64;
 
+/// What one write has made of a block, and its place in the block's list. The kind decides how finely: [`RunVersion`] by the
+/// byte, [`LinesVersion`](super::LinesVersion) by the cache line. Lists and the arena are the same for both.
+pub trait Version: Copy + std::fmt::Debug + PartialEq {
+    /// As the arena keeps it. Words are atomic only to be shared; what orders them is the slot's lock.
+    type Cell: Default + Send + Sync;
+    /// The part of a block that no version has covered yet, while a list is walked from its newest version.
+    type Open;
+
+    /// Reads a cell.
+    fn get(cell: &Self::Cell) -> Self;
+
+    /// Writes a cell.
+    fn set(&self, cell: &Self::Cell);
+
+    /// Asks the processor for a cell.
+    fn prefetch(cell: &Self::Cell);
+
+    /// The sequence of the group that wrote it.
+    fn stamp(&self) -> u64;
+
+    /// The version before it in the block's list, or [`NO_VERSION`].
+    fn next(&self) -> u32;
+
+    /// How many more may come onto the list before it is [thinned](VersionArena::thin).
+    fn before_thinning(&self) -> u16;
+
+    /// The same version at another place in a list.
+    fn linked(self, next: u32, before_thinning: u16) -> Self;
+
+    /// Whether nothing of `older` shows below it.
+    fn covers(&self, older: &Self) -> bool;
+
+    /// Whether it covers all of its block.
+    fn is_whole(&self) -> bool;
+
+    /// All of a block.
+    fn open() -> Self::Open;
+
+    /// Takes what it covers out of `open`. Whether there was any.
+    fn cover(&self, open: &mut Self::Open) -> bool;
+
+    /// The same version, before another one.
+    #[inline]
+    fn before(self, next: u32) -> Self {
+        self.linked(next, self.before_thinning())
+    }
+}
+
 /// A run of bytes of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct RunVersion {
     /// Where its bytes are, as the store understands it.
     pub position: u64,
     /// The sequence of the group that wrote it.
@@ -37,23 +85,17 @@ pub struct Version {
     pub before_thinning: u16,
 }
 
-impl Version {
+impl RunVersion {
     /// The byte of the block after its last.
     #[inline]
     pub fn end(&self) -> u16 {
         self.start + self.length
     }
-
-    /// Whether nothing of `older` shows below it.
-    #[inline]
-    pub fn covers(&self, older: &Version) -> bool {
-        self.start <= older.start && older.end() <= self.end()
-    }
 }
 
-/// A version as it is kept. Words are atomic only to be shared; what orders them is the slot's lock.
+/// A run as it is kept.
 #[derive(Default)]
-struct Cell {
+pub struct RunCell {
     /// Position below bit 48, first byte above.
     place: AtomicU64,
     stamp: AtomicU64,
@@ -61,9 +103,84 @@ struct Cell {
     link: AtomicU64,
 }
 
+impl Version for RunVersion {
+    type Cell = RunCell;
+    type Open = Vec<(u16, u16)>;
+
+    #[inline]
+    fn get(cell: &RunCell) -> RunVersion {
+        let (place, link) = (cell.place.load(Ordering::Relaxed), cell.link.load(Ordering::Relaxed));
+        RunVersion {
+            position: place & ((1 << POSITION_BITS) - 1),
+            stamp: cell.stamp.load(Ordering::Relaxed),
+            start: (place >> POSITION_BITS) as u16,
+            length: (link >> LENGTH_SHIFT) as u16 & ((1 << LENGTH_BITS) - 1),
+            next: link as u32,
+            before_thinning: (link >> BEFORE_THINNING_SHIFT) as u16,
+        }
+    }
+
+    #[inline]
+    fn set(&self, cell: &RunCell) {
+        debug_assert!(self.position < 1 << POSITION_BITS && self.length > 0);
+        debug_assert!(self.length < 1 << LENGTH_BITS && u64::from(self.end()) <= super::BLOCK);
+        cell.place.store(self.position | u64::from(self.start) << POSITION_BITS, Ordering::Relaxed);
+        cell.stamp.store(self.stamp, Ordering::Relaxed);
+        let link = u64::from(self.next)
+            | u64::from(self.length) << LENGTH_SHIFT
+            | u64::from(self.before_thinning) << BEFORE_THINNING_SHIFT;
+        cell.link.store(link, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn prefetch(cell: &RunCell) {
+        // It may lie across two lines.
+        wholly_media::prefetch(&cell.place);
+        wholly_media::prefetch(&cell.link);
+    }
+
+    #[inline]
+    fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    #[inline]
+    fn next(&self) -> u32 {
+        self.next
+    }
+
+    #[inline]
+    fn before_thinning(&self) -> u16 {
+        self.before_thinning
+    }
+
+    #[inline]
+    fn linked(self, next: u32, before_thinning: u16) -> RunVersion {
+        RunVersion { next, before_thinning, ..self }
+    }
+
+    #[inline]
+    fn covers(&self, older: &RunVersion) -> bool {
+        self.start <= older.start && older.end() <= self.end()
+    }
+
+    #[inline]
+    fn is_whole(&self) -> bool {
+        u64::from(self.length) == super::BLOCK
+    }
+
+    fn open() -> Self::Open {
+        vec![(0, super::BLOCK as u16)]
+    }
+
+    fn cover(&self, open: &mut Self::Open) -> bool {
+        cover(open, self.start, self.end(), |_, _| {})
+    }
+}
+
 /// Where all versions of a store live.
-pub struct VersionArena {
-    chunks: Box<[OnceLock<Box<[Cell]>>]>,
+pub struct VersionArena<V: Version = RunVersion> {
+    chunks: Box<[OnceLock<Box<[V::Cell]>>]>,
     free: Mutex<Free>,
 }
 
@@ -89,7 +206,7 @@ fn cells_of(chunk: usize) -> usize {
     (FIRST_CHUNK as usize) << (chunk >> CHUNKS_IN_ROW_BITS)
 }
 
-impl VersionArena {
+impl<V: Version> VersionArena<V> {
     /// An empty arena.
     pub fn new() -> Self {
         VersionArena {
@@ -139,7 +256,7 @@ impl VersionArena {
 
     #[inline]
     fn make_chunk(&self, chunk: usize) {
-        self.chunks[chunk].get_or_init(|| (0..cells_of(chunk)).map(|_| Cell::default()).collect());
+        self.chunks[chunk].get_or_init(|| (0..cells_of(chunk)).map(|_| V::Cell::default()).collect());
     }
 
     /// Takes back numbers that no list holds any more. They are handed out again in ascending order, so that versions
@@ -159,11 +276,11 @@ impl VersionArena {
     /// Bytes of memory that the arena takes.
     pub fn memory_bytes(&self) -> u64 {
         let cells: usize = self.chunks.iter().filter_map(|chunk| chunk.get()).map(|chunk| chunk.len()).sum();
-        (cells * size_of::<Cell>()) as u64
+        (cells * size_of::<V::Cell>()) as u64
     }
 
     #[inline]
-    fn cell(&self, number: u32) -> &Cell {
+    fn cell(&self, number: u32) -> &V::Cell {
         debug_assert_ne!(number, NO_VERSION);
         let (chunk, place) = chunk_of(number);
         &self.chunks[chunk].get().expect("a version of this arena")[place]
@@ -173,52 +290,32 @@ impl VersionArena {
     #[inline]
     pub fn prefetch(&self, number: u32) {
         if number != NO_VERSION {
-            let cell = self.cell(number);
-            // It may lie across two lines.
-            wholly_media::prefetch(&cell.place);
-            wholly_media::prefetch(&cell.link);
+            V::prefetch(self.cell(number));
         }
     }
 
     /// Reads version `number`.
     #[inline]
-    pub fn get(&self, number: u32) -> Version {
-        let cell = self.cell(number);
-        let (place, link) = (cell.place.load(Ordering::Relaxed), cell.link.load(Ordering::Relaxed));
-        Version {
-            position: place & ((1 << POSITION_BITS) - 1),
-            stamp: cell.stamp.load(Ordering::Relaxed),
-            start: (place >> POSITION_BITS) as u16,
-            length: (link >> LENGTH_SHIFT) as u16 & ((1 << LENGTH_BITS) - 1),
-            next: link as u32,
-            before_thinning: (link >> BEFORE_THINNING_SHIFT) as u16,
-        }
+    pub fn get(&self, number: u32) -> V {
+        V::get(self.cell(number))
     }
 
     /// Writes version `number`, which no other thread can reach or whose slot is held exclusively.
     #[inline]
-    pub fn set(&self, number: u32, version: Version) {
-        debug_assert!(version.position < 1 << POSITION_BITS && version.length > 0);
-        debug_assert!(version.length < 1 << LENGTH_BITS && u64::from(version.end()) <= super::BLOCK);
-        let cell = self.cell(number);
-        cell.place.store(version.position | u64::from(version.start) << POSITION_BITS, Ordering::Relaxed);
-        cell.stamp.store(version.stamp, Ordering::Relaxed);
-        let link = u64::from(version.next)
-            | u64::from(version.length) << LENGTH_SHIFT
-            | u64::from(version.before_thinning) << BEFORE_THINNING_SHIFT;
-        cell.link.store(link, Ordering::Relaxed);
+    pub fn set(&self, number: u32, version: V) {
+        version.set(self.cell(number));
     }
 }
 
-impl VersionArena {
+impl<V: Version> VersionArena<V> {
     /// The versions of a list, newest first. The caller reads or claims its slot.
     #[inline]
-    pub fn list(&self, newest: u32) -> impl Iterator<Item = Version> + '_ {
+    pub fn list(&self, newest: u32) -> impl Iterator<Item = V> + '_ {
         let mut at = newest;
         std::iter::from_fn(move || {
             (at != NO_VERSION).then(|| {
                 let version = self.get(at);
-                at = version.next;
+                at = version.next();
                 version
             })
         })
@@ -229,26 +326,52 @@ impl VersionArena {
     /// a write pays a constant share of it. (FCFS bounds lists by copying bytes together, III-D; here a list has what
     /// shows, and as much again.)
     pub fn thin(&self, newest: u32, freed: &mut Vec<u32>) {
-        let mut open = vec![(0, super::BLOCK as u16)];
+        let mut open = V::open();
         let (mut last, mut at, mut kept) = (NO_VERSION, newest, 0);
         while at != NO_VERSION {
             let version = self.get(at);
-            if cover(&mut open, version.start, version.end(), |_, _| {}) {
+            if version.cover(&mut open) {
                 if last != NO_VERSION {
-                    self.set(last, Version { next: at, ..self.get(last) });
+                    self.set(last, self.get(last).before(at));
                 }
                 (last, kept) = (at, kept + 1);
             } else {
                 freed.push(at);
             }
-            at = version.next;
+            at = version.next();
         }
         if last != NO_VERSION {
-            self.set(last, Version { next: NO_VERSION, ..self.get(last) });
-            self.set(newest, Version { before_thinning: BEFORE_THINNING.max(kept), ..self.get(newest) });
+            self.set(last, self.get(last).before(NO_VERSION));
+            let first = self.get(newest);
+            self.set(newest, first.linked(first.next(), BEFORE_THINNING.max(kept)));
         }
     }
 
+    /// Takes the versions that `out` names off the end of a list that nobody reads. Returns its new newest version.
+    ///
+    /// # Panics
+    /// If a version that stays is older than one that goes.
+    pub fn drop_tail(&self, newest: u32, out: impl Fn(&V) -> bool, freed: &mut Vec<u32>) -> u32 {
+        let (mut last, mut at) = (NO_VERSION, newest);
+        while at != NO_VERSION && !out(&self.get(at)) {
+            last = at;
+            at = self.get(at).next();
+        }
+        while at != NO_VERSION {
+            let version = self.get(at);
+            assert!(out(&version), "what is taken home is older than what is not");
+            freed.push(at);
+            at = version.next();
+        }
+        if last == NO_VERSION {
+            return NO_VERSION;
+        }
+        self.set(last, self.get(last).before(NO_VERSION));
+        newest
+    }
+}
+
+impl VersionArena<RunVersion> {
     /// Cuts a list that nobody reads to the first `keep` bytes of its block. Returns its new newest version.
     pub fn cut_list(&self, newest: u32, keep: u16, freed: &mut Vec<u32>) -> u32 {
         let (mut first, mut last, mut at) = (NO_VERSION, NO_VERSION, newest);
@@ -264,7 +387,7 @@ impl VersionArena {
                 if last == NO_VERSION {
                     first = at;
                 } else {
-                    self.set(last, Version { next: at, ..self.get(last) });
+                    self.set(last, self.get(last).before(at));
                 }
                 last = at;
             }
@@ -272,32 +395,9 @@ impl VersionArena {
         }
         first
     }
-
-    /// Takes the versions that `out` names off the end of a list that nobody reads. Returns its new newest version.
-    ///
-    /// # Panics
-    /// If a version that stays is older than one that goes.
-    pub fn drop_tail(&self, newest: u32, out: impl Fn(&Version) -> bool, freed: &mut Vec<u32>) -> u32 {
-        let (mut last, mut at) = (NO_VERSION, newest);
-        while at != NO_VERSION && !out(&self.get(at)) {
-            last = at;
-            at = self.get(at).next;
-        }
-        while at != NO_VERSION {
-            let version = self.get(at);
-            assert!(out(&version), "what is taken home is older than what is not");
-            freed.push(at);
-            at = version.next;
-        }
-        if last == NO_VERSION {
-            return NO_VERSION;
-        }
-        self.set(last, Version { next: NO_VERSION, ..self.get(last) });
-        newest
-    }
 }
 
-impl Default for VersionArena {
+impl<V: Version> Default for VersionArena<V> {
     fn default() -> Self {
         Self::new()
     }
@@ -322,14 +422,14 @@ mod tests {
     /// Two runs that overlap, over and over: of all that was written only what shows is left.
     #[test]
     fn what_does_not_show_is_thinned_out() {
-        let arena = VersionArena::new();
+        let arena = VersionArena::<RunVersion>::new();
         let mut numbers = Vec::new();
         arena.refill(&mut numbers, 1000);
         let mut newest = NO_VERSION;
         for (stamp, &number) in (0..).zip(&numbers) {
             let start = if stamp % 2 == 0 { 0 } else { 50 };
             let before_thinning = BEFORE_THINNING;
-            arena.set(number, Version { position: 0, stamp, start, length: 100, next: newest, before_thinning });
+            arena.set(number, RunVersion { position: 0, stamp, start, length: 100, next: newest, before_thinning });
             newest = number;
         }
         let shown = crate::pieces(arena.list(newest), 0, 4096);
@@ -342,10 +442,10 @@ mod tests {
 
     #[test]
     fn numbers_are_reused_and_versions_kept() {
-        let arena = VersionArena::new();
+        let arena = VersionArena::<RunVersion>::new();
         let mut spare = Vec::new();
         arena.refill(&mut spare, 3);
-        let version = Version {
+        let version = RunVersion {
             position: (1 << 48) - 1,
             stamp: u64::MAX,
             start: 0,

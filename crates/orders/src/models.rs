@@ -10,11 +10,13 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::thread;
 
-use crate::index::{FileIndex, Garbage, NO_VERSION, Slot, Version, VersionArena};
+use crate::index::{FileIndex, Garbage, LinesVersion, NO_VERSION, RunVersion, Slot, Version, VersionArena};
 
 /// A model, by name.
 #[derive(Clone, Copy)]
 pub struct Model {
+    /// Its kind of version.
+    pub kind: &'static str,
     /// Its name.
     pub name: &'static str,
     /// Preemptions of each of its orders, at most: in a short run, and in a long one.
@@ -40,34 +42,37 @@ impl Model {
     }
 }
 
-/// All of them.
-pub const ALL: &[Model] = &[
-    model("a version is read", (3, 4), a_version_is_read),
-    model("two calls publish", (3, 4), two_calls_publish),
-    model("a call below another", (3, 4), a_call_below_another),
-    model("an owner publishes beside a checkpoint", (3, 4), an_owner_publishes_beside_a_checkpoint),
-    model("a reader beside an owner", (3, 4), a_reader_beside_an_owner),
-    model("garbage is used again", (3, 4), garbage_is_used_again),
-    model("a reader beside a checkpoint", (3, 4), a_reader_beside_a_checkpoint),
-    model("a reader beside a version that covers", (3, 4), a_reader_beside_a_version_that_covers),
-    model("a number is used again", (3, 4), a_number_is_used_again),
-    model("a number goes to another thread", (1, 1), a_number_goes_to_another_thread),
-    model("two make a node", (3, 4), two_make_a_node),
-    model("a pass fails", (3, 4), a_pass_fails),
-    model("an empty list is looked at", (3, 4), an_empty_list_is_looked_at),
-];
+/// All of them, over both kinds of version.
+pub fn all() -> impl Iterator<Item = Model> {
+    models::<RunVersion>().into_iter().chain(models::<LinesVersion>())
+}
 
-const fn model(name: &'static str, preemptions: (usize, usize), body: fn()) -> Model {
-    Model { name, preemptions, body }
+fn models<V: Kind>() -> [Model; 13] {
+    let model = |name, preemptions, body: fn()| Model { kind: V::NAME, name, preemptions, body };
+    [
+        model("a version is read", (3, 4), a_version_is_read::<V>),
+        model("two calls publish", (3, 4), two_calls_publish::<V>),
+        model("a call below another", (3, 4), a_call_below_another::<V>),
+        model("an owner publishes beside a checkpoint", (3, 4), an_owner_publishes_beside_a_checkpoint::<V>),
+        model("a reader beside an owner", (3, 4), a_reader_beside_an_owner::<V>),
+        model("garbage is used again", (3, 4), garbage_is_used_again::<V>),
+        model("a reader beside a checkpoint", (3, 4), a_reader_beside_a_checkpoint::<V>),
+        model("a reader beside a version that covers", (3, 4), a_reader_beside_a_version_that_covers::<V>),
+        model("a number is used again", (3, 4), a_number_is_used_again::<V>),
+        model("a number goes to another thread", (1, 1), a_number_goes_to_another_thread::<V>),
+        model("two make a node", (3, 4), two_make_a_node::<V>),
+        model("a pass fails", (3, 4), a_pass_fails::<V>),
+        model("an empty list is looked at", (3, 4), an_empty_list_is_looked_at::<V>),
+    ]
 }
 
 /// The number of versions that a model can have.
 const VERSIONS: usize = 8;
 
 /// A block with its slot, home bytes and the bytes of its versions.
-struct Block {
+struct Block<V: Version> {
     slot: Slot,
-    arena: VersionArena,
+    arena: VersionArena<V>,
     /// Those that any version covers.
     home: UnsafeCell<()>,
     /// By position.
@@ -77,18 +82,65 @@ struct Block {
     in_flight: AtomicBool,
 }
 
-/// A version that covers its whole block, of the group with this sequence. Its bytes are at the position of the same
-/// number.
-fn whole(sequence: u64) -> Version {
-    Version { position: sequence, stamp: sequence, start: 0, length: 4096, next: NO_VERSION, before_thinning: 64 }
+/// A kind of version, with two examples: their bytes are at the position of the same number as their sequence.
+trait Kind: Version + Send + Sync + 'static {
+    const NAME: &'static str;
+
+    /// A version that covers its whole block, of the group with this sequence.
+    fn whole(sequence: u64) -> Self;
+
+    /// A version of the first half of its block.
+    fn half(sequence: u64) -> Self;
+
+    fn position(&self) -> u64;
+
+    /// Another block's version.
+    fn of_another() -> Self;
 }
 
-/// A version of the first half of its block.
-fn half(sequence: u64) -> Version {
-    Version { length: 2048, ..whole(sequence) }
+impl Kind for RunVersion {
+    const NAME: &'static str = "runs";
+
+    fn whole(sequence: u64) -> Self {
+        let (position, stamp) = (sequence, sequence);
+        RunVersion { position, stamp, start: 0, length: 4096, next: NO_VERSION, before_thinning: 64 }
+    }
+
+    fn half(sequence: u64) -> Self {
+        RunVersion { length: 2048, ..Self::whole(sequence) }
+    }
+
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn of_another() -> Self {
+        RunVersion { position: 77, ..Self::whole(7) }
+    }
 }
 
-impl Block {
+impl Kind for LinesVersion {
+    const NAME: &'static str = "lines";
+
+    fn whole(sequence: u64) -> Self {
+        let (position, stamp) = (sequence, sequence);
+        LinesVersion { position, stamp, lines: u64::MAX, next: NO_VERSION, before_thinning: 64 }
+    }
+
+    fn half(sequence: u64) -> Self {
+        LinesVersion { lines: u64::MAX >> 32, ..Self::whole(sequence) }
+    }
+
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn of_another() -> Self {
+        LinesVersion { position: 77, ..Self::whole(7) }
+    }
+}
+
+impl<V: Kind> Block<V> {
     fn new() -> Self {
         Block {
             slot: Slot::new(),
@@ -107,18 +159,18 @@ impl Block {
     }
 
     /// Puts a version's bytes into the log, as the group did before it commits.
-    fn log(&self, version: Version) {
-        self.logged[version.position as usize].with_mut(|_| ());
+    fn log(&self, version: V) {
+        self.logged[version.position() as usize].with_mut(|_| ());
     }
 
     /// What a call publishes. Returns whether the list was empty; numbers that are free now go to `freed`.
-    fn publish(&self, number: u32, version: Version, freed: &mut Vec<u32>) -> bool {
+    fn publish(&self, number: u32, version: V, freed: &mut Vec<u32>) -> bool {
         self.log(version);
         self.slot.claim().push(&self.arena, number, version, freed)
     }
 
     /// What an owner publishes. Numbers that nobody needs once the block was visited go to `garbage`.
-    fn publish_alone(&self, number: u32, version: Version, garbage: &mut Vec<Garbage>) {
+    fn publish_alone(&self, number: u32, version: V, garbage: &mut Vec<Garbage>) {
         self.log(version);
         self.in_flight.store(true, Ordering::Release);
         // The model knows no fences between processors: both halves of the pair are ordinary ones.
@@ -147,15 +199,15 @@ impl Block {
     /// empty.
     fn read(&self) -> Vec<u64> {
         let guard = self.slot.read();
-        let versions: Vec<Version> = self.arena.list(guard.newest()).collect();
+        let versions: Vec<V> = self.arena.list(guard.newest()).collect();
         for version in &versions {
-            assert_eq!(version.position, version.stamp, "a version of another block, or half of one");
-            self.logged[version.position as usize].with(|_| ());
+            assert_eq!(version.position(), version.stamp(), "a version of another block, or half of one");
+            self.logged[version.position() as usize].with(|_| ());
         }
         if versions.is_empty() {
             self.home.with(|_| ());
         }
-        let sequences: Vec<u64> = versions.iter().map(|version| version.stamp).collect();
+        let sequences: Vec<u64> = versions.iter().map(|version| version.stamp()).collect();
         assert!(sequences.is_sorted_by(|newer, older| newer > older), "not in commit order: {sequences:?}");
         sequences
     }
@@ -163,12 +215,12 @@ impl Block {
     /// What a pass does: takes home what is below `target`. Returns whether something was.
     fn checkpoint(&self, target: u64, freed: &mut Vec<u32>) -> bool {
         let claim = self.slot.claim();
-        let below: Vec<Version> = self.arena.list(claim.newest()).filter(|version| version.stamp < target).collect();
+        let below: Vec<V> = self.arena.list(claim.newest()).filter(|version| version.stamp() < target).collect();
         claim.drain_readers();
         let Some(newest) = below.first() else { return false };
-        self.logged[newest.position as usize].with(|_| ());
+        self.logged[newest.position() as usize].with(|_| ());
         self.home.with_mut(|_| ());
-        claim.change_last(|newest| self.arena.drop_tail(newest, |version| version.stamp < target, freed));
+        claim.change_last(|newest| self.arena.drop_tail(newest, |version| version.stamp() < target, freed));
         true
     }
 
@@ -179,19 +231,22 @@ impl Block {
 }
 
 /// Runs `body` over a block in a thread.
-fn spawn<T: 'static>(block: &Arc<Block>, body: impl FnOnce(&Block) -> T + 'static) -> thread::JoinHandle<T> {
+fn spawn<V: Kind, T: 'static>(
+    block: &Arc<Block<V>>,
+    body: impl FnOnce(&Block<V>) -> T + 'static,
+) -> thread::JoinHandle<T> {
     let block = block.clone();
     thread::spawn(move || body(&block))
 }
 
 /// Who sees a version sees its bytes.
-fn a_version_is_read() {
-    let block = Arc::new(Block::new());
+fn a_version_is_read<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(2);
     let writer = spawn(&block, move |block| {
         let mut freed = Vec::new();
-        assert!(block.publish(numbers[0], half(1), &mut freed));
-        block.publish(numbers[1], half(2), &mut freed);
+        assert!(block.publish(numbers[0], V::half(1), &mut freed));
+        block.publish(numbers[1], V::half(2), &mut freed);
     });
     let first = block.read();
     let second = block.read();
@@ -200,11 +255,12 @@ fn a_version_is_read() {
 }
 
 /// Two calls publish to one block: both versions are in its list, in commit order.
-fn two_calls_publish() {
-    let block = Arc::new(Block::new());
+fn two_calls_publish<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(2);
     let (one, two) = (numbers[0], numbers[1]);
-    let publish = |number, sequence| spawn(&block, move |block| block.publish(number, half(sequence), &mut Vec::new()));
+    let publish =
+        |number, sequence| spawn(&block, move |block| block.publish(number, V::half(sequence), &mut Vec::new()));
     let (first, second) = (publish(one, 1), publish(two, 2));
     let empty = [first.join().expect("no panic"), second.join().expect("no panic")];
     assert_eq!(empty.iter().filter(|empty| **empty).count(), 1, "one of them finds the list empty");
@@ -214,24 +270,24 @@ fn two_calls_publish() {
 }
 
 /// A call with a lower sequence publishes later, below the newest version, while somebody reads.
-fn a_call_below_another() {
-    let block = Arc::new(Block::new());
+fn a_call_below_another<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(2);
-    block.publish(numbers[0], half(2), &mut Vec::new());
+    block.publish(numbers[0], V::half(2), &mut Vec::new());
     let below = numbers[1];
-    let writer = spawn(&block, move |block| block.publish(below, whole(1), &mut Vec::new()));
+    let writer = spawn(&block, move |block| block.publish(below, V::whole(1), &mut Vec::new()));
     assert!(matches!(block.read()[..], [2] | [2, 1]));
     writer.join().expect("no panic");
     assert_eq!(block.read(), [2, 1]);
 }
 
 /// The owner of a file publishes without a claim while a checkpoint takes an older version home.
-fn an_owner_publishes_beside_a_checkpoint() {
-    let block = Arc::new(Block::new());
+fn an_owner_publishes_beside_a_checkpoint<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(2);
-    block.publish(numbers[0], whole(1), &mut Vec::new());
+    block.publish(numbers[0], V::whole(1), &mut Vec::new());
     let newer = numbers[1];
-    let owner = spawn(&block, move |block| block.publish_alone(newer, half(2), &mut Vec::new()));
+    let owner = spawn(&block, move |block| block.publish_alone(newer, V::half(2), &mut Vec::new()));
     let mut freed = Vec::new();
     assert!(block.visit(2, &mut freed));
     block.reuse_log(1);
@@ -241,14 +297,14 @@ fn an_owner_publishes_beside_a_checkpoint() {
 }
 
 /// The owner of a file publishes, and somebody reads.
-fn a_reader_beside_an_owner() {
-    let block = Arc::new(Block::new());
+fn a_reader_beside_an_owner<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(2);
-    block.publish_alone(numbers[0], half(1), &mut Vec::new());
+    block.publish_alone(numbers[0], V::half(1), &mut Vec::new());
     let newer = numbers[1];
     let owner = spawn(&block, move |block| {
         let mut garbage = Vec::new();
-        block.publish_alone(newer, half(2), &mut garbage);
+        block.publish_alone(newer, V::half(2), &mut garbage);
         assert_eq!(garbage.len(), 1);
     });
     assert!(matches!(block.read()[..], [1] | [2]));
@@ -258,25 +314,25 @@ fn a_reader_beside_an_owner() {
 
 /// What an owner unlinked names something else once a checkpoint has visited its block, even where it took nothing
 /// home: nobody looks at it any more.
-fn garbage_is_used_again() {
-    let block = Arc::new(Block::new());
+fn garbage_is_used_again<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(2);
     let mut garbage = Vec::new();
-    block.publish_alone(numbers[0], half(1), &mut garbage);
+    block.publish_alone(numbers[0], V::half(1), &mut garbage);
     let reader = spawn(&block, |block| assert!(matches!(block.read()[..], [1] | [2])));
-    block.publish_alone(numbers[1], half(2), &mut garbage);
+    block.publish_alone(numbers[1], V::half(2), &mut garbage);
     block.visit(2, &mut Vec::new());
     assert_eq!(garbage[0].number, numbers[0]);
     block.reuse_log(1);
-    block.arena.set(garbage[0].number, Version { position: 77, ..whole(7) });
+    block.arena.set(garbage[0].number, V::of_another());
     reader.join().expect("no panic");
 }
 
 /// Home bytes change only while nobody reads them, and the log only when nobody reads that.
-fn a_reader_beside_a_checkpoint() {
-    let block = Arc::new(Block::new());
+fn a_reader_beside_a_checkpoint<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(1);
-    block.publish(numbers[0], half(1), &mut Vec::new());
+    block.publish(numbers[0], V::half(1), &mut Vec::new());
     let reader = spawn(&block, |block| {
         block.read();
         block.read();
@@ -288,39 +344,39 @@ fn a_reader_beside_a_checkpoint() {
 }
 
 /// A version that covers another frees it only if nobody reads, and its number may then name anything.
-fn a_reader_beside_a_version_that_covers() {
-    let block = Arc::new(Block::new());
+fn a_reader_beside_a_version_that_covers<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(2);
-    block.publish(numbers[0], half(1), &mut Vec::new());
+    block.publish(numbers[0], V::half(1), &mut Vec::new());
     let newer = numbers[1];
     let reader = spawn(&block, |block| assert!(matches!(block.read()[..], [1] | [2] | [2, 1])));
     let mut freed = Vec::new();
-    block.publish(newer, half(2), &mut freed);
+    block.publish(newer, V::half(2), &mut freed);
     for number in freed {
         block.reuse_log(1);
         // Another block's version.
-        block.arena.set(number, Version { position: 77, ..whole(7) });
+        block.arena.set(number, V::of_another());
     }
     reader.join().expect("no panic");
 }
 
 /// A checkpoint frees a number, and the same thread gives it to a version of the same block.
-fn a_number_is_used_again() {
-    let block = Arc::new(Block::new());
+fn a_number_is_used_again<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(1);
-    block.publish(numbers[0], half(1), &mut Vec::new());
+    block.publish(numbers[0], V::half(1), &mut Vec::new());
     let reader = spawn(&block, |block| assert!(matches!(block.read()[..], [1] | [] | [3])));
     let mut freed = Vec::new();
     block.checkpoint(2, &mut freed);
-    block.publish(freed[0], half(3), &mut Vec::new());
+    block.publish(freed[0], V::half(3), &mut Vec::new());
     reader.join().expect("no panic");
 }
 
 /// A checkpoint frees a number, the arena hands it to another thread, and that gives it to a version of the same block.
-fn a_number_goes_to_another_thread() {
-    let block = Arc::new(Block::new());
+fn a_number_goes_to_another_thread<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(1);
-    block.publish(numbers[0], half(1), &mut Vec::new());
+    block.publish(numbers[0], V::half(1), &mut Vec::new());
     let pass = spawn(&block, |block| {
         let mut freed = Vec::new();
         block.checkpoint(2, &mut freed);
@@ -328,7 +384,7 @@ fn a_number_goes_to_another_thread() {
     });
     let writer = spawn(&block, |block| {
         let number = block.numbers(1)[0];
-        block.publish(number, half(3), &mut Vec::new());
+        block.publish(number, V::half(3), &mut Vec::new());
     });
     assert!(matches!(block.read()[..], [1] | [] | [3] | [3, 1]));
     pass.join().expect("no panic");
@@ -337,39 +393,39 @@ fn a_number_goes_to_another_thread() {
 }
 
 /// Two threads meet in a tree that has no nodes yet: they find the same slot.
-fn two_make_a_node() {
+fn two_make_a_node<V: Kind>() {
     const BLOCK: u64 = 70;
-    let shared = Arc::new((FileIndex::default(), VersionArena::new()));
+    let shared = Arc::new((FileIndex::default(), VersionArena::<V>::new()));
     let mut numbers = Vec::new();
     shared.1.refill(&mut numbers, 2);
     let publish = |number, sequence| {
         let shared = shared.clone();
         thread::spawn(move || {
             let (index, arena) = &*shared;
-            index.get_or_make(BLOCK).claim().push(arena, number, half(sequence), &mut Vec::new());
+            index.get_or_make(BLOCK).claim().push(arena, number, V::half(sequence), &mut Vec::new());
         })
     };
     let threads = [publish(numbers[0], 1), publish(numbers[1], 2)];
     let (index, arena) = &*shared;
     if let Some(slot) = index.get(BLOCK) {
         let guard = slot.read();
-        arena.list(guard.newest()).for_each(|version| assert_eq!(version.position, version.stamp));
+        arena.list(guard.newest()).for_each(|version| assert_eq!(version.position(), version.stamp()));
     }
     for thread in threads {
         thread.join().expect("no panic");
     }
     let slot = index.get(BLOCK).expect("both have made it");
     let guard = slot.read();
-    assert_eq!(arena.list(guard.newest()).next().expect("a version").stamp, 2);
+    assert_eq!(arena.list(guard.newest()).next().expect("a version").stamp(), 2);
 }
 
 /// A pass that fails after it wrote home leaves the versions where they are, and whoever claims the slot next writes
 /// home again.
-fn a_pass_fails() {
-    let block = Arc::new(Block::new());
+fn a_pass_fails<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(1);
-    block.publish(numbers[0], half(1), &mut Vec::new());
-    let pass = |block: &Block| {
+    block.publish(numbers[0], V::half(1), &mut Vec::new());
+    let pass = |block: &Block<V>| {
         let claim = block.slot.claim();
         claim.drain_readers();
         block.home.with_mut(|_| ());
@@ -381,10 +437,10 @@ fn a_pass_fails() {
 
 /// Who cuts a file passes over blocks without versions; who sees that a list is empty sees the home bytes that emptied
 /// it.
-fn an_empty_list_is_looked_at() {
-    let block = Arc::new(Block::new());
+fn an_empty_list_is_looked_at<V: Kind>() {
+    let block = Arc::new(Block::<V>::new());
     let numbers = block.numbers(1);
-    block.publish(numbers[0], half(1), &mut Vec::new());
+    block.publish(numbers[0], V::half(1), &mut Vec::new());
     let other = spawn(&block, |block| {
         if block.slot.is_empty() {
             block.home.with(|_| ());

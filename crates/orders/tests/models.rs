@@ -8,8 +8,10 @@ use wholly_orders::{models, sync};
 /// Runs all models until one fails.
 fn run() -> Result<(), String> {
     let is_long = std::env::var_os("WHOLLY_LONG").is_some();
-    let failed = |model: &models::Model| model.check(is_long).err().map(|error| format!("{}: {error}", model.name));
-    models::ALL.iter().find_map(failed).map_or(Ok(()), Err)
+    let failed = |model: &models::Model| {
+        model.check(is_long).err().map(|error| format!("{} of {}: {error}", model.name, model.kind))
+    };
+    models::all().find_map(|model| failed(&model)).map_or(Ok(()), Err)
 }
 
 #[test]
@@ -50,6 +52,7 @@ fn source(site: &sync::Site) -> &'static str {
     let text = match site.file {
         "slot.rs" => include_str!("../../index/src/slot.rs"),
         "version.rs" => include_str!("../../index/src/version.rs"),
+        "lines.rs" => include_str!("../../index/src/lines.rs"),
         "radix.rs" => include_str!("../../index/src/radix.rs"),
         _ => "",
     };

@@ -46,6 +46,12 @@ fn with_a_log() {
 }
 
 #[test]
+fn with_pending_blocks() {
+    let region = PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region");
+    run(Arc::new(region), EngineKind::HybridLog);
+}
+
+#[test]
 fn on_a_disk() {
     run(Arc::new(DiskRegion::open(file(256 << 20), "disk").expect("a region")), EngineKind::None);
 }

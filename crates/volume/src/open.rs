@@ -18,7 +18,9 @@ use wholly::vfs::Vfs;
 
 use crate::engine::Engine;
 use crate::engine::fine_grained_wal::{self, FineGrainedWal, Patch};
+use crate::engine::hybrid_log::{self, HybridLog};
 use crate::engine::none::NoneEngine;
+use crate::format::head::HeadSeed;
 use crate::format::inode::Time;
 use crate::format::log::LogSeed;
 use crate::format::superblock::Superblock;
@@ -28,7 +30,7 @@ use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
 use crate::fs::overlay::Overlay;
 use crate::fs::remedy::Remedy;
 use crate::fs::repair::{self, Mended, Repair};
-use crate::fs::{Core, mount, resize};
+use crate::fs::{self, Core, mount, resize};
 use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
 
 const LENGTH: Site = Site("volume.length");
@@ -55,16 +57,20 @@ pub enum EngineKind {
     /// Undo of metadata by the byte, and a redo log of data, on persistent memory: after a crash, each group of changes
     /// is there wholly or not at all, and was durable when its call returned.
     FineGrainedWal,
+    /// Undo of metadata by the byte; content goes to other blocks by the cache line, and home later. On persistent
+    /// memory, with the same promise.
+    HybridLog,
 }
 
 impl EngineKind {
-    const ALL: [EngineKind; 2] = [EngineKind::None, EngineKind::FineGrainedWal];
+    const ALL: [EngineKind; 3] = [EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             EngineKind::None => "none",
             EngineKind::FineGrainedWal => "fine_grained_wal",
+            EngineKind::HybridLog => "hybrid_log",
         }
     }
 
@@ -78,6 +84,7 @@ impl EngineKind {
         match self {
             EngineKind::None => 0,
             EngineKind::FineGrainedWal => 1,
+            EngineKind::HybridLog => 2,
         }
     }
 
@@ -87,12 +94,10 @@ impl EngineKind {
     }
 
     fn check_medium(self, region: &dyn Region) -> Result<()> {
-        match self {
-            EngineKind::FineGrainedWal if !region.guarantees().is_pmem() => {
-                Err(Error::Unsupported("the engine fine_grained_wal on a disk: it needs persistent memory".into()))
-            }
-            _ => Ok(()),
+        if self == EngineKind::None || region.guarantees().is_pmem() {
+            return Ok(());
         }
+        Err(Error::Unsupported(format!("the engine {} on a disk: it needs persistent memory", self.name())))
     }
 }
 
@@ -109,6 +114,9 @@ pub struct VolumeOptions {
     pub label: String,
     /// Whether a new volume may replace what is in the file or device.
     pub force: bool,
+    /// The time of changes: tests have one of their own.
+    #[doc(hidden)]
+    pub clock: fn() -> Time,
 }
 
 impl Default for VolumeOptions {
@@ -119,6 +127,7 @@ impl Default for VolumeOptions {
             engine: EngineKind::None,
             label: String::new(),
             force: false,
+            clock: fs::last_tick,
         }
     }
 }
@@ -140,7 +149,7 @@ pub struct VolumeStat {
     pub block_bytes: u64,
     /// Blocks of the volume.
     pub blocks: u64,
-    /// Free ones.
+    /// Free ones, and those that the engine can make free.
     pub free_blocks: u64,
     /// Inodes that there is room for.
     pub inodes: u64,
@@ -250,7 +259,8 @@ impl Volume {
             owner,
             now,
             engine: options.engine.number(),
-            has_log: options.engine == EngineKind::FineGrainedWal,
+            has_log: options.engine != EngineKind::None,
+            has_heads: options.engine == EngineKind::HybridLog,
         };
         mount::format(region, &making)
     }
@@ -278,7 +288,7 @@ impl Volume {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
         let engine = engine(&region, cache)?;
-        let core = mount::mount(&region, engine, cache / 4)?;
+        let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
         let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(inner.clone())), Ok(None));
         Ok(Volume { calls, inner })
@@ -457,7 +467,7 @@ impl Volume {
             emulated: *emulated,
             block_bytes: BLOCK as u64,
             blocks: superblock.blocks,
-            free_blocks: core.blocks.free(),
+            free_blocks: core.free_blocks(),
             inodes: core.inodes.units(),
             free_inodes: core.inodes.free(),
             incarnation: superblock.incarnation,
@@ -478,13 +488,16 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine
     let superblock = mount::read_superblock(&**region)?;
     let kind = EngineKind::of(&superblock)?;
     kind.check_medium(&**region)?;
-    Ok(match (kind, superblock.log) {
-        (EngineKind::None, _) => Box::new(NoneEngine::new(region.clone(), cache_bytes)),
-        (EngineKind::FineGrainedWal, Some(log)) => {
-            let seed = Seed::of(&superblock.volume_id);
-            Box::new(FineGrainedWal::new(region.clone(), log, seed, superblock.incarnation))
+    let (seed, incarnation) = (Seed::of(&superblock.volume_id), superblock.incarnation);
+    Ok(match (kind, superblock.log, superblock.heads) {
+        (EngineKind::None, ..) => Box::new(NoneEngine::new(region.clone(), cache_bytes)),
+        (EngineKind::FineGrainedWal, Some(log), _) => {
+            Box::new(FineGrainedWal::new(region.clone(), log, seed, incarnation))
         }
-        (EngineKind::FineGrainedWal, None) => {
+        (EngineKind::HybridLog, Some(log), Some(table)) => {
+            Box::new(HybridLog::new(region.clone(), log, table, seed, incarnation))
+        }
+        (EngineKind::FineGrainedWal | EngineKind::HybridLog, ..) => {
             return Err(crate::engine::corrupt("superblock", crate::format::Fault("the engine has no log")));
         }
     })
@@ -499,10 +512,20 @@ struct Logged {
 
 fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     let mut logged = Logged::default();
-    let Superblock { is_clean: false, log: Some(log), volume_id, incarnation, repair: None, .. } = superblock else {
+    let Superblock { is_clean: false, log: Some(log), heads, volume_id, incarnation, repair: None, .. } = superblock
+    else {
         return Ok(logged);
     };
-    let seed = LogSeed::of(Seed::of(volume_id), *incarnation);
+    let volume = Seed::of(volume_id);
+    let seed = LogSeed::of(volume, *incarnation);
+    if let Some(heads) = heads {
+        match hybrid_log::patches(region, log, heads, (seed, HeadSeed::of(volume, *incarnation))) {
+            Ok(patches) => logged.patches = patches,
+            Err(Error::Corrupt { place, fault }) => logged.damage.push(Finding { place, fault }),
+            Err(error) => return Err(error),
+        }
+        return Ok(logged);
+    }
     for lane in 0..log.lanes {
         match fine_grained_wal::lane_patches(region, log, seed, lane) {
             Ok(patches) => logged.patches.extend(patches),

@@ -474,7 +474,7 @@ impl Vfs for VolumeVfs {
     fn statfs(&self, _ctx: &Context, ino: Ino) -> Result<StatFs> {
         let core = self.core();
         core.held(ino.0)?;
-        let free = core.blocks.free();
+        let free = core.free_blocks();
         let available = free.saturating_sub(core.kept());
         let per_block = (BLOCK / crate::format::inode::INODE) as u64;
         Ok(StatFs {

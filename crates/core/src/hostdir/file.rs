@@ -13,7 +13,7 @@ use super::published::{Published, Stock, Written};
 use super::records::Baseline;
 use super::space::{FileSpace, Wishes};
 use crate::error::{Error, Result};
-use crate::index::{BLOCK, FileIndex, NO_VERSION, Version, pieces};
+use crate::index::{BLOCK, FileIndex, NO_VERSION, RunVersion, pieces};
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering, RwLock};
 
 /// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of
@@ -607,7 +607,7 @@ impl File {
         &self,
         store: &StoreInner,
         block: u64,
-        versions: impl Iterator<Item = Version>,
+        versions: impl Iterator<Item = RunVersion>,
         start: u16,
         buf: &mut [u8],
     ) -> Result<()> {

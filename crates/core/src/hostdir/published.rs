@@ -2,7 +2,7 @@
 
 use super::dirty::{Dirty, DirtyBlock};
 use super::file::File;
-use crate::index::{BLOCK, Garbage, NO_VERSION, Pushed, Slot, Version, VersionArena, prepare_alone};
+use crate::index::{BLOCK, Garbage, NO_VERSION, Pushed, RunVersion, Slot, VersionArena, prepare_alone};
 use crate::sync::{Mutex, Ordering};
 
 /// Versions that are asked of the arena at a time.
@@ -47,7 +47,7 @@ pub(crate) struct Written {
     pub length: u64,
     /// Position of the first.
     pub position: u64,
-    /// See [`Version::stamp`].
+    /// See [`RunVersion::stamp`].
     pub stamp: u64,
 }
 
@@ -62,14 +62,14 @@ impl Written {
 
 /// The versions that a write is made of, block by block.
 #[inline]
-fn versions(written: Written) -> impl Iterator<Item = (u64, Version)> {
+fn versions(written: Written) -> impl Iterator<Item = (u64, RunVersion)> {
     let mut rest = written;
     std::iter::from_fn(move || {
         let Written { offset, length, position, stamp } = rest;
         let start = offset % BLOCK;
         let length = length.min(BLOCK - start);
         rest = rest.behind(length);
-        let version = Version {
+        let version = RunVersion {
             position,
             stamp,
             start: start as u16,

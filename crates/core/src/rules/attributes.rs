@@ -5,7 +5,7 @@ use wholly_host::Stat;
 
 use super::permit::Who;
 use super::set_id::{SET_GROUP_ID, may_set_group_id, without_set_id};
-use super::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
+use super::{DIRECTORY, PERMISSIONS, SYMLINK, TYPE};
 
 /// What a call asks for.
 #[derive(Clone, Copy, Default)]
@@ -57,15 +57,5 @@ impl Asked {
             mode &= !SET_GROUP_ID;
         }
         Some(mode).filter(|mode| self.mode.is_some() || *mode != before)
-    }
-}
-
-/// Whether an object of a type can be given a size.
-pub fn check_size(kind: u32, size: u64) -> Result<(), Errno> {
-    match kind & TYPE {
-        _ if i64::try_from(size).is_err() => Err(Errno::INVAL),
-        REGULAR => Ok(()),
-        DIRECTORY => Err(Errno::ISDIR),
-        _ => Err(Errno::INVAL),
     }
 }

@@ -10,7 +10,6 @@
 use crate::pmem::PmemRegion;
 use crate::{Guarantees, Region, Result, Site};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +69,7 @@ const LONG_NS: i64 = 2_000;
 
 thread_local! {
     /// What this thread owes, in ns, by the number of the emulator; less than nothing where it has waited too long.
-    static OWED: RefCell<BTreeMap<u64, i64>> = const { RefCell::new(BTreeMap::new()) };
+    static OWED: RefCell<Vec<(u64, i64)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Numbers of emulators.
@@ -142,7 +141,13 @@ impl Emulator {
     }
 
     fn owe<T>(&self, change: impl FnOnce(&mut i64) -> T) -> T {
-        OWED.with_borrow_mut(|all| change(all.entry(self.number).or_default()))
+        OWED.with_borrow_mut(|all| {
+            let place = all.iter().position(|(number, _)| *number == self.number).unwrap_or_else(|| {
+                all.push((self.number, 0));
+                all.len() - 1
+            });
+            change(&mut all[place].1)
+        })
     }
 
     /// Waits for what this thread owes.

@@ -9,10 +9,11 @@ use wholly::Result;
 use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
+use super::hybrid_log::Pended;
 use super::lanes::{Chain, Cursor, Redo};
 use super::{Allocate, Load, StorageView, read_within};
 use crate::format::log::LINE;
-use crate::format::{Lba, Run};
+use crate::format::{BLOCK, Lba, Run};
 
 /// A line that a group changes.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct Draft {
     pub(super) cursor: Option<Cursor>,
     /// Whether something was stored early. Of an explicit group: by the call that runs.
     pub(super) stored: bool,
+    /// Content that it has written elsewhere.
+    pub(super) pended: Pended,
     /// The number of an explicit group.
     pub(super) group: Option<GroupId>,
     /// The log of an explicit group's data, once it has one.
@@ -152,6 +155,14 @@ impl Draft {
             }
         }
         Ok(())
+    }
+
+    /// A block that the group frees: what it has changed there matters to nobody.
+    pub(super) fn forget(&mut self, at: Lba) {
+        let first = at.byte() / LINE as u64;
+        let of_block = self.lines.range(first..first + (BLOCK / LINE) as u64);
+        let changed: Vec<u64> = of_block.map(|(line, _)| *line).collect();
+        changed.iter().for_each(|line| drop(self.lines.remove(line)));
     }
 
     /// The lines that change, by the byte of the volume at which each begins.

@@ -303,6 +303,28 @@ impl Entries {
 }
 
 impl Cursor {
+    /// A commit entry of the engine's own making, where it goes, and its check.
+    pub fn commit_line(&self, entry: &Entry) -> (u64, [u8; LINE], u64) {
+        let at = self.half.start.byte();
+        let (line, check) = log::encode(self.entries.seed, at, (self.entries.sequence, 0), entry);
+        (at, line, check)
+    }
+
+    /// The lane, and the number of the group in it.
+    pub fn group(&self) -> (u32, u64) {
+        (self.lane.number, self.entries.sequence)
+    }
+
+    /// How many entries there are, and the sum of their checks.
+    pub fn total(&self) -> (u32, u64) {
+        (self.entries.number, self.entries.sum)
+    }
+
+    /// Whether entries are in other blocks than those of the lane.
+    pub fn has_links(&self) -> bool {
+        self.entries.end != self.half.start.byte() + self.half.count * BLOCK as u64
+    }
+
     /// The commit entry, and where it goes. `redo`: whether there is data.
     pub fn commit_entry(&self, order: u64, redo: bool) -> (u64, [u8; LINE], u64) {
         let at = self.half.start.byte();
@@ -411,7 +433,7 @@ fn read_redo(
 
 /// Calls `each` with the entries of a group from a byte on, and where they stand, until it returns `false` or there are
 /// no more.
-fn walk(
+pub(super) fn walk(
     region: &dyn Region,
     (seed, from, sequence): (LaneSeed, u64, u64),
     each: &mut dyn FnMut(u64, log::Read) -> Result<bool>,

@@ -25,14 +25,15 @@
 //!    reserved like all others ([`Engine::log_blocks`]).
 //! 8. The core keeps others from what a group changes, by its locks, until [`Engine::commit`] has returned: no two
 //!    running groups change the same line.
-//!
 //! 9. Calls of an explicit group may come from several threads, one at a time: each ends by [`Engine::end_call`]. What
 //!    a call stores early nobody else can reach.
+//! 10. Blocks that an engine keeps for committed content count as free: the core asks for them with `checkpoint`.
 //!
 //! Operations that come later: `Add` and `Toggle`, with bitmaps and counters on the medium.
 
 pub mod draft;
 pub mod fine_grained_wal;
+pub mod hybrid_log;
 mod lanes;
 pub mod none;
 
@@ -276,6 +277,22 @@ pub trait Replay: Send + Sync {
     fn redo(&self, operation: &Operation<'_>, view: &mut dyn StorageView) -> Result<()>;
 }
 
+/// The maps of files, for a checkpoint. Implemented by the core.
+pub trait Maps {
+    /// Lets a block of a file be in another block of the volume: if it is in the first of two and its pointer can be
+    /// changed by one store, `store` is called with the byte of the volume and the word that leads to the second.
+    /// Nobody reads, changes or frees the file meanwhile. Returns whether it was called; it never waits for anybody.
+    ///
+    /// # Errors
+    /// The medium's, and those of `store`.
+    fn swap(
+        &self,
+        block: (InoGen, u64),
+        places: (Lba, Lba),
+        store: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<bool>;
+}
+
 /// Which version a reader gets.
 #[derive(Clone, Copy, Debug)]
 pub enum View<'v> {
@@ -438,6 +455,27 @@ pub trait Engine: Load + Send + Sync {
     /// # Errors
     /// As `record`.
     fn sync(&self) -> Result<()>;
+
+    /// Blocks that it holds for committed content, and that a [`checkpoint`](Self::checkpoint) makes free.
+    fn pending_blocks(&self) -> u64 {
+        0
+    }
+
+    /// Whether something is to be written back even if there is space.
+    fn is_due(&self) -> bool {
+        false
+    }
+
+    /// Writes content back: what is due, and then what is cheapest, until `wanted` blocks become free or there is
+    /// nothing left. Returns the blocks: no crash brings them back. Any thread may call it, in a running group, too.
+    /// After [`u64::MAX`] blocks were wanted, the volume may be changed past the engine, if no group is running.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn checkpoint(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
+        let _ = (wanted, maps);
+        Ok(Vec::new())
+    }
 }
 
 /// Reads bytes of a medium. Places come from the medium: one beyond its end is damage, not a defect of ours.

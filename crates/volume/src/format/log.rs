@@ -141,6 +141,11 @@ impl LogSeed {
         LogSeed(mix(volume.0 ^ 0x4c4f_475f_4c41_4e45, incarnation))
     }
 
+    /// The checksum of bytes that are stored in place.
+    pub fn in_place_sum(self, at: u64, bytes: &[u8]) -> u64 {
+        XxHash3_64::oneshot_with_seed(mix(self.0, at) ^ 2, bytes)
+    }
+
     /// That of a lane. Groups of two lanes have equal sequences, and the block in which the one goes on may be in the
     /// place of a block of the other: without the lane, recovery would read on into the entries of the other.
     pub fn lane(self, lane: u32) -> LaneSeed {

@@ -12,10 +12,12 @@
 //! | `dir.rs` | directory leaves and entries |
 //! | `xattr.rs` | the extended attributes of an inode, as one run of bytes |
 //! | `log.rs` | the log: lanes, and entries of one line |
+//! | `head.rs` | which lines of content are in pending blocks |
 //! | `saved.rs` | the allocators as a clean unmount saves them |
 //! | `repair.rs` | what a repair is going to store |
 
 pub mod dir;
+pub mod head;
 pub mod inode;
 pub mod log;
 pub mod pointer;

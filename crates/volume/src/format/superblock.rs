@@ -4,10 +4,11 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::head::HeadTable;
 use super::inode::{PER_BLOCK, Tree};
 use super::log::LogArea;
 use super::pointer::{MAX_DEPTH, MAX_VOLUME_BLOCKS};
-use super::{BLOCK, Fault, Lba};
+use super::{BLOCK, Fault, Lba, Run};
 use twox_hash::XxHash3_64;
 
 /// The version of the format.
@@ -55,7 +56,9 @@ struct RawSuperblock {
     log_lanes: U32,
     repair: U64,
     repair_check: U64,
-    more: [u8; BYTES - 240],
+    heads_start: U64,
+    heads_blocks: U64,
+    more: [u8; BYTES - 256],
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 48);
@@ -90,6 +93,8 @@ pub struct Superblock {
     pub log: Option<LogArea>,
     /// The first table of a repair that is to be finished, with its checksum.
     pub repair: Option<(Lba, u64)>,
+    /// The table of heads, of an engine with pending blocks.
+    pub heads: Option<HeadTable>,
 }
 
 fn sum(raw: &[u8], slot: u64) -> u64 {
@@ -102,6 +107,11 @@ pub fn copies(blocks: u64) -> [Lba; 3] {
 }
 
 impl Superblock {
+    /// The blocks that the engine has for itself.
+    pub fn of_engine(&self) -> impl Iterator<Item = Run> + use<> {
+        self.log.map(|log| log.run()).into_iter().chain(self.heads.map(|heads| heads.0))
+    }
+
     /// As it stands in the copy at `at`.
     pub fn encode(&self, at: Lba) -> [u8; BLOCK] {
         let (saved, saved_check) = self.saved.unwrap_or((Lba(0), 0));
@@ -129,6 +139,8 @@ impl Superblock {
             log_lanes: self.log.map_or(0, |log| log.lanes).into(),
             repair: repair.0.into(),
             repair_check: repair_check.into(),
+            heads_start: self.heads.map_or(0, |heads| heads.0.start.0).into(),
+            heads_blocks: self.heads.map_or(0, |heads| heads.0.count).into(),
             ..RawSuperblock::new_zeroed()
         };
         raw.checksum = sum(raw.as_bytes(), at.0).into();
@@ -179,6 +191,14 @@ impl Superblock {
         if !log.is_none_or(fits) {
             return Err(Fault("a superblock with an impossible log"));
         }
+        let (start, count) = (raw.heads_start.get(), raw.heads_blocks.get());
+        let heads = (start != 0).then_some(HeadTable(Run { start: Lba(start), count }));
+        if heads.is_some() && (count >= blocks || start.checked_add(count).is_none_or(|end| end >= blocks)) {
+            return Err(Fault("a superblock with an impossible table of heads"));
+        }
+        if heads.is_some_and(|heads| heads.blocks() < blocks) {
+            return Err(Fault("a superblock with a table of heads that is too short"));
+        }
         Ok(Superblock {
             volume_id: raw.volume_id,
             blocks,
@@ -193,6 +213,7 @@ impl Superblock {
             log,
             repair: (raw.incompatible.get() & FEATURE_REPAIR != 0)
                 .then_some((Lba(raw.repair.get()), raw.repair_check.get())),
+            heads,
         })
     }
 }
@@ -216,6 +237,7 @@ mod tests {
             label: [b'v'; 64],
             log: Some(LogArea { start: Lba(2), half_blocks: 2, lanes: 3 }),
             repair: Some((Lba(78), 6)),
+            heads: Some(HeadTable::for_volume(Lba(20), 1000)),
         };
         let block = superblock.encode(Lba(1));
         assert_eq!(Superblock::decode(&block, Lba(1)), Ok(superblock.clone()));

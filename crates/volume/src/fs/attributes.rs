@@ -1,7 +1,7 @@
 //! Attributes, and who may see and change them.
 
 use wholly::rules::acl;
-use wholly::rules::attributes::{Asked, check_size};
+use wholly::rules::attributes::Asked;
 use wholly::rules::permit::{WRITE, Who, check_access};
 use wholly::rules::set_id::privileges;
 use wholly::rules::xattr::CAPABILITY;
@@ -101,7 +101,14 @@ impl Core {
     }
 
     fn check_size(&self, ctx: &Context, inode: &Inode, state: &State, by_handle: bool, size: u64) -> Result<()> {
-        check_size(inode.kind, size)?;
+        if i64::try_from(size).is_err() {
+            return Err(Errno::INVAL);
+        }
+        match inode.kind {
+            REGULAR => {}
+            DIRECTORY => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
+        }
         if !by_handle {
             self.check_permits(ctx, inode, state, WRITE)?;
         }

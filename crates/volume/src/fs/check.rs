@@ -141,9 +141,7 @@ pub fn examine<'w>(region: &dyn Region, superblock: &Superblock, watch: &'w mut 
         watch,
     };
     check.superblocks(superblock)?;
-    if let Some(log) = superblock.log {
-        check.marks.mark_run(log.run());
-    }
+    superblock.of_engine().for_each(|run| check.marks.mark_run(run));
     check.all_inodes(superblock)?;
     check.all_directories(superblock)?;
     check.names()?;

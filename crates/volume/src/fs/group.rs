@@ -237,7 +237,7 @@ impl<'c> Group<'c> {
         // Pointers of what it takes may be far from each other: each is logged by itself.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4));
         let blocks = blocks.saturating_add(core.engine.log_blocks(Logged { pointers, ..logged }));
-        if !core.blocks.reserve(blocks, if need == Need::Ordinary { core.kept() } else { 0 }) {
+        if !core.set_aside(blocks, if need == Need::Ordinary { core.kept() } else { 0 }) {
             return Err(Error::NoSpace(format!("{blocks} blocks")));
         }
         let mut body = Body::new(core.engine.begin(kind), Draft::default());
@@ -264,7 +264,7 @@ impl<'c> Group<'c> {
         let more = blocks.saturating_sub(body.space.blocks);
         // What it logs takes space until the group ends.
         let is_ordinary = need == Need::Ordinary || logged.bytes > 0;
-        if !core.blocks.reserve(more, if is_ordinary { core.kept() } else { 0 }) {
+        if !core.set_aside(more, if is_ordinary { core.kept() } else { 0 }) {
             return Err(Error::NoSpace(format!("{more} blocks")));
         }
         body.space.blocks += more;
@@ -456,7 +456,7 @@ mod tests {
     /// A group ends without a commit: nothing has happened, or the volume is poisoned.
     #[test]
     fn operations_that_are_not_committed_poison_the_volume() {
-        for engine in ["none", "fine_grained_wal"].into_iter().filter_map(EngineKind::named) {
+        for engine in ["none", "fine_grained_wal", "hybrid_log"].into_iter().filter_map(EngineKind::named) {
             let world = World::new(Arc::new(SimConfig { log_len: 128 * 4096, ..SimConfig::pmem() }));
             let options = VolumeOptions { engine, ..VolumeOptions::default() };
             Volume::format_region(&*world.log(), &options).expect("make a volume");

@@ -293,6 +293,22 @@ fn clear_below(
     Ok(false)
 }
 
+/// The byte of the volume at which the pointer of a block stands, and the word that leads to `to` instead: if it leads
+/// to `from` and content is there. `None` too if it does not stand in a node.
+pub fn swapped(
+    load: &(impl Load + ?Sized),
+    seed: u64,
+    tree: &Tree,
+    block: u64,
+    (from, to): (Lba, Lba),
+) -> Result<Option<(u64, u64)>> {
+    if get(load, seed, tree, block)? != Some(Pointer::to(from)) {
+        return Ok(None);
+    }
+    let Some(node) = node_of(load, seed, tree, block)? else { return Ok(None) };
+    Ok(Some((node.byte() + slot(block) as u64, pointer::encode(seed, 0, block, Pointer::to(to)))))
+}
+
 /// Makes a hole of a block that is mapped elsewhere by now.
 pub fn forget(view: &mut dyn StorageView, seed: u64, tree: &mut Tree, block: u64) -> Result<()> {
     clear_by(view, seed, tree, (block, block + 1), Leaving::Kept)

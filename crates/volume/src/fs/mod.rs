@@ -15,6 +15,7 @@
 //! | `data.rs` | reading and writing, and the space of files |
 //! | `attributes.rs` | attributes, and who may change them |
 //! | `xattrs.rs` | extended attributes and access control lists |
+//! | `checkpoint.rs` | space that the engine can make free |
 //! | `mount.rs` | rebuilding and saving the allocators |
 //! | `resize.rs` | growing and shrinking |
 //! | `check.rs` | whether everything agrees |
@@ -25,6 +26,7 @@
 
 pub mod attributes;
 pub mod check;
+pub mod checkpoint;
 pub mod data;
 pub mod dir;
 pub mod dump;
@@ -65,6 +67,15 @@ use table::{ByNumber, Inode, State, Table};
 /// Bytes of the largest file.
 pub const LARGEST_FILE: u64 = 1 << 48;
 
+/// Tells the time of changes.
+pub type Clock = fn() -> Time;
+
+/// The time of the kernel's last tick, as its own file systems have it.
+pub fn last_tick() -> Time {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+}
+
 /// Where the core stores, whatever the engine.
 pub fn sites() -> Vec<Site> {
     [map::SITES, storage::SITES, mount::SITES, resize::SITES].concat()
@@ -83,15 +94,18 @@ pub struct Core {
     rename: Mutex<()>,
     /// Held while the inode file grows.
     growth: Mutex<()>,
+    /// Held while blocks that the engine gives back are in no account.
+    accounts: Mutex<()>,
     /// The running explicit groups.
     groups: Mutex<ByNumber<Arc<Explicit>>>,
     failed: AtomicBool,
+    clock: Clock,
     /// Held for reading by each running group, and for writing by an unmount.
     gate: RwLock<()>,
 }
 
 impl Core {
-    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize) -> Core {
+    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize, clock: Clock) -> Core {
         let (blocks, inodes) = {
             let superblock = storage.superblock.lock().unwrap();
             (superblock.blocks, superblock.inodes)
@@ -105,8 +119,10 @@ impl Core {
             known: Budget::new(cache_bytes),
             rename: Mutex::default(),
             growth: Mutex::default(),
+            accounts: Mutex::default(),
             groups: Mutex::default(),
             failed: AtomicBool::new(false),
+            clock,
             gate: RwLock::default(),
         }
     }
@@ -147,10 +163,9 @@ impl Core {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// The time of a change: that of the kernel's last tick, as its own file systems have it.
+    /// The time of a change.
     pub fn now(&self) -> Time {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+        (self.clock)()
     }
 
     /// A number for a new inode.

@@ -13,6 +13,7 @@ use super::storage::{Storage, slot_of, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
 use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure};
 use crate::engine::{corrupt, read_within};
+use crate::format::head::HeadTable;
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
 use crate::format::log::LogArea;
 use crate::format::pointer::Pointer;
@@ -71,6 +72,8 @@ pub struct Making<'m> {
     pub engine: u32,
     /// Whether the engine has a log.
     pub has_log: bool,
+    /// Whether the engine has pending blocks.
+    pub has_heads: bool,
 }
 
 /// Makes an empty volume.
@@ -86,7 +89,8 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     name[..label.len()].copy_from_slice(label);
     // What is in the log's blocks is not valid there: the seed of entries is another one.
     let log = making.has_log.then(|| LogArea::for_volume(Lba(2), blocks));
-    let log_blocks = log.map_or(0, |log| log.run().count);
+    let after_log = 2 + log.map_or(0, |log| log.run().count);
+    let heads = making.has_heads.then(|| HeadTable::for_volume(Lba(after_log), blocks));
     let superblock = Superblock {
         volume_id: making.volume_id,
         blocks,
@@ -99,9 +103,10 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         saved: None,
         label: name,
         log,
+        heads,
         repair: None,
     };
-    let mut view = Plain { region, next: 2 + log_blocks };
+    let mut view = Plain { region, next: after_log + heads.map_or(0, |heads| heads.0.count) };
     let storage = Storage::new(superblock);
     storage.redo(&Operation::Structure(Structure::GrowInodes { blocks: FIRST_INODE_BLOCKS }), &mut view)?;
     let times = Some(Times { atime: now, mtime: now, ctime: now, btime: now });
@@ -179,7 +184,12 @@ pub fn ensure_slot(region: &dyn Region, superblock: &Superblock) -> Result<()> {
 }
 
 /// Opens a volume, and marks it as mounted.
-pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usize) -> Result<Core> {
+pub fn mount(
+    region: &Arc<dyn Region>,
+    engine: Box<dyn Engine>,
+    cache_bytes: usize,
+    clock: super::Clock,
+) -> Result<Core> {
     if !read_superblock(&**region)?.is_clean {
         engine.recover()?;
     }
@@ -187,7 +197,7 @@ pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usi
     let superblock = read_superblock(&**region)?;
     ensure_slot(&**region, &superblock)?;
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
-    let core = Core::new(engine, Storage::new(superblock), cache_bytes);
+    let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
     let orphans = if restored { Vec::new() } else { rebuild(&core, &**region)? };
     {
@@ -216,6 +226,7 @@ pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
         }
     }
     core.engine.sync()?;
+    core.checkpoint(u64::MAX)?;
     let saved = save(core, region)?;
     region.fence(FENCE)?;
     let mut superblock = core.storage.superblock.lock().unwrap();
@@ -326,10 +337,7 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
     for at in copies(blocks) {
         marks.mark(at);
     }
-    let log = core.storage.superblock.lock().unwrap().log;
-    if let Some(log) = log {
-        marks.mark_run(log.run());
-    }
+    core.storage.superblock.lock().unwrap().of_engine().for_each(|run| marks.mark_run(run));
     let mut leaves = Vec::new();
     let first_fault = Mutex::new(None);
     let fault = |error: Error| {

@@ -24,7 +24,8 @@ pub const SITES: &[Site] = &[COPY, FENCE];
 ///
 /// # Errors
 /// [`Error::Corrupt`] if anything is wrong with the volume; [`Error::Busy`] if it was not unmounted;
-/// [`Error::NoSpace`] if a block that is in use would be beyond the end, or the medium is too short.
+/// [`Error::NoSpace`] if a block that is in use would be beyond the end, the medium is too short, or the engine's table
+/// of heads.
 pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     let checked = check(region, &mut |_| ControlFlow::Continue(()))?;
     if let Some(finding) = checked.findings.into_iter().chain(checked.lost_copies).next() {
@@ -41,6 +42,10 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
         return Err(Error::NoSpace(format!("a larger volume: the medium has {} bytes", region.len())));
     }
     let mut superblock = read_superblock(region)?;
+    if let Some(heads) = superblock.heads.filter(|heads| heads.blocks() < blocks) {
+        let most = heads.blocks() * BLOCK as u64;
+        return Err(Error::NoSpace(format!("a larger volume: its table of heads was made for {most} bytes")));
+    }
     let before = superblock.blocks;
     if blocks == before {
         return Ok(());

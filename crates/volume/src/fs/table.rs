@@ -173,6 +173,14 @@ impl Core {
         self.named(ino)?.seen_by(ctx, false)
     }
 
+    /// One more reference to an inode that is in memory: one that is being freed is not any more.
+    pub fn in_memory(&self, ino: u64) -> Option<Held<'_>> {
+        let shard = self.table.shard(ino).lock().unwrap();
+        let inode = shard.inodes.get(&ino)?.clone();
+        inode.refs.fetch_add(1, Ordering::Relaxed);
+        Some(Held::new(self, inode))
+    }
+
     /// One more reference to an inode that an entry names. The directory is locked meanwhile.
     pub fn named(&self, ino: u64) -> Result<Held<'_>> {
         let mut shard = self.table.shard(ino).lock().unwrap();

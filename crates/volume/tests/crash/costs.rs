@@ -8,7 +8,7 @@ use wholly_sim::{Count, Event, EventKind};
 use wholly_volume::format::log::{Entry, LINE, LogArea, LogSeed, decode};
 use wholly_volume::format::{Lba, Seed};
 
-use crate::explore::{BLOCKS, Recorded};
+use crate::explore::{BLOCKS, Recorded, Subject};
 use crate::groups::stories;
 use crate::scripts::SCRIPTS;
 
@@ -152,7 +152,7 @@ fn groups_cost_what_is_said() {
 #[test]
 fn explicit_groups_cost_what_is_said() {
     let story = stories().into_iter().find(|story| story.name == "data, committed").expect("it is one of them");
-    let recorded = Recorded::of_moves((&story.name, story.before), &story.moves, false, &[]);
+    let recorded = Recorded::of_moves(Subject::FINE_GRAINED_WAL, (&story.name, story.before), &story.moves, false, &[]);
     let (volume_id, incarnation) = recorded.incarnation();
     let seed = LogSeed::of(Seed::of(&volume_id), incarnation);
     let mut group = Group::default();

@@ -13,6 +13,7 @@ use wholly_sim::{
     Choice, CountingRegion, Counts, Event, ExploreLimits, Explorer, Image, Medium, Mutation, Pick, PmemMode, Random,
     SimConfig, Trace, World,
 };
+use wholly_volume::format::inode::Time;
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 use crate::groups::Move;
@@ -29,15 +30,34 @@ fn thread() -> u64 {
     THREAD.get()
 }
 
-fn options() -> VolumeOptions {
-    VolumeOptions { cache_bytes: 1 << 20, engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() }
+/// What a script is tried on.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    pub engine: EngineKind,
+    pub blocks: u64,
+    /// The time of changes.
+    pub clock: Option<fn() -> Time>,
 }
 
-fn config(x86: bool, mutations: &[Mutation]) -> Arc<SimConfig> {
+impl Subject {
+    pub const FINE_GRAINED_WAL: Subject = Subject { engine: EngineKind::FineGrainedWal, blocks: BLOCKS, clock: None };
+
+    fn options(self) -> VolumeOptions {
+        let VolumeOptions { clock, .. } = VolumeOptions::default();
+        let clock = self.clock.unwrap_or(clock);
+        VolumeOptions { cache_bytes: 1 << 20, engine: self.engine, clock, ..VolumeOptions::default() }
+    }
+}
+
+fn options() -> VolumeOptions {
+    Subject::FINE_GRAINED_WAL.options()
+}
+
+fn config(blocks: u64, x86: bool, mutations: &[Mutation]) -> Arc<SimConfig> {
     let mode = if x86 { PmemMode::X86 } else { PmemMode::Adversarial };
     Arc::new(SimConfig {
         log: Medium::Pmem { domain: PersistenceDomain::MemoryController, mode },
-        log_len: BLOCKS * 4096,
+        log_len: blocks * 4096,
         mutations: mutations.to_vec(),
         thread,
         ..SimConfig::pmem()
@@ -51,6 +71,8 @@ pub struct Limits {
     pub exhaustive_bits: u32,
     /// Samples of a point with more.
     pub samples: u64,
+    /// Words of such a point that are tried alone, and left out alone.
+    pub singles: usize,
     /// In one of so many states recovery crashes, too.
     pub nested_every: u64,
     /// Points of a recovery that are tried.
@@ -60,7 +82,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { exhaustive_bits: 5, samples: 6, nested_every: 40, nested_points: 6, seed: 42 }
+        Limits { exhaustive_bits: 5, samples: 6, singles: 24, nested_every: 40, nested_points: 6, seed: 42 }
     }
 }
 
@@ -106,25 +128,36 @@ fn see(image: &Image, config: &Arc<SimConfig>) -> Result<Seen, String> {
 impl Recorded {
     /// Carries a script out, something of it broken on purpose.
     pub fn of(script: &Script, x86: bool, mutations: &[Mutation]) -> Recorded {
+        Recorded::on(Subject::FINE_GRAINED_WAL, script, x86, mutations)
+    }
+
+    /// The same with any engine.
+    pub fn on(subject: Subject, script: &Script, x86: bool, mutations: &[Mutation]) -> Recorded {
         let moves: Vec<Move> = script.steps.iter().map(|step| Move::Out(*step)).collect();
-        Self::of_moves((script.name, script.before), &moves, x86, mutations)
+        Self::of_moves(subject, (script.name, script.before), &moves, x86, mutations)
     }
 
     /// The same of calls in and outside of explicit groups.
-    pub fn of_moves((name, before): (&str, Step), moves: &[Move], x86: bool, mutations: &[Mutation]) -> Recorded {
-        let sound = config(x86, &[]);
+    pub fn of_moves(
+        subject: Subject,
+        (name, before): (&str, Step),
+        moves: &[Move],
+        x86: bool,
+        mutations: &[Mutation],
+    ) -> Recorded {
+        let sound = config(subject.blocks, x86, &[]);
         let world = World::new(sound.clone());
-        Volume::format_region(&*world.log(), &options()).expect("make a volume");
-        let volume = Volume::open_region(world.log(), &options()).expect("open it");
+        Volume::format_region(&*world.log(), &subject.options()).expect("make a volume");
+        let volume = Volume::open_region(world.log(), &subject.options()).expect("open it");
         let vfs = VolumeVfs::new(&volume);
         before(&Tree::new(&vfs, Ino::ROOT)).expect("what is there before");
         drop(vfs);
         volume.close().expect("close it");
 
-        let config = config(x86, mutations);
+        let config = config(subject.blocks, x86, mutations);
         let world = World::from_image(&world.latest(), config.clone());
         let region = CountingRegion::new(world.log());
-        let volume = Volume::open_region(region.clone(), &options()).expect("open it");
+        let volume = Volume::open_region(region.clone(), &subject.options()).expect("open it");
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
         region.take();
@@ -163,11 +196,11 @@ impl Recorded {
     }
 
     /// Makes a volume smaller and larger again. Nothing of what there is changes.
-    pub fn of_resizing(x86: bool) -> Recorded {
-        let config = config(x86, &[]);
+    pub fn of_resizing(subject: Subject, x86: bool) -> Recorded {
+        let config = config(subject.blocks, x86, &[]);
         let world = World::new(config.clone());
-        Volume::format_region(&*world.log(), &options()).expect("make a volume");
-        let volume = Volume::open_region(world.log(), &options()).expect("open it");
+        Volume::format_region(&*world.log(), &subject.options()).expect("make a volume");
+        let volume = Volume::open_region(world.log(), &subject.options()).expect("open it");
         let vfs = VolumeVfs::new(&volume);
         Tree::new(&vfs, Ino::ROOT).file("a", 0o644, &[1; 9000]).expect("make a file");
         drop(vfs);
@@ -175,7 +208,7 @@ impl Recorded {
         volume.close().expect("close it");
         let world = World::from_image(&world.latest(), config.clone());
         let seen = see(&world.latest(), &config).expect("it opens");
-        for blocks in [BLOCKS - 20, BLOCKS] {
+        for blocks in [subject.blocks - 20, subject.blocks] {
             Volume::resize_region(&*world.log(), blocks * 4096).expect("give it another size");
         }
         assert_eq!(seen, see(&world.latest(), &config).expect("it opens"));
@@ -210,7 +243,7 @@ impl Recorded {
         let mut tried = HashSet::new();
         let explored = ExploreLimits {
             exhaustive_bits: limits.exhaustive_bits,
-            single_units: 24,
+            single_units: limits.singles,
             pair_units: 0,
             samples: limits.samples,
             seed: limits.seed,

@@ -1,18 +1,19 @@
-//! Crashes of a volume with the engine `fine_grained_wal`, in simulated persistent memory: every word that was stored
-//! and not fenced may survive or not. After each crash the volume must be sound, and be what it was before the call in
-//! flight or what it was to be after it. Crashes during recovery are crashes, too. Explicit groups are there wholly
-//! once they are committed, and not at all before.
+//! Crashes of a volume with the engines `fine_grained_wal` and `hybrid_log`, in simulated persistent memory: every word
+//! that was stored and not fenced may survive or not. After each crash the volume must be sound, and be what it was
+//! before the call in flight or what it was to be after it. Crashes during recovery are crashes, too. Explicit groups
+//! are there wholly once they are committed, and not at all before.
 //!
 //! `WHOLLY_LONG=1` tries many more states.
 
 mod costs;
 mod explore;
 mod groups;
+mod hybrid;
 mod planted;
 mod scripts;
 mod tree;
 
-use explore::{Limits, Outcome, Recorded};
+use explore::{Limits, Outcome, Recorded, Subject};
 
 fn limits(long: bool) -> Limits {
     match long {
@@ -43,7 +44,8 @@ fn each_call_survives_wholly_or_not_at_all() {
     let few = Limits { nested_every: 3 * limits(long).nested_every, nested_points: 2, ..limits(long) };
     for story in groups::stories() {
         for x86 in [false, true] {
-            let recorded = Recorded::of_moves((&story.name, story.before), &story.moves, x86, &[]);
+            let recorded =
+                Recorded::of_moves(Subject::FINE_GRAINED_WAL, (&story.name, story.before), &story.moves, x86, &[]);
             let outcome = recorded.explore(&few);
             let Outcome { states, nested, points, .. } = outcome;
             println!("{}: {states} states, {nested} of them after a crash in recovery, {points} points", story.name);
@@ -54,13 +56,13 @@ fn each_call_survives_wholly_or_not_at_all() {
         }
     }
     for x86 in [false, true] {
-        let outcome = Recorded::of_resizing(x86).explore(&limits(long));
+        let outcome = Recorded::of_resizing(Subject::FINE_GRAINED_WAL, x86).explore(&limits(long));
         println!("resizing: {} states, {} points", outcome.states, outcome.points);
         assert_eq!(outcome.violation, None, "resizing ({})", if x86 { "x86" } else { "adversarial" });
         all.add(outcome);
     }
     println!("{} states, {} nested, {} points", all.states, all.nested, all.points);
-    let elsewhere = |site: &str| site.starts_with("none.") || site == "volume.save";
+    let elsewhere = |site: &str| site.starts_with("none.") || site.starts_with("hybrid.") || site == "volume.save";
     let mut missing: Vec<&str> = wholly_volume::sites().iter().map(|site| site.0).collect();
     missing.retain(|site| !elsewhere(site) && !all.crashed_at.contains(site));
     assert_eq!(missing, [""; 0], "these were no crash points");

@@ -4,7 +4,7 @@
 use wholly_media::Site;
 use wholly_sim::{Mutation, MutationKind};
 
-use crate::explore::{Limits, Recorded};
+use crate::explore::{Limits, Recorded, Subject};
 use crate::groups::stories;
 use crate::scripts::SCRIPTS;
 
@@ -36,11 +36,18 @@ const STORES: &[&str] = &[
 
 fn is_seen(site: &'static str, kind: MutationKind, is_group: bool) -> bool {
     let nested_every = if site.starts_with("wal.recover") { 5 } else { u64::MAX };
-    let limits = Limits { exhaustive_bits: 4, samples: 8, nested_every, nested_points: 20, seed: 7 };
+    let limits =
+        Limits { exhaustive_bits: 4, samples: 8, nested_every, nested_points: 20, seed: 7, ..Limits::default() };
     let mutations = [Mutation::new(Site(site), kind)];
     if site == "wal.call.fence" || is_group {
         return stories().iter().any(|story| {
-            let recorded = Recorded::of_moves((&story.name, story.before), &story.moves, false, &mutations);
+            let recorded = Recorded::of_moves(
+                Subject::FINE_GRAINED_WAL,
+                (&story.name, story.before),
+                &story.moves,
+                false,
+                &mutations,
+            );
             recorded.explore(&limits).violation.is_some()
         });
     }

@@ -41,10 +41,11 @@ fn the_core_knows_engines_by_the_trait_only() {
     assert_eq!(
         lines_with(
             "fs",
-            &["engine::none", "engine::fine_grained", "NoneEngine", "FineGrained", "crate::vfs", "crate::open"]
+            &["engine::none", "engine::fine_grained", "engine::hybrid", "NoneEngine", "FineGrained", "HybridLog"]
         ),
         none
     );
+    assert_eq!(lines_with("fs", &["crate::vfs", "crate::open"]), none);
     assert_eq!(lines_with("", &["std::fs", "libc::"]), none);
 }
 

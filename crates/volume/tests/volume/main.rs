@@ -8,6 +8,7 @@ mod groups;
 mod known;
 mod large;
 mod mounts;
+mod pending;
 mod place;
 mod repair;
 mod resize;

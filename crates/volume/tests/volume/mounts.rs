@@ -16,7 +16,7 @@ use crate::place::{Place, populate};
 
 #[test]
 fn everything_comes_back() {
-    for place in [Place::pmem(16 << 20), Place::logged(16 << 20), Place::disk(16 << 20)] {
+    for place in Place::each(16 << 20).into_iter().chain([Place::disk(16 << 20)]) {
         let volume = place.open();
         let vfs = VolumeVfs::new(&volume);
         populate(&vfs).expect("make things");
@@ -40,7 +40,7 @@ fn everything_comes_back() {
 /// goes.
 #[test]
 fn a_dead_process_leaves_what_was_done() {
-    for place in [Place::pmem(16 << 20), Place::logged(16 << 20)] {
+    for place in Place::each(16 << 20) {
         dies(place);
     }
 }

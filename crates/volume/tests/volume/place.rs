@@ -50,6 +50,16 @@ impl Place {
         Place::with_garbage(bytes, EngineKind::FineGrainedWal)
     }
 
+    /// The same, with the engine whose content waits in pending blocks.
+    pub fn pending(bytes: u64) -> Place {
+        Place::with_garbage(bytes, EngineKind::HybridLog)
+    }
+
+    /// On persistent memory, with each engine.
+    pub fn each(bytes: u64) -> [Place; 3] {
+        [Place::pmem(bytes), Place::logged(bytes), Place::pending(bytes)]
+    }
+
     fn with_garbage(bytes: u64, engine: EngineKind) -> Place {
         let place = Place::blank(bytes);
         let garbage = vec![0xa5; 1 << 20];

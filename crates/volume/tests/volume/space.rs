@@ -28,7 +28,10 @@ fn leave(tree: &Tree<'_>, blocks: u64) {
         }
         at += if done.is_ok() { count * 4096 } else { 0 };
         if done.is_err() {
-            let _ = file.write(at, &[1]);
+            // A call may need more blocks for a while than it takes.
+            if file.write(at, &[1]).is_err() {
+                break;
+            }
             at += 4096;
         }
     }
@@ -62,8 +65,9 @@ fn calls(t: &Tree<'_>) -> usize {
 fn no_allocation_that_fails_leaves_a_trace() {
     let mut full_at_first = 0;
     let lefts = 0..if is_long() { 200 } else { 45 };
-    for (left, logs) in lefts.flat_map(|left| [(left, false), (left, true)]) {
-        let place = if logs { Place::logged(2 << 20) } else { Place::pmem(2 << 20) };
+    for (left, (i, place)) in
+        lefts.flat_map(|left| Place::each(2 << 20).into_iter().enumerate().map(move |p| (left, p)))
+    {
         let volume = place.open();
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
@@ -71,11 +75,10 @@ fn no_allocation_that_fails_leaves_a_trace() {
         tree.file("old", 0o644, &[3; 10_000]).expect("make a file");
         leave(&tree, left);
         let full = calls(&tree);
-        if left == 0 && !logs {
+        if left == 0 && i == 0 {
             full_at_first = full;
         }
         assert!(full > 0 || left > 40, "with {left} blocks left nothing failed");
-        std::mem::forget(volume.clone());
         place.expect_sound();
 
         // It can be emptied, and all that it had is free again.
@@ -109,8 +112,7 @@ fn full_in_each_way() {
             t.file(format!("{i}"), 0o644, b"").and_then(|file| file.write(i as u64 * 7_000_000_000, b"x")).map(drop)
         }),
     ];
-    for ((what, fill), logs) in fills.into_iter().flat_map(|fill| [(fill, false), (fill, true)]) {
-        let place = if logs { Place::logged(4 << 20) } else { Place::pmem(4 << 20) };
+    for ((what, fill), place) in fills.into_iter().flat_map(|fill| Place::each(4 << 20).map(|place| (fill, place))) {
         let volume = place.open();
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);

@@ -14,7 +14,7 @@ const THREADS: usize = 4;
 #[test]
 fn directories_move_while_they_are_used() {
     let rounds = if is_long() { 20_000 } else { 1500 };
-    for place in [Place::pmem(32 << 20), Place::logged(32 << 20), Place::disk(32 << 20)] {
+    for place in Place::each(32 << 20).into_iter().chain([Place::disk(32 << 20)]) {
         let volume = place.open();
         let vfs = VolumeVfs::new(&volume);
         let start = Barrier::new(THREADS);
@@ -66,7 +66,7 @@ fn directories_move_while_they_are_used() {
 #[test]
 fn what_each_writes_is_there() {
     let rounds = if is_long() { 5000 } else { 400 };
-    for place in [Place::pmem(64 << 20), Place::logged(64 << 20), Place::disk(64 << 20)] {
+    for place in Place::each(64 << 20).into_iter().chain([Place::disk(64 << 20)]) {
         let volume = place.open();
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);

@@ -19,7 +19,7 @@ use crate::hostdir::memory::{HOLE, MEMORY, SHADOWS, ZEROS};
 use crate::hostdir::names::Object;
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
-use crate::index::{BLOCK, Claim, NO_VERSION, Piece, Slot, Version, logged_pieces};
+use crate::index::{BLOCK, Claim, NO_VERSION, Piece, RunVersion, Slot, logged_pieces};
 use crate::site;
 use crate::sync::Ordering;
 
@@ -182,7 +182,7 @@ impl<'a> Hands<'a> {
             return;
         }
         let (arena, target) = (&store.index.arena, self.target);
-        let goes = |version: &Version| version.stamp < target;
+        let goes = |version: &RunVersion| version.stamp < target;
         let mut clean = 0;
         for dirty in blocks {
             let Some(block) = dirty.block() else {
@@ -265,7 +265,7 @@ impl<'a> Hands<'a> {
     /// Finds out what of claimed blocks is to go home, and lets go of those of which nothing is.
     fn list_pieces(&mut self, file: &File, visits: &mut Vec<Visit<'_>>) {
         let (arena, target) = (&self.store.index.arena, self.target);
-        let goes_home = |version: &Version| version.stamp < target;
+        let goes_home = |version: &RunVersion| version.stamp < target;
         let Hands { pieces, open, again, .. } = self;
         pieces.clear();
         visits.retain_mut(|visit| {
@@ -406,7 +406,7 @@ impl<'a> Hands<'a> {
         let (arena, target) = (&self.store.index.arena, self.target);
         let mut clean = 0;
         for visit in visits.drain(..) {
-            let goes = |version: &Version| version.stamp < target;
+            let goes = |version: &RunVersion| version.stamp < target;
             let newest = visit.claim.change_last(|newest| arena.drop_tail(newest, goes, &mut self.freed));
             self.report.blocks += 1;
             if newest == NO_VERSION {

@@ -13,7 +13,7 @@ use crate::hostdir::overlay::{Place, PrivateWrite};
 use crate::hostdir::records::Space;
 use crate::hostdir::room::Promise;
 use crate::hostdir::space::{Shape, Wishes, entries};
-use crate::index::{BLOCK, Version};
+use crate::index::{BLOCK, RunVersion};
 use crate::log::layout::EntryKind;
 use crate::sync::Ordering;
 
@@ -195,7 +195,7 @@ impl Running {
             Some(slot) => {
                 let guard = slot.read();
                 let mut versions = self.store.index.arena.list(guard.newest());
-                let is_in = |version: &Version, places: Range<u64>| places.contains(&version.position);
+                let is_in = |version: &RunVersion, places: Range<u64>| places.contains(&version.position);
                 let mut hole = false;
                 for version in versions.by_ref() {
                     if !is_in(&version, ZEROS..MEMORY) {

@@ -2,16 +2,14 @@
 
 use wholly_host::{SetXattr, Stat};
 
-use super::StoreVfs;
 use super::handles::OpenFile;
+use super::{StoreVfs, file_type};
 use crate::error::Error;
+use crate::hostdir::names::Kind;
 use crate::hostdir::running::{At, Running, Wish};
-use crate::rules::attributes::check_size;
 use crate::rules::permit::{WRITE, Who, check_access};
 use crate::sync::Ordering;
-use crate::vfs::{
-    Access, Attr, Context, Errno, FileType, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags,
-};
+use crate::vfs::{Access, Attr, Context, Errno, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags};
 
 /// The times that records can tell.
 const EARLIEST_NS: i64 = i64::MIN + 1;
@@ -31,7 +29,7 @@ impl StoreVfs {
         let stat = self.stat(running, id)?;
         Ok(Attr {
             ino,
-            kind: FileType::from_raw_mode(stat.mode),
+            kind: file_type(Kind::of(stat.mode), stat.mode),
             mode: Mode::from_raw_mode(stat.mode & 0o7777),
             nlink: stat.nlink.into(),
             uid: stat.uid,
@@ -94,8 +92,15 @@ impl StoreVfs {
     }
 
     fn check_size(&self, ctx: &Context, id: u64, file: Option<&OpenFile>, size: u64) -> Result<()> {
+        if i64::try_from(size).is_err() {
+            return Err(Errno::INVAL);
+        }
         self.look(ctx, |running| {
-            check_size(running.object(id)?.kind.bits(), size)?;
+            match running.object(id)?.kind {
+                Kind::Regular => {}
+                Kind::Directory => return Err(Errno::ISDIR),
+                _ => return Err(Errno::INVAL),
+            }
             match file {
                 Some(file) if file.id != id || !file.writes() => Err(Errno::INVAL),
                 None if !self.permits(ctx, running, id, WRITE)? => Err(Errno::ACCESS),

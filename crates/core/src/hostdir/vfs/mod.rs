@@ -44,6 +44,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::implicit::Policy;
+use super::names::Kind;
 use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
 use crate::error::Error;
@@ -278,6 +279,15 @@ impl StoreVfs {
             }
             Way::Policy => Ok(self.used(|| self.store.check_usable())?),
         }
+    }
+}
+
+fn file_type(kind: Kind, mode: u32) -> FileType {
+    match kind {
+        Kind::Regular => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Special => FileType::from_raw_mode(mode),
     }
 }
 

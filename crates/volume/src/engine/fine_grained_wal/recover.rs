@@ -28,6 +28,16 @@ enum Bytes {
 }
 
 impl Patch {
+    /// Old bytes of a group that is undone.
+    pub fn old(at: u64, bytes: Vec<u8>) -> Patch {
+        Patch { at, len: bytes.len() as u64, what: Bytes::Old(bytes) }
+    }
+
+    /// Bytes that stand elsewhere on the medium.
+    pub fn copied(at: u64, len: u64, from: u64) -> Patch {
+        Patch { at, len, what: Bytes::Logged(from) }
+    }
+
     /// Reads the bytes from the `offset`th on.
     ///
     /// # Errors
@@ -64,7 +74,7 @@ pub fn lane_patches(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u3
         let what = from.map_or(Bytes::Zeros, Bytes::Logged);
         Patch { at, len, what }
     });
-    let old = |(at, bytes): (u64, Vec<u8>)| Patch { at, len: bytes.len() as u64, what: Bytes::Old(bytes) };
+    let old = |(at, bytes)| Patch::old(at, bytes);
     // A group that is not committed may have been built on the last one of its lane, never the other way round.
     let patches: Vec<Patch> = redo.chain(undo.into_iter().rev().map(old)).collect();
     patches.iter().try_for_each(|patch| check_within(region, patch.at, patch.len as usize))?;

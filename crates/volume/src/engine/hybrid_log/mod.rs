@@ -1,0 +1,426 @@
+//! The engine `hybrid_log`: FCFS's hybrid fine-grained logging (section III-D) on persistent memory. Metadata is undone
+//! by the byte, as in `fine_grained_wal`. Content that is written over other content goes to *pending blocks*, by the
+//! cache line, and is written back later, many versions at once.
+//!
+//! # Terms
+//!
+//! - *lane*, *half*, *entry*, *settled word*, *sequence*: see `format/log.rs`. *Draft*: see `engine/draft.rs`.
+//! - *home*: the block to which the map of a file points.
+//! - *pending block*: a block of free space with some lines of a home. *Head*: the line in the table of heads that says
+//!   which (`format/head.rs`). A head that counts no more is *wiped*.
+//! - *version*: a pending block of a committed group, in memory: its lines, and where. *List*: the versions of one
+//!   home, newest first. A version of which no line shows is taken off its list (*covered*); its head stays.
+//! - *in doubt*: a group that is the last of its lane, and was committed without a fence between its commit entry and
+//!   what went before. Only the sum in the entry tells whether all of it has survived. *Settled*: its settled word says
+//!   so. A group *builds on* another if it changes the same lines of metadata. One that makes blocks free builds on
+//!   all.
+//! - *write back*: bring the latest lines of a list together, at home or in the version that has most of them (which
+//!   becomes the home by a *swap* of the pointer in the map), wipe its heads, free its other blocks.
+//!
+//! # The commit
+//!
+//! | epoch | what is stored | fence at its end |
+//! |---|---|---|
+//! | 1 | at the calls: fresh blocks, lines of pending blocks; in the commit: heads, undo entries | |
+//! |   | settled words of groups in doubt on which it builds | `hybrid.log.fence` |
+//! | 2 | the draft, in place; the commit entry with a sum over all this | `hybrid.commit.fence`: the *commit point* |
+//!
+//! A group without changes of metadata has one epoch: its commit entry has the sum over heads and lines, and is stored
+//! with them. A group whose undo entries do not fit into its lane has three: the commit entry comes after a fence of
+//! its own (`hybrid.place.fence`), and is not in doubt. A group that makes homes free (truncation, removal) and finds
+//! versions of them goes on:
+//!
+//! | epoch | what is stored | fence at its end |
+//! |---|---|---|
+//! | 3 | wiped heads of these versions | `hybrid.wipe.fence` |
+//!
+//! Writing back has the epochs
+//!
+//! | epoch | what is stored | fence at its end |
+//! |---|---|---|
+//! | 1 | the latest lines of each list; settled words of groups in doubt | `hybrid.home.fence` |
+//! | 2 | for each home that is replaced: the settled word of a group that has changed its line | `hybrid.home.fence` |
+//! |   | its pointer | `hybrid.swap.fence` |
+//! |   | all heads of its list, wiped | `hybrid.wipe.fence` |
+//! | 3, .. | of each other list the oldest head that is left, wiped | `hybrid.wipe.fence` |
+//!
+//! What a crash leaves, one instruction before each fence:
+//! - commit, 1: nothing that anyone can reach has changed; heads are of no committed group. A settled word says what is
+//!   true anyway: the group had returned.
+//! - commit, 2: any part of the draft and of the commit entry. All undo entries are durable. If the entry is not valid,
+//!   or the sum is not that of what is there, the group is undone.
+//! - commit, with one epoch: if a head or a line is missing, the sum is wrong, and the group is not committed.
+//! - commit, 3: the group is committed. Heads that are left write to blocks that nothing uses.
+//! - write back, 1: any part of the lines. All heads are there, and what they have the checksum of: they are copied
+//!   home.
+//! - write back, 2: the one pointer or the other. Both blocks have all: the old home once the heads are copied again.
+//! - write back, 3 and more: of each list the newer heads are left, and home has all. Copied again in commit order, the
+//!   newest of these comes last, and is the newest of all. Heads of a home that was replaced write to a free block.
+//!
+//! A group costs, in lines: for each block of content that is written over, its lines and a head; an undo entry for
+//! each 32 bytes of metadata that begin with a changed word, and each changed line; a commit entry; a settled word for
+//! each lane with a group in doubt on which it builds. Fences: 1 without changes of metadata, else 2.
+//!
+//! # States of a block of the volume
+//!
+//! ```text
+//! free --- taken by a group ---> tentative --- commit point ---> pending --- head wiped, fence ---> free
+//!   ^                                |
+//!   +---------- crash, abort --------+
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. A head is valid by its check alone: over its other 56 bytes, seeded by volume, incarnation and block. No order of
+//!    stores inside of a line is relied on, unlike with the valid flag of the paper.
+//! 2. The lines of a pending block that its head names do not change after its group's commit: a version becomes the
+//!    home only if each of its lines is the latest. A pending block becomes free, or the home, after its head was wiped
+//!    and the wipe fenced; so a free block has no valid head. A home that was replaced is free after all heads of its
+//!    list are wiped.
+//! 3. A head counts if its group is committed: if its sequence is at most that of the lane's last committed group.
+//!    Sequences of aborted groups are used again, and such groups have stored no head.
+//! 4. The last group of a lane is committed if its commit entry is valid and it is not in doubt, or is settled, or the
+//!    next group of the lane has begun, or the sum in the entry is that of its heads with their lines and of its undo
+//!    entries with the bytes that stand where they say. All groups before it are committed: each had returned before
+//!    the next one took the lane.
+//! 5. What proves a group in doubt does not change before it is settled by an earlier fence: neither its heads nor the
+//!    lines that it has changed. None of these lines is in a block that it frees. Who builds on it settles it in its
+//!    first epoch; writing back settles all before it wipes a head or swaps a pointer, and an unmount before it writes
+//!    the superblock.
+//! 6. Heads of one home are wiped in commit order, each after the fence of the one before (ordering property 1 of the
+//!    paper, III-E), except of a home that nothing uses any more. Commit entries of earlier groups are not needed by
+//!    later ones (property 2): the lane's last one speaks for all.
+//! 7. Lists name homes by block of the volume, not by file and block: a map that moves blocks (collapse, insert) leaves
+//!    them as they are. A home has a list only while a map says that it has content; the group that ends that drops the
+//!    list before anybody else can take the block.
+//! 8. Undo entries and heads are about different blocks: those of metadata and those of content.
+//! 9. Home bytes that a version covers are read by nobody, and written only with the slot's claim, after readers of an
+//!    older list have left (invariants 1 to 3 of the index). A line that is written in part is merged with its latest
+//!    version; the core keeps other writers of the file away until the commit has returned (rule 8 of the trait).
+//! 10. A pointer is swapped, and the heads of its list are wiped, while nobody reads or changes its file
+//!     (`Maps::swap`): no commit has old bytes of it, no reader has looked it up, and the new home is nobody's before
+//!     its head is gone. Where the file is in use, or the pointer is not one word (it is in the inode), the lines go
+//!     home. One thread at a time writes back or drops lists (`writing_back`): it holds many claims.
+//! 11. Pending blocks are taken from the group's reservation: a commit never meets `ENOSPC`. Writing back takes no
+//!     block.
+//! 12. Recovery copies what counts home in commit order, fences, and raises the incarnation, which makes all heads void
+//!     at once. It can be interrupted anywhere, and repeated. After an unmount there are no lists.
+//! 13. Threads: each store of a group is fenced by the thread that made it. A group is of one thread so far.
+//!
+//! Explicit groups, which are not here yet: heads are stored in the commit, so a group that lives long has its pending
+//! blocks only, and takes a lane for the time of its commit; reads of the group look into its draft first. What it
+//! drops is dropped at its commit, as here.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `mod.rs` | the engine |
+//! | `pending.rs` | pending blocks and the index: reading and writing lines |
+//! | `commit.rs` | the epochs of a commit |
+//! | `checkpoint.rs` | writing back, and dropping |
+//! | `recover.rs` | what a crash has left, and how it is repaired |
+
+mod checkpoint;
+mod commit;
+mod pending;
+mod recover;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use index::{FileIndex, LinesVersion, VersionArena};
+use wholly::Result;
+use wholly::sync::{AtomicU64, Mutex, Ordering};
+use wholly::vfs::GroupId;
+use wholly_media::{Region, Site};
+
+use super::draft::Drafting;
+use super::lanes::{Lanes, Sites};
+use super::{
+    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Operation, Part, Placed, Replay,
+    StorageView, View, check_within, read_within,
+};
+use crate::format::head::{HeadSeed, HeadTable};
+use crate::format::log::{LogArea, LogSeed};
+use crate::format::{BLOCK, Lba, Run, Seed};
+
+pub use pending::Pended;
+pub use recover::patches;
+
+const FRESH: Site = Site("hybrid.fresh");
+const PENDING: Site = Site("hybrid.pending");
+const HEAD: Site = Site("hybrid.head");
+const UNDO: Site = Site("hybrid.undo");
+const LINK: Site = Site("hybrid.link");
+const LOG_FENCE: Site = Site("hybrid.log.fence");
+const PLACE_FENCE: Site = Site("hybrid.place.fence");
+const COMMIT: Site = Site("hybrid.commit");
+const COMMIT_FENCE: Site = Site("hybrid.commit.fence");
+const SETTLE: Site = Site("hybrid.settle");
+const HOME: Site = Site("hybrid.home");
+const HOME_FENCE: Site = Site("hybrid.home.fence");
+const SWAP: Site = Site("hybrid.swap");
+const SWAP_FENCE: Site = Site("hybrid.swap.fence");
+const WIPE: Site = Site("hybrid.wipe");
+const WIPE_FENCE: Site = Site("hybrid.wipe.fence");
+const RECOVER: Site = Site("hybrid.recover");
+const RECOVER_FENCE: Site = Site("hybrid.recover.fence");
+
+/// Where this engine stores.
+pub const SITES: &[Site] = &[
+    FRESH,
+    PENDING,
+    HEAD,
+    UNDO,
+    LINK,
+    LOG_FENCE,
+    PLACE_FENCE,
+    COMMIT,
+    COMMIT_FENCE,
+    SETTLE,
+    HOME,
+    HOME_FENCE,
+    SWAP,
+    SWAP_FENCE,
+    WIPE,
+    WIPE_FENCE,
+    RECOVER,
+    RECOVER_FENCE,
+];
+
+const ENTRIES: Sites = Sites { undo: UNDO, head: HEAD, payload: PENDING, link: LINK };
+
+/// Undo entries of inodes and names that any group may have: a rename that exchanges two names of five slots has 40.
+const FEW: u64 = 64;
+/// Ends of a range that a group may make zeros.
+const ENDS: u64 = 2;
+/// A home with more heads than this is written back by the next call that writes (the paper's threshold, III-D).
+const MOST_VERSIONS: usize = 5;
+
+static ZEROS: [u8; BLOCK] = [0; BLOCK];
+
+/// The last group that was committed in a lane.
+#[derive(Clone, Debug)]
+struct Last {
+    sequence: u64,
+    /// The check of its commit entry.
+    check: u64,
+    is_settled: bool,
+    /// Lines of the volume that it has changed in place, in ascending order.
+    lines: Vec<u64>,
+}
+
+/// See the module.
+pub struct HybridLog {
+    region: Arc<dyn Region>,
+    lanes: Lanes,
+    table: HeadTable,
+    volume: Seed,
+    head_seed: Mutex<HeadSeed>,
+    groups: AtomicU64,
+    commits: AtomicU64,
+    /// By lane. Held over the fence of a settled word.
+    lasts: Vec<Mutex<Last>>,
+    /// From a home to its list.
+    index: FileIndex,
+    arena: VersionArena<LinesVersion>,
+    /// Covered versions, by home: their places in commit order, and their blocks.
+    covered: Mutex<BTreeMap<u64, Vec<(u64, Lba)>>>,
+    /// Homes with many heads.
+    long: Mutex<Vec<u64>>,
+    /// How many blocks are pending.
+    pending: AtomicU64,
+    /// See invariant 10.
+    writing_back: Mutex<()>,
+}
+
+impl HybridLog {
+    /// Over a region on persistent memory, with the log and the table that its superblock names.
+    pub fn new(region: Arc<dyn Region>, area: LogArea, table: HeadTable, volume: Seed, incarnation: u64) -> Self {
+        let last = || Mutex::new(Last { sequence: 0, check: 0, is_settled: true, lines: Vec::new() });
+        HybridLog {
+            region,
+            lanes: Lanes::new(area, LogSeed::of(volume, incarnation)),
+            table,
+            volume,
+            head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
+            groups: AtomicU64::new(1),
+            commits: AtomicU64::new(1),
+            lasts: (0..area.lanes).map(|_| last()).collect(),
+            index: FileIndex::default(),
+            arena: VersionArena::new(),
+            covered: Mutex::default(),
+            long: Mutex::default(),
+            pending: AtomicU64::new(0),
+            writing_back: Mutex::default(),
+        }
+    }
+
+    fn head_seed(&self) -> HeadSeed {
+        *self.head_seed.lock().unwrap()
+    }
+
+    fn store(&self, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
+        check_within(&*self.region, at, bytes.len())?;
+        Ok(self.region.write(site, at, bytes)?)
+    }
+
+    /// Writes to blocks that have no content yet: what `data` does not cover becomes zeros.
+    fn store_fresh(&self, home: Lba, offset: usize, data: &[u8]) -> Result<()> {
+        let (begin, end) = (home.byte() + offset as u64, (offset + data.len()) % BLOCK);
+        if offset > 0 {
+            self.store(FRESH, home.byte(), &ZEROS[..offset])?;
+        }
+        self.store(FRESH, begin, data)?;
+        if end > 0 {
+            self.store(FRESH, begin + data.len() as u64, &ZEROS[end..])?;
+        }
+        Ok(())
+    }
+}
+
+impl Load for HybridLog {
+    #[inline]
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        read_within(&*self.region, at.byte() + offset as u64, buf)
+    }
+}
+
+/// The view of mutators: it notes the homes with versions that become free.
+struct Noting<'d> {
+    engine: &'d HybridLog,
+    drafting: Drafting<'d>,
+}
+
+impl Load for Noting<'_> {
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        self.drafting.load(at, offset, buf)
+    }
+}
+
+impl StorageView for Noting<'_> {
+    fn update(&mut self, site: Site, at: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.drafting.update(site, at, offset, bytes)
+    }
+
+    fn fresh(&mut self) -> Lba {
+        self.drafting.fresh()
+    }
+
+    fn release(&mut self, at: Lba) {
+        self.drafting.draft.pended.releases = true;
+        self.engine.leave(&mut self.drafting.draft.pended, at);
+        // Else it would be a part of what proves the group, and soon another's.
+        self.drafting.draft.forget(at);
+        self.drafting.release(at);
+    }
+}
+
+impl Engine for HybridLog {
+    fn name(&self) -> &'static str {
+        "hybrid_log"
+    }
+
+    fn is_durable_per_call(&self) -> bool {
+        true
+    }
+
+    fn recover(&self) -> Result<()> {
+        recover::recover(&*self.region, &self.lanes.area, &self.table, (self.lanes.seed(), self.head_seed()))
+    }
+
+    fn start(&self, incarnation: u64) {
+        self.lanes.start(LogSeed::of(self.volume, incarnation));
+        *self.head_seed.lock().unwrap() = HeadSeed::of(self.volume, incarnation);
+    }
+
+    fn log_blocks(&self, logged: Logged) -> u64 {
+        // Four pointers in an entry; at the ends of each of a few runs, fewer.
+        let undo = self.lanes.blocks_for(FEW + logged.pointers.div_ceil(4), 0);
+        undo + if logged.bytes > 0 { logged.bytes.div_ceil(BLOCK as u64) + 1 } else { ENDS }
+    }
+
+    fn begin(&self, _kind: Kind) -> GroupId {
+        GroupId(self.groups.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
+        if let Operation::Map { count, to: Mapped::Reserved(start), .. } = *operation
+            && self.pending_blocks() > 0
+        {
+            // They may have had content until now.
+            (0..count).for_each(|i| self.leave(&mut part.draft.pended, Lba(start.0 + i)));
+        }
+        let drafting = Drafting { region: &*self.region, draft: part.draft, space: part.space };
+        replay.redo(operation, &mut Noting { engine: self, drafting })
+    }
+
+    fn write(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
+        let Some(home) = at.home else {
+            let run = part.space.take((offset + data.len()).div_ceil(BLOCK) as u64);
+            let data = &data[..data.len().min(run.count as usize * BLOCK - offset)];
+            part.draft.stored = true;
+            self.store_fresh(run.start, offset, data)?;
+            return Ok(Placed::Elsewhere(run));
+        };
+        if !at.valid {
+            // The pointer says so still: whatever is there reads as zeros.
+            part.draft.stored = true;
+            self.store_fresh(home, offset, data)?;
+            return Ok(Placed::Home);
+        }
+        for (i, offset, inside) in pending::blocks(offset, data.len()) {
+            let at = DataAt { block: at.block + i, home: Some(Lba(home.0 + i)), ..*at };
+            self.pend(part, &at, offset, &data[inside])?;
+        }
+        Ok(Placed::Home)
+    }
+
+    fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()> {
+        self.pend(part, at, offset, &ZEROS[..len])
+    }
+
+    fn read(&self, _view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
+        let home = at.home.expect("only what has a home is read");
+        if self.pending_blocks() == 0 {
+            return read_within(&*self.region, home.byte() + offset as u64, buf);
+        }
+        pending::blocks(offset, buf.len())
+            .try_for_each(|(i, offset, inside)| self.read_block(Lba(home.0 + i), offset, &mut buf[inside]))
+    }
+
+    fn commit(&self, parts: &mut [Part<'_>], _how: Durability, _replay: &dyn Replay) -> Result<CommitSequence> {
+        let mut last = 0;
+        for part in parts {
+            last = self.commit_one(part)?;
+        }
+        Ok(CommitSequence(last))
+    }
+
+    fn wait(&self, _upto: CommitSequence) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        // Each commit is durable.
+        Ok(())
+    }
+
+    #[inline]
+    fn pending_blocks(&self) -> u64 {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    fn is_due(&self) -> bool {
+        self.pending_blocks() > 0 && !self.long.lock().unwrap().is_empty()
+    }
+
+    fn checkpoint(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
+        if wanted == u64::MAX
+            && let Some(settling) = self.settle(None)?
+        {
+            self.region.fence(HOME_FENCE)?;
+            settling.end();
+        }
+        self.write_back(wanted, maps)
+    }
+}

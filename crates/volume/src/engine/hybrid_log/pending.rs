@@ -1,0 +1,128 @@
+//! Pending blocks, and the index over them: reading and writing lines of content.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use index::{NO_VERSION, latest_lines};
+use wholly::Result;
+use wholly_media::Region;
+
+use super::{HybridLog, PENDING};
+use crate::engine::{DataAt, InoGen, Part, check_within, read_within};
+use crate::format::head::runs;
+use crate::format::log::LINE;
+use crate::format::{BLOCK, Lba};
+
+/// What a running group does to content.
+#[derive(Debug, Default)]
+pub struct Pended {
+    /// Its pending blocks, by home.
+    pub(super) blocks: BTreeMap<u64, Tentative>,
+    /// Homes with versions that have no content any more once it is committed.
+    pub(super) left: BTreeSet<u64>,
+    /// Whether it frees any block.
+    pub(super) releases: bool,
+}
+
+/// A pending block of a running group.
+#[derive(Clone, Copy, Debug)]
+pub struct Tentative {
+    pub at: Lba,
+    pub lines: u64,
+    pub file: InoGen,
+    pub block: u64,
+}
+
+/// The blocks of a range of bytes that begins in the first of them: the number of each, the first byte in it, and which
+/// bytes of the range are in it.
+pub fn blocks(offset: usize, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
+    (0..(offset + len).div_ceil(BLOCK)).map(move |i| {
+        let (from, to) = (offset.max(i * BLOCK), (offset + len).min((i + 1) * BLOCK));
+        (i as u64, from - i * BLOCK, from - offset..to - offset)
+    })
+}
+
+/// The lines of some bytes of a block, as bits.
+fn lines_of(offset: usize, len: usize) -> u64 {
+    let (first, end) = (offset / LINE, (offset + len).div_ceil(LINE));
+    u64::MAX >> (64 - (end - first)) << first
+}
+
+/// Reads those bytes of a range of a block that are in some lines of it.
+fn read_lines(region: &dyn Region, from: Lba, lines: u64, offset: usize, buf: &mut [u8]) -> Result<()> {
+    for (first, end) in runs(lines) {
+        let (start, stop) = ((first * LINE).max(offset), (end * LINE).min(offset + buf.len()));
+        read_within(region, from.byte() + start as u64, &mut buf[start - offset..stop - offset])?;
+    }
+    Ok(())
+}
+
+impl HybridLog {
+    /// Reads the latest committed bytes of a home.
+    pub(super) fn read_block(&self, home: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        let region = &*self.region;
+        let guard = self.index.get(home.0).map(|slot| slot.read());
+        let newest = guard.as_ref().map_or(NO_VERSION, |guard| guard.newest());
+        if newest == NO_VERSION || buf.is_empty() {
+            return read_within(region, home.byte() + offset as u64, buf);
+        }
+        let mut failed = Ok(());
+        let at_home = latest_lines(self.arena.list(newest), lines_of(offset, buf.len()), |version, lines| {
+            let read = read_lines(region, Lba(version.position), lines, offset, buf);
+            failed = std::mem::replace(&mut failed, Ok(())).and(read);
+        });
+        failed?;
+        read_lines(region, home, at_home, offset, buf)
+    }
+
+    /// Writes bytes over others, inside of one block, to a pending block of the group.
+    pub(super) fn pend(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<()> {
+        let region = &*self.region;
+        let home = at.home.expect("only what has a home is written over");
+        check_within(region, home.byte(), BLOCK)?;
+        let mut tentative = match part.draft.pended.blocks.get(&home.0) {
+            Some(tentative) => *tentative,
+            None => Tentative { at: part.space.take(1).start, lines: 0, file: at.file, block: at.block },
+        };
+        let lines = lines_of(offset, data.len());
+        let (from, to) = (offset / LINE * LINE, (offset + data.len()).div_ceil(LINE) * LINE);
+        let mut bytes = [0; BLOCK];
+        // What is left of the lines at the ends.
+        for line in [from, to - LINE] {
+            if line < offset || line + LINE > offset + data.len() {
+                let latest = &mut bytes[line..line + LINE];
+                match tentative.lines >> (line / LINE) & 1 != 0 {
+                    true => region.read(tentative.at.byte() + line as u64, latest)?,
+                    false => self.read_block(home, line, latest)?,
+                }
+            }
+        }
+        bytes[offset..offset + data.len()].copy_from_slice(data);
+        region.write(PENDING, tentative.at.byte() + from as u64, &bytes[from..to])?;
+        tentative.lines |= lines;
+        part.draft.pended.blocks.insert(home.0, tentative);
+        Ok(())
+    }
+
+    /// A block has no content any more once the group is committed.
+    pub(super) fn leave(&self, pended: &mut Pended, home: Lba) {
+        // Its own block is free when the group has ended: the space knows of it.
+        assert!(!pended.blocks.contains_key(&home.0), "a group writes content, and frees it");
+        if self.index.get(home.0).is_some_and(|slot| !slot.is_empty()) {
+            pended.left.insert(home.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_into_blocks_and_lines() {
+        let cut: Vec<_> = blocks(4000, 4300).collect();
+        assert_eq!(cut, [(0, 4000, 0..96), (1, 0, 96..4192), (2, 0, 4192..4300)]);
+        assert_eq!(blocks(0, 4096).collect::<Vec<_>>(), [(0, 0, 0..4096)]);
+        assert_eq!([lines_of(0, 1), lines_of(63, 2), lines_of(4095, 1), lines_of(0, 4096)], [1, 3, 1 << 63, u64::MAX]);
+    }
+}

@@ -1,0 +1,212 @@
+//! Heads: which lines of a block of content are elsewhere, in a *pending* block. For engines that log content that way.
+//!
+//! The *table of heads* has one line for each block of the volume, in the order of their numbers: the head of a pending
+//! block stands in the line of that block. So a head takes no allocation, and as many blocks can be pending as are
+//! free. The area is a run of blocks that the superblock names: 1/64 of the volume.
+//!
+//! A head proves itself like an entry of the log: its check covers its other 56 bytes, and is seeded with the volume,
+//! the incarnation and the number of its block. A head that counts no more is *wiped*: its check becomes 0.
+
+use twox_hash::XxHash3_64;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::log::LINE;
+use super::{BLOCK, Lba, Run, Seed, mix};
+
+/// Lines of a block.
+pub const LINES: usize = BLOCK / LINE;
+const _: () = assert!(LINES == u64::BITS as usize);
+
+/// The table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadTable(pub Run);
+
+impl HeadTable {
+    /// That of a new volume.
+    pub fn for_volume(start: Lba, blocks: u64) -> HeadTable {
+        HeadTable(Run { start, count: blocks.div_ceil(LINES as u64) })
+    }
+
+    /// How many blocks have a line in it.
+    pub fn blocks(&self) -> u64 {
+        self.0.count * LINES as u64
+    }
+
+    /// The byte of the volume at which the head of a block stands.
+    pub fn at(&self, pending: Lba) -> u64 {
+        debug_assert!(pending.0 < self.blocks());
+        self.0.start.byte() + pending.0 * LINE as u64
+    }
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawHead {
+    check: U64,
+    sequence: U64,
+    order: U64,
+    /// The inode below bit 48, then the lane.
+    ino_lane: U64,
+    block: U64,
+    home: U64,
+    lines: U64,
+    generation: U32,
+    sum: U32,
+}
+const _: () = assert!(size_of::<RawHead>() == LINE);
+const _: () = assert!(std::mem::offset_of!(RawHead, sum) == LINE - 4);
+
+const LANE_SHIFT: u32 = 48;
+
+/// What a head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingHead {
+    /// The lane of the group.
+    pub lane: u32,
+    /// The group, by the lane's own count.
+    pub sequence: u64,
+    /// The place of the group in commit order.
+    pub order: u64,
+    /// The file, and its life.
+    pub ino: u64,
+    /// Which life.
+    pub generation: u32,
+    /// The block of the file, when the head was made.
+    pub block: u64,
+    /// Where the block is at home.
+    pub home: Lba,
+    /// Bit `i`: the pending block has line `i`.
+    pub lines: u64,
+    /// The low half of the checksum of these lines.
+    pub sum: u32,
+}
+
+/// The seed of heads in one incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadSeed(u64);
+
+impl HeadSeed {
+    /// That of a volume while it is mounted for the `incarnation`th time.
+    pub fn of(volume: Seed, incarnation: u64) -> HeadSeed {
+        HeadSeed(mix(volume.0 ^ 0x4845_4144_5f4f_465f, incarnation))
+    }
+
+    fn check(self, pending: Lba, raw: &[u8]) -> u64 {
+        // 0 is never valid.
+        XxHash3_64::oneshot_with_seed(mix(self.0, pending.0), &raw[8..LINE]).max(1)
+    }
+
+    /// The checksum of some lines of a pending block, given all of it.
+    pub fn lines_sum(self, pending: Lba, lines: u64, bytes: &[u8; BLOCK]) -> u64 {
+        let mut sum = mix(self.0 ^ lines, pending.0);
+        for (from, to) in runs(lines) {
+            sum = XxHash3_64::oneshot_with_seed(sum, &bytes[from * LINE..to * LINE]);
+        }
+        sum
+    }
+}
+
+/// The runs of bits that are set: from, to.
+pub fn runs(mut lines: u64) -> impl Iterator<Item = (usize, usize)> {
+    std::iter::from_fn(move || {
+        let from = (lines != 0).then(|| lines.trailing_zeros())?;
+        let count = (lines >> from).trailing_ones();
+        lines &= u64::MAX.checked_shl(from + count).unwrap_or(0);
+        Some((from as usize, (from + count) as usize))
+    })
+}
+
+/// A head as it stands on media, and its check.
+pub fn encode(seed: HeadSeed, pending: Lba, head: &PendingHead) -> ([u8; LINE], u64) {
+    let raw = RawHead {
+        check: 0.into(),
+        sequence: head.sequence.into(),
+        order: head.order.into(),
+        ino_lane: (head.ino | u64::from(head.lane) << LANE_SHIFT).into(),
+        block: head.block.into(),
+        home: head.home.0.into(),
+        lines: head.lines.into(),
+        generation: head.generation.into(),
+        sum: head.sum.into(),
+    };
+    let mut line = [0; LINE];
+    line.copy_from_slice(raw.as_bytes());
+    let check = seed.check(pending, &line);
+    line[..8].copy_from_slice(&check.to_le_bytes());
+    (line, check)
+}
+
+/// The head of a block, if it has one, and its check.
+pub fn decode(seed: HeadSeed, pending: Lba, line: &[u8; LINE]) -> Option<(PendingHead, u64)> {
+    let raw = RawHead::read_from_bytes(line).ok()?;
+    let check = raw.check.get();
+    if check == 0 || check != seed.check(pending, line) {
+        return None;
+    }
+    let ino_lane = raw.ino_lane.get();
+    let head = PendingHead {
+        lane: (ino_lane >> LANE_SHIFT) as u32,
+        sequence: raw.sequence.get(),
+        order: raw.order.get(),
+        ino: ino_lane & ((1 << LANE_SHIFT) - 1),
+        generation: raw.generation.get(),
+        block: raw.block.get(),
+        home: Lba(raw.home.get()),
+        lines: raw.lines.get(),
+        sum: raw.sum.get(),
+    };
+    Some((head, check))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_flipped_bit_is_detected() {
+        let of = |id: u8, incarnation| HeadSeed::of(Seed::of(&[id; 16]), incarnation);
+        let seed = of(3, 7);
+        let head = PendingHead {
+            lane: 15,
+            sequence: 5,
+            order: 1 << 40,
+            ino: (1 << 48) - 1,
+            generation: 9,
+            block: 1 << 35,
+            home: Lba(1 << 38),
+            lines: 1 << 63 | 1,
+            sum: u32::MAX,
+        };
+        let (line, check) = encode(seed, Lba(77), &head);
+        assert_eq!(decode(seed, Lba(77), &line), Some((head, check)));
+        for bit in 0..LINE * 8 {
+            let mut changed = line;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(seed, Lba(77), &changed), None, "bit {bit}");
+        }
+        assert_eq!(decode(seed, Lba(78), &line), None, "another block's");
+        assert_eq!(decode(of(3, 8), Lba(77), &line), None, "another incarnation");
+        assert_eq!(decode(of(4, 7), Lba(77), &line), None, "another volume");
+        assert_eq!(decode(seed, Lba(77), &[0; LINE]), None);
+    }
+
+    #[test]
+    fn runs_have_each_bit_once() {
+        for lines in [0, 1, u64::MAX, 1 << 63, 0xf0f0_0001_8000_0003] {
+            let mut seen = 0;
+            for (from, to) in runs(lines) {
+                assert!(from < to && (from == 0 || lines >> (from - 1) & 1 == 0), "{lines:#x}: {from}..{to}");
+                (from..to).for_each(|bit| seen |= 1 << bit);
+            }
+            assert_eq!(seen, lines);
+        }
+    }
+
+    #[test]
+    fn each_block_has_a_line_of_its_own() {
+        let table = HeadTable::for_volume(Lba(10), 130);
+        assert_eq!((table.0.count, table.blocks()), (3, 192));
+        assert_eq!([0, 1, 129].map(|block| table.at(Lba(block))), [40_960, 41_024, 49_216]);
+    }
+}

@@ -1,0 +1,322 @@
+//! The engine `hybrid_log`: the scripts of all engines, scripts with many versions of a block, mistakes that are
+//! planted, and what a group costs.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use wholly::vfs::{FallocateFlags, OFlags, Result};
+use wholly_media::Site;
+use wholly_posix::Tree;
+use wholly_sim::{EventKind, Mutation, MutationKind};
+use wholly_volume::EngineKind;
+use wholly_volume::format::inode::Time;
+
+use crate::explore::{BLOCKS, Limits, Outcome, Recorded, Subject};
+use crate::scripts::{SCRIPTS, Script};
+
+thread_local!(static NOW: Cell<i64> = const { Cell::new(1_000_000_000) });
+
+/// A clock that stands still, unless a step moves it: a call that writes content over other content changes times, and
+/// so metadata, or not.
+fn clock() -> Time {
+    Time { sec: NOW.get(), nsec: 0 }
+}
+
+fn tick() {
+    NOW.set(NOW.get() + 1);
+}
+
+const HYBRID: Subject = Subject { engine: EngineKind::HybridLog, blocks: BLOCKS, clock: Some(clock) };
+
+fn write(t: &Tree<'_>, path: &str, at: u64, data: &[u8]) -> Result<()> {
+    t.open(path, OFlags::RDWR)?.write_all(at, data)
+}
+
+/// Two files of a few blocks.
+fn two(t: &Tree<'_>) -> Result<()> {
+    t.file("a", 0o644, &[1; 12_288])?;
+    t.file("b", 0o600, &[2; 9000]).map(drop)
+}
+
+/// The same, and a file that takes all blocks but ten and those that are kept for calls that make space.
+fn nearly_full(t: &Tree<'_>) -> Result<()> {
+    two(t)?;
+    let filler = t.file("filler", 0o600, b"")?;
+    let mut blocks = 0;
+    while filler.allocate(FallocateFlags::empty(), blocks * 4096, 4096).is_ok() {
+        blocks += 1;
+    }
+    filler.truncate((blocks - 10) * 4096).map(drop)
+}
+
+const SCRIPTS_OF_CONTENT: &[(u64, Script)] = &[
+    // The versions of two blocks overlap in many ways. With the sixth, a list is long: the next call writes it back.
+    (
+        BLOCKS,
+        Script {
+            name: "versions",
+            before: two,
+            steps: &[
+                |t| write(t, "a", 0, &[10; 4096]),
+                |t| write(t, "a", 100, &[11; 50]),
+                |t| write(t, "a", 64, &[12; 128]),
+                |t| write(t, "a", 4000, &[13; 200]),
+                |t| write(t, "a", 0, &[14; 64]),
+                |t| {
+                    tick();
+                    write(t, "a", 128, &[15; 1000])
+                },
+                |t| write(t, "a", 32, &[16; 100]),
+                |t| write(t, "a", 4090, &[17; 4200]),
+                |t| write(t, "a", 0, &[18; 12_288]),
+            ],
+        },
+    ),
+    // The newest of many versions has most of the latest lines, and becomes the home, twice. Then the old home is
+    // another file's.
+    (
+        BLOCKS,
+        Script {
+            name: "swapped",
+            before: two,
+            steps: &[
+                |t| write(t, "a", 0, &[70; 4096]),
+                |t| write(t, "a", 0, &[71; 64]),
+                |t| write(t, "a", 64, &[72; 128]),
+                |t| write(t, "a", 128, &[73; 64]),
+                |t| write(t, "a", 0, &[74; 70]),
+                |t| write(t, "a", 192, &[75; 3904]),
+                |t| t.create("c", 0o644).map(drop),
+                |t| write(t, "c", 0, &[76; 30_000]),
+                |t| write(t, "a", 64, &[77; 64]),
+                |t| t.truncate("a", 3000).map(drop),
+                |t| t.create("d", 0o644).map(drop),
+                |t| write(t, "d", 0, &[78; 9000]),
+            ],
+        },
+    ),
+    // Homes with versions become free, are moved, or lose their content.
+    (
+        BLOCKS,
+        Script {
+            name: "left",
+            before: two,
+            steps: &[
+                |t| write(t, "a", 4000, &[20; 5000]),
+                |t| t.truncate("a", 5000).map(drop),
+                |t| t.truncate("a", 9000).map(drop),
+                |t| write(t, "b", 0, &[21; 9000]),
+                |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 100, 6000),
+                |t| write(t, "b", 50, &[22; 8000]),
+                |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 4096, 4096),
+                |t| write(t, "b", 8200, &[23; 500]),
+                // The only node of the map is changed, then empty; and soon another's.
+                |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096),
+                |t| t.create("e", 0o644).map(drop),
+                |t| write(t, "e", 0, &[26; 9000]),
+                |t| t.unlink("b"),
+                |t| write(t, "a", 0, &[24; 4000]),
+                |t| t.create("c", 0o644).map(drop),
+                |t| write(t, "c", 0, &[25; 9000]),
+            ],
+        },
+    ),
+    // A group of which one part is dropped, the other is not; in doubt until then.
+    (
+        BLOCKS,
+        Script {
+            name: "in doubt",
+            before: two,
+            steps: &[
+                |t| write(t, "a", 8000, &[30; 400]),
+                |t| t.truncate("a", 8150).map(drop),
+                |t| write(t, "b", 4000, &[31; 200]),
+                |t| t.unlink("b"),
+                |t| write(t, "a", 4000, &[32; 200]),
+                |t| write(t, "a", 0, &[33; 8000]),
+            ],
+        },
+    ),
+    // Space is short: calls write back what they need.
+    (
+        BLOCKS,
+        Script {
+            name: "full",
+            before: nearly_full,
+            steps: &[
+                |t| write(t, "a", 0, &[40; 12_288]),
+                |t| write(t, "a", 10, &[41; 4096]),
+                |t| write(t, "b", 0, &[42; 8192]),
+                |t| write(t, "a", 0, &[43; 12_288]),
+                |t| write(t, "b", 100, &[44; 8000]),
+                |t| write(t, "a", 0, &[47; 12_288]),
+                |t| write(t, "b", 0, &[48; 9000]),
+                |t| write(t, "a", 5, &[49; 12_000]),
+                |t| write(t, "b", 0, &[51; 9000]),
+                |t| write(t, "a", 0, &[52; 12_288]),
+                |t| write(t, "b", 7, &[53; 8990]),
+                |t| t.unlink("filler"),
+                |t| t.create("c", 0o644).map(drop),
+                |t| write(t, "c", 0, &[45; 5000]),
+                |t| write(t, "c", 0, &[46; 4096]),
+            ],
+        },
+    ),
+    // So many pointers change that the undo entries go on elsewhere.
+    (
+        640,
+        Script {
+            name: "undo links",
+            before: |t| {
+                let a = t.file("a", 0o644, &[1; 4096])?;
+                a.allocate(FallocateFlags::KEEP_SIZE, 4096, 511 * 4096)
+            },
+            steps: &[|t| write(t, "a", 5, &[50; 100]), |t| t.truncate("a", 4096).map(drop)],
+        },
+    ),
+];
+
+fn all() -> impl Iterator<Item = (Subject, &'static Script)> {
+    let common = SCRIPTS.iter().map(|script| (HYBRID, script));
+    let own = SCRIPTS_OF_CONTENT.iter().map(|(blocks, script)| (Subject { blocks: *blocks, ..HYBRID }, script));
+    own.chain(common)
+}
+
+/// As of the other engine.
+#[test]
+fn each_call_survives_wholly_or_not_at_all_with_pending_blocks() {
+    let limits = super::limits(std::env::var_os("WHOLLY_LONG").is_some());
+    let few = Limits { exhaustive_bits: 1, samples: 2, singles: 1, nested_every: 4000, ..limits.clone() };
+    let mut total = Outcome::default();
+    for (subject, script) in all() {
+        for x86 in [false, true] {
+            // A state of a larger volume takes longer.
+            let limits = if subject.blocks == BLOCKS { &limits } else { &few };
+            let outcome = Recorded::on(subject, script, x86, &[]).explore(limits);
+            let Outcome { states, nested, points, .. } = outcome;
+            println!("{}: {states} states, {nested} of them after a crash in recovery, {points} points", script.name);
+            if let Some(violation) = &outcome.violation {
+                panic!("{} ({}): {violation}", script.name, if x86 { "x86" } else { "adversarial" });
+            }
+            total.add(outcome);
+        }
+    }
+    for x86 in [false, true] {
+        let outcome = Recorded::of_resizing(HYBRID, x86).explore(&limits);
+        assert_eq!(outcome.violation, None, "resizing ({})", if x86 { "x86" } else { "adversarial" });
+        total.add(outcome);
+    }
+    println!("{} states, {} nested, {} points", total.states, total.nested, total.points);
+    let mut missing: Vec<&str> = wholly_volume::sites().iter().map(|site| site.0).collect();
+    missing.retain(|site| site.starts_with("hybrid.") && !total.crashed_at.contains(site));
+    assert_eq!(missing, [""; 0], "these were no crash points");
+    assert!(total.nested * 100 >= total.states * 5, "{} of {} states are nested", total.nested, total.states);
+}
+
+const FENCES: &[&str] = &[
+    "hybrid.log.fence",
+    "hybrid.place.fence",
+    "hybrid.commit.fence",
+    "hybrid.home.fence",
+    "hybrid.swap.fence",
+    "hybrid.wipe.fence",
+    "hybrid.recover.fence",
+];
+
+/// Stores that the next fence must cover. Not fresh blocks: any fence before the commit entry will do for them.
+const STORES: &[&str] = &[
+    "hybrid.undo",
+    "hybrid.link",
+    "hybrid.head",
+    "hybrid.pending",
+    "hybrid.commit",
+    "hybrid.home",
+    "hybrid.settle",
+    "hybrid.swap",
+    "hybrid.wipe",
+    "hybrid.recover",
+    "volume.inode.line",
+    "volume.map.pointer",
+];
+
+fn is_seen(site: &'static str, kind: MutationKind) -> bool {
+    let nested_every = if site.starts_with("hybrid.recover") { 5 } else { u64::MAX };
+    let limits =
+        Limits { exhaustive_bits: 4, samples: 8, nested_every, nested_points: 20, seed: 7, ..Limits::default() };
+    // Of groups that need more than a lane.
+    let is_large = ["hybrid.place.fence", "hybrid.link"].contains(&site);
+    all().filter(|(subject, _)| (subject.blocks > BLOCKS) == is_large).any(|(subject, script)| {
+        // A mistake may be missed at once, without a crash.
+        let mutations = [Mutation::new(Site(site), kind)];
+        let recorded = std::panic::catch_unwind(|| Recorded::on(subject, script, false, &mutations));
+        recorded.map_or(true, |recorded| recorded.explore(&limits).violation.is_some())
+    })
+}
+
+#[test]
+fn a_fence_of_pending_blocks_that_orders_nothing_is_seen() {
+    let unseen: Vec<_> = FENCES.iter().filter(|site| !is_seen(site, MutationKind::DropOrder)).collect();
+    assert!(unseen.is_empty(), "{unseen:?}");
+}
+
+#[test]
+fn a_store_of_pending_blocks_that_comes_late_is_seen() {
+    let unseen: Vec<_> = STORES.iter().filter(|site| !is_seen(site, MutationKind::DelayWrite)).collect();
+    assert!(unseen.is_empty(), "{unseen:?}");
+}
+
+/// Bytes by site, and fences, of one step.
+fn cost(recorded: &Recorded) -> Vec<(BTreeMap<&'static str, u64>, Vec<&'static str>)> {
+    let mut steps = vec![Default::default()];
+    for event in recorded.steps() {
+        let Some(site) = event.site else { continue };
+        let last: &mut (BTreeMap<&'static str, u64>, Vec<&'static str>) = steps.last_mut().expect("there is one");
+        match &event.kind {
+            EventKind::Fence { .. } => last.1.push(site.0),
+            EventKind::Store { data, .. } => *last.0.entry(site.0).or_default() += data.len() as u64,
+            _ => {}
+        }
+        if site.0 == "hybrid.commit.fence" {
+            steps.push(Default::default());
+        }
+    }
+    steps.pop();
+    steps
+}
+
+/// Content that is written over other content costs its lines, a line for each block, and a line for the commit, in one
+/// fence; with a change of times, an undo entry for each 32 bytes, and the changed words, in two.
+#[test]
+fn groups_of_content_cost_what_is_said() {
+    const SCRIPT: Script = Script {
+        name: "costs",
+        before: two,
+        steps: &[
+            |t| write(t, "a", 0, &[60; 4096]),
+            |t| write(t, "a", 100, &[61; 20]),
+            |t| write(t, "a", 4000, &[62; 5000]),
+            |t| {
+                tick();
+                write(t, "b", 64, &[63; 64])
+            },
+        ],
+    };
+    let costs = cost(&Recorded::on(HYBRID, &SCRIPT, false, &[]));
+    assert_eq!(costs.len(), 4);
+    for ((bytes, fences), (lines, heads)) in costs.iter().zip([(64, 1), (1, 1), (2 + 64 + 13, 3), (1, 1)]) {
+        let of = |site: &str| bytes.get(site).copied().unwrap_or(0);
+        assert_eq!((of("hybrid.pending"), of("hybrid.head"), of("hybrid.commit")), (lines * 64, heads * 64, 64));
+        let is_changed = of("hybrid.undo") > 0;
+        let expected: &[&str] = match is_changed {
+            false => &["hybrid.commit.fence"],
+            true => &["hybrid.log.fence", "hybrid.commit.fence"],
+        };
+        assert_eq!(fences, expected);
+        if !is_changed {
+            assert_eq!(bytes.values().sum::<u64>(), (lines + heads + 1) * 64);
+        }
+    }
+    // Seconds of two times: in two words, and the check in a third: stored from the first to the last.
+    let (bytes, _) = &costs[3];
+    assert_eq!((bytes.get("hybrid.undo"), bytes.get("volume.inode.line")), (Some(&128), Some(&56)));
+}
