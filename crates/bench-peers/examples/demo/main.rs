@@ -8,12 +8,14 @@
 //! | `power` | the program on simulated media, power failures at random |
 //! | `clock` | the time of a group, beside what people use today |
 //! | `command` | first of all: `wholly run`, a whole command as one group, killed in the middle |
+//! | `volume` | then: tar on a volume, killed, and the power fails |
 
 mod clock;
 mod command;
 mod kills;
 mod power;
 mod scene;
+mod volume;
 mod work;
 
 use clock::{Times, WAYS};
@@ -43,6 +45,8 @@ usage: make demo [ARGS=\"OPTIONS\"]
 
 /// What of the time the first act takes.
 const COMMAND_SHARE: f64 = 0.15;
+/// What the act on a volume takes.
+const VOLUME_SHARE: f64 = 0.1;
 
 struct Options {
     seconds: f64,
@@ -116,6 +120,7 @@ fn demo(options: &Options) -> Result<()> {
     let stop = Stop::watch()?;
     let tree = Tree::find(options.tree.as_deref())?;
     whole_command(options, &tree, &stop)?;
+    on_a_volume(options, &tree, &stop)?;
     println!(
         "A program updates 3 to 6 files at once, again and again, in a copy of {}\n\
          ({} files, {:.1} MiB). It must never be seen half-done: each update is there wholly or not at all.\n",
@@ -138,7 +143,7 @@ fn demo(options: &Options) -> Result<()> {
         return Err("no place to work in; name some with --disk and --memory".into());
     }
     // Shares of the time: kills, power failures, clocks.
-    let seconds = options.seconds * (1.0 - COMMAND_SHARE) / places.len() as f64;
+    let seconds = options.seconds * (1.0 - COMMAND_SHARE - VOLUME_SHARE) / places.len() as f64;
     let share = |part: f64| Duration::from_secs_f64(seconds * part);
     for place in &mut places {
         let name = place.name.clone();
@@ -176,6 +181,24 @@ fn whole_command(options: &Options, tree: &Tree, stop: &Stop) -> Result<()> {
             told.report(tree);
         }
         Err(why) => println!("Left out: a command as one group: {why}\n"),
+    }
+    Ok(())
+}
+
+/// The second act, in memory, where volumes can be mounted.
+fn on_a_volume(options: &Options, tree: &Tree, stop: &Stop) -> Result<()> {
+    let duration = Duration::from_secs_f64(options.seconds * VOLUME_SHARE);
+    let scratch = Scratch::new(&options.memory);
+    let stage = match &scratch {
+        Ok(scratch) => volume::Stage::new(options.wholly.as_deref(), scratch.dir("volume")?, stop),
+        Err(why) => Err(why.to_string().into()),
+    };
+    match stage {
+        Ok(stage) => {
+            let told = phase("crashing a volume", duration, |bar| stage.play(tree, options.seed, duration, bar))?;
+            told.report(tree);
+        }
+        Err(why) => println!("Left out: a volume: {why}\n"),
     }
     Ok(())
 }
