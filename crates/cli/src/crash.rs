@@ -263,7 +263,7 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
             match &task.work {
                 Work::Workloads(workloads, limits) => {
                     for some in workloads.chunks(AT_ONCE) {
-                        let one = |w: &Workload| wholly_crash::Job { workload: w.clone(), setting: world.clone() };
+                        let one = |w: &Workload| wholly_crash::Job { subject: w.clone(), setting: world.clone() };
                         done(explore_into(&seen, &some.iter().map(one).collect::<Vec<_>>(), limits), some.len());
                     }
                 }

@@ -44,7 +44,7 @@ fn hunt(what: &str, setting: &Setting, limits: &Limits) {
     let (seen, mut all, mut failing) = (Seen::default(), Outcome::default(), 0);
     let mut kinds: BTreeMap<String, (u64, Violation)> = BTreeMap::new();
     for workload in &workloads {
-        let job = Job { workload: workload.clone(), setting: setting.clone() };
+        let job = Job { subject: workload.clone(), setting: setting.clone() };
         let outcome = explore_into(&seen, &[job], limits);
         failing += u64::from(!outcome.violations.is_empty());
         for violation in &outcome.violations {

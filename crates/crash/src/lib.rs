@@ -27,6 +27,8 @@ pub mod script;
 mod seen;
 pub mod sequences;
 mod setting;
+mod store;
+mod subject;
 mod tree;
 mod workload;
 
@@ -34,9 +36,10 @@ pub use explore::{Job, Limits, Outcome, Violation, explore, explore_all, explore
 pub use life::{Extent, Life, live};
 pub use look::{Names, Trouble, tree as served_tree};
 pub use reader::read_beside;
-pub use replay::{BadName, Crash, Replay, replay};
-pub use run::{Allowed, Operation, Run, run};
+pub use replay::{BadName, Crash, Replay, replay, replay_of};
+pub use run::{Allowed, Operation, Recorder, Run, run};
 pub use seen::Seen;
 pub use setting::{ALL as SETTINGS, Setting};
+pub use subject::{Beginning, NotOpened, Subject};
 pub use tree::{DIR_MODE, FILE_MODE, Kind, Number, Object, State, Time};
 pub use workload::{EXISTING, FRESH, NAMES, Op, Promise, Start, Step, Workload, data};

@@ -10,6 +10,7 @@ use crate::catalogue;
 use crate::life::{Extent, live};
 use crate::run::{Run, run};
 use crate::setting::Setting;
+use crate::subject::Subject;
 use crate::workload::Workload;
 
 /// What a state turned out to be.
@@ -47,10 +48,18 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
         Recorded::Archive(archive) => return archive::replay(archive, name, &setting, path),
         Recorded::Workload(workload) => workload,
     };
-    let mut at = run(&workload, &setting);
+    replay_of(&workload, name, &setting, path)
+}
+
+/// Rebuilds and judges a state of a subject in a world; `path` is what follows both in the state's name.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_of<S: Subject>(subject: &S, name: &str, setting: &Setting, path: &str) -> Result<Replay, BadName> {
+    let mut at = run(subject, setting);
     let mut done = Replay { name: name.into(), crashes: Vec::new(), violation: None };
     if path == "run" {
-        done.violation = at.wrong();
+        done.violation = at.wrong(subject);
         return Ok(done);
     }
     for choice in path.split('/') {
@@ -60,7 +69,7 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
         let image = at.trace.image_of(&choice);
         let timeline = timeline(&at.trace, &choice);
         done.crashes.push(Crash { moment: at.moment(choice.point), choice, timeline });
-        match live(&workload, &setting, &image, &allowed, Extent::WHOLE) {
+        match live(subject, setting, &image, &allowed, Extent::WHOLE) {
             Ok(life) => {
                 at = Run {
                     trace: life.world.trace(),

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use wholly_sim::{EventKind, Mark, Trace, World};
 
 use crate::apart::go_together;
 use crate::look::{FIFO, served, tree};
-use crate::reader::read_along;
 use crate::setting::Setting;
+use crate::subject::{Beginning, Subject};
 use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, OWNER, State, in_layer, make_in_layer, times};
 use crate::workload::{Op, Promise, Start, Step, Workload, mix};
 
@@ -67,13 +68,12 @@ impl Allowed {
 }
 
 impl Run {
-    /// What is wrong although nothing crashed: the run itself, or what a program has seen that [reads](crate::reader)
-    /// the directory beside it.
-    pub(crate) fn wrong(&self) -> Option<String> {
+    /// What is wrong although nothing crashed: the run itself, or what a program has seen beside it.
+    pub(crate) fn wrong(&self, subject: &impl Subject) -> Option<String> {
         if let Some(failure) = &self.failure {
             return Some(format!("without a crash: {failure}"));
         }
-        read_along(self).map(|(point, what)| format!("{what} (after event {point})"))
+        subject.seen_beside(self).map(|(point, what)| format!("{what} (after event {point})"))
     }
 
     /// What a crash at `point` may leave.
@@ -113,38 +113,49 @@ pub fn open(world: &Arc<World>, workload: &Workload, setting: &Setting) -> wholl
     Store::open_on(world.log(), world.host(), workload.options(setting.segment_bytes()), None)
 }
 
-/// Runs a workload, recorded. With a mutation it may fail on the way; that is no panic but part of the result.
-pub fn run(workload: &Workload, setting: &Setting) -> Run {
-    let world = World::new(setting.sim.clone());
-    let initial = workload.initial();
-    initial.put_into(&world);
-    let mut runner = Runner {
-        workload,
-        setting,
-        world: world.clone(),
-        store: None,
-        files: BTreeMap::new(),
-        state: initial.clone(),
-        visible: initial.clone(),
-        writes: 0,
-        parks: 0,
-        busy: 0,
-        operations: Vec::new(),
-    };
-    let failure = match crate::quiet::catch(|| runner.all()) {
+/// Runs a program, recorded. With a mutation it may fail on the way; that is no panic but part of the result.
+pub fn run<S: Subject>(subject: &S, setting: &Setting) -> Run {
+    let Beginning { world, state, is_made } = subject.begin(setting);
+    let mut recorder = Recorder { world, operations: Vec::new(), busy: 0 };
+    let failure = match crate::quiet::catch(|| subject.perform(setting, &mut recorder)) {
         Ok(Ok(())) => None,
         Ok(Err(failure)) => Some(failure),
         Err(panic) => Some(format!("panic: {panic}")),
     };
-    let (operations, busy) = (std::mem::take(&mut runner.operations), runner.busy);
-    if failure.is_some() {
-        // What a panic left may not be fit to be dropped.
-        std::mem::forget(runner);
-    }
-    let before = vec![Promise::new(initial)];
-    let mut run = Run { trace: world.trace(), before, unmade: true, operations, busy, failure };
+    let Recorder { world, operations, busy } = recorder;
+    let before = vec![Promise::new(state)];
+    let mut run = Run { trace: world.trace(), before, unmade: !is_made, operations, busy, failure };
     run.place_operations();
     run
+}
+
+/// Records a program.
+pub struct Recorder {
+    /// Where it runs.
+    pub world: Arc<World>,
+    operations: Vec<Operation>,
+    /// Groups that were given up because another one was in the way.
+    pub busy: u64,
+}
+
+impl Recorder {
+    /// An operation begins, whose effect, once it has returned, is `after`. Returns its number.
+    pub fn begin(&mut self, label: impl Into<String>, after: &State) -> u64 {
+        let (op, label): (u64, String) = (self.operations.len() as u64, label.into());
+        let state = match self.operations.last() {
+            Some(last) if last.state.is_same(after) => last.state.clone(),
+            _ => Promise::new(after.clone()),
+        };
+        let named = Cow::from(label.clone());
+        self.operations.push(Operation { label: named, begin: u64::MAX, end: u64::MAX, state });
+        self.world.mark(Mark::Begin { op, label });
+        op
+    }
+
+    /// It has returned.
+    pub fn end(&mut self, op: u64) {
+        self.world.mark(Mark::Return { op });
+    }
 }
 
 impl Run {
@@ -163,7 +174,7 @@ impl Run {
 struct Runner<'w> {
     workload: &'w Workload,
     setting: &'w Setting,
-    world: Arc<World>,
+    recorder: &'w mut Recorder,
     store: Option<Store>,
     /// What is open, by the path by which it was opened.
     files: BTreeMap<String, File>,
@@ -173,8 +184,6 @@ struct Runner<'w> {
     visible: State,
     writes: u64,
     parks: u32,
-    busy: u64,
-    operations: Vec<Operation>,
 }
 
 type Failed = String;
@@ -183,15 +192,35 @@ fn failed(what: &str) -> impl Fn(wholly::Error) -> Failed + '_ {
     move |error| format!("{what}: {error}")
 }
 
+/// Does a workload on a store.
+pub(crate) fn perform(workload: &Workload, setting: &Setting, recorder: &mut Recorder) -> Result<(), Failed> {
+    let initial = workload.initial();
+    // What a panic left may not be fit to be dropped.
+    let mut runner = ManuallyDrop::new(Runner {
+        workload,
+        setting,
+        recorder,
+        store: None,
+        files: BTreeMap::new(),
+        state: initial.clone(),
+        visible: initial,
+        writes: 0,
+        parks: 0,
+    });
+    runner.all()?;
+    drop(ManuallyDrop::into_inner(runner));
+    Ok(())
+}
+
 impl Runner<'_> {
     fn all(&mut self) -> Result<(), Failed> {
         self.operation("making the store", self.state.clone(), |runner| {
-            format(&runner.world, runner.workload, runner.setting).map_err(failed("making the store"))
+            format(&runner.recorder.world, runner.workload, runner.setting).map_err(failed("making the store"))
         })?;
         self.open()?;
         for (i, step) in self.workload.steps.iter().enumerate() {
             self.step(i, step)?;
-            let served = served(&self.world, self.store(), self.workload)?;
+            let served = served(&self.recorder.world, self.store(), self.workload)?;
             if let Some(difference) = self.visible.difference(&served) {
                 return Err(format!("after step {i}: {difference}"));
             }
@@ -249,23 +278,16 @@ impl Runner<'_> {
         after: State,
         body: impl FnOnce(&mut Self) -> Result<T, Failed>,
     ) -> Result<T, Failed> {
-        let (op, label): (u64, String) = (self.operations.len() as u64, label.into());
-        let state = match self.operations.last() {
-            Some(last) if last.state.is_same(&after) => last.state.clone(),
-            _ => Promise::new(after.clone()),
-        };
-        let named = Cow::from(label.clone());
-        self.operations.push(Operation { label: named, begin: u64::MAX, end: u64::MAX, state });
-        self.world.mark(Mark::Begin { op, label });
+        let op = self.recorder.begin(label, &after);
         let result = body(self)?;
-        self.world.mark(Mark::Return { op });
+        self.recorder.end(op);
         self.state = after;
         Ok(result)
     }
 
     fn open(&mut self) -> Result<(), Failed> {
         self.operation("open", self.state.clone(), |runner| {
-            let store = open(&runner.world, runner.workload, runner.setting).map_err(failed("open"))?;
+            let store = open(&runner.recorder.world, runner.workload, runner.setting).map_err(failed("open"))?;
             if let Some(conflict) = store.recovery().conflicts.first() {
                 return Err(format!("open reports a conflict: {conflict:?}"));
             }
@@ -393,7 +415,7 @@ impl Runner<'_> {
 
     /// Another program makes in the layer what is to be adopted.
     fn bring(&self, path: &str, whole: bool, bytes: &[u8]) -> Result<(), Failed> {
-        let host = self.world.host();
+        let host = self.recorder.world.host();
         if host.stat(wholly::LAYER.as_bytes()).is_err() {
             self.store().make_layer().map_err(failed("making the layer"))?;
         }
@@ -402,7 +424,7 @@ impl Runner<'_> {
 
     /// What a group had adopted, and did not commit, lies in the layer again.
     fn has_given_back(&self, ops: &[Op]) -> Result<(), Failed> {
-        let host = self.world.host();
+        let host = self.recorder.world.host();
         let lost = |path: &&str| host.stat(in_layer(path).as_bytes()).is_err();
         let adopted = ops.iter().filter_map(|op| if let Op::Adopt { path, .. } = op { Some(*path) } else { None });
         match adopted.into_iter().find(lost) {
@@ -492,7 +514,7 @@ impl Runner<'_> {
             if go_together(&other.base, first, second) {
                 return Err(format!("two groups that have nothing to do with each other: {busy}"));
             }
-            self.busy += 1;
+            self.recorder.busy += 1;
             self.abort(i, other)?;
         } else {
             self.commit(i, other)?;
