@@ -1,18 +1,23 @@
 //! A store over a directory, as a subject: a [`Workload`] is its program.
 
+mod go_on;
+mod program;
+
 use std::sync::Arc;
 
 use wholly::{Error, Store};
 use wholly_sim::World;
 
-use crate::life::{self, Life, no_conflict};
+use crate::life::Life;
 use crate::look::{at_home, served};
 use crate::reader::read_along;
-use crate::run::{self, Recorder, Run};
+use crate::run::{Recorder, Run};
 use crate::setting::Setting;
 use crate::subject::{Beginning, NotOpened, Subject};
 use crate::tree::State;
 use crate::workload::{Promise, Start, Workload};
+
+pub(crate) use program::{format, in_group, open};
 
 impl Subject for Workload {
     type Open = Store;
@@ -41,7 +46,7 @@ impl Subject for Workload {
     }
 
     fn perform(&self, setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
-        run::perform(self, setting, recorder)
+        program::perform(self, setting, recorder)
     }
 
     /// What `check` says of a store, recovery says too: it is the same scan.
@@ -50,11 +55,11 @@ impl Subject for Workload {
     }
 
     fn open(&self, world: &Arc<World>, setting: &Setting) -> Result<Store, NotOpened> {
-        let store = run::open(world, self, setting).map_err(|error| match error {
+        let store = open(world, self, setting).map_err(|error| match error {
             Error::NotAStore(_) | Error::Corrupt { .. } => NotOpened::Unmade(error.to_string()),
             error => NotOpened::Failed(error.to_string()),
         })?;
-        no_conflict(&store).map_err(NotOpened::Failed)?;
+        go_on::no_conflict(&store).map_err(NotOpened::Failed)?;
         Ok(store)
     }
 
@@ -63,7 +68,7 @@ impl Subject for Workload {
     }
 
     fn go_on(&self, life: &mut Life, store: &Store, state: Promise) -> Result<Promise, String> {
-        life::go_on(life, self, store, state)
+        go_on::go_on(life, self, store, state)
     }
 
     fn close(&self, store: Store) -> Result<(), String> {
