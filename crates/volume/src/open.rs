@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::time::{ClockId, clock_gettime};
 use wholly::sync::{AtomicBool, Ordering};
+use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::{
     Error as MediaError, FileSystem, Guarantees, Region, Site,
@@ -103,6 +105,14 @@ pub struct VolumeOptions {
     pub label: String,
     /// Whether a new volume may replace what is in the file or device.
     pub force: bool,
+    /// The clock that times of files are taken from.
+    pub clock: fn() -> Timestamp,
+}
+
+/// The time of the kernel's last tick, as its own file systems have it.
+fn clock() -> Timestamp {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Timestamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
 }
 
 impl Default for VolumeOptions {
@@ -113,6 +123,7 @@ impl Default for VolumeOptions {
             engine: EngineKind::None,
             label: String::new(),
             force: false,
+            clock,
         }
     }
 }
@@ -219,18 +230,26 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSpace`] if it is too small.
     pub fn format_region(region: &dyn Region, options: &VolumeOptions) -> Result<()> {
-        options.engine.check_medium(region)?;
         let mut id = [0; 16];
         let got = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
         got.map_err(|errno| Error::Media(MediaError::new("getrandom", "", errno)))?;
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let now = Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 };
+        Self::format_region_as(region, options, id)
+    }
+
+    /// [`format_region`](Self::format_region) with an id that no other volume has.
+    ///
+    /// # Errors
+    /// As `format_region`.
+    #[doc(hidden)]
+    pub fn format_region_as(region: &dyn Region, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
+        options.engine.check_medium(region)?;
+        let Timestamp { sec, nsec } = (options.clock)();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let making = mount::Making {
-            volume_id: id,
+            volume_id,
             label: options.label.as_bytes(),
             owner,
-            now,
+            now: Time { sec, nsec },
             engine: options.engine.number(),
             has_log: options.engine == EngineKind::FineGrainedWal,
         };
@@ -259,7 +278,7 @@ impl Volume {
     fn open_owned(region: Arc<dyn Region>, owner: Option<OwnedFd>, options: &VolumeOptions) -> Result<Volume> {
         let cache = options.cache_bytes.max(1 << 20);
         let engine = engine(&region, cache)?;
-        let core = mount::mount(&region, engine, cache / 4)?;
+        let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
         Ok(Volume { calls: Arc::new(VolumeVfs::over(inner.clone())), inner })
     }
@@ -358,6 +377,13 @@ impl Volume {
     /// Those of the medium: the volume is then not clean.
     pub fn close(self) -> Result<()> {
         self.inner.close()
+    }
+
+    /// Ends without an unmount, as the death of the process does: nothing more is written.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.inner.closed.store(true, Ordering::Release);
+        self.inner.core.end();
     }
 
     /// Makes all changes so far durable.

@@ -37,8 +37,8 @@ pub mod xattrs;
 
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
-use rustix::time::{ClockId, clock_gettime};
 use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock};
+use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::Site;
 
@@ -83,10 +83,11 @@ pub struct Core {
     failed: AtomicBool,
     /// Held for reading by each running group, and for writing by an unmount.
     gate: RwLock<()>,
+    clock: fn() -> Timestamp,
 }
 
 impl Core {
-    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize) -> Core {
+    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize, clock: fn() -> Timestamp) -> Core {
         let (blocks, inodes) = {
             let superblock = storage.superblock.lock().unwrap();
             (superblock.blocks, superblock.inodes)
@@ -102,6 +103,7 @@ impl Core {
             growth: Mutex::default(),
             failed: AtomicBool::new(false),
             gate: RwLock::default(),
+            clock,
         }
     }
 
@@ -137,10 +139,10 @@ impl Core {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// The time of a change: that of the kernel's last tick, as its own file systems have it.
+    /// The time of a change.
     pub fn now(&self) -> Time {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+        let Timestamp { sec, nsec } = (self.clock)();
+        Time { sec, nsec }
     }
 
     /// A number for a new inode.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use wholly::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
@@ -172,7 +173,12 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
 }
 
 /// Opens a volume, and marks it as mounted.
-pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usize) -> Result<Core> {
+pub fn mount(
+    region: &Arc<dyn Region>,
+    engine: Box<dyn Engine>,
+    cache_bytes: usize,
+    clock: fn() -> Timestamp,
+) -> Result<Core> {
     if !read_superblock(&**region)?.is_clean {
         engine.recover()?;
     }
@@ -185,7 +191,7 @@ pub fn mount(region: &Arc<dyn Region>, engine: Box<dyn Engine>, cache_bytes: usi
         region.fence(FENCE)?;
     }
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
-    let core = Core::new(engine, Storage::new(superblock), cache_bytes);
+    let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
     let orphans = if restored { Vec::new() } else { rebuild(&core, &**region)? };
     {
