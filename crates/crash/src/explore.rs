@@ -90,6 +90,13 @@ impl Limits {
         Limits { states, nested_one_in: 8, nested_points: 3, violations: 1, ..Limits::quick() }
     }
 
+    /// Of very many small programs, a little each.
+    pub fn sweep() -> Limits {
+        let states =
+            ExploreLimits { exhaustive_bits: 2, single_units: 0, samples: 3, focus_bits: 0, ..Limits::hunt().states };
+        Limits { states, nested_one_in: 64, whole_one_in: 64, nested_points: 2, nested_samples: 1, ..Limits::hunt() }
+    }
+
     /// What is tried first of a hunt: less than enough, but most of what is broken shows.
     pub fn glance() -> Limits {
         let states =

@@ -30,6 +30,7 @@ mod setting;
 mod store;
 mod subject;
 mod tree;
+pub mod volume;
 mod workload;
 
 pub use explore::{Job, Limits, Outcome, Violation, explore, explore_all, explore_into};

@@ -1,4 +1,4 @@
-//! Running a workload in a recording world: what happened, and what could be seen after each operation.
+//! Running a program in a recording world: what happened, and what could be seen after each operation.
 //!
 //! An *operation* is what has a begin and a return in the trace: making the store, opening it, the body of a group, its
 //! commit or abort, a call, a checkpoint, a close. Only commits and calls change the state.
@@ -136,6 +136,15 @@ impl Recorder {
     /// It has returned.
     pub fn end(&mut self, op: u64) {
         self.world.mark(Mark::Return { op });
+    }
+
+    /// What an operation has left, where that was not known when it began.
+    pub fn leaves(&mut self, op: u64, state: &State) {
+        let (before, from) = self.operations.split_at_mut(op as usize);
+        from[0].state = match before.last() {
+            Some(last) if last.state.is_same(state) => last.state.clone(),
+            _ => Promise::new(state.clone()),
+        };
     }
 }
 

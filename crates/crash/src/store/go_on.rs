@@ -57,7 +57,7 @@ fn apply_all(life: &mut Life, workload: &Workload, store: &Store, mut state: Pro
 }
 
 /// What a new group does after a recovery: to what is there, and to what it makes. What cannot be done is left out.
-fn ops_after(workload: &Workload, state: &State) -> Vec<Op> {
+pub(crate) fn ops_after(workload: &Workload, state: &State) -> Vec<Op> {
     let files: Vec<&'static str> = match workload.start {
         Start::Files => NAMES[..2].to_vec(),
         _ => PATHS.iter().copied().filter(|path| state.content(path).is_some() && state.find(path).is_ok()).collect(),

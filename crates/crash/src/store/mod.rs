@@ -17,6 +17,7 @@ use crate::subject::{Beginning, NotOpened, Subject};
 use crate::tree::State;
 use crate::workload::{Promise, Start, Workload};
 
+pub(crate) use go_on::ops_after;
 pub(crate) use program::{format, in_group, open};
 
 impl Subject for Workload {
