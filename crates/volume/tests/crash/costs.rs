@@ -3,12 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use wholly_sim::{Event, EventKind};
+use wholly_crash::volume::{BYTES, VOLUME_ID};
+use wholly_crash::{Run, run};
+use wholly_sim::{Choice, Event, EventKind, Pick, Trace, World};
 use wholly_volume::format::log::{Entry, LINE, LogArea, LogSeed, decode};
 use wholly_volume::format::{Lba, Seed};
+use wholly_volume::{Volume, VolumeOptions};
 
-use crate::explore::{BLOCKS, Recorded};
+use crate::programs::{Done, on_volume, world};
 use crate::scripts::SCRIPTS;
+
+const BLOCKS: u64 = BYTES / 4096;
 
 /// What one group stored.
 #[derive(Default)]
@@ -90,15 +95,24 @@ impl Group {
     }
 }
 
+/// How often the volume was mounted, the run included.
+fn incarnation(trace: &Trace) -> u64 {
+    let end = Choice { point: trace.events.len() as u64, pick: Pick::All };
+    let world = World::from_image(&trace.image_of(&end), trace.config.clone());
+    let volume = Volume::open_region(world.log(), &VolumeOptions::default()).expect("it opens");
+    volume.stat().incarnation - 1
+}
+
 #[test]
 fn groups_cost_what_is_said() {
     let (mut groups, mut with_data) = (0, 0);
     for script in SCRIPTS {
-        let recorded = Recorded::of(script, false, &[]);
-        let (volume_id, incarnation) = recorded.incarnation();
-        let seed = LogSeed::of(Seed::of(&volume_id), incarnation);
+        let Run { trace, operations, failure, .. } = run(&on_volume(Done::Script(script)), &world("pmem"));
+        assert_eq!(failure, None, "{}", script.name);
+        let seed = LogSeed::of(Seed::of(&VOLUME_ID), incarnation(&trace));
         let mut group = Group::default();
-        for event in recorded.steps() {
+        // What the open stores is no group.
+        for event in &trace.events[operations[0].end as usize..] {
             group.add(seed, event);
             // The lane is given back after the last fence: that of the settled word, or of the commit entry.
             let ended = match group.fences.last() {

@@ -1,13 +1,13 @@
 //! Mistakes that are planted, one at a time: a fence that orders nothing, a store that the fence after it does not
 //! cover. Each must be seen by some script.
 
+use wholly_crash::{Limits, explore};
 use wholly_media::Site;
-use wholly_sim::{Mutation, MutationKind};
+use wholly_sim::{ExploreLimits, Mutation, MutationKind};
 
-use crate::explore::{Limits, Recorded};
-use crate::scripts::SCRIPTS;
+use crate::programs::{all, world};
 
-/// The fences of a commit and of recovery.
+/// The fences of a commit, of recovery, and of a mount.
 const FENCES: &[&str] = &[
     "wal.log.fence",
     "wal.place.fence",
@@ -15,10 +15,11 @@ const FENCES: &[&str] = &[
     "wal.home.fence",
     "wal.settle.fence",
     "wal.recover.fence",
+    "volume.fence",
 ];
 
-/// Stores that the next fence must cover: to the log, in place, and home. Not fresh blocks: any fence before the commit
-/// entry will do for them.
+/// Stores that the next fence must cover: to the log, in place, home, and of the superblock. Not fresh blocks: any
+/// fence before the commit entry will do for them.
 const STORES: &[&str] = &[
     "wal.undo",
     "wal.head",
@@ -29,17 +30,33 @@ const STORES: &[&str] = &[
     "volume.map.pointer",
     "wal.commit",
     "wal.home",
+    "wal.settle",
     "wal.recover",
+    "volume.superblock",
 ];
 
 fn is_seen(site: &'static str, kind: MutationKind) -> bool {
-    let nested_every = if site.starts_with("wal.recover") { 5 } else { u64::MAX };
-    let limits = Limits { exhaustive_bits: 4, samples: 8, nested_every, nested_points: 20, seed: 7 };
-    SCRIPTS.iter().any(|script| {
-        // A mistake may be missed at once, without a crash.
-        let recorded = std::panic::catch_unwind(|| Recorded::of(script, false, &[Mutation::new(Site(site), kind)]));
-        recorded.map_or(true, |recorded| recorded.explore(&limits).violation.is_some())
-    })
+    let in_recovery = site.starts_with("wal.recover");
+    let states = ExploreLimits {
+        exhaustive_bits: 4,
+        single_units: 24,
+        pair_units: 0,
+        samples: 8,
+        focus_bits: 3,
+        seed: 7,
+        ..ExploreLimits::default()
+    };
+    let limits = Limits {
+        states,
+        nested_one_in: if in_recovery { 5 } else { 0 },
+        whole_one_in: 0,
+        nested_points: 20,
+        every_rare: in_recovery,
+        violations: 1,
+        ..Limits::quick()
+    };
+    let setting = world("pmem").broken(Mutation::new(Site(site), kind));
+    all().iter().any(|subject| !explore(subject, &setting, &limits).violations.is_empty())
 }
 
 #[test]

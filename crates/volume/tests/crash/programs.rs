@@ -1,0 +1,79 @@
+//! What the explorer does to a volume here: scripts, and what is done to a volume that is not open.
+
+use wholly::vfs::Ino;
+use wholly_crash::volume::{BYTES, OnVolume, Program, Running, setting};
+use wholly_crash::{FRESH, Op, Setting, State};
+use wholly_posix::Tree;
+use wholly_volume::{EngineKind, Volume, VolumeVfs};
+
+use crate::scripts::{SCRIPTS, Script};
+
+#[derive(Clone, Copy)]
+pub enum Done {
+    /// Each step is an operation.
+    Script(&'static Script),
+    /// The volume gets smaller, and larger again. Nothing of what there is changes.
+    Resizing,
+}
+
+/// All scripts on a volume, and what else is done.
+pub fn all() -> Vec<OnVolume<Done>> {
+    SCRIPTS.iter().map(Done::Script).chain([Done::Resizing]).map(on_volume).collect()
+}
+
+pub fn on_volume(program: Done) -> OnVolume<Done> {
+    OnVolume { engine: EngineKind::FineGrainedWal, program }
+}
+
+pub fn world(name: &str) -> Setting {
+    setting(name).expect("a world")
+}
+
+fn with_tree<T>(volume: &Volume, body: impl FnOnce(&Tree<'_>) -> T) -> T {
+    body(&Tree::new(&VolumeVfs::new(volume), Ino::ROOT))
+}
+
+impl Program for Done {
+    fn name(&self) -> String {
+        match self {
+            Done::Script(script) => script.name.into(),
+            Done::Resizing => "resizing".into(),
+        }
+    }
+
+    fn prepare(&self, volume: &Volume) -> Result<(), String> {
+        let prepared = with_tree(volume, |tree| match self {
+            Done::Script(script) => (script.before)(tree),
+            Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
+        });
+        prepared.map_err(|errno| errno.to_string())
+    }
+
+    fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
+        let Done::Script(script) = self else {
+            running.close()?;
+            running.offline("shrink", |region| Volume::resize_region(region, BYTES - 20 * 4096))?;
+            return running.offline("grow", |region| Volume::resize_region(region, BYTES));
+        };
+        for (number, step) in script.steps.iter().enumerate() {
+            let before = running.state().clone();
+            let label = format!("step {number}");
+            let done = running.step(&label, |volume| with_tree(volume, step))?;
+            done.map_err(|errno| format!("{label}: {errno}"))?;
+            if before == *running.state() {
+                return Err(format!("{label} changes nothing"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Three groups, so that a lane of the log is used again.
+    fn ops_after(&self, _state: &State) -> Vec<Op> {
+        let write = |offset, length| Op::Write { file: FRESH, offset, length };
+        vec![Op::Create(FRESH), write(0, 5000), write(10, 3000), write(10, 3000), Op::Unlink(FRESH)]
+    }
+
+    fn rules(&self) -> String {
+        String::new()
+    }
+}
