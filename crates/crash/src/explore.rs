@@ -39,6 +39,8 @@ pub struct Limits {
     pub go_on_one_in: u64,
     /// Where something is broken in the run: only from there on.
     pub from_break: bool,
+    /// So many operations that a run begins with are not crashed: other programs begin with the same.
+    pub skipped: usize,
     /// Whether each recovery that comes by a rare site is crashed from there on, and not only some of them.
     pub every_rare: bool,
     /// Threads that share the points.
@@ -66,6 +68,7 @@ impl Limits {
             nested_samples: 2,
             go_on_one_in: 4,
             from_break: false,
+            skipped: 0,
             every_rare: false,
             workers: 2,
             violations: 3,
@@ -268,7 +271,9 @@ impl<'j, S: Subject> Prepared<'j, S> {
     fn new(job: &'j Job<S>, run: Run, limits: &Limits) -> Self {
         let rules = format!("{} {}", job.setting.name, job.subject.rules());
         let broken = run.trace.events.iter().position(|event| event.fate != Fate::Normal);
-        let first = if limits.from_break { broken.unwrap_or(0) as u64 } else { 0 };
+        let broken = if limits.from_break { broken.unwrap_or(0) as u64 } else { 0 };
+        let skipped = limits.skipped.checked_sub(1).and_then(|last| run.operations.get(last));
+        let first = skipped.map_or(0, |operation| operation.end).max(broken);
         Prepared {
             job,
             world: hash_of(&job.setting.name),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wholly::{DirEntry, Stat};
 use wholly_volume::{EngineKind, Volume, VolumeFile};
 
-use super::{OnVolume, Program, Running};
+use super::{Making, OnVolume, Program, Running};
 use crate::look::{FIFO, Names};
 use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, Kind, OWNER, State, times};
 use crate::workload::{Op, Step, Workload};
@@ -19,12 +19,13 @@ use crate::{script, sequences, store};
 #[derive(Clone, Debug)]
 pub struct Calls {
     workload: Workload,
-    makes: bool,
+    making: Making,
 }
 
 /// Programs with names of their own: name, what it covers, script.
 pub const BY_HAND: &[(&str, &str, &str)] = &[
     ("made", "making a volume, and its first unmount", "bare,close"),
+    ("made-again", "making a volume in the place of another one", "dirs,close"),
     (
         "orphan",
         "a file without a name, when the process dies",
@@ -55,7 +56,7 @@ pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
         "some-pairs" => sequences::pairs_of_calls().into_iter().step_by(ONE_IN).collect(),
         _ => return Calls::named(name).map(|program| vec![on_volume(program)]),
     };
-    Some(workloads.into_iter().map(|workload| on_volume(Calls { workload, makes: false })).collect())
+    Some(workloads.into_iter().map(|workload| on_volume(Calls { workload, making: Making::Before })).collect())
 }
 
 impl Calls {
@@ -64,7 +65,12 @@ impl Calls {
         let script = BY_HAND.iter().find(|(known, ..)| *known == name).map_or(name, |(.., script)| script);
         let workload = Workload { name: name.into(), ..script::workload(script)? };
         let is_known = |step: &Step| matches!(step, Step::Call(_) | Step::Reopen { .. } | Step::Checkpoint);
-        workload.steps.iter().all(is_known).then_some(Calls { workload, makes: name == "made" })
+        let making = match name {
+            "made" => Making::New,
+            "made-again" => Making::Over,
+            _ => Making::Before,
+        };
+        workload.steps.iter().all(is_known).then_some(Calls { workload, making })
     }
 }
 
@@ -73,8 +79,8 @@ impl Program for Calls {
         self.workload.name.clone()
     }
 
-    fn makes(&self) -> bool {
-        self.makes
+    fn making(&self) -> Making {
+        self.making
     }
 
     fn prepare(&self, volume: &Volume) -> Result<(), String> {
@@ -94,7 +100,8 @@ impl Program for Calls {
     }
 
     fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
-        let model = if self.makes { State::default() } else { self.workload.initial() };
+        let made_before = self.making == Making::Before;
+        let model = if made_before { self.workload.initial() } else { State::default() };
         let mut caller = Caller { running, model, files: BTreeMap::new(), writes: 0 };
         caller.has_opened()?;
         for (i, step) in self.workload.steps.iter().enumerate() {

@@ -40,6 +40,9 @@ pub const BYTES: u64 = 128 * 4096;
 /// Which volume it is.
 pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 
+/// The one that was there before a program makes this one in its place.
+const OTHER_ID: [u8; 16] = *b"the other volume";
+
 /// The engines that promise something after a crash.
 pub const ENGINES: [EngineKind; 1] = [EngineKind::FineGrainedWal];
 
@@ -80,17 +83,28 @@ pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
     sites
 }
 
+/// Where a program's volume comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Making {
+    /// It was made before, and nothing of that is recorded.
+    Before,
+    /// The program makes it, where nothing was.
+    New,
+    /// The program makes it in the place of another one.
+    Over,
+}
+
 /// What is done to a volume.
 pub trait Program: Sync {
     /// What it is called.
     fn name(&self) -> String;
 
-    /// Whether it makes the volume.
-    fn makes(&self) -> bool {
-        false
+    /// Where its volume comes from.
+    fn making(&self) -> Making {
+        Making::Before
     }
 
-    /// Makes what is there before anything is recorded.
+    /// Fills the volume that is there before anything is recorded.
     ///
     /// # Errors
     /// In words.
@@ -141,8 +155,8 @@ fn options(engine: EngineKind) -> VolumeOptions {
     VolumeOptions { cache_bytes: 1 << 20, engine, clock, ..VolumeOptions::default() }
 }
 
-fn format(world: &Arc<World>, engine: EngineKind) -> Result<(), String> {
-    Volume::format_region_as(&*world.log(), &options(engine), VOLUME_ID).map_err(|error| format!("making it: {error}"))
+fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result<(), String> {
+    Volume::format_region_as(&*world.log(), &options(engine), volume_id).map_err(|error| format!("making it: {error}"))
 }
 
 fn open(world: &Arc<World>) -> wholly::Result<OpenVolume> {
@@ -176,12 +190,16 @@ impl<P: Program> Subject for OnVolume<P> {
     }
 
     fn begin(&self, setting: &Setting) -> Beginning {
-        if self.program.makes() {
-            return Beginning { world: World::new(setting.sim.clone()), state: State::default(), is_made: false };
-        }
+        let volume_id = match self.program.making() {
+            Making::Before => VOLUME_ID,
+            Making::Over => OTHER_ID,
+            Making::New => {
+                return Beginning { world: World::new(setting.sim.clone()), state: State::default(), is_made: false };
+            }
+        };
         turn_to(0, MADE);
         let world = World::new(SimConfig { mutations: Vec::new(), ..(*setting.sim).clone() });
-        let made = format(&world, self.engine).and_then(|()| {
+        let made = format(&world, self.engine, volume_id).and_then(|()| {
             let mut volume = open(&world).map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
             // Whoever looks after a crash has no times of access to renew, but those of what has changed since.
@@ -192,15 +210,17 @@ impl<P: Program> Subject for OnVolume<P> {
             look(&world)
         });
         let state = made.unwrap_or_else(|what| panic!("{}: before it begins: {what}", self.name()));
-        Beginning { world: World::from_image(&world.latest(), setting.sim.clone()), state, is_made: true }
+        let is_made = self.program.making() == Making::Before;
+        Beginning { world: World::from_image(&world.latest(), setting.sim.clone()), state, is_made }
     }
 
     fn perform(&self, _setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
         turn_to(0, RUNS);
-        let state = if self.program.makes() { State::default() } else { look(&recorder.world)? };
+        let making = self.program.making();
+        let state = if making == Making::New { State::default() } else { look(&recorder.world)? };
         // What a panic left may not be fit to be dropped.
         let mut running = ManuallyDrop::new(Running { engine: self.engine, recorder, volume: None, state, steps: 0 });
-        if self.program.makes() {
+        if making != Making::Before {
             running.make()?;
         }
         running.open()?;
@@ -314,7 +334,7 @@ impl Running<'_> {
     }
 
     fn make(&mut self) -> Result<(), String> {
-        self.operation("making it", |running| format(&running.recorder.world, running.engine))
+        self.operation("making it", |running| format(&running.recorder.world, running.engine, VOLUME_ID))
     }
 
     /// Opens the volume.

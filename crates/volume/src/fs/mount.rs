@@ -10,7 +10,7 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::space::Space;
-use super::storage::{Storage, slot_of, write_slot, write_superblock};
+use super::storage::{Storage, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
 use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure, corrupt};
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
@@ -20,9 +20,10 @@ use crate::format::saved::{MAX_RUNS, Table};
 use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
 use crate::format::{BLOCK, Fault, Lba, Run, Seed, Stream};
 
+const WIPE: Site = Site("volume.wipe");
 const SAVE: Site = Site("volume.save");
 const FENCE: Site = Site("volume.fence");
-pub const SITES: &[Site] = &[SAVE, FENCE];
+pub const SITES: &[Site] = &[WIPE, SAVE, FENCE];
 
 /// The fewest blocks of a volume with a log.
 const MIN_BLOCKS_WITH_LOG: u64 = 64;
@@ -62,6 +63,30 @@ impl StorageView for Plain<'_> {
 
     fn release(&mut self, _at: Lba) {
         unreachable!("nothing is given up while a volume is made");
+    }
+}
+
+/// A volume that is being made: it has no superblock before all else is durable.
+struct Unnamed<'r>(Plain<'r>);
+
+impl Load for Unnamed<'_> {
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        self.0.load(at, offset, buf)
+    }
+}
+
+impl StorageView for Unnamed<'_> {
+    fn update(&mut self, site: Site, at: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
+        let is_copy = copies(self.0.region.len() / BLOCK as u64).contains(&at);
+        if is_copy { Ok(()) } else { self.0.update(site, at, offset, bytes) }
+    }
+
+    fn fresh(&mut self) -> Lba {
+        self.0.fresh()
+    }
+
+    fn release(&mut self, at: Lba) {
+        self.0.release(at);
     }
 }
 
@@ -105,7 +130,12 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         label: name,
         log,
     };
-    let mut view = Plain { region, next: 2 + log_blocks };
+    // What was there is not found any more: it is overwritten now.
+    for at in copies(blocks) {
+        region.write(WIPE, at.byte(), &[0; BLOCK])?;
+    }
+    region.fence(FENCE)?;
+    let mut view = Unnamed(Plain { region, next: 2 + log_blocks });
     let storage = Storage::new(superblock);
     storage.redo(&Operation::Structure(Structure::GrowInodes { blocks: FIRST_INODE_BLOCKS }), &mut view)?;
     let times = Some(Times { atime: now, mtime: now, ctime: now, btime: now });
@@ -125,7 +155,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let mut superblock = storage.superblock.lock().unwrap();
     superblock.is_clean = true;
     for _ in 0..2 {
-        write_superblock(&mut view, &mut superblock)?;
+        write_superblock(&mut view.0, &mut superblock)?;
         region.fence(FENCE)?;
     }
     Ok(())
@@ -184,12 +214,10 @@ pub fn mount(
     }
     // The newest may have been one that recovery has undone.
     let superblock = read_superblock(&**region)?;
-    if read_copy(&**region, slot_of(&superblock))?.as_ref() != Ok(&superblock) {
-        // Only the copy has it. The next generation goes to the other slot and to the copy, and a crash may leave
-        // neither whole.
-        write_slot(&mut Plain { region: &**region, next: 0 }, &superblock)?;
-        region.fence(FENCE)?;
-    }
+    // It is durable in its slot only now, if only the copy had it, or if the process that wrote it died before its
+    // fence. The next generation goes to the other slot and to the copy, and a crash may leave neither whole.
+    write_slot(&mut Plain { region: &**region, next: 0 }, &superblock)?;
+    region.fence(FENCE)?;
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
     let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
