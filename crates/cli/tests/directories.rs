@@ -313,7 +313,7 @@ fn what_is_refused_in_one_of_them_changes_nothing_in_any() {
         let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
         std::io::BufRead::read_line(&mut out, &mut said).unwrap();
-        let immutable = common::Immutable::new(&kept);
+        let immutable = common::Flag::immutable(&kept);
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"\n").unwrap();
         let output = child.wait_with_output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();

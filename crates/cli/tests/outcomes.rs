@@ -304,7 +304,7 @@ fn what_the_file_system_refuses_changes_nothing() {
     for (number, what) in ["rm i", "chmod 600 i", "mv i j"].iter().enumerate() {
         let dir = rig.dir(&format!("dir{number}"), "echo old > f && echo i > i && mkdir d && echo x > d/x");
         let path = dir.join("i");
-        let Some(immutable) = common::Immutable::new(&path) else {
+        let Some(immutable) = common::Flag::immutable(&path) else {
             return common::skipped("chattr +i, which needs root and a file system that has it");
         };
         let script = format!("echo new > new; echo changed > f; mv f g; rm -r d; {what} || exit 77");
@@ -326,6 +326,23 @@ fn what_the_file_system_refuses_changes_nothing() {
         );
         assert!(!dir.join("g").exists() && !dir.join("new").exists(), "{what}");
     }
+}
+
+/// A view takes nothing home by appending, and says so.
+#[test]
+fn an_append_only_file_cannot_be_appended_to() {
+    let Some(rig) = Rig::new("append-only") else { return };
+    let dir = rig.dir("dir", "echo old > f && echo log > a");
+    let path = dir.join("a");
+    let Some(append_only) = common::Flag::new("a", &path) else {
+        return common::skipped("chattr +a, which needs root and a file system that has it");
+    };
+    let refused = run(&dir, &[], "echo new > f; echo more >> a || exit 77");
+    assert!([REFUSED, 77].contains(&code(&refused)), "{refused:?}");
+    drop(append_only);
+    let content = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    assert_eq!((content("f"), content("a")), ("old\n".into(), "log\n".into()));
+    assert!(!has_store(&dir));
 }
 
 /// A command changes more files than `wholly` may have open.

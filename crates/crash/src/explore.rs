@@ -291,7 +291,7 @@ fn hash_of(text: &str) -> u64 {
 }
 
 /// Sites from which on to its end every recovery that is crashed inside is crashed.
-pub(crate) const RARE: [Site; 1] = [site::RECOVER_WIPE];
+pub(crate) const RARE: [Site; 3] = [site::RECOVER_WIPE, Site("wal.recover.commit"), Site("wal.recover")];
 
 /// At a point inside of recovery, so many of the last events are lost in turn.
 const NESTED_EVENTS: usize = 4;

@@ -1,5 +1,5 @@
-//! Calls on a volume by path, for the user of the calling process: what a [`Store`](wholly::Store) offers outside of
-//! groups, by the same names. Errors are those of the system calls of these names.
+//! Calls on a volume by path, for the user of the calling process: what a [`Store`](wholly::Store) and its groups
+//! offer, by the same names. Errors are those of the system calls of these names.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,12 +8,29 @@ use std::sync::Arc;
 
 use rustix::process::{getegid, geteuid, getgroups};
 use wholly::vfs::{
-    Access, Attr, Context, Errno, FallocateFlags, FileType, Handle, Ino, Mode, OFlags, Paths, RenameFlags, SetAttr,
-    SetTime, Timestamp, Vfs, XattrFlags,
+    Access, Attr, Context, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, Paths, RenameFlags,
+    SetAttr, SetTime, Timestamp, Vfs, XattrFlags,
 };
 use wholly::{DirEntry, Error, Fallocate, Rename, Result, SetXattr, Stat};
 
 use crate::{Volume, VolumeVfs};
+
+/// Calls by path: of a [`Volume`] outside of groups, or of a [`VolumeGroup`](crate::VolumeGroup), as it sees the
+/// volume.
+#[derive(Clone, Debug)]
+pub struct VolumeCalls {
+    vfs: Arc<VolumeVfs>,
+    /// The group that they belong to; why there is none, if one was asked for.
+    group: std::result::Result<Option<GroupId>, Errno>,
+}
+
+impl std::ops::Deref for Volume {
+    type Target = VolumeCalls;
+
+    fn deref(&self) -> &VolumeCalls {
+        self.calls()
+    }
+}
 
 /// An open regular file of a volume.
 pub struct VolumeFile {
@@ -28,7 +45,7 @@ impl std::fmt::Debug for VolumeFile {
     }
 }
 
-/// The user of the calling process.
+/// The user of the calling process, in no group.
 fn me() -> Context {
     let groups = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
     Context { groups, umask: Mode::empty(), ..Context::of(geteuid().as_raw(), getegid().as_raw()) }
@@ -40,6 +57,7 @@ fn named(path: &[u8], errno: Errno) -> Error {
         Errno::NOENT => Error::NotFound(path),
         Errno::EXIST => Error::Exists(path),
         Errno::NOSPC => Error::NoSpace(path),
+        Errno::BUSY => Error::Busy(path, "a running group has claimed it".into()),
         Errno::UCLEAN => Error::Corrupt { place: path, fault: "its metadata is damaged; `check` tells what".into() },
         errno => Error::Refused(path, errno),
     }
@@ -73,7 +91,19 @@ fn stat_of(attr: &Attr) -> Stat {
     }
 }
 
-impl Volume {
+impl VolumeCalls {
+    pub(crate) fn new(vfs: Arc<VolumeVfs>, group: std::result::Result<Option<GroupId>, Errno>) -> VolumeCalls {
+        VolumeCalls { vfs, group }
+    }
+
+    pub(crate) fn vfs(&self) -> &Arc<VolumeVfs> {
+        &self.vfs
+    }
+
+    pub(crate) fn group(&self) -> std::result::Result<Option<GroupId>, Errno> {
+        self.group
+    }
+
     /// Makes a call by a path that begins at the root.
     fn by<T>(
         &self,
@@ -82,13 +112,14 @@ impl Volume {
     ) -> Result<T> {
         let path = path.as_os_str().as_bytes();
         let path = if path.is_empty() { b"." } else { path };
-        call(&Paths(&**self.calls()), &me(), path).map_err(|errno| named(path, errno))
+        let call = || call(&Paths(&*self.vfs), &Context { group: self.group?, ..me() }, path);
+        call().map_err(|errno| named(path, errno))
     }
 
-    fn opened(&self, path: &Path, flags: OFlags, mode: u32) -> Result<VolumeFile> {
+    pub(crate) fn opened(&self, path: &Path, flags: OFlags, mode: u32) -> Result<VolumeFile> {
         self.by(path, |paths, ctx, path| {
             let (found, handle) = paths.open(ctx, Ino::ROOT, path, flags, Mode::from_raw_mode(mode))?;
-            Ok(VolumeFile { vfs: self.calls().clone(), ino: found.ino(), handle })
+            Ok(VolumeFile { vfs: self.vfs.clone(), ino: found.ino(), handle })
         })
     }
 
@@ -178,7 +209,7 @@ impl Volume {
     fn set(&self, path: &Path, change: &SetAttr) -> Result<()> {
         self.by(path, |paths, ctx, path| {
             let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
-            self.calls().setattr(ctx, found.ino(), None, change).map(drop)
+            self.vfs.setattr(ctx, found.ino(), None, change).map(drop)
         })
     }
 
@@ -225,7 +256,7 @@ impl Volume {
         };
         self.by(path.as_ref(), |paths, ctx, path| {
             let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
-            self.calls().setxattr(ctx, found.ino(), name.as_ref().as_bytes(), value, flags)
+            self.vfs.setxattr(ctx, found.ino(), name.as_ref().as_bytes(), value, flags)
         })
     }
 
@@ -236,7 +267,7 @@ impl Volume {
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
         self.by(path.as_ref(), |paths, ctx, path| {
             let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
-            self.calls().removexattr(ctx, found.ino(), name.as_ref().as_bytes())
+            self.vfs.removexattr(ctx, found.ino(), name.as_ref().as_bytes())
         })
     }
 
@@ -247,7 +278,7 @@ impl Volume {
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Option<Vec<u8>>> {
         self.by(path.as_ref(), |paths, ctx, path| {
             let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
-            match self.calls().getxattr(ctx, found.ino(), name.as_ref().as_bytes()) {
+            match self.vfs.getxattr(ctx, found.ino(), name.as_ref().as_bytes()) {
                 Err(Errno::NODATA) => Ok(None),
                 value => value.map(Some),
             }
@@ -261,7 +292,7 @@ impl Volume {
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
         self.by(path.as_ref(), |paths, ctx, path| {
             let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
-            let names = self.calls().listxattr(ctx, found.ino())?;
+            let names = self.vfs.listxattr(ctx, found.ino())?;
             Ok(names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
         })
     }
@@ -284,7 +315,7 @@ impl Volume {
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         self.by(path.as_ref(), |paths, ctx, path| {
             let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
-            self.calls().readlink(ctx, found.ino())
+            self.vfs.readlink(ctx, found.ino())
         })
     }
 
@@ -295,9 +326,9 @@ impl Volume {
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
         self.by(path.as_ref(), |paths, ctx, path| {
             let found = paths.resolve(ctx, Ino::ROOT, path, true)?;
-            let dir = self.calls().opendir(ctx, found.ino())?;
+            let dir = self.vfs.opendir(ctx, found.ino())?;
             let mut names = Vec::new();
-            let listed = self.calls().readdir(ctx, dir, 0, &mut |entry| {
+            let listed = self.vfs.readdir(ctx, dir, 0, &mut |entry| {
                 if !matches!(entry.name, b"." | b"..") {
                     names.push(DirEntry {
                         name: entry.name.to_vec(),
@@ -307,7 +338,7 @@ impl Volume {
                 }
                 true
             });
-            self.calls().releasedir(ctx, dir)?;
+            self.vfs.releasedir(ctx, dir)?;
             listed.map(|()| names)
         })
     }
@@ -319,12 +350,84 @@ impl Volume {
     pub fn access(&self, path: impl AsRef<Path>, access: Access) -> Result<()> {
         self.by(path.as_ref(), |paths, ctx, path| {
             let found = paths.resolve(ctx, Ino::ROOT, path, true)?;
-            self.calls().access(ctx, found.ino(), access)
+            self.vfs.access(ctx, found.ino(), access)
         })
     }
 }
 
+/// Calls on an open file, in a group or outside.
+pub(crate) struct FileCalls<'f> {
+    file: &'f VolumeFile,
+    ctx: Context,
+}
+
+impl FileCalls<'_> {
+    fn done<T>(&self, result: std::result::Result<T, Errno>) -> Result<T> {
+        result.map_err(|errno| named(format!("inode {}", self.file.ino.0).as_bytes(), errno))
+    }
+
+    pub fn metadata(&self) -> Result<Stat> {
+        self.done(self.file.vfs.getattr(&self.ctx, self.file.ino).map(|attr| stat_of(&attr)))
+    }
+
+    pub fn add(&self) -> Result<()> {
+        let group = self.ctx.group.ok_or(Errno::INVAL);
+        self.done(group.and_then(|group| self.file.vfs.add_to_group(group, self.file.handle)))
+    }
+
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let ctx = Context { group: self.ctx.group, ..Context::superuser() };
+        self.done(self.file.vfs.read(&ctx, self.file.handle, offset, buf))
+    }
+
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let written = self.done(self.file.vfs.write(&self.ctx, self.file.handle, offset, data))?;
+        self.all((), written, data)
+    }
+
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        let (offset, written) = self.done(self.file.vfs.append(&self.ctx, self.file.handle, data))?;
+        self.all(offset, written, data)
+    }
+
+    fn all<T>(&self, value: T, written: usize, data: &[u8]) -> Result<T> {
+        match data.len() - written {
+            0 => Ok(value),
+            left => Err(Error::NoSpace(format!("{left} bytes of {}", data.len()))),
+        }
+    }
+
+    pub fn set_len(&self, length: u64) -> Result<()> {
+        let change = SetAttr { size: Some(length), ..SetAttr::default() };
+        self.done(self.file.vfs.setattr(&self.ctx, self.file.ino, Some(self.file.handle), &change).map(drop))
+    }
+
+    pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
+        let mode = match how {
+            Fallocate::Keep => FallocateFlags::KEEP_SIZE,
+            Fallocate::Extend => FallocateFlags::empty(),
+            Fallocate::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            Fallocate::Zero => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+            Fallocate::ZeroExtend => FallocateFlags::ZERO_RANGE,
+        };
+        self.done(self.file.vfs.fallocate(&self.ctx, self.file.handle, mode, offset, length))
+    }
+}
+
 impl VolumeFile {
+    /// Calls on the file in a group.
+    pub(crate) fn within(&self, calls: &VolumeCalls) -> Result<FileCalls<'_>> {
+        let group = calls.group.map_err(|errno| named(b"the group", errno))?;
+        if !Arc::ptr_eq(&self.vfs, &calls.vfs) {
+            return Err(Error::Invalid("the file is another volume's".into()));
+        }
+        Ok(FileCalls { file: self, ctx: Context { group, ..me() } })
+    }
+
+    fn alone(&self) -> FileCalls<'_> {
+        FileCalls { file: self, ctx: me() }
+    }
+
     fn done<T>(&self, result: std::result::Result<T, Errno>) -> Result<T> {
         result.map_err(|errno| named(format!("inode {}", self.ino.0).as_bytes(), errno))
     }
@@ -334,7 +437,7 @@ impl VolumeFile {
     /// # Errors
     /// If its metadata is damaged.
     pub fn metadata(&self) -> Result<Stat> {
-        self.done(self.vfs.getattr(&me(), self.ino).map(|attr| stat_of(&attr)))
+        self.alone().metadata()
     }
 
     /// Reads up to `buf.len()` bytes at `offset`. Returns how many; fewer only at the end of the file.
@@ -342,7 +445,7 @@ impl VolumeFile {
     /// # Errors
     /// Those of `pread`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.done(self.vfs.read(&Context::superuser(), self.handle, offset, buf))
+        self.alone().read_at(offset, buf)
     }
 
     /// Writes `data` at the byte `offset`.
@@ -350,10 +453,7 @@ impl VolumeFile {
     /// # Errors
     /// [`Error::NoSpace`] if not all of it could be written; those of `pwrite`.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        match self.done(self.vfs.write(&me(), self.handle, offset, data))? {
-            written if written == data.len() => Ok(()),
-            written => Err(Error::NoSpace(format!("{} bytes of {}", data.len() - written, data.len()))),
-        }
+        self.alone().write_at(offset, data)
     }
 
     /// Writes `data` at the end of the file. Returns the offset at which the data begins.
@@ -361,10 +461,7 @@ impl VolumeFile {
     /// # Errors
     /// Those of [`write_at`](Self::write_at).
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        match self.done(self.vfs.append(&me(), self.handle, data))? {
-            (offset, written) if written == data.len() => Ok(offset),
-            (_, written) => Err(Error::NoSpace(format!("{} bytes of {}", data.len() - written, data.len()))),
-        }
+        self.alone().append(data)
     }
 
     /// Sets the length of the file to `length` bytes.
@@ -372,8 +469,7 @@ impl VolumeFile {
     /// # Errors
     /// Those of `ftruncate`.
     pub fn set_len(&self, length: u64) -> Result<()> {
-        let change = SetAttr { size: Some(length), ..SetAttr::default() };
-        self.done(self.vfs.setattr(&me(), self.ino, Some(self.handle), &change).map(drop))
+        self.alone().set_len(length)
     }
 
     /// Changes the space of a range.
@@ -381,14 +477,7 @@ impl VolumeFile {
     /// # Errors
     /// Those of `fallocate`.
     pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
-        let mode = match how {
-            Fallocate::Keep => FallocateFlags::KEEP_SIZE,
-            Fallocate::Extend => FallocateFlags::empty(),
-            Fallocate::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            Fallocate::Zero => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
-            Fallocate::ZeroExtend => FallocateFlags::ZERO_RANGE,
-        };
-        self.done(self.vfs.fallocate(&me(), self.handle, mode, offset, length))
+        self.alone().fallocate(how, offset, length)
     }
 
     /// Makes the file durable.

@@ -11,8 +11,8 @@
 //! - *operation*: a logical change of metadata ([`engine::Operation`]). *Mutator*: the function that makes the change
 //!   in the bytes on the medium, through a [`engine::StorageView`] that the engine provides.
 //! - *storage version*: metadata on the medium. *Memory version*: metadata as running calls see it.
-//! - *group*: the operations of one call, or of an explicit group. *Reservation*: blocks set aside for a group.
-//!   *Draft*: what a group has changed and the engine has not stored yet.
+//! - *group*: the operations of one call, or of an explicit group (`fs/explicit.rs`). *Reservation*: blocks set aside
+//!   for a group. *Draft*: what a group has changed and the engine has not stored yet.
 //! - *structure change*: growth of the inode file, split or merge of directory leaves: a group of its own.
 //! - *stream*, *map*, *leaf*, *key*, *live word*: see `format/`.
 //!
@@ -40,7 +40,8 @@
 //! | `fs` | the core |
 //! | `vfs` | [`VolumeVfs`]: the trait `Vfs` over the core |
 //! | `open` | [`Volume`]: making, opening and checking volumes |
-//! | `calls` | calls on a [`Volume`] by path, as a [`Store`](wholly::Store) has them outside of groups |
+//! | `calls` | calls by path, in a group or outside, as a [`Store`](wholly::Store) has them |
+//! | `group` | [`VolumeGroup`]: explicit groups |
 //!
 //! ```
 //! # fn main() -> wholly::Result<()> {
@@ -69,12 +70,14 @@ pub mod engine;
 pub mod format;
 #[allow(missing_docs, reason = "internal")]
 mod fs;
+mod group;
 mod open;
 mod vfs;
 
-pub use calls::VolumeFile;
+pub use calls::{VolumeCalls, VolumeFile};
 pub use fs::check::{Checked, Finding};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
+pub use group::VolumeGroup;
 pub use open::{Dumped, EngineKind, Medium, Object, Volume, VolumeOptions, VolumeStat};
 pub use vfs::VolumeVfs;
 

@@ -15,7 +15,8 @@ use wholly_media::{
     pmem::{PmemOptions, PmemRegion},
 };
 
-use crate::VolumeVfs;
+use wholly::vfs::Vfs;
+
 use crate::engine::Engine;
 use crate::engine::fine_grained_wal::{self, FineGrainedWal, Patch};
 use crate::engine::none::NoneEngine;
@@ -26,6 +27,7 @@ use crate::format::{BLOCK, Seed};
 use crate::fs::check::{self, Checked, Finding};
 use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
 use crate::fs::{Core, mount, resize};
+use crate::{VolumeCalls, VolumeGroup, VolumeVfs};
 
 const LENGTH: Site = Site("volume.length");
 
@@ -177,7 +179,8 @@ pub struct Dumped {
 #[derive(Clone)]
 pub struct Volume {
     inner: Arc<Inner>,
-    calls: Arc<VolumeVfs>,
+    /// Outside of groups.
+    calls: VolumeCalls,
 }
 
 pub(crate) struct Inner {
@@ -280,7 +283,8 @@ impl Volume {
         let engine = engine(&region, cache)?;
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
-        Ok(Volume { calls: Arc::new(VolumeVfs::over(inner.clone())), inner })
+        let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(inner.clone())), Ok(None));
+        Ok(Volume { calls, inner })
     }
 
     /// Checks a volume that is not mounted. Changes nothing.
@@ -395,6 +399,13 @@ impl Volume {
         self.inner.core.engine.sync()
     }
 
+    /// Begins an explicit group. It never fails: if the volume cannot be used, or its engine has no groups, the calls
+    /// on the group say so.
+    pub fn begin(&self) -> VolumeGroup {
+        let vfs = self.calls.vfs();
+        VolumeGroup::new(VolumeCalls::new(vfs.clone(), vfs.begin_group().map(Some)))
+    }
+
     /// What the volume is, and how full.
     pub fn stat(&self) -> VolumeStat {
         let core = &self.inner.core;
@@ -420,8 +431,7 @@ impl Volume {
         &self.inner
     }
 
-    /// The calls by path go here.
-    pub(crate) fn calls(&self) -> &Arc<VolumeVfs> {
+    pub(crate) fn calls(&self) -> &VolumeCalls {
         &self.calls
     }
 }
@@ -473,10 +483,10 @@ impl Region for Repaired<'_> {
         self.region.read(offset, buf)?;
         let end = offset + buf.len() as u64;
         for patch in &self.patches {
-            let (from, to) = (patch.at.max(offset), (patch.at + patch.bytes.len() as u64).min(end));
+            let (from, to) = (patch.at.max(offset), (patch.at + patch.len).min(end));
             if from < to {
-                let part = &patch.bytes[(from - patch.at) as usize..(to - patch.at) as usize];
-                buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
+                let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+                patch.read(self.region, from - patch.at, part)?;
             }
         }
         Ok(())

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use wholly::rules::permit::{READ, WRITE};
 use wholly::sync::{AtomicU64, Ordering, RwLock};
 use wholly::vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Handle, Ino, Mode, OFlags, PATH_MAX, RenameFlags,
-    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
+    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, PATH_MAX,
+    RenameFlags, Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
 };
 
 use crate::Volume;
 use crate::format::BLOCK;
 use crate::format::inode::ROOT;
 use crate::fs::attributes::{is_superuser, who};
+use crate::fs::explicit::What;
 use crate::fs::names::Birth;
 use crate::fs::table::{ByNumber, Held, Inode};
 use crate::fs::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK};
@@ -114,9 +115,10 @@ impl VolumeVfs {
         Ok(attr)
     }
 
-    fn open_held(&self, ctx: &Context, inode: &Inode, flags: OFlags) -> Result<()> {
+    /// What is checked at an open. Returns the inode, as its call sees it then.
+    fn open_held<'c>(&'c self, ctx: &Context, held: Held<'c>, flags: OFlags) -> Result<Held<'c>> {
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
-        match inode.kind {
+        match held.kind {
             SYMLINK => return Err(Errno::LOOP),
             REGULAR if flags.contains(OFlags::DIRECTORY) => return Err(Errno::NOTDIR),
             REGULAR => {}
@@ -126,24 +128,29 @@ impl VolumeVfs {
         }
         let reads = !flags.contains(OFlags::WRONLY);
         let wanted = if reads { READ } else { 0 } | if writes { WRITE } else { 0 };
-        let state = inode.state.read().unwrap();
-        self.core().check_permits(ctx, inode, &state, wanted)?;
+        let state = held.state.read().unwrap();
+        self.core().check_permits(ctx, &held, &state, wanted)?;
         if flags.contains(OFlags::NOATIME) && !is_superuser(ctx) && !who(ctx).owns(&state.stat()) {
             return Err(Errno::PERM);
         }
         drop(state);
-        if inode.kind == DIRECTORY {
+        if held.kind == DIRECTORY {
             return Err(Errno::ISDIR);
         }
-        if flags.contains(OFlags::TRUNC) {
-            let mut state = inode.state.write().unwrap();
-            self.core().drop_privileges(ctx, inode, &mut state)?;
-            self.core().cut(inode, &mut state, 0)?;
+        if !flags.contains(OFlags::TRUNC) {
+            return Ok(held);
         }
-        Ok(())
+        let held = self.core().take(ctx, held, What::Itself)?;
+        let mut state = held.state.write().unwrap();
+        state.check_free(&held, None, What::Itself)?;
+        self.core().drop_privileges(ctx, &held, &mut state)?;
+        self.core().cut(&held, &mut state, 0)?;
+        drop(state);
+        Ok(held)
     }
 
     fn make(&self, ctx: &Context, dir: Ino, name: &[u8], birth: &Birth<'_>) -> Result<Attr> {
+        let _call = self.core().enter(ctx)?;
         self.given(self.core().make(ctx, dir.0, name, birth)?)
     }
 
@@ -151,20 +158,22 @@ impl VolumeVfs {
         if !open.writes() {
             return Err(Errno::BADF);
         }
-        let written = self.core().write(ctx, &open.inode, offset, data)?;
+        let inode = self.core().take_open(ctx, &open.inode)?;
+        let written = self.core().write(ctx, &inode, offset, data)?;
         if open.flags.intersects(OFlags::DSYNC | OFlags::SYNC) && !self.core().engine.is_durable_per_call() {
             self.core().engine.sync()?;
         }
         Ok(written)
     }
 
-    fn read_from(&self, open: &Open, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read_from(&self, ctx: &Context, open: &Open, offset: u64, buf: &mut [u8]) -> Result<usize> {
         if !open.reads() {
             return Err(Errno::BADF);
         }
-        let (read, is_late) = self.core().read(&open.inode, offset, buf)?;
+        let inode = self.core().view(ctx, &open.inode)?;
+        let (read, is_late) = self.core().read(&inode, offset, buf)?;
         if is_late && !buf.is_empty() && !open.flags.contains(OFlags::NOATIME) {
-            self.core().has_read(&open.inode)?;
+            self.core().has_read(&inode)?;
         }
         Ok(read)
     }
@@ -177,6 +186,7 @@ impl VolumeVfs {
 
 impl Vfs for VolumeVfs {
     fn lookup(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Attr> {
+        let _call = self.core().enter(ctx)?;
         self.given(self.core().lookup(ctx, dir.0, name)?)
     }
 
@@ -186,26 +196,31 @@ impl Vfs for VolumeVfs {
         }
     }
 
-    fn getattr(&self, _ctx: &Context, ino: Ino) -> Result<Attr> {
-        self.core().attr(&*self.core().held(ino.0)?)
+    fn getattr(&self, ctx: &Context, ino: Ino) -> Result<Attr> {
+        let _call = self.core().enter(ctx)?;
+        self.core().attr(&*self.core().held_by(ctx, ino.0)?)
     }
 
     fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
-        let held = self.core().held(ino.0)?;
+        let _call = self.core().enter(ctx)?;
+        let held = self.core().held_by(ctx, ino.0)?;
         let open = handle.map(|handle| self.opened(handle)).transpose()?;
         if change.size.is_some() && open.as_ref().is_some_and(|open| open.inode.id.ino != ino.0 || !open.writes()) {
             return Err(Errno::INVAL);
         }
+        let held = self.core().take(ctx, held, What::Itself)?;
         self.core().set_attributes(ctx, &held, open.is_some(), change)?;
         self.core().attr(&held)
     }
 
     fn access(&self, ctx: &Context, ino: Ino, access: Access) -> Result<()> {
-        self.core().check_access(ctx, &*self.core().held(ino.0)?, access)
+        let _call = self.core().enter(ctx)?;
+        self.core().check_access(ctx, &*self.core().held_by(ctx, ino.0)?, access)
     }
 
-    fn readlink(&self, _ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
-        let held = self.core().held(ino.0)?;
+    fn readlink(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
+        let _call = self.core().enter(ctx)?;
+        let held = self.core().held_by(ctx, ino.0)?;
         let target = self.core().target(&held)?;
         self.core().has_read(&held)?;
         Ok(target)
@@ -240,14 +255,17 @@ impl Vfs for VolumeVfs {
     }
 
     fn link(&self, ctx: &Context, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
+        let _call = self.core().enter(ctx)?;
         self.given(self.core().link(ctx, ino.0, dir.0, name)?)
     }
 
     fn unlink(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
+        let _call = self.core().enter(ctx)?;
         self.core().unlink(ctx, dir.0, name, false)
     }
 
     fn rmdir(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
+        let _call = self.core().enter(ctx)?;
         self.core().unlink(ctx, dir.0, name, true)
     }
 
@@ -260,16 +278,18 @@ impl Vfs for VolumeVfs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        let _call = self.core().enter(ctx)?;
         self.core().rename(ctx, (from.0, name), (to.0, new_name), flags)
     }
 
     fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
-        let held = self.core().held(ino.0)?;
-        self.open_held(ctx, &held, flags)?;
+        let _call = self.core().enter(ctx)?;
+        let held = self.open_held(ctx, self.core().held_by(ctx, ino.0)?, flags)?;
         Ok(self.add(held, flags))
     }
 
     fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
+        let _call = self.core().enter(ctx)?;
         let exclusive = flags.contains(OFlags::EXCL);
         if name == b"." || name == b".." {
             self.core().lookup(ctx, dir.0, name)?;
@@ -281,17 +301,13 @@ impl Vfs for VolumeVfs {
                 // A file that was just made is open for its maker, however few permissions it has.
                 Err(Errno::EXIST) if !exclusive => match self.core().lookup(ctx, dir.0, name) {
                     Err(Errno::NOENT) => continue,
-                    held => {
-                        let held = held?;
-                        self.open_held(ctx, &held, flags)?;
-                        held
-                    }
+                    held => self.open_held(ctx, held?, flags)?,
                 },
                 made => made?,
             };
             let ino = held.id.ino;
             let handle = self.add(held, flags);
-            let given = self.core().held(ino).and_then(|held| self.given(held));
+            let given = self.core().held_by(ctx, ino).and_then(|held| self.given(held));
             if given.is_err() {
                 self.close(handle)?;
             }
@@ -303,24 +319,28 @@ impl Vfs for VolumeVfs {
         if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
             return Err(Errno::INVAL);
         }
+        let _call = self.core().enter(ctx)?;
         let nameable = !flags.contains(OFlags::EXCL);
         let held = self.core().make_nameless(ctx, dir.0, mode.as_raw_mode() & PERMISSIONS, nameable)?;
-        let second = self.core().held(held.id.ino)?;
+        let second = self.core().held_by(ctx, held.id.ino)?;
         let attr = self.given(held)?;
         Ok((attr, self.add(second, flags)))
     }
 
-    fn read(&self, _ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_from(&*self.file(handle)?, offset, buf)
+    fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _call = self.core().enter(ctx)?;
+        self.read_from(ctx, &*self.file(handle)?, offset, buf)
     }
 
     fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        let _call = self.core().enter(ctx)?;
         let open = self.file(handle)?;
         let at = (!open.flags.contains(OFlags::APPEND)).then_some(offset);
         self.write_at(ctx, &open, at, data).map(|(_, written)| written)
     }
 
     fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)> {
+        let _call = self.core().enter(ctx)?;
         self.write_at(ctx, &*self.file(handle)?, None, data)
     }
 
@@ -333,13 +353,14 @@ impl Vfs for VolumeVfs {
         to_offset: u64,
         len: usize,
     ) -> Result<usize> {
+        let _call = self.core().enter(ctx)?;
         let (from, to) = (self.file(from)?, self.file(to)?);
         if !from.reads() || !to.writes() || to.flags.contains(OFlags::APPEND) {
             return Err(Errno::BADF);
         }
         let end = |offset: u64| offset.checked_add(len as u64).filter(|end| i64::try_from(*end).is_ok());
         let (Some(_), Some(_)) = (end(from_offset), end(to_offset)) else { return Err(Errno::OVERFLOW) };
-        let size = from.inode.state.read().unwrap().record.owned.size;
+        let size = self.core().view(ctx, &from.inode)?.state.read().unwrap().record.owned.size;
         let len = (len as u64).min(size.saturating_sub(from_offset));
         if len == 0 {
             return Ok(0);
@@ -349,7 +370,7 @@ impl Vfs for VolumeVfs {
             return Err(Errno::INVAL);
         }
         let mut buf = vec![0; usize::try_from(len).unwrap_or(COPIED).min(COPIED)];
-        let read = self.read_from(&from, from_offset, &mut buf)?;
+        let read = self.read_from(ctx, &from, from_offset, &mut buf)?;
         if read == 0 {
             return Ok(0);
         }
@@ -357,15 +378,20 @@ impl Vfs for VolumeVfs {
     }
 
     fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        let _call = self.core().enter(ctx)?;
         let open = self.file(handle)?;
         if !open.writes() {
             return Err(Errno::BADF);
         }
-        self.core().allocate(ctx, &open.inode, mode, offset, len)
+        let inode = self.core().take_open(ctx, &open.inode)?;
+        self.core().allocate(ctx, &inode, mode, offset, len)
     }
 
-    fn seek(&self, _ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
-        self.core().seek(&self.file(handle)?.inode, seek)
+    fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
+        let _call = self.core().enter(ctx)?;
+        let open = self.file(handle)?;
+        let inode = self.core().view(ctx, &open.inode)?;
+        self.core().seek(&inode, seek)
     }
 
     fn fsync(&self, _ctx: &Context, handle: Handle) -> Result<()> {
@@ -383,31 +409,36 @@ impl Vfs for VolumeVfs {
     }
 
     fn opendir(&self, ctx: &Context, dir: Ino) -> Result<Handle> {
-        let held = self.core().held(dir.0)?;
+        let _call = self.core().enter(ctx)?;
+        let held = self.core().held_by(ctx, dir.0)?;
         self.core().check_list(ctx, &held)?;
         Ok(self.add(held, OFlags::RDONLY))
     }
 
     fn readdir(
         &self,
-        _ctx: &Context,
+        ctx: &Context,
         handle: Handle,
         offset: u64,
         each: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let open = self.directory(handle)?;
-        let dir = &open.inode;
         let parent = {
-            let state = dir.state.read().unwrap();
-            if state.record.owned.links == 0 {
+            let _call = self.core().enter(ctx)?;
+            let dir = self.core().view(ctx, &open.inode)?;
+            let (links, parent) = {
+                let state = dir.state.read().unwrap();
+                (state.record.owned.links, state.record.more.parent)
+            };
+            if links == 0 {
                 return Err(Errno::NOENT);
             }
-            if dir.id.ino == ROOT { ROOT } else { state.record.more.parent }
+            if offset == 0 {
+                self.core().has_read(&dir)?;
+            }
+            if dir.id.ino == ROOT { ROOT } else { parent }
         };
-        if offset == 0 {
-            self.core().has_read(dir)?;
-        }
-        for (at, ino, name) in [(0, dir.id.ino, &b"."[..]), (1, parent, &b".."[..])] {
+        for (at, ino, name) in [(0, open.inode.id.ino, &b"."[..]), (1, parent, &b".."[..])] {
             let entry = DirEntry { ino: Ino(ino), next: at + 1, kind: FileType::Directory, name };
             if offset <= at && !each(entry) {
                 return Ok(());
@@ -416,7 +447,12 @@ impl Vfs for VolumeVfs {
         let mut key = offset.saturating_sub(FIRST_NAME);
         loop {
             // `each` may make calls of its own: nothing is locked then.
-            let (listed, next) = self.core().list(dir, &dir.state.read().unwrap(), key)?;
+            let (listed, next) = {
+                let _call = self.core().enter(ctx)?;
+                let dir = self.core().view(ctx, &open.inode)?;
+                let state = dir.state.read().unwrap();
+                self.core().list(&dir, &state, key)?
+            };
             for entry in &listed {
                 let next = entry.key + 1 + FIRST_NAME;
                 let kind = FileType::from_raw_mode(entry.kind);
@@ -442,19 +478,25 @@ impl Vfs for VolumeVfs {
     }
 
     fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
-        self.core().set_xattr(ctx, &*self.core().held(ino.0)?, name, value, flags)
+        let _call = self.core().enter(ctx)?;
+        let held = self.core().take(ctx, self.core().held_by(ctx, ino.0)?, What::Itself)?;
+        self.core().set_xattr(ctx, &held, name, value, flags)
     }
 
     fn getxattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.core().xattr(ctx, &*self.core().held(ino.0)?, name)
+        let _call = self.core().enter(ctx)?;
+        self.core().xattr(ctx, &*self.core().held_by(ctx, ino.0)?, name)
     }
 
     fn listxattr(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
-        self.core().xattr_names(ctx, &*self.core().held(ino.0)?)
+        let _call = self.core().enter(ctx)?;
+        self.core().xattr_names(ctx, &*self.core().held_by(ctx, ino.0)?)
     }
 
     fn removexattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<()> {
-        self.core().remove_xattr(ctx, &*self.core().held(ino.0)?, name)
+        let _call = self.core().enter(ctx)?;
+        let held = self.core().take(ctx, self.core().held_by(ctx, ino.0)?, What::Itself)?;
+        self.core().remove_xattr(ctx, &held, name)
     }
 
     fn statfs(&self, _ctx: &Context, ino: Ino) -> Result<StatFs> {
@@ -476,6 +518,26 @@ impl Vfs for VolumeVfs {
 
     fn sync(&self, _ctx: &Context) -> Result<()> {
         self.sync_all()
+    }
+
+    fn begin_group(&self) -> Result<GroupId> {
+        self.core().begin_group()
+    }
+
+    fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
+        let open = self.file(handle)?;
+        if !open.writes() {
+            return Err(Errno::BADF);
+        }
+        self.core().add_to_group(group, &open.inode)
+    }
+
+    fn commit_group(&self, group: GroupId) -> Result<()> {
+        self.core().commit_group(group)
+    }
+
+    fn abort_group(&self, group: GroupId) -> Result<()> {
+        self.core().abort_group(group)
     }
 }
 

@@ -184,22 +184,28 @@ impl Drop for Place {
     }
 }
 
-/// Makes a file or directory immutable until this is dropped.
-pub struct Immutable<'p>(&'p Path);
+/// Gives a file or directory a flag of `chattr` until this is dropped.
+pub struct Flag<'p>(&'static str, &'p Path);
 
-impl<'p> Immutable<'p> {
+impl<'p> Flag<'p> {
     /// None where the file system has no such thing.
-    pub fn new(path: &'p Path) -> Option<Self> {
-        Self::change("+i", path).then_some(Immutable(path))
+    pub fn new(flag: &'static str, path: &'p Path) -> Option<Self> {
+        Self::change("+", flag, path).then_some(Flag(flag, path))
     }
 
-    fn change(flag: &str, path: &Path) -> bool {
-        Command::new("chattr").arg(flag).arg(path).output().is_ok_and(|output| output.status.success())
+    /// Nobody may change it.
+    pub fn immutable(path: &'p Path) -> Option<Self> {
+        Self::new("i", path)
+    }
+
+    fn change(how: &str, flag: &str, path: &Path) -> bool {
+        let changed = Command::new("chattr").arg(format!("{how}{flag}")).arg(path).output();
+        changed.is_ok_and(|output| output.status.success())
     }
 }
 
-impl Drop for Immutable<'_> {
+impl Drop for Flag<'_> {
     fn drop(&mut self) {
-        Self::change("-i", self.0);
+        Self::change("-", self.0, self.1);
     }
 }

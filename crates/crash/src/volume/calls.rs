@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use wholly::{DirEntry, Stat};
-use wholly_volume::{EngineKind, Volume, VolumeFile};
+use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeFile};
 
 use super::{Making, OnVolume, Program, Running};
 use crate::look::{FIFO, Names};
@@ -189,7 +189,7 @@ impl Caller<'_, '_> {
 
 /// Makes a call; `file`, where it is open, is the one whose bytes it changes. Returns a file that it made.
 pub(super) fn call(
-    volume: &Volume,
+    volume: &VolumeCalls,
     file: Option<Arc<VolumeFile>>,
     op: &Op,
     bytes: &[u8],
@@ -224,28 +224,28 @@ pub(super) fn call(
     .map(|()| None)
 }
 
-impl Names for &Volume {
+impl Names for &VolumeCalls {
     const NOTES_LOOKS: bool = true;
     const IS_EXACT: bool = true;
 
     fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
-        Volume::read_dir(self, path)
+        VolumeCalls::read_dir(self, path)
     }
 
     fn metadata(&mut self, path: &str) -> wholly::Result<Stat> {
-        Volume::metadata(self, path)
+        VolumeCalls::metadata(self, path)
     }
 
     fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
-        Volume::read_link(self, path)
+        VolumeCalls::read_link(self, path)
     }
 
     fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>> {
-        Volume::xattrs(self, path)
+        VolumeCalls::xattrs(self, path)
     }
 
     fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>> {
-        Volume::xattr(self, path, OsStr::from_bytes(name))
+        VolumeCalls::xattr(self, path, OsStr::from_bytes(name))
     }
 
     fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {

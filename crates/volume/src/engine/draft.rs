@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use wholly::Result;
+use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
-use super::lanes::Cursor;
+use super::lanes::{Chain, Cursor, Redo};
 use super::{Allocate, Load, StorageView, read_within};
 use crate::format::log::LINE;
 use crate::format::{Lba, Run};
@@ -33,8 +34,14 @@ pub struct Draft {
     fresh: BTreeSet<Lba>,
     /// Where the group logs, once it does.
     pub(super) cursor: Option<Cursor>,
-    /// Whether something was stored early.
+    /// Whether something was stored early. Of an explicit group: by the call that runs.
     pub(super) stored: bool,
+    /// The number of an explicit group.
+    pub(super) group: Option<GroupId>,
+    /// The log of an explicit group's data, once it has one.
+    pub(super) chain: Option<Chain>,
+    /// Of an explicit group: the newest data of each byte that is logged, by the first byte of each piece.
+    data: BTreeMap<u64, Redo>,
 }
 
 /// The lines of a range, the range of bytes of each, and where they are in the range.
@@ -48,7 +55,67 @@ fn lines(at: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<usiz
     })
 }
 
+impl Redo {
+    /// What of it is at `at` and beyond.
+    fn tail(self, at: u64) -> Redo {
+        let by = at - self.at;
+        Redo { from: self.from.map(|from| from + by), at, len: self.len - by }
+    }
+}
+
 impl Draft {
+    /// That of an explicit group.
+    pub fn of_group(group: GroupId) -> Draft {
+        Draft { group: Some(group), ..Draft::default() }
+    }
+
+    /// The most undo entries that its lines need.
+    pub fn most_undo(&self) -> u64 {
+        2 * self.lines.len() as u64
+    }
+
+    /// Notes data that was logged: it is newer than what was there.
+    pub(super) fn log(&mut self, new: Redo) {
+        let end = new.at + new.len;
+        let before = self.data.range(..new.at).next_back().map(|(_, old)| *old);
+        if let Some(old) = before.filter(|old| old.at + old.len > new.at) {
+            self.data.insert(old.at, Redo { len: new.at - old.at, ..old });
+            if old.at + old.len > end {
+                self.data.insert(end, old.tail(end));
+            }
+        }
+        while let Some(old) = self.data.range(new.at..end).next().map(|(_, old)| *old) {
+            self.data.remove(&old.at);
+            if old.at + old.len > end {
+                self.data.insert(end, old.tail(end));
+            }
+        }
+        self.data.insert(new.at, new);
+    }
+
+    /// The data that is logged, by the places where it belongs.
+    pub(super) fn data(&self) -> impl Iterator<Item = &Redo> {
+        self.data.values()
+    }
+
+    /// Puts logged data over bytes that were read from `at` on.
+    pub(super) fn overlay_data(&self, region: &dyn Region, at: u64, buf: &mut [u8]) -> Result<()> {
+        let end = at + buf.len() as u64;
+        let first = self.data.range(..=at).next_back().map_or(at, |(first, _)| *first);
+        for redo in self.data.range(first..end).map(|(_, redo)| redo) {
+            let (from, to) = (redo.at.max(at), (redo.at + redo.len).min(end));
+            if from >= to {
+                continue;
+            }
+            let part = &mut buf[(from - at) as usize..(to - at) as usize];
+            match redo.tail(from).from {
+                Some(logged) => read_within(region, logged, part)?,
+                None => part.fill(0),
+            }
+        }
+        Ok(())
+    }
+
     /// Puts the group's version over bytes that were read from the medium.
     #[inline]
     pub fn overlay(&self, at: u64, buf: &mut [u8]) {
@@ -157,6 +224,29 @@ mod tests {
         let cut: Vec<_> = lines(60, 70).collect();
         assert_eq!(cut, [(0, 60..64, 0..4), (1, 0..64, 4..68), (2, 0..2, 68..70)]);
         assert_eq!(lines(128, 64).collect::<Vec<_>>(), [(2, 0..64, 0..64)]);
+    }
+
+    /// Of overlapping pieces of data, the newest has each byte.
+    #[test]
+    fn the_newest_data_is_read() {
+        use wholly_sim::{SimConfig, World};
+        let region = World::new(std::sync::Arc::new(SimConfig { log_len: 4096, ..SimConfig::pmem() })).log();
+        let byte = |piece: u64| piece as u8 | 1;
+        (0..64).for_each(|piece| region.write(Site("test"), piece * 64, &[byte(piece); 64]).expect("write"));
+        let (mut draft, mut model) = (Draft::default(), vec![0u8; 256]);
+        let mut random = wholly_sim::Random(5);
+        for _ in 0..2000 {
+            let (at, piece) = (random.below(200), random.below(64));
+            let len = 1 + random.below(56);
+            let from = (random.below(4) > 0).then_some(piece * 64);
+            draft.log(Redo { from, at, len });
+            model[at as usize..(at + len) as usize].fill(from.map_or(0, |_| byte(piece)));
+            let (from, mut read) = (random.below(100), [0; 150]);
+            draft.overlay_data(&*region, from, &mut read).expect("read");
+            assert_eq!(read, model[from as usize..from as usize + 150]);
+        }
+        let mut end = 0;
+        draft.data().for_each(|redo| end = if redo.at >= end { redo.at + redo.len } else { panic!("overlap") });
     }
 
     /// Runs begin and end with a changed word, never overlap, and have all that changed.

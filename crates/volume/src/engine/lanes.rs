@@ -3,11 +3,13 @@
 //! A group takes a lane with its first entry and gives it back when it has ended, so that a lane has at most one
 //! running group. Groups of a lane are numbered from 1 in each incarnation and use its halves in turn: the last
 //! committed group stays whole until the next one is committed. Lanes are taken in turn. After a commit that failed, by
-//! an error or a panic, no group gets a lane any more: what that group has logged is for the next recovery.
+//! an error or a panic, no group gets a lane any more: what that group has logged is for the next recovery. An explicit
+//! group takes a lane for its commit only: until then its data entries go to a chain of its own.
 
 use std::collections::VecDeque;
 
 use wholly::sync::{Condvar, Mutex};
+use wholly::vfs::GroupId;
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
@@ -81,7 +83,8 @@ impl Lanes {
         let half = self.area.half(lane.number, sequence);
         let (at, end) = (half.start.byte() + ENTRIES, half.start.byte() + half.count * BLOCK as u64);
         let seed = seed.lane(lane.number);
-        Ok(Cursor { lane, seed, half, sequence, at, end, number: 0, sum: 0, redo: Vec::new() })
+        let entries = Entries { seed, sequence, at, end, number: 0, sum: 0, redo: Vec::new() };
+        Ok(Cursor { lane, half, entries })
     }
 
     fn give(&self, lane: Lane) {
@@ -105,15 +108,33 @@ impl Lanes {
         Ok(Committing(self))
     }
 
+    /// The chain of an explicit group, which begins in this run.
+    pub fn chain(&self, group: GroupId, run: Run) -> Chain {
+        let (at, end) = (run.start.byte(), run.start.byte() + run.count * BLOCK as u64);
+        let (seed, sequence) = (self.seed().chains(), group.0);
+        let entries = Entries { seed, sequence, at, end, number: 0, sum: 0, redo: Vec::new() };
+        Chain { start: run.start, entries }
+    }
+
+    /// Blocks that so many bytes of data take in a chain, in any pieces of at least a block but for the ends.
+    pub fn blocks_in_chain(bytes: u64) -> u64 {
+        if bytes == 0 { 0 } else { lines_for(bytes).div_ceil(log::lines_of(1) - 3) + 1 }
+    }
+
     /// Blocks that a group needs besides its lane, for so many entries of metadata and pieces of data.
     pub fn blocks_for(&self, undo: u64, bytes: u64) -> u64 {
-        // A piece has a head and a last line that is not full, and is at least a block long but for the ends.
-        let data = if bytes == 0 { 0 } else { bytes / LINE as u64 + 2 * (bytes / BLOCK as u64 + 2) };
+        let data = if bytes == 0 { 0 } else { lines_for(bytes) };
         // The last line of each run of blocks is kept for a link.
         let in_half = log::lines_of(self.area.half_blocks.into()) - ENTRIES / LINE as u64 - 2;
         // Blocks that are not consecutive have a link each, and cut a piece in two.
         (undo + data).saturating_sub(in_half).div_ceil(log::lines_of(1) - 3)
     }
+}
+
+/// Lines of pieces of data: each has a head and a last line that is not full, and is at least a block long but for the
+/// ends.
+fn lines_for(bytes: u64) -> u64 {
+    bytes / LINE as u64 + 2 * (bytes / BLOCK as u64 + 2)
 }
 
 /// A commit that has begun. If it is dropped before its end, it has failed.
@@ -122,7 +143,7 @@ pub struct Committing<'l>(&'l Lanes);
 impl Committing<'_> {
     /// The group is committed, and has nothing left to do: its lane is free.
     pub fn end(self, cursor: &Cursor) {
-        self.0.give(Lane { number: cursor.lane.number, committed: cursor.sequence });
+        self.0.give(Lane { number: cursor.lane.number, committed: cursor.entries.sequence });
         std::mem::forget(self);
     }
 }
@@ -135,7 +156,7 @@ impl Drop for Committing<'_> {
 }
 
 /// Something that is to be made when the group is committed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redo {
     /// The byte of the log at which its bytes are; `None`: zeros.
     pub from: Option<u64>,
@@ -143,13 +164,34 @@ pub struct Redo {
     pub len: u64,
 }
 
-/// The place of the next entry of a group.
+/// What a group writes in its lane.
 #[derive(Debug)]
 pub struct Cursor {
     lane: Lane,
-    seed: LaneSeed,
     /// The half that the group uses.
     half: Run,
+    pub entries: Entries,
+}
+
+/// The data entries of an explicit group.
+#[derive(Debug)]
+pub struct Chain {
+    start: Lba,
+    pub entries: Entries,
+}
+
+impl Chain {
+    /// The entry of the lane that leads to it.
+    pub fn head(&self) -> Entry {
+        let Entries { sequence, number, sum, .. } = self.entries;
+        Entry::Chain { group: sequence, start: self.start, entries: number, sum }
+    }
+}
+
+/// Where the next entry of a group goes.
+#[derive(Debug)]
+pub struct Entries {
+    seed: LaneSeed,
     sequence: u64,
     at: u64,
     end: u64,
@@ -166,7 +208,7 @@ pub struct Sites {
     pub link: Site,
 }
 
-impl Cursor {
+impl Entries {
     /// Lines before the one that is kept for a link.
     fn room(&self) -> u64 {
         (self.end - self.at) / LINE as u64 - 1
@@ -252,12 +294,18 @@ impl Cursor {
         self.entry(region, sites.head, &Entry::Zero { at, len })
     }
 
-    /// The commit entry, and where it goes.
-    pub fn commit_entry(&self, order: u64) -> (u64, [u8; LINE], u64) {
+    /// Notes where the data of the group is. The first entry in its lane.
+    pub fn chain(&mut self, region: &dyn Region, sites: &Sites, chain: &Chain) -> Result<()> {
+        self.entry(region, sites.link, &chain.head())
+    }
+}
+
+impl Cursor {
+    /// The commit entry, and where it goes. `redo`: whether there is data.
+    pub fn commit_entry(&self, order: u64, redo: bool) -> (u64, [u8; LINE], u64) {
         let at = self.half.start.byte();
-        let redo = !self.redo.is_empty();
-        let entry = Entry::Commit { entries: self.number, sum: self.sum, redo, order };
-        let (line, check) = log::encode(self.seed, at, (self.sequence, 0), &entry);
+        let Entries { seed, sequence, number, sum, .. } = self.entries;
+        let (line, check) = log::encode(seed, at, (sequence, 0), &Entry::Commit { entries: number, sum, redo, order });
         (at, line, check)
     }
 }
@@ -265,8 +313,10 @@ impl Cursor {
 /// What recovery finds in a lane.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// To be made, in this order, because the group is committed: the head's place in the log, bytes.
-    pub redo: Vec<(u64, Vec<u8>)>,
+    /// To be made, in this order, because the group is committed.
+    pub redo: Vec<Redo>,
+    /// The commit entry that says so, and where it stands.
+    pub commit: Option<(u64, [u8; LINE])>,
     /// To be undone, in the reverse of this order, because it is not.
     pub undo: Vec<(u64, Vec<u8>)>,
 }
@@ -276,6 +326,7 @@ pub struct Found {
 /// # Errors
 /// If the entries of a committed group are damaged; the medium's.
 pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) -> Result<Found> {
+    let chains = seed.chains();
     let seed = seed.lane(lane);
     let line = |at: u64| -> Result<[u8; LINE]> {
         let mut line = [0; LINE];
@@ -300,35 +351,20 @@ pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) 
     {
         let settled = line(half.start.byte() + log::SETTLED)?[..8] == read.check.to_le_bytes();
         if !settled {
-            let (mut count, mut total) = (0, 0u64);
-            let damaged = || super::corrupt("the log", crate::format::Fault("a committed group is damaged"));
-            walk(region, half, seed, committed, &mut |at, read| {
-                (count, total) = (count + 1, total.wrapping_add(read.check));
-                match read.entry {
-                    Entry::Data { at: to, len, sum } => {
-                        if len > region.len() {
-                            return Err(damaged());
-                        }
-                        let mut bytes = vec![0; len as usize];
-                        super::read_within(region, at + LINE as u64, &mut bytes)?;
-                        if seed.payload_sum(at, &bytes) != sum {
-                            return Err(damaged());
-                        }
-                        found.redo.push((to, bytes));
-                    }
-                    Entry::Zero { at, len } if len <= BLOCK as u64 => found.redo.push((at, vec![0; len as usize])),
-                    Entry::Undo { .. } | Entry::Link(_) => {}
-                    Entry::Commit { .. } | Entry::Zero { .. } => return Err(damaged()),
+            found.commit = Some((half.start.byte(), line(half.start.byte())?));
+            let from = half.start.byte() + ENTRIES;
+            let chain = read_redo(region, (seed, from, committed), (entries, sum), &mut found.redo)?;
+            if let Some(Entry::Chain { group, start, entries, sum }) = chain {
+                let from = start.0.saturating_mul(BLOCK as u64);
+                if read_redo(region, (chains, from, group), (entries, sum), &mut found.redo)?.is_some() {
+                    return Err(damaged());
                 }
-                Ok(count < entries)
-            })?;
-            if (count, total) != (entries, sum) {
-                return Err(damaged());
             }
         }
     }
     let running = committed + 1;
-    walk(region, area.half(lane, running), seed, running, &mut |_, read| {
+    let from = area.half(lane, running).start.byte() + ENTRIES;
+    walk(region, (seed, from, running), &mut |_, read| {
         if let Entry::Undo { at, len, old } = read.entry {
             found.undo.push((at, old[..usize::from(len)].to_vec()));
         }
@@ -337,17 +373,53 @@ pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) 
     Ok(found)
 }
 
-/// Calls `each` with the entries of a group and where they stand, until it returns `false` or there are no more.
+fn damaged() -> Error {
+    super::corrupt("the log", crate::format::Fault("a committed group is damaged"))
+}
+
+/// Reads what the entries of a committed group say is to be made: so many entries, whose checks have this sum. Returns
+/// the entry that leads to the group's chain, if there is one.
+fn read_redo(
+    region: &dyn Region,
+    (seed, from, sequence): (LaneSeed, u64, u64),
+    (entries, sum): (u32, u64),
+    redo: &mut Vec<Redo>,
+) -> Result<Option<Entry>> {
+    let (mut count, mut total, mut chain) = (0, 0u64, None);
+    walk(region, (seed, from, sequence), &mut |at, read| {
+        (count, total) = (count + 1, total.wrapping_add(read.check));
+        match read.entry {
+            Entry::Data { at: to, len, sum } => {
+                if len > region.len() {
+                    return Err(damaged());
+                }
+                let mut bytes = vec![0; len as usize];
+                super::read_within(region, at + LINE as u64, &mut bytes)?;
+                if seed.payload_sum(at, &bytes) != sum {
+                    return Err(damaged());
+                }
+                redo.push(Redo { from: Some(at + LINE as u64), at: to, len });
+            }
+            Entry::Zero { at, len } if len <= BLOCK as u64 => redo.push(Redo { from: None, at, len }),
+            Entry::Chain { .. } => chain = Some(read.entry),
+            Entry::Undo { .. } | Entry::Link(_) => {}
+            Entry::Commit { .. } | Entry::Zero { .. } => return Err(damaged()),
+        }
+        Ok(count < entries)
+    })?;
+    if (count, total) == (entries, sum) { Ok(chain) } else { Err(damaged()) }
+}
+
+/// Calls `each` with the entries of a group from a byte on, and where they stand, until it returns `false` or there are
+/// no more.
 fn walk(
     region: &dyn Region,
-    half: Run,
-    seed: LaneSeed,
-    sequence: u64,
+    (seed, from, sequence): (LaneSeed, u64, u64),
     each: &mut dyn FnMut(u64, log::Read) -> Result<bool>,
 ) -> Result<()> {
-    let (mut at, mut number) = (half.start.byte() + ENTRIES, 0);
+    let (mut at, mut number) = (from, 0);
     // Numbers grow, so that damaged links cannot go round.
-    while at + LINE as u64 <= region.len() {
+    while at.checked_add(LINE as u64).is_some_and(|end| end <= region.len()) {
         let mut line = [0; LINE];
         region.read(at, &mut line)?;
         let Some(read) = log::decode(seed, at, &line) else { break };

@@ -6,6 +6,8 @@
 //!   runs, by [`Replay::redo`], and over which [`StorageView`]: `none` at the call and in place, a page engine at the
 //!   commit and on copies of committed pages, a logging engine inside the commit on a view that logs old bytes.
 //! - *home*: the block in which committed bytes of a file's block are.
+//! - *explicit group*: one that has any number of calls, in the drafts of which nothing is shared with others: what is
+//!   (names in directories, their times) the core records inside of the commit.
 //! - *part*: a group, with the space that was reserved for it, and its draft.
 //! - *draft*: what a running group has made of metadata, where that is not on the medium before the commit. The core
 //!   reads through it whatever it reads for the group.
@@ -24,7 +26,10 @@
 //! 8. The core keeps others from what a group changes, by its locks, until [`Engine::commit`] has returned: no two
 //!    running groups change the same line.
 //!
-//! Operations that come later: `Add` and `Toggle`, with bitmaps and counters on the medium; `Revert`, with abort.
+//! 9. Calls of an explicit group may come from several threads, one at a time: each ends by [`Engine::end_call`]. What
+//!    a call stores early nobody else can reach.
+//!
+//! Operations that come later: `Add` and `Toggle`, with bitmaps and counters on the medium.
 
 pub mod draft;
 pub mod fine_grained_wal;
@@ -74,6 +79,28 @@ pub struct Fields {
     pub target: Option<Vec<u8>>,
     /// The checksum of a long one.
     pub target_sum: Option<u32>,
+}
+
+impl Fields {
+    /// Adds newer values.
+    pub fn merge(&mut self, newer: &Fields) {
+        fn newest<T: Clone>(old: &mut Option<T>, new: &Option<T>) {
+            if new.is_some() {
+                old.clone_from(new);
+            }
+        }
+        self.born |= newer.born;
+        newest(&mut self.mode, &newer.mode);
+        newest(&mut self.uid, &newer.uid);
+        newest(&mut self.gid, &newer.gid);
+        newest(&mut self.links, &newer.links);
+        newest(&mut self.size, &newer.size);
+        newest(&mut self.times, &newer.times);
+        newest(&mut self.parent, &newer.parent);
+        newest(&mut self.rdev, &newer.rdev);
+        newest(&mut self.target, &newer.target);
+        newest(&mut self.target_sum, &newer.target_sum);
+    }
 }
 
 /// What blocks of a map become.
@@ -248,14 +275,12 @@ pub trait Replay: Send + Sync {
 }
 
 /// Which version a reader gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+#[derive(Clone, Copy, Debug)]
+pub enum View<'v> {
     /// What is committed.
     Committed,
-    /// What a group sees.
-    Group(GroupId),
-    /// What running groups have made of it: a shared mount.
-    Memory,
+    /// What the explicit group with this draft sees.
+    Group(&'v Draft),
 }
 
 /// Blocks of a file, for a read or a write.
@@ -267,8 +292,10 @@ pub struct DataAt {
     pub block: u64,
     /// The block of the volume in which it is; consecutive ones follow. `None`: nowhere yet.
     pub home: Option<Lba>,
-    /// Whether the home has committed bytes. Without, what a write leaves out becomes zeros.
+    /// Whether the home has bytes of the file. Without, what a write leaves out becomes zeros.
     pub valid: bool,
+    /// Whether the explicit group that runs took the home itself, in an earlier call: nobody else can reach it.
+    pub own: bool,
 }
 
 /// Where a write went.
@@ -300,6 +327,8 @@ pub enum Kind {
     Implicit,
     /// A structure change.
     Structure,
+    /// What belongs to it is told by each call.
+    Explicit,
 }
 
 /// Makes groups permanent.
@@ -328,6 +357,34 @@ pub trait Engine: Load + Send + Sync {
     fn log_blocks(&self, logged: Logged) -> u64 {
         let _ = logged;
         0
+    }
+
+    /// Whether groups can have more than one call.
+    fn has_groups(&self) -> bool {
+        false
+    }
+
+    /// Blocks that a call of an explicit group needs for the bytes that it logs.
+    fn blocks_for_call(&self, bytes: u64) -> u64 {
+        let _ = bytes;
+        0
+    }
+
+    /// Blocks that the commit of an explicit group needs, with so many changed pieces of metadata
+    /// ([`Draft::most_undo`]).
+    fn blocks_for_commit(&self, changes: u64) -> u64 {
+        let _ = changes;
+        0
+    }
+
+    /// A call of an explicit group ends: the calling thread orders what it has stored before the group's commit, which
+    /// another thread may make.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
+        let _ = part;
+        Ok(())
     }
 
     /// Begins a group.
@@ -360,7 +417,7 @@ pub trait Engine: Load + Send + Sync {
     ///
     /// # Errors
     /// The medium's.
-    fn read(&self, view: View, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()>;
+    fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()>;
 
     /// Commits groups.
     ///

@@ -2,7 +2,8 @@
 //!
 //! The *area* is a run of blocks that the superblock names. It is divided into *lanes*, and each lane into two *halves*
 //! that its groups use in turn. A half begins with a line for the commit entry and a line with the *settled word*; the
-//! rest is for the other entries. A group that needs more goes on in blocks of free space, to which a link leads.
+//! rest is for the other entries. A group that needs more goes on in blocks of free space, to which a link leads. The
+//! data of an explicit group is in a *chain*: blocks of free space of its own, which the commit's first entry names.
 //!
 //! An entry proves itself: its check covers its other 56 bytes, and is seeded with the volume, the incarnation (so that
 //! a mount makes all older entries void), the lane (whose groups alone have distinct sequences) and the byte of the
@@ -74,6 +75,7 @@ const DATA: u8 = 2;
 const ZERO: u8 = 3;
 const LINK: u8 = 4;
 const COMMIT: u8 = 5;
+const CHAIN: u8 = 6;
 
 /// What an entry says. Places are bytes of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +107,17 @@ pub enum Entry {
     },
     /// The entries go on in these blocks.
     Link(Run),
+    /// The group's data entries are in a chain of its own.
+    Chain {
+        /// The number of the group, which is the sequence of these entries.
+        group: u64,
+        /// The block that they begin in.
+        start: Lba,
+        /// How many they are.
+        entries: u32,
+        /// The sum of their checks.
+        sum: u64,
+    },
     /// The group is committed.
     Commit {
         /// How many other entries it has.
@@ -132,6 +145,11 @@ impl LogSeed {
     /// place of a block of the other: without the lane, recovery would read on into the entries of the other.
     pub fn lane(self, lane: u32) -> LaneSeed {
         LaneSeed(mix(self.0, lane.into()))
+    }
+
+    /// That of all chains. No two groups of an incarnation have the same number.
+    pub fn chains(self) -> LaneSeed {
+        self.lane(u32::MAX)
     }
 }
 
@@ -186,6 +204,12 @@ pub fn encode(seed: LaneSeed, stands: u64, (sequence, number): (u64, u32), entry
             put(0, run.count);
             (LINK, run.start.0, 0)
         }
+        Entry::Chain { group, start, entries, sum } => {
+            put(0, sum);
+            put(8, u64::from(entries));
+            put(16, group);
+            (CHAIN, start.0, 0)
+        }
         Entry::Commit { entries, sum, redo, order } => {
             put(0, sum);
             put(8, u64::from(entries));
@@ -223,6 +247,7 @@ pub fn decode(seed: LaneSeed, stands: u64, line: &[u8; LINE]) -> Option<Read> {
         DATA => Entry::Data { at, len: word(0), sum: word(8) },
         ZERO => Entry::Zero { at, len: word(0) },
         LINK => Entry::Link(Run { start: Lba(at), count: word(0) }),
+        CHAIN => Entry::Chain { group: word(16), start: Lba(at), entries: word(8) as u32, sum: word(0) },
         COMMIT => Entry::Commit { entries: word(8) as u32, sum: word(0), redo: word(16) != 0, order: at },
         _ => return None,
     };
@@ -252,6 +277,7 @@ mod tests {
             Entry::Data { at: 8200, len: 4000, sum: 77 },
             Entry::Zero { at: 1 << 50, len: 1 },
             Entry::Link(Run { start: Lba(1 << 38), count: 9 }),
+            Entry::Chain { group: 1 << 60, start: Lba(7), entries: 8, sum: 9 },
             Entry::Commit { entries: 6, sum: u64::MAX, redo: true, order: 5 },
         ] {
             let (line, check) = encode(seed, 4096, (5, 3), &entry);

@@ -7,7 +7,8 @@ use wholly::rules::xattr::CAPABILITY;
 use wholly::vfs::{Access, Attr, Context, Errno, FileType, Ino, Mode, Result, SetAttr, SetTime, Timestamp};
 use wholly_host::Stat;
 
-use super::group::{Group, Need};
+use super::explicit::What;
+use super::group::Need;
 use super::table::{Inode, State};
 use super::{Core, DIRECTORY, LARGEST_FILE, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 use crate::engine::{Fields, Kind};
@@ -86,6 +87,7 @@ impl Core {
     /// `by_handle`: the file is open for writing.
     pub fn set_attributes(&self, ctx: &Context, inode: &Inode, by_handle: bool, change: &SetAttr) -> Result<()> {
         let mut state = inode.state.write().unwrap();
+        state.check_free(inode, None, What::Itself)?;
         if let Some(size) = change.size {
             self.check_size(ctx, inode, &state, by_handle, size)?;
         }
@@ -209,11 +211,12 @@ impl Core {
             return Ok(());
         }
         let mut state = inode.state.write().unwrap();
-        if !state.is_accessed_late() {
+        // What a group has alone, nobody else changes anything of.
+        if !state.is_accessed_late() || state.is_claimed() {
             return Ok(());
         }
         let now = self.now();
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let mut group = self.begin(inode, Kind::Implicit, 0, Need::Vital)?;
         self.touch(&mut group, inode, &mut state, |times| times.atime = now)?;
         Ok(group.commit()?)
     }

@@ -2,11 +2,12 @@
 
 use wholly::vfs::{Context, Errno, FallocateFlags, Result, Seek};
 
+use super::explicit::What;
 use super::group::{Group, Need};
 use super::known::PIECE;
 use super::table::{Inode, State};
 use super::{Core, LARGEST_FILE, map};
-use crate::engine::{DataAt, Fields, Kind, Load, Logged, Mapped, Operation, Placed, View};
+use crate::engine::{DataAt, Fields, Kind, Load, Logged, Mapped, Operation, Placed};
 use crate::format::pointer::{FANOUT, Pointer, depth_for, nodes_for, reach};
 use crate::format::{BLOCK, Run};
 
@@ -20,16 +21,29 @@ struct Piece {
     offset: usize,
     len: usize,
     pointer: Option<Pointer>,
+    /// Whether the explicit group that runs took the blocks itself.
+    own: bool,
 }
 
 impl Piece {
     fn at(&self, inode: &Inode) -> DataAt {
         let valid = self.pointer.is_some_and(|pointer| !pointer.reserved);
-        DataAt { file: inode.id, block: self.block, home: self.pointer.map(|pointer| pointer.block), valid }
+        let home = self.pointer.map(|pointer| pointer.block);
+        DataAt { file: inode.id, block: self.block, home, valid, own: self.own }
     }
 
     fn blocks(&self) -> u64 {
         ((self.offset + self.len) as u64).div_ceil(B)
+    }
+
+    /// As much of it as a group owns, or does not.
+    fn cut(mut self, group: &Group<'_>) -> Piece {
+        if let Some(pointer) = self.pointer.filter(|pointer| !pointer.reserved) {
+            let (own, count) = group.owns(pointer.block, self.blocks());
+            self.own = own;
+            self.len = self.len.min((count * B) as usize - self.offset);
+        }
+        self
     }
 }
 
@@ -45,7 +59,7 @@ impl Core {
         let (block, offset) = (at / B, (at % B) as usize);
         let most = ((offset + len) as u64).div_ceil(B);
         if let Some(lba) = state.pieces.get(block, most) {
-            return Ok(Piece { block, offset, len, pointer: Some(Pointer::to(lba)) });
+            return Ok(Piece { block, offset, len, pointer: Some(Pointer::to(lba)), own: false });
         }
         let seed = self.storage.data_seed(inode.id);
         let tree = &state.record.owned.tree;
@@ -57,7 +71,7 @@ impl Core {
                 found.filter(|found| !found.reserved && count == PIECE).map(|found| found.block)
             });
         }
-        Ok(Piece { block, offset, len: len.min((count * B) as usize - offset), pointer })
+        Ok(Piece { block, offset, len: len.min((count * B) as usize - offset), pointer, own: false })
     }
 
     /// Reads up to `buf.len()` bytes. Returns how many, and whether the time of access is to be renewed.
@@ -67,12 +81,13 @@ impl Core {
         let left = state.record.owned.size.saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let mut done = 0;
+        let sight = self.sight(inode);
         while done < len {
-            let piece = self.piece(&*self.engine, inode, &state, offset + done as u64, len - done)?;
+            let piece = self.piece(&sight, inode, &state, offset + done as u64, len - done)?;
             let part = &mut buf[done..done + piece.len];
             let at = piece.at(inode);
             match at.valid {
-                true => self.engine.read(View::Committed, &at, piece.offset, part)?,
+                true => self.engine.read(sight.view(), &at, piece.offset, part)?,
                 false => part.fill(0),
             }
             done += piece.len;
@@ -92,6 +107,7 @@ impl Core {
             return Err(Errno::FBIG);
         }
         let data = &data[..data.len().min((LARGEST_FILE - offset) as usize)];
+        state.check_free(inode, None, What::Itself)?;
         self.drop_privileges(ctx, inode, &mut state)?;
         let mut done = 0;
         while done < data.len() {
@@ -115,16 +131,18 @@ impl Core {
     /// Writes a part in a group of its own.
     fn write_part(&self, inode: &Inode, state: &mut State, at: u64, data: &[u8]) -> Result<usize> {
         let (first, last) = (at / B, (at + data.len() as u64 - 1) / B);
-        let piece = self.piece(&*self.engine, inode, state, at, data.len())?;
-        if piece.len == data.len() && piece.at(inode).valid {
+        let piece = self.piece(&self.sight(inode), inode, state, at, data.len())?;
+        if piece.len == data.len() && piece.at(inode).valid && inode.twin.is_none() {
             return self.overwrite(inode, state, &piece, at, data);
         }
         let (missing, valid) = self.missing(inode, state, first, last + 1)?;
         let logged = Logged { pointers: last + 1 - first, bytes: (valid * B).min(data.len() as u64) };
-        let mut group = Group::begin_logging(self, Kind::Implicit, missing, Need::Ordinary, logged)?;
+        // What is there already can be written over on a full volume.
+        let need = if missing > 0 { Need::Ordinary } else { Need::Vital };
+        let mut group = self.begin_logging(inode, Kind::Implicit, missing, need, logged)?;
         let mut done = 0;
         while done < data.len() {
-            let piece = self.piece(&group, inode, state, at + done as u64, data.len() - done)?;
+            let piece = self.piece(&group, inode, state, at + done as u64, data.len() - done)?.cut(&group);
             let target = piece.at(inode);
             let placed = group.write(&target, piece.offset, &data[done..done + piece.len])?;
             let run = match (placed, target.home) {
@@ -173,7 +191,7 @@ impl Core {
         let (mut missing, mut nodes, mut valid, mut block) = (0, 0, 0, first);
         let depth = depth_for(end - 1).max(tree.depth);
         while block < end {
-            let (found, count) = map::run(&*self.engine, seed, tree, block, end - block)?;
+            let (found, count) = map::run(&self.sight(inode), seed, tree, block, end - block)?;
             match found {
                 None => {
                     missing += count;
@@ -215,7 +233,7 @@ impl Core {
         if from >= to {
             return Ok(());
         }
-        let piece = self.piece(&*group, inode, state, from, (to - from) as usize)?;
+        let piece = self.piece(&*group, inode, state, from, (to - from) as usize)?.cut(group);
         let at = piece.at(inode);
         if at.valid {
             group.zero(&at, piece.offset, piece.len)?;
@@ -237,7 +255,7 @@ impl Core {
 
     /// Sets the size of a file.
     pub fn cut(&self, inode: &Inode, state: &mut State, size: u64) -> Result<()> {
-        let mut group = Group::begin_logging(self, Kind::Implicit, 0, Need::Vital, Self::at_ends(state, 1))?;
+        let mut group = self.begin_logging(inode, Kind::Implicit, 0, Need::Vital, Self::at_ends(state, 1))?;
         let before = state.record.owned.size;
         let end = size.div_ceil(B);
         let has_more = end < reach(state.record.owned.tree.depth) && state.record.owned.tree.root != 0;
@@ -288,12 +306,13 @@ impl Core {
             FallocateFlags::INSERT_RANGE if size + len > LARGEST_FILE => return Err(Errno::FBIG),
             _ => {}
         }
+        state.check_free(inode, None, What::Itself)?;
         self.drop_privileges(ctx, inode, state)?;
         let grown = Some(end).filter(|end| !keep && *end > size);
         match what {
             FallocateFlags::PUNCH_HOLE => {
                 let logged = Self::at_ends(state, 2);
-                let mut group = Group::begin_logging(self, Kind::Implicit, 0, Need::Vital, logged)?;
+                let mut group = self.begin_logging(inode, Kind::Implicit, 0, Need::Vital, logged)?;
                 let (first, last) = self.zero_ends(&mut group, inode, state, offset, end)?;
                 let (count, to) = (last - first, Mapped::Nothing);
                 if count > 0 {
@@ -319,9 +338,11 @@ impl Core {
         size: Option<u64>,
     ) -> Result<()> {
         let (first, end) = (from / B, to.div_ceil(B));
-        let (missing, _) = self.missing(inode, state, first, end)?;
+        let (missing, valid) = self.missing(inode, state, first, end)?;
         let logged = Logged { pointers: if zero { end - first } else { 0 }, bytes: 0 };
-        let mut group = Group::begin_logging(self, Kind::Implicit, missing, Need::Ordinary, logged)?;
+        // An explicit group takes others for blocks with content that others see.
+        let blocks = if zero && inode.twin.is_some() { missing + valid } else { missing };
+        let mut group = self.begin_logging(inode, Kind::Implicit, blocks, Need::Ordinary, logged)?;
         let whole = if zero { self.zero_ends(&mut group, inode, state, from, to)? } else { (0, 0) };
         let mut block = first;
         while block < end {
@@ -336,12 +357,16 @@ impl Core {
             };
             let limit = limit.min(end);
             let (found, count) = map::run(&group, seed, &state.record.owned.tree, block, limit - block)?;
-            let run = match found {
-                None => Some(group.take(count)),
+            let (run, count) = match found {
+                None => (Some(group.take(count)), count),
                 Some(pointer) if !pointer.reserved && (whole.0..whole.1).contains(&block) => {
-                    Some(Run { start: pointer.block, count })
+                    let (own, count) = match inode.twin.is_some() {
+                        true => group.owns(pointer.block, count),
+                        false => (true, count),
+                    };
+                    (Some(if own { Run { start: pointer.block, count } } else { group.take(count) }), count)
                 }
-                Some(_) => None,
+                Some(_) => (None, count),
             };
             if let Some(Run { start, count }) = run {
                 let to = Mapped::Reserved(start);
@@ -368,7 +393,7 @@ impl Core {
         let depth = depth_for(size.div_ceil(B).max(1)).max(tree.depth);
         let (mut nodes, mut block) = (u64::from(depth - tree.depth), from);
         while block < reach(tree.depth) {
-            let (found, count) = map::run(&*self.engine, seed, &tree, block, reach(tree.depth) - block)?;
+            let (found, count) = map::run(&self.sight(inode), seed, &tree, block, reach(tree.depth) - block)?;
             if found.is_some() {
                 let to = block.wrapping_add_signed(by);
                 nodes += nodes_for(0, depth, to, to + count - 1);
@@ -376,7 +401,7 @@ impl Core {
             block += count;
         }
         let logged = Self::at_ends(state, 4);
-        let mut group = Group::begin_logging(self, Kind::Implicit, nodes, Need::Ordinary, logged)?;
+        let mut group = self.begin_logging(inode, Kind::Implicit, nodes, Need::Ordinary, logged)?;
         if by < 0 {
             let count = by.unsigned_abs();
             let (first, to) = (from - count, Mapped::Nothing);
@@ -402,7 +427,7 @@ impl Core {
         let seed = self.storage.data_seed(inode.id);
         let (mut block, end) = (offset / B, size.div_ceil(B));
         while block < end {
-            let (found, count) = map::run(&*self.engine, seed, &state.record.owned.tree, block, end - block)?;
+            let (found, count) = map::run(&self.sight(inode), seed, &state.record.owned.tree, block, end - block)?;
             let is_data = found.is_some_and(|pointer| !pointer.reserved);
             if is_data == wants_data {
                 return Ok(offset.max(block * B));

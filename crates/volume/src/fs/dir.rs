@@ -7,7 +7,7 @@ use super::group::{Group, Need};
 use super::known::{self, KnownLeaf};
 use super::table::{Inode, State};
 use super::{Core, DIRECTORY, map};
-use crate::engine::{Kind, Operation, Structure, corrupt};
+use crate::engine::{Kind, Load, Operation, Structure, corrupt};
 use crate::format::dir::{self, Found, HASH_BITS, Head, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOT, SLOTS, TWIN_BITS};
 use crate::format::inode::Tree;
 use crate::format::pointer::{depth_for, nodes_for, reach};
@@ -26,6 +26,26 @@ pub struct Place {
     key: Option<u64>,
     /// Entries of the leaf.
     entries: usize,
+}
+
+impl Place {
+    /// The key and the slots that an entry with this name gets.
+    pub fn kept(&self, name: &[u8]) -> (u64, (usize, usize)) {
+        let (Some(slot), Some(key)) = (self.room, self.key) else { unreachable!("there is room") };
+        (key, (slot, dir::slots_for(name.len())))
+    }
+
+    /// The same leaf, with a slot and a key that are kept for a name.
+    pub fn at(self, slot: usize, key: u64) -> Place {
+        Place { room: Some(slot), key: Some(key), ..self }
+    }
+
+    /// What a group has made of a name.
+    fn changed(name: &[u8], key: u64, to: Option<(u64, u32)>) -> Place {
+        let head = |(ino, kind)| Head { ino, kind: (kind >> 12) as u8, name_len: name.len() as u8, key };
+        let found = to.map(|to| Found { head: head(to), slot: 0 });
+        Place { leaf: 0, lba: Lba(0), found, room: None, key: Some(key), entries: usize::MAX }
+    }
 }
 
 /// One name of a listing.
@@ -58,6 +78,13 @@ impl Twins {
         leaf.check_name(entry, is)
     }
 
+    /// A key that is kept for a name to come.
+    fn keep(&mut self, key: u64, hash: u64) {
+        if key >> TWIN_BITS == hash {
+            self.taken |= 1 << (key & ((1 << TWIN_BITS) - 1));
+        }
+    }
+
     /// A key that is not taken.
     fn key(&self, hash: u64) -> Option<u64> {
         let twin = (!self.taken).trailing_zeros();
@@ -68,7 +95,7 @@ impl Twins {
 impl Core {
     /// The number and block of the leaf that covers a hash; `None` in a directory without leaves.
     fn leaf_of(&self, dir: &Inode, tree: &Tree, hash: u64) -> Result<Option<(u64, Lba)>> {
-        let seed = self.storage.data_seed(dir.id);
+        let (seed, sight) = (self.storage.data_seed(dir.id), self.sight(dir));
         // Deeper leaves are beyond the map.
         let deepest = reach(tree.depth).ilog2().min(MAX_TRIE_DEPTH);
         let hint = dir.trie_depth.load(Ordering::Relaxed).min(deepest);
@@ -76,7 +103,7 @@ impl Core {
             for depth in [hint.checked_sub(step), Some(hint + step).filter(|_| step > 0)] {
                 let Some(depth) = depth.filter(|depth| *depth <= deepest) else { continue };
                 let number = dir::leaf_number(depth, hash);
-                if let Some(pointer) = map::get(&*self.engine, seed, tree, number)? {
+                if let Some(pointer) = map::get(&sight, seed, tree, number)? {
                     if depth != hint {
                         dir.trie_depth.store(depth, Ordering::Relaxed);
                     }
@@ -87,8 +114,8 @@ impl Core {
         Ok(None)
     }
 
-    fn load_leaf(&self, lba: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
-        self.engine.load(lba, 0, &mut bytes[..])
+    fn load_leaf(&self, dir: &Inode, lba: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
+        self.sight(dir).load(lba, 0, &mut bytes[..])
     }
 
     fn damaged(dir: &Inode, lba: Lba, fault: crate::format::Fault) -> Error {
@@ -109,16 +136,30 @@ impl Core {
     }
 
     /// The entries of a known leaf that may have this hash are read, nothing else.
-    fn find_known(&self, dir: &Inode, (number, leaf): (u64, KnownLeaf), hash: u64, name: &[u8]) -> Result<Place> {
-        let KnownLeaf { lba, prints } = leaf;
+    fn find_known(
+        &self,
+        (dir, state): (&Inode, &State),
+        (number, leaf): (u64, KnownLeaf),
+        hash: u64,
+        name: &[u8],
+    ) -> Result<Place> {
+        let KnownLeaf { lba, mut prints } = leaf;
         let damaged = |fault| Self::damaged(dir, lba, fault);
         let seed = self.storage.data_seed(dir.id);
         let mut all = Twins::default();
+        if let Some(claims) = &state.claims {
+            let keys = dir::leaf_keys(number);
+            for (key, (slot, count)) in claims.rooms.range(keys.0..keys.1) {
+                prints[*slot..slot + count].fill(known::KEPT);
+                all.keep(*key, hash);
+            }
+        }
+        let sight = self.sight(dir);
         for slot in (0..SLOTS).filter(|slot| prints[*slot] == known::print(hash)) {
             let count = 1 + prints[slot + 1..].iter().take_while(|print| **print == known::MORE).count();
             let mut bytes = [0; dir::LARGEST];
             let bytes = &mut bytes[..count * SLOT];
-            self.engine.load(lba, slot * SLOT, bytes)?;
+            sight.load(lba, slot * SLOT, bytes)?;
             let leaf = Leaf::part(seed, bytes, slot);
             let entry = leaf.at(slot).map_err(damaged)?;
             let is_it = |entry: &Found| dir::slots_for(entry.head.name_len.into()) == count;
@@ -131,20 +172,32 @@ impl Core {
             free == wanted
         });
         let room = room.map(|last| last + 1 - wanted);
-        let entries = prints.iter().filter(|print| **print > known::MORE).count();
+        let entries = prints.iter().filter(|print| **print > known::KEPT).count();
         Ok(Place { leaf: number, lba, found: all.found, room, key: all.key(hash), entries })
     }
 
     /// Looks for a name. `None` in a directory without leaves.
     pub fn find(&self, dir: &Inode, state: &State, name: &[u8]) -> Result<Option<Place>> {
         let hash = dir::hash(self.storage.seed, name);
+        if let Some((shared, changes)) = dir.changes() {
+            if let Some((key, to)) = changes.get(hash, name) {
+                return Ok(Some(Place::changed(name, key, to)));
+            }
+            return self.find(shared, &shared.state.read().unwrap(), name);
+        }
         let tree = &state.record.owned.tree;
         if let Some(leaf) = Self::known_leaf(dir, tree, hash) {
-            return self.find_known(dir, leaf, hash, name).map(Some);
+            return self.find_known((dir, state), leaf, hash, name).map(Some);
         }
         let Some((number, lba)) = self.leaf_of(dir, tree, hash)? else { return Ok(None) };
+        let leaf = self.look_at(dir, (number, lba))?;
+        self.find_known((dir, state), (number, leaf), hash, name).map(Some)
+    }
+
+    /// Reads a leaf, and keeps what is to be known of it.
+    fn look_at(&self, dir: &Inode, (number, lba): (u64, Lba)) -> Result<KnownLeaf> {
         let mut bytes = [0; BLOCK];
-        self.load_leaf(lba, &mut bytes)?;
+        self.load_leaf(dir, lba, &mut bytes)?;
         let mut prints = [known::FREE; SLOTS];
         let scanned = Leaf::new(self.storage.data_seed(dir.id), &bytes).scan(|entry| {
             let count = dir::slots_for(entry.head.name_len.into());
@@ -155,7 +208,26 @@ impl Core {
         scanned.map_err(|fault| Self::damaged(dir, lba, fault))?;
         let leaf = KnownLeaf { lba, prints };
         dir.leaves.add(number, leaf);
-        self.find_known(dir, (number, leaf), hash, name).map(Some)
+        Ok(leaf)
+    }
+
+    /// After a split: places the rooms of the names to come in a leaf anew. Its entries are together at its beginning.
+    fn place_rooms(&self, dir: &Inode, state: &mut State, number: u64) -> Result<()> {
+        let keys = dir::leaf_keys(number);
+        let Some(claims) = &mut state.claims else { return Ok(()) };
+        if claims.rooms.range(keys.0..keys.1).next().is_none() {
+            return Ok(());
+        }
+        let pointer = map::get(&*self.engine, self.storage.data_seed(dir.id), &state.record.owned.tree, number)?;
+        let Some(pointer) = pointer else { return Err(corrupt("a directory", Fault("a leaf is not there"))) };
+        let leaf = self.look_at(dir, (number, pointer.block))?;
+        let mut next = leaf.prints.iter().rposition(|print| *print != known::FREE).map_or(0, |last| last + 1);
+        for (_, (slot, count)) in claims.rooms.range_mut(keys.0..keys.1) {
+            *slot = next;
+            next += *count;
+        }
+        assert!(next <= SLOTS, "a half has room for what the whole had");
+        Ok(())
     }
 
     /// Makes room for a name that is not there: structure changes, as many as it takes. Returns where.
@@ -163,6 +235,13 @@ impl Core {
     /// # Errors
     /// `ENOSPC`.
     pub fn make_room(&self, dir: &Inode, state: &mut State, name: &[u8], place: Option<Place>) -> Result<Place> {
+        if let Some(shared) = dir.changed() {
+            return match place {
+                // One that the group has changed before: it has a room, or the entry's own.
+                Some(Place { leaf: 0, .. }) => Ok(place.expect("it is one")),
+                _ => self.keep_room(shared, name).map(|key| Place::changed(name, key, None)),
+            };
+        }
         let mut place = place;
         loop {
             let tree = state.record.owned.tree;
@@ -177,10 +256,13 @@ impl Core {
             };
             let nodes = nodes_for(tree.depth, depth_for(first + 1).max(tree.depth), first, first + 1);
             dir.leaves.forget(first / 2);
-            let mut group = Group::begin(self, Kind::Structure, 2 + nodes, Need::Ordinary)?;
+            let mut group = self.begin(dir, Kind::Structure, 2 + nodes, Need::Ordinary)?;
             group.record(&Operation::Structure(change))?;
             group.commit()?;
-            self.reload(&*self.engine, dir, state)?;
+            self.reload(&self.sight(dir), dir, state)?;
+            if let Structure::Split { leaf, .. } = change {
+                [2 * leaf, 2 * leaf + 1].into_iter().try_for_each(|half| self.place_rooms(dir, state, half))?;
+            }
             place = self.find(dir, state, name)?;
         }
         Ok(place.expect("there is a leaf with room"))
@@ -195,6 +277,10 @@ impl Core {
         name: &[u8],
         (ino, kind): (u64, u32),
     ) -> Result<()> {
+        if let Some((_, mut changes)) = dir.changes() {
+            changes.set(group, place.key.expect("a name has a key"), name, Some((ino, kind)));
+            return Ok(());
+        }
         let (Some(slot), Some(key)) = (place.room, place.key) else { unreachable!("there is room") };
         let head = Head { ino, kind: (kind >> 12) as u8, name_len: name.len() as u8, key };
         group.record(&Operation::Insert { dir: dir.id, head, name, at: (place.lba, slot) })?;
@@ -212,14 +298,22 @@ impl Core {
         name: &[u8],
     ) -> Result<()> {
         let found = place.found.expect("a name that is replaced");
+        if let Some((_, mut changes)) = dir.changes() {
+            changes.set(group, found.head.key, name, Some((ino, kind)));
+            return Ok(());
+        }
         let head = Head { ino, kind: (kind >> 12) as u8, name_len: name.len() as u8, key: found.head.key };
         group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: (place.lba, found.slot) })?;
         group.record(&Operation::Insert { dir: dir.id, head, name, at: (place.lba, found.slot) })
     }
 
     /// Removes a name.
-    pub fn remove(&self, group: &mut Group<'_>, dir: &Inode, place: &Place) -> Result<()> {
+    pub fn remove(&self, group: &mut Group<'_>, dir: &Inode, place: &Place, name: &[u8]) -> Result<()> {
         let found = place.found.expect("a name that is removed");
+        if let Some((_, mut changes)) = dir.changes() {
+            changes.set(group, found.head.key, name, None);
+            return Ok(());
+        }
         group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: (place.lba, found.slot) })?;
         dir.leaves.set(place.leaf, found.slot, dir::slots_for(found.head.name_len.into()), known::FREE);
         Ok(())
@@ -227,18 +321,23 @@ impl Core {
 
     /// After a removal: gives up leaves that are empty, where that can be done without taking space that is not there.
     pub fn tidy(&self, dir: &Inode, state: &mut State, place: &Place) -> Result<()> {
-        if place.entries > 1 {
+        if place.entries > 1 || dir.changed().is_some() {
             return Ok(());
         }
         let mut leaf = place.leaf;
         while leaf > 1 {
+            let keys = dir::leaf_keys(leaf / 2);
+            if state.claims.as_ref().is_some_and(|claims| claims.rooms.range(keys.0..keys.1).next().is_some()) {
+                return Ok(());
+            }
             let tree = state.record.owned.tree;
             let seed = self.storage.data_seed(dir.id);
             let mut empty = true;
             for number in [leaf, leaf ^ 1] {
-                let Some(pointer) = map::get(&*self.engine, seed, &tree, number)? else { return Ok(()) };
+                let pointer = map::get(&self.sight(dir), seed, &tree, number)?;
+                let Some(pointer) = pointer else { return Ok(()) };
                 let mut bytes = [0; BLOCK];
-                self.load_leaf(pointer.block, &mut bytes)?;
+                self.load_leaf(dir, pointer.block, &mut bytes)?;
                 let scanned = Leaf::new(seed, &bytes).scan(|_| {
                     empty = false;
                     false
@@ -249,11 +348,11 @@ impl Core {
                 return Ok(());
             }
             let nodes = nodes_for(tree.depth, tree.depth, leaf / 2, leaf / 2);
-            let Ok(mut group) = Group::begin(self, Kind::Structure, nodes, Need::Vital) else { return Ok(()) };
+            let Ok(mut group) = self.begin(dir, Kind::Structure, nodes, Need::Vital) else { return Ok(()) };
             [leaf, leaf ^ 1, leaf / 2].into_iter().for_each(|number| dir.leaves.forget(number));
             group.record(&Operation::Structure(Structure::Merge { dir: dir.id, leaf }))?;
             group.commit()?;
-            self.reload(&*self.engine, dir, state)?;
+            self.reload(&self.sight(dir), dir, state)?;
             leaf /= 2;
         }
         Ok(())
@@ -265,11 +364,19 @@ impl Core {
         if key >= END {
             return Ok((Vec::new(), END));
         }
+        if let Some((shared, changes)) = dir.changes() {
+            let (mut listed, next) = self.list(shared, &shared.state.read().unwrap(), key)?;
+            listed.retain(|entry| !changes.has(entry.key));
+            let entered = changes.entered(key, next);
+            listed.extend(entered.map(|(key, name, (ino, kind))| Listed { key, ino, kind, name: name.to_vec() }));
+            listed.sort_unstable_by_key(|entry| entry.key);
+            return Ok((listed, next));
+        }
         let Some((number, lba)) = self.leaf_of(dir, &state.record.owned.tree, key >> TWIN_BITS)? else {
             return Ok((Vec::new(), END));
         };
         let mut bytes = [0; BLOCK];
-        self.load_leaf(lba, &mut bytes)?;
+        self.load_leaf(dir, lba, &mut bytes)?;
         let leaf = Leaf::new(self.storage.data_seed(dir.id), &bytes);
         let mut listed = Vec::new();
         let mut fault = Ok(());

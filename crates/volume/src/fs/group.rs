@@ -1,13 +1,17 @@
-//! Groups: what one call changes, with the space that it has reserved (invariants 2 and 3).
+//! Groups: what one call changes, or an explicit group, with the space that it has reserved (invariants 2 and 3).
 
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::RwLockReadGuard;
 
+use wholly::sync::MutexGuard;
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};
 
 use super::Core;
+use super::explicit::Explicit;
 use crate::engine::draft::Draft;
-use crate::engine::{Allocate, DataAt, Durability, Kind, Load, Logged, Operation, Part, Placed};
+use crate::engine::{Allocate, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, View};
 use crate::format::pointer::{FANOUT, MAX_DEPTH};
 use crate::format::{Lba, Run};
 
@@ -33,43 +37,179 @@ impl Core {
     }
 }
 
-/// A running group. Without a commit it is aborted; after its first operation that poisons the volume, because memory
-/// has what the group was to change, and an engine may have stored it. What is read for the group is read through it:
-/// it has what the engine has not stored yet.
+/// A call's changes: a group of its own, or a part of an explicit group. Without a commit it is dropped; after its
+/// first operation that poisons the volume, because memory has what the call was to change, and an engine may have
+/// stored it. What is read for the call is read through it: it has what the engine has not stored yet.
 pub struct Group<'c> {
     core: &'c Core,
-    id: GroupId,
-    space: Reserved<'c>,
-    draft: Draft,
+    body: Whose<'c>,
     is_recorded: bool,
     is_committed: bool,
     _admitted: Option<RwLockReadGuard<'c, ()>>,
 }
 
-struct Reserved<'c> {
-    core: &'c Core,
+/// Whose changes they are.
+#[allow(clippy::large_enum_variant, reason = "a group of one call is not worth an allocation")]
+enum Whose<'c> {
+    Own(Body),
+    Explicit(MutexGuard<'c, Body>),
+}
+
+impl Deref for Whose<'_> {
+    type Target = Body;
+
+    fn deref(&self) -> &Body {
+        match self {
+            Whose::Own(body) => body,
+            Whose::Explicit(body) => body,
+        }
+    }
+}
+
+impl DerefMut for Whose<'_> {
+    fn deref_mut(&mut self) -> &mut Body {
+        match self {
+            Whose::Own(body) => body,
+            Whose::Explicit(body) => body,
+        }
+    }
+}
+
+/// What a group has besides its inodes.
+pub struct Body {
+    id: GroupId,
+    space: Reserved,
+    draft: Draft,
+    /// Of an explicit group: blocks that earlier calls took.
+    own: Runs,
+    /// Of an explicit group: undo entries, at most, of what is recorded in its commit.
+    later: u64,
+}
+
+#[derive(Default)]
+struct Reserved {
     blocks: u64,
+    /// By the call that runs.
     taken: Vec<Run>,
     freed: Vec<Run>,
     freed_inodes: Vec<u64>,
 }
 
-impl Allocate for Reserved<'_> {
+/// Blocks, in runs.
+#[derive(Default)]
+struct Runs(BTreeMap<u64, u64>);
+
+impl Runs {
+    fn add(&mut self, run: Run) {
+        let (first, mut end) = (run.start.0, run.start.0 + run.count);
+        if let Some(more) = self.0.remove(&end) {
+            end = more;
+        }
+        match self.0.range_mut(..first).next_back() {
+            Some((_, before)) if *before == first => *before = end,
+            _ => _ = self.0.insert(first, end),
+        }
+    }
+
+    /// Whether a block is one of these, and for how many of the `count` blocks from it on that is the same.
+    fn has(&self, at: Lba, count: u64) -> (bool, u64) {
+        match self.0.range(..=at.0).next_back().filter(|(_, end)| **end > at.0) {
+            Some((_, end)) => (true, count.min(end - at.0)),
+            None => {
+                let next = self.0.range(at.0..).next().map_or(count, |(first, _)| first - at.0);
+                (false, count.min(next))
+            }
+        }
+    }
+}
+
+/// The space of a group, while a call takes some of it.
+struct Spending<'s> {
+    core: &'s Core,
+    space: &'s mut Reserved,
+}
+
+impl Allocate for Spending<'_> {
     fn take(&mut self, count: u64) -> Run {
-        assert!(self.blocks > 0, "a group takes more blocks than it has reserved");
-        let (start, count) = self.core.blocks.take(count.min(self.blocks));
-        self.blocks -= count;
-        self.taken.push(Run { start: Lba(start), count });
+        assert!(self.space.blocks > 0, "a group takes more blocks than it has reserved");
+        let (start, count) = self.core.blocks.take(count.min(self.space.blocks));
+        self.space.blocks -= count;
+        self.space.taken.push(Run { start: Lba(start), count });
         Run { start: Lba(start), count }
     }
 
     fn release(&mut self, run: Run) {
-        match self.freed.last_mut() {
+        match self.space.freed.last_mut() {
             Some(last) if last.start.0 + last.count == run.start.0 => last.count += run.count,
-            _ => self.freed.push(run),
+            _ => self.space.freed.push(run),
         }
     }
 }
+
+impl Body {
+    fn new(id: GroupId, draft: Draft) -> Body {
+        Body { id, space: Reserved::default(), draft, own: Runs::default(), later: 0 }
+    }
+
+    /// That of an explicit group.
+    pub fn explicit(core: &Core) -> Body {
+        let id = core.engine.begin(Kind::Explicit);
+        Body::new(id, Draft::of_group(id))
+    }
+
+    pub fn id(&self) -> GroupId {
+        self.id
+    }
+
+    /// More undo entries come with the commit.
+    pub fn record_later(&mut self, entries: u64) {
+        self.later += entries;
+    }
+
+    fn part<T>(&mut self, core: &Core, call: impl FnOnce(&dyn Engine, &mut Part<'_>) -> Result<T>) -> Result<T> {
+        let space = &mut Spending { core, space: &mut self.space };
+        call(&*core.engine, &mut Part { group: self.id, space, draft: &mut self.draft })
+    }
+
+    /// Keeps as much of the reservation as the commit needs.
+    fn trim(&mut self, core: &Core) {
+        let needed = core.engine.blocks_for_commit(self.draft.most_undo() + self.later);
+        let spare = self.space.blocks.checked_sub(needed).expect("a call reserves what the commit needs for it");
+        self.space.blocks = needed;
+        core.blocks.unreserve(spare);
+    }
+
+    /// What the group freed can be given out, and what it has reserved is not needed.
+    fn settle(&mut self, core: &Core) {
+        for run in std::mem::take(&mut self.space.freed) {
+            core.blocks.give(run.start.0, run.count);
+        }
+        for ino in std::mem::take(&mut self.space.freed_inodes) {
+            core.inodes.give(ino, 1);
+        }
+        core.blocks.unreserve(std::mem::take(&mut self.space.blocks));
+    }
+
+    /// Nothing of the group is left.
+    pub fn abort(&mut self, core: &Core) {
+        let _ = self.part(core, |engine, part| {
+            engine.abort(part);
+            Ok(())
+        });
+        // After a failure nobody knows what is in use.
+        if core.check_usable().is_ok() {
+            let own = std::mem::take(&mut self.own.0).into_iter().map(|(first, end)| (first, end - first));
+            let taken = std::mem::take(&mut self.space.taken).into_iter().map(|run| (run.start.0, run.count));
+            own.chain(taken).for_each(|(first, count)| core.blocks.give(first, count));
+        }
+        self.space.freed.clear();
+        self.draft = Draft::default();
+        core.blocks.unreserve(std::mem::take(&mut self.space.blocks));
+    }
+}
+
+/// Undo entries, at most, of what one call of an explicit group changes of inodes and names.
+const BY_CALL: u64 = 96;
 
 impl<'c> Group<'c> {
     /// Begins a group that takes at most `blocks` blocks.
@@ -95,23 +235,61 @@ impl<'c> Group<'c> {
         if !core.blocks.reserve(blocks, if need == Need::Ordinary { core.kept() } else { 0 }) {
             return Err(Error::NoSpace(format!("{blocks} blocks")));
         }
-        let space = Reserved { core, blocks, taken: Vec::new(), freed: Vec::new(), freed_inodes: Vec::new() };
-        let (id, draft) = (core.engine.begin(kind), Draft::default());
-        Ok(Group { core, id, space, draft, is_recorded: false, is_committed: false, _admitted: admitted })
+        let mut body = Body::new(core.engine.begin(kind), Draft::default());
+        body.space.blocks = blocks;
+        Ok(Group::of(core, Whose::Own(body), admitted))
+    }
+
+    fn of(core: &'c Core, body: Whose<'c>, _admitted: Option<RwLockReadGuard<'c, ()>>) -> Group<'c> {
+        Group { core, body, is_recorded: false, is_committed: false, _admitted }
+    }
+
+    /// Begins a call of an explicit group, which was admitted.
+    ///
+    /// # Errors
+    /// `ENOSPC`; if the volume has failed.
+    pub fn call(core: &'c Core, explicit: &'c Explicit, blocks: u64, need: Need, logged: Logged) -> Result<Group<'c>> {
+        core.check_usable()?;
+        let mut body = explicit.body();
+        // Each pointer may be in a line of its own, with two undo entries.
+        let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4)).saturating_mul(2);
+        let changes = (body.draft.most_undo() + body.later + BY_CALL).saturating_add(pointers);
+        let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged.bytes));
+        let blocks = blocks.saturating_add(core.engine.blocks_for_commit(changes));
+        let more = blocks.saturating_sub(body.space.blocks);
+        if !core.blocks.reserve(more, if need == Need::Ordinary { core.kept() } else { 0 }) {
+            return Err(Error::NoSpace(format!("{more} blocks")));
+        }
+        body.space.blocks += more;
+        Ok(Group::of(core, Whose::Explicit(body), None))
+    }
+
+    /// Begins what an explicit group changes inside of its commit: space for that is reserved.
+    pub fn ending(core: &'c Core, explicit: &'c Explicit) -> Result<Group<'c>> {
+        core.check_usable()?;
+        Ok(Group::of(core, Whose::Explicit(explicit.body()), None))
     }
 
     /// Takes up to `count` consecutive blocks of the reservation.
     pub fn take(&mut self, count: u64) -> Run {
-        self.space.take(count)
+        Spending { core: self.core, space: &mut self.body.space }.take(count)
+    }
+
+    /// Whether an earlier call of the same explicit group took a block, and for how many of the `count` blocks from it
+    /// on that is the same.
+    pub fn owns(&self, at: Lba, count: u64) -> (bool, u64) {
+        self.body.own.has(at, count)
     }
 
     /// Gives an inode number back at the end.
     pub fn release_inode(&mut self, ino: u64) {
-        self.space.freed_inodes.push(ino);
+        self.body.space.freed_inodes.push(ino);
     }
 
-    fn part(&mut self) -> Part<'_> {
-        Part { group: self.id, space: &mut self.space, draft: &mut self.draft }
+    /// More undo entries come with the commit of the explicit group.
+    pub fn record_later(&mut self, entries: u64) {
+        self.is_recorded = true;
+        self.body.record_later(entries);
     }
 
     /// Adds an operation.
@@ -121,7 +299,8 @@ impl<'c> Group<'c> {
     pub fn record(&mut self, operation: &Operation<'_>) -> Result<()> {
         let core = self.core;
         self.is_recorded = true;
-        core.engine.record(&mut self.part(), operation, &core.storage).inspect_err(|error| core.fail(error))
+        let recorded = self.body.part(core, |engine, part| engine.record(part, operation, &core.storage));
+        recorded.inspect_err(|error| core.fail(error))
     }
 
     /// Writes data.
@@ -130,7 +309,8 @@ impl<'c> Group<'c> {
     /// The volume has failed then.
     pub fn write(&mut self, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
         let core = self.core;
-        core.engine.write(&mut self.part(), at, offset, data).inspect_err(|error| core.fail(error))
+        let written = self.body.part(core, |engine, part| engine.write(part, at, offset, data));
+        written.inspect_err(|error| core.fail(error))
     }
 
     /// Zeros a part of a block.
@@ -139,31 +319,44 @@ impl<'c> Group<'c> {
     /// The volume has failed then.
     pub fn zero(&mut self, at: &DataAt, offset: usize, len: usize) -> Result<()> {
         let core = self.core;
-        core.engine.zero(&mut self.part(), at, offset, len).inspect_err(|error| core.fail(error))
+        let zeroed = self.body.part(core, |engine, part| engine.zero(part, at, offset, len));
+        zeroed.inspect_err(|error| core.fail(error))
     }
 
-    /// Commits.
+    /// Commits. A call of an explicit group ends instead.
     ///
     /// # Errors
     /// The volume has failed then, or had before.
     pub fn commit(mut self) -> Result<()> {
         let core = self.core;
-        core.check_usable()?;
-        let committed = core.engine.commit(&mut [self.part()], Durability::Durable, &core.storage);
-        committed.inspect_err(|error| core.fail(error))?;
+        if matches!(self.body, Whose::Own(_)) {
+            return self.commit_all();
+        }
+        let ended = self.body.part(core, |engine, part| engine.end_call(part));
+        ended.inspect_err(|error| core.fail(error))?;
+        for run in std::mem::take(&mut self.body.space.taken) {
+            self.body.own.add(run);
+        }
+        self.body.trim(core);
         self.is_committed = true;
-        self.settle();
         Ok(())
     }
 
-    /// What the group freed can be given out.
-    fn settle(&mut self) {
-        for run in std::mem::take(&mut self.space.freed) {
-            self.core.blocks.give(run.start.0, run.count);
-        }
-        for ino in std::mem::take(&mut self.space.freed_inodes) {
-            self.core.inodes.give(ino, 1);
-        }
+    /// Commits the whole group. What it freed can be given out then.
+    ///
+    /// # Errors
+    /// The volume has failed then, or had before.
+    pub fn commit_all(mut self) -> Result<()> {
+        let core = self.core;
+        core.check_usable()?;
+        let committed = self.body.part(core, |engine, part| {
+            let part = Part { group: part.group, space: &mut *part.space, draft: &mut *part.draft };
+            engine.commit(&mut [part], Durability::Durable, &core.storage)
+        });
+        committed.inspect_err(|error| core.fail(error))?;
+        self.is_committed = true;
+        self.body.settle(core);
+        Ok(())
     }
 }
 
@@ -171,7 +364,7 @@ impl Load for Group<'_> {
     #[inline]
     fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
         self.core.engine.load(at, offset, buf)?;
-        self.draft.overlay(at.byte() + offset as u64, buf);
+        self.body.draft.overlay(at.byte() + offset as u64, buf);
         Ok(())
     }
 }
@@ -185,18 +378,45 @@ impl Drop for Group<'_> {
         if self.is_recorded {
             core.end();
         }
-        core.engine.abort(&mut self.part());
-        // After a failure nobody knows what is in use.
-        if core.check_usable().is_ok() {
-            let taken = std::mem::take(&mut self.space.taken);
-            taken.into_iter().for_each(|run| core.blocks.give(run.start.0, run.count));
+        match &mut self.body {
+            Whose::Own(body) => body.abort(core),
+            // The call has changed nothing: the group is as before.
+            Whose::Explicit(body) if core.check_usable().is_ok() => {
+                let taken = std::mem::take(&mut body.space.taken);
+                taken.into_iter().for_each(|run| core.blocks.give(run.start.0, run.count));
+                body.trim(core);
+            }
+            Whose::Explicit(_) => {}
         }
     }
 }
 
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        self.core.blocks.unreserve(self.blocks);
+/// The storage version, as the users of an inode see it.
+pub struct Sight<'c> {
+    core: &'c Core,
+    body: Option<MutexGuard<'c, Body>>,
+}
+
+impl<'c> Sight<'c> {
+    /// Nothing of an explicit group may be begun while there is one.
+    pub fn new(core: &'c Core, explicit: Option<&'c Explicit>) -> Sight<'c> {
+        Sight { core, body: explicit.map(Explicit::body) }
+    }
+
+    /// For data.
+    pub fn view(&self) -> View<'_> {
+        self.body.as_ref().map_or(View::Committed, |body| View::Group(&body.draft))
+    }
+}
+
+impl Load for Sight<'_> {
+    #[inline]
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        self.core.engine.load(at, offset, buf)?;
+        if let Some(body) = &self.body {
+            body.draft.overlay(at.byte() + offset as u64, buf);
+        }
+        Ok(())
     }
 }
 
@@ -210,6 +430,18 @@ mod tests {
     use crate::engine::Fields;
     use crate::format::inode::ROOT;
     use crate::{EngineKind, Volume, VolumeOptions};
+
+    #[test]
+    fn runs_grow_together() {
+        let mut runs = Runs::default();
+        for (first, count) in [(10, 2), (14, 2), (12, 2), (20, 1)] {
+            runs.add(Run { start: Lba(first), count });
+        }
+        assert_eq!(runs.0, BTreeMap::from([(10, 16), (20, 21)]));
+        assert_eq!(runs.has(Lba(12), 100), (true, 4));
+        assert_eq!((runs.has(Lba(16), 100), runs.has(Lba(16), 3)), ((false, 4), (false, 3)));
+        assert_eq!((runs.has(Lba(21), 7), runs.has(Lba(9), 7)), ((false, 7), (false, 1)));
+    }
 
     /// A group ends without a commit: nothing has happened, or the volume is poisoned.
     #[test]

@@ -30,16 +30,18 @@ impl Budget {
     }
 }
 
-/// The print of a slot without an entry, and of the further slots of an entry.
+/// The print of a slot without an entry, of the further slots of an entry, and of one that is kept for an entry to
+/// come.
 pub const FREE: u8 = 0;
 pub const MORE: u8 = 1;
+pub const KEPT: u8 = 2;
 /// What a leaf takes in memory, about.
 const LEAF_BYTES: usize = 128;
 
 /// The print of an entry, by the hash of its name. Leaves are told apart by the first bits of hashes, prints by the
 /// last.
 pub fn print(hash: u64) -> u8 {
-    (hash as u8).max(MORE + 1)
+    (hash as u8).max(KEPT + 1)
 }
 
 /// A leaf in short.

@@ -7,6 +7,7 @@
 //! | `map.rs` | from a block of a file to a block of the volume |
 //! | `storage.rs` | where metadata is, and the mutators that change it |
 //! | `group.rs` | what one call changes, with its space |
+//! | `explicit.rs` | explicit groups: twins of inodes, claims, commit and abort |
 //! | `table.rs` | inodes in memory |
 //! | `known.rs` | what memory keeps of leaves and maps |
 //! | `dir.rs` | finding, entering and removing names in leaves |
@@ -24,6 +25,7 @@ pub mod check;
 pub mod data;
 pub mod dir;
 pub mod dump;
+pub mod explicit;
 pub mod group;
 pub mod known;
 pub mod map;
@@ -45,11 +47,12 @@ use wholly_media::Site;
 use crate::engine::{Engine, Fields, Kind, Load, Operation, Structure};
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use crate::format::pointer::{depth_for, nodes_for};
+use explicit::Explicit;
 use group::{Group, Need};
 use known::Budget;
 use space::Space;
 use storage::Storage;
-use table::{Inode, State, Table};
+use table::{ByNumber, Inode, State, Table};
 
 /// Bits of a mode that are the type.
 pub const TYPE: u32 = 0o170_000;
@@ -80,6 +83,8 @@ pub struct Core {
     rename: Mutex<()>,
     /// Held while the inode file grows.
     growth: Mutex<()>,
+    /// The running explicit groups.
+    groups: Mutex<ByNumber<Arc<Explicit>>>,
     failed: AtomicBool,
     /// Held for reading by each running group, and for writing by an unmount.
     gate: RwLock<()>,
@@ -101,6 +106,7 @@ impl Core {
             known: Budget::new(cache_bytes),
             rename: Mutex::default(),
             growth: Mutex::default(),
+            groups: Mutex::default(),
             failed: AtomicBool::new(false),
             gate: RwLock::default(),
             clock,
@@ -196,6 +202,8 @@ impl Core {
 
     /// Refreshes what memory has of the maps after a mutator has changed them, as a group or everybody sees them.
     fn reload(&self, load: &(impl Load + ?Sized), inode: &Inode, state: &mut State) -> Result<()> {
+        // Of a directory that others change, too, it is read with that locked.
+        let _shared = inode.changed().map(|shared| shared.state.read().unwrap());
         let record = self.storage.read(load, inode.id.ino).inspect_err(|error| self.fail(error))?;
         state.record.owned.tree = record.owned.tree;
         state.pieces.clear();
@@ -205,7 +213,10 @@ impl Core {
 
     /// Sets fields of an inode, on the medium and in memory.
     fn assign(&self, group: &mut Group<'_>, inode: &Inode, state: &mut State, fields: &Fields) -> Result<()> {
-        group.record(&Operation::Assign { on: inode.id, fields })?;
+        match inode.changes() {
+            Some((_, mut changes)) => changes.assign(group, fields),
+            None => group.record(&Operation::Assign { on: inode.id, fields })?,
+        }
         state.record.set(fields);
         Ok(())
     }

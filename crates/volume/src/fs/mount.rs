@@ -240,8 +240,12 @@ pub fn mount(
 /// the gate, and ends the core before it is opened.
 pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
     core.check_usable()?;
+    core.abort_groups();
     for inode in core.nameless() {
-        core.free_inode(&inode)?;
+        match inode.unborn.load(Ordering::Acquire) {
+            true => core.inodes.give(inode.id.ino, 1),
+            false => core.free_inode(&inode)?,
+        }
     }
     core.engine.sync()?;
     let saved = save(core, region)?;

@@ -7,6 +7,7 @@ use wholly::vfs::{Context, Errno, RenameFlags, Result};
 
 use super::attributes::{is_superuser, who};
 use super::dir::Place;
+use super::explicit::What;
 use super::group::{Group, Need};
 use super::storage::Record;
 use super::table::{Held, Inode, State};
@@ -52,7 +53,7 @@ impl Core {
     }
 
     pub fn lookup(&self, ctx: &Context, dir: u64, name: &[u8]) -> Result<Held<'_>> {
-        let dir = self.held(dir)?;
+        let dir = self.held_by(ctx, dir)?;
         let state = dir.state.read().unwrap();
         self.check_search(ctx, &dir, &state)?;
         let ino = match name {
@@ -66,7 +67,7 @@ impl Core {
                 found.ok_or(Errno::NOENT)?.head.ino
             }
         };
-        Ok(self.named(ino)?)
+        self.named_by(ctx, ino)
     }
 
     /// What an object in a directory is made with: mode and group of users, and its extended attributes.
@@ -102,12 +103,28 @@ impl Core {
         Ok((mode & !0o777 | bits, gid, lists))
     }
 
+    /// A directory in which a call is going to change names.
+    fn held_for_names(&self, ctx: &Context, dir: u64) -> Result<Held<'_>> {
+        let held = self.held_by(ctx, dir)?;
+        if held.kind == DIRECTORY { self.take(ctx, held, What::Place) } else { Ok(held) }
+    }
+
+    /// What it takes to remove or move an inode.
+    fn what_goes(inode: &Inode) -> What<'static> {
+        if inode.kind == DIRECTORY { What::Alone } else { What::Itself }
+    }
+
+    /// Directories are going to be above one that a group moves.
+    fn keep_places(&self, ctx: &Context, line: &[u64]) -> Result<()> {
+        line.iter().try_for_each(|ino| self.take(ctx, self.named_by(ctx, *ino)?, What::Place).map(drop))
+    }
+
     /// Makes an inode with a name.
     ///
     /// # Errors
     /// `EEXIST` if the name is there; then nothing was checked but that the directory can be searched.
     pub fn make(&self, ctx: &Context, dir: u64, name: &[u8], birth: &Birth<'_>) -> Result<Held<'_>> {
-        let dir = self.held(dir)?;
+        let dir = self.held_for_names(ctx, dir)?;
         let mut state = dir.state.write().unwrap();
         self.check_search(ctx, &dir, &state)?;
         check_name(name)?;
@@ -119,6 +136,7 @@ impl Core {
             return Err(Errno::NOENT);
         }
         self.check_permits(ctx, &dir, &state, WRITE)?;
+        let place = self.take_name(&dir, &state, name, place)?;
         let place = self.make_room(&dir, &mut state, name, place)?;
         let is_dir = birth.mode & TYPE == DIRECTORY;
         // The number that is taken is in use when the volume is unmounted, or was given back.
@@ -131,7 +149,7 @@ impl Core {
         if is_dir {
             state.subdirs = state.subdirs.map(|count| count + 1);
         }
-        let held = self.born(id.ino, record, true);
+        let held = self.born_in(&dir, id.ino, record, true)?;
         if is_dir {
             held.state.write().unwrap().subdirs = Some(0);
         }
@@ -140,7 +158,7 @@ impl Core {
 
     /// Makes a regular file without a name, in the care of a directory.
     pub fn make_nameless(&self, ctx: &Context, dir: u64, mode: u32, nameable: bool) -> Result<Held<'_>> {
-        let dir = self.held(dir)?;
+        let dir = self.held_for_names(ctx, dir)?;
         let state = dir.state.read().unwrap();
         self.check_search(ctx, &dir, &state)?;
         if state.record.owned.links == 0 {
@@ -152,18 +170,18 @@ impl Core {
         let _admitted = self.admit()?;
         let (group, id, record) = self.bear(ctx, &dir, &state, &birth, 0)?;
         group.commit()?;
-        Ok(self.born(id.ino, record, nameable))
+        self.born_in(&dir, id.ino, record, nameable)
     }
 
     /// Begins the group that makes an inode.
-    fn bear(
-        &self,
+    fn bear<'c>(
+        &'c self,
         ctx: &Context,
-        dir: &Inode,
+        dir: &'c Inode,
         state: &State,
         birth: &Birth<'_>,
         links: u32,
-    ) -> Result<(Group<'_>, InoGen, Record)> {
+    ) -> Result<(Group<'c>, InoGen, Record)> {
         let (mode, gid, lists) = self.inherited(ctx, dir, state, birth.mode)?;
         let bytes = crate::format::xattr::encode(&lists);
         let is_long = birth.target.len() > SHORT_TARGET;
@@ -172,7 +190,7 @@ impl Core {
         let begun = self
             .storage
             .next_generation(&*self.engine, ino)
-            .and_then(|generation| Ok((Group::begin(self, Kind::Implicit, blocks, Need::Ordinary)?, generation)));
+            .and_then(|generation| Ok((self.begin(dir, Kind::Implicit, blocks, Need::Ordinary)?, generation)));
         let (mut group, generation) = begun.inspect_err(|_| self.inodes.give(ino, 1))?;
         let id = InoGen { ino, generation };
         let now = self.now();
@@ -194,7 +212,7 @@ impl Core {
         record.owned.generation = generation;
         record.set(&fields);
         if is_long {
-            let at = DataAt { file: id, block: 0, home: None, valid: false };
+            let at = DataAt { file: id, block: 0, home: None, valid: false, own: false };
             let Placed::Elsewhere(run) = group.write(&at, 0, birth.target)? else { unreachable!("it had no home") };
             group.record(&Operation::Map { on: id, first: 0, count: 1, to: Mapped::Written(run.start) })?;
         }
@@ -213,23 +231,24 @@ impl Core {
 
     /// The target of a symbolic link.
     pub fn target(&self, inode: &Inode) -> Result<Vec<u8>> {
-        use crate::engine::{View, corrupt};
+        use crate::engine::corrupt;
         let state = inode.state.read().unwrap();
         if inode.kind != SYMLINK {
             return Err(Errno::INVAL);
         }
         let len = state.record.owned.size as usize;
-        let stored = self.storage.target(&*self.engine, inode.id.ino)?;
+        let sight = self.sight(inode);
+        let stored = self.storage.target(&sight, inode.id.ino)?;
         if len <= SHORT_TARGET {
             return Ok(stored.short[..len].to_vec());
         }
         let damaged = |what| corrupt(format!("symbolic link {}", inode.id.ino), crate::format::Fault(what));
         let seed = self.storage.data_seed(inode.id);
-        let pointer = super::map::get(&*self.engine, seed, &state.record.owned.tree, 0)?;
+        let pointer = super::map::get(&sight, seed, &state.record.owned.tree, 0)?;
         let pointer = pointer.filter(|_| len <= crate::format::BLOCK).ok_or_else(|| damaged("it has no target"))?;
         let mut target = vec![0; len];
-        let at = DataAt { file: inode.id, block: 0, home: Some(pointer.block), valid: true };
-        self.engine.read(View::Committed, &at, 0, &mut target)?;
+        let at = DataAt { file: inode.id, block: 0, home: Some(pointer.block), valid: true, own: false };
+        self.engine.read(sight.view(), &at, 0, &mut target)?;
         if self.target_sum(inode.id, &target) != stored.sum {
             return Err(damaged("its target has a wrong checksum").into());
         }
@@ -238,7 +257,7 @@ impl Core {
 
     /// Gives an inode one more name.
     pub fn link(&self, ctx: &Context, ino: u64, dir: u64, name: &[u8]) -> Result<Held<'_>> {
-        let (inode, dir) = (self.held(ino)?, self.held(dir)?);
+        let (inode, dir) = (self.held_by(ctx, ino)?, self.held_for_names(ctx, dir)?);
         let mut state = dir.state.write().unwrap();
         self.check_search(ctx, &dir, &state)?;
         check_name(name)?;
@@ -253,6 +272,8 @@ impl Core {
         if inode.kind == DIRECTORY {
             return Err(Errno::PERM);
         }
+        let place = self.take_name(&dir, &state, name, place)?;
+        let inode = self.take(ctx, inode, What::Itself)?;
         let mut of_inode = inode.state.write().unwrap();
         let links = of_inode.record.owned.links;
         if links == 0 && !of_inode.nameable {
@@ -261,8 +282,9 @@ impl Core {
         if links >= LINKS_MAX {
             return Err(Errno::MLINK);
         }
+        of_inode.check_free(&inode, None, What::Itself)?;
         let place = self.make_room(&dir, &mut state, name, place)?;
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Ordinary)?;
+        let mut group = self.begin(&dir, Kind::Implicit, 0, Need::Ordinary)?;
         self.set_links(&mut group, &inode, &mut of_inode, links + 1)?;
         self.insert(&mut group, &dir, &place, name, (inode.id.ino, inode.kind))?;
         self.dir_changed(&mut group, &dir, &mut state)?;
@@ -305,23 +327,28 @@ impl Core {
 
     /// Removes a name.
     pub fn unlink(&self, ctx: &Context, dir: u64, name: &[u8], is_dir: bool) -> Result<()> {
-        let dir = self.held(dir)?;
+        let dir = self.held_for_names(ctx, dir)?;
         let mut state = dir.state.write().unwrap();
         self.check_search(ctx, &dir, &state)?;
         check_name(name)?;
         let place = self.find(&dir, &state, name)?.filter(|place| place.found.is_some()).ok_or(Errno::NOENT)?;
+        let place = self.take_name(&dir, &state, name, Some(place))?.ok_or(Errno::NOENT)?;
         let ino = place.found.map_or(0, |found| found.head.ino);
         // Given back after the locks: that may free it.
-        let victim = self.named(ino)?;
+        let victim = self.named_by(ctx, ino)?;
+        let what = Self::what_goes(&victim);
+        let victim = self.take(ctx, victim, what)?;
         let mut of_victim = victim.state.write().unwrap();
         self.check_delete(ctx, (&dir, &state), (&victim, &of_victim), is_dir)?;
         if is_dir && !self.is_empty(&victim, &of_victim)? {
             return Err(Errno::NOTEMPTY);
         }
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
-        self.remove(&mut group, &dir, &place)?;
+        of_victim.check_free(&victim, None, what)?;
+        let mut group = self.begin(&dir, Kind::Implicit, 0, Need::Vital)?;
+        self.remove(&mut group, &dir, &place, name)?;
         let links = if is_dir { 0 } else { of_victim.record.owned.links.saturating_sub(1) };
-        if links == 0 && self.take_last(&victim) {
+        // Others come to it until an explicit group is committed.
+        if links == 0 && victim.twin.is_none() && self.take_last(&victim) {
             group.record(&Operation::Free { what: victim.id })?;
             group.release_inode(victim.id.ino);
         } else {
@@ -342,14 +369,14 @@ impl Core {
     ///
     /// # Errors
     /// `ENOENT` if one of them has been removed meanwhile.
-    fn line_of(&self, dir: &Inode) -> Result<Vec<u64>> {
+    pub fn line_of(&self, ctx: &Context, dir: &Inode) -> Result<Vec<u64>> {
         // A directory with a name keeps its parent from being removed, as long as it is locked.
         let above = |dir: &Inode| -> Result<Held<'_>> {
             let state = dir.state.read().unwrap();
             if state.record.owned.links == 0 {
                 return Err(Errno::NOENT);
             }
-            Ok(self.named(state.record.more.parent)?)
+            self.named_by(ctx, state.record.more.parent)
         };
         let mut line = vec![dir.id.ino];
         let mut at: Option<Held<'_>> = None;
@@ -376,12 +403,12 @@ impl Core {
         if !flags.is_empty() && !exchange && !no_replace {
             return Err(Errno::INVAL);
         }
-        let (from, to) = (self.held(from)?, self.held(to)?);
+        let (from, to) = (self.held_for_names(ctx, from)?, self.held_for_names(ctx, to)?);
         let across = from.id.ino != to.id.ino;
         let _still: Option<MutexGuard<'_, ()>> = across.then(|| self.rename.lock().unwrap());
         let is_dir = from.kind == DIRECTORY && to.kind == DIRECTORY;
         let lines = match across && is_dir {
-            true => (self.line_of(&from)?, self.line_of(&to)?),
+            true => (self.line_of(ctx, &from)?, self.line_of(ctx, &to)?),
             false => (Vec::new(), Vec::new()),
         };
         let to_first = lines.0.contains(&to.id.ino) || !lines.1.contains(&from.id.ino) && to.id.ino < from.id.ino;
@@ -395,9 +422,9 @@ impl Core {
         let find = |dirs: &Locked<'_>, dir: &Inode, name| self.find(dir, dirs.get(dir), name);
         let ino_of = |place: &Option<Place>| place.as_ref().and_then(|place| place.found).map(|found| found.head.ino);
         let old_place = find(&dirs, &from, name)?;
-        let moved = self.named(ino_of(&old_place).ok_or(Errno::NOENT)?)?;
+        let moved = self.named_by(ctx, ino_of(&old_place).ok_or(Errno::NOENT)?)?;
         let new_place = find(&dirs, &to, new_name)?;
-        let taken = ino_of(&new_place).map(|ino| self.named(ino)).transpose()?;
+        let taken = ino_of(&new_place).map(|ino| self.named_by(ctx, ino)).transpose()?;
         match &taken {
             Some(_) if no_replace => return Err(Errno::EXIST),
             None if exchange => return Err(Errno::NOENT),
@@ -412,8 +439,29 @@ impl Core {
         if taken.as_ref().is_some_and(|taken| taken.id == moved.id) {
             return Ok(());
         }
+        let old_place = self.take_name(&from, dirs.get(&from), name, old_place)?;
+        let new_place = self.take_name(&to, dirs.get(&to), new_name, new_place)?;
+        let moved = {
+            let what = Self::what_goes(&moved);
+            self.take(ctx, moved, what)?
+        };
+        let taken = match taken {
+            Some(taken) => {
+                let what = Self::what_goes(&taken);
+                Some(self.take(ctx, taken, what)?)
+            }
+            None => None,
+        };
+        let goes_up = |inode: &Held<'_>| across && inode.kind == DIRECTORY;
+        if goes_up(&moved) {
+            self.keep_places(ctx, &lines.1)?;
+        }
+        if exchange && taken.as_ref().is_some_and(goes_up) {
+            self.keep_places(ctx, &lines.0)?;
+        }
         let mut others: Vec<&Held<'_>> = [Some(&moved), taken.as_ref()].into_iter().flatten().collect();
-        others.sort_by_key(|inode| inode.id.ino);
+        // As a commit does: directories first.
+        others.sort_by_key(|inode| (inode.kind != DIRECTORY, inode.id.ino));
         let mut others = Locked::take(&others);
         let moves_dir = moved.kind == DIRECTORY;
         self.check_delete(ctx, (&from, dirs.get(&from)), (&moved, others.get(&moved)), moves_dir)?;
@@ -438,6 +486,9 @@ impl Core {
         {
             return Err(Errno::NOTEMPTY);
         }
+        for inode in [Some(&moved), taken.as_ref()].into_iter().flatten() {
+            others.get(inode).check_free(inode, None, Self::what_goes(inode))?;
+        }
         let (new_place, old_place) = match &taken {
             Some(_) => (new_place, old_place),
             None => {
@@ -449,7 +500,7 @@ impl Core {
         let (Some(old_place), Some(new_place)) = (old_place, new_place) else { return Err(Errno::UCLEAN) };
 
         let mut group =
-            Group::begin(self, Kind::Implicit, 0, if taken.is_some() { Need::Vital } else { Need::Ordinary })?;
+            self.begin(&from, Kind::Implicit, 0, if taken.is_some() { Need::Vital } else { Need::Ordinary })?;
         let named = |inode: &Held<'_>| (inode.id.ino, inode.kind);
         match &taken {
             None => self.insert(&mut group, &to, &new_place, new_name, named(&moved))?,
@@ -457,7 +508,7 @@ impl Core {
         }
         match taken.as_ref().filter(|_| exchange) {
             Some(taken) => self.replace(&mut group, &from, &old_place, named(taken), name)?,
-            None => self.remove(&mut group, &from, &old_place)?,
+            None => self.remove(&mut group, &from, &old_place, name)?,
         }
         let now = self.now();
         for (inode, parent) in [(Some(&moved), &to), (taken.as_ref(), &from)] {

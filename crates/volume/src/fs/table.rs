@@ -5,10 +5,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use wholly::Result;
-use wholly::sync::{AtomicU32, AtomicU64, Mutex, Ordering, RwLock};
-use wholly::vfs::Errno;
+use wholly::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, RwLock};
+use wholly::vfs::{Context, Errno};
 
 use super::Core;
+use super::explicit::{Claims, Twin};
 use super::known::{Leaves, Pieces};
 use super::storage::Record;
 use crate::engine::InoGen;
@@ -48,6 +49,8 @@ pub struct State {
     pub nameable: bool,
     /// Of a file: what is known of its map.
     pub pieces: Pieces,
+    /// What running groups keep others from.
+    pub claims: Option<Box<Claims>>,
 }
 
 /// One inode.
@@ -61,9 +64,13 @@ pub struct Inode {
     /// Of a directory: what is known of its leaves.
     pub leaves: Leaves,
     /// References. Changed under the lock of the shard where it is or becomes 0.
-    refs: AtomicU64,
+    pub(super) refs: AtomicU64,
     /// How often it had no references.
-    idled: AtomicU32,
+    pub(super) idled: AtomicU32,
+    /// Whether a group that has made it has not committed: the storage version has nothing of it.
+    pub unborn: AtomicBool,
+    /// Of the inode as an explicit group sees it.
+    pub twin: Option<Twin>,
 }
 
 #[derive(Default)]
@@ -99,32 +106,50 @@ impl Table {
     }
 }
 
-/// A reference to an inode, given back when it is dropped.
+/// A reference to an inode, given back when it is dropped. It is the inode as its call sees it.
 pub struct Held<'c> {
     core: &'c Core,
     inode: Arc<Inode>,
+    /// The twin of the call's group.
+    pub(super) twin: Option<Arc<Inode>>,
+    is_kept: bool,
 }
 
 impl std::ops::Deref for Held<'_> {
     type Target = Arc<Inode>;
 
     fn deref(&self) -> &Arc<Inode> {
-        &self.inode
+        self.twin.as_ref().unwrap_or(&self.inode)
     }
 }
 
-impl Held<'_> {
+impl<'c> Held<'c> {
+    fn new(core: &'c Core, inode: Arc<Inode>) -> Held<'c> {
+        Held { core, inode, twin: None, is_kept: false }
+    }
+
+    /// As those see it who are in no group.
+    pub fn shared(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
     /// Keeps the reference: it is given back by [`Core::forget`].
-    pub fn keep(self) -> Arc<Inode> {
-        let inode = self.inode.clone();
-        std::mem::forget(self);
-        inode
+    pub fn keep(mut self) -> Arc<Inode> {
+        self.is_kept = true;
+        self.inode.clone()
+    }
+
+    fn seen_by(mut self, ctx: &Context) -> std::result::Result<Held<'c>, Errno> {
+        self.twin = self.core.twin(ctx, &self.inode)?;
+        Ok(self)
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.core.forget(&self.inode, 1);
+        if !self.is_kept {
+            self.core.forget(&self.inode, 1);
+        }
     }
 }
 
@@ -135,7 +160,17 @@ impl Core {
         let inode = shard.inodes.get(&ino).filter(|inode| inode.refs.load(Ordering::Relaxed) > 0);
         let inode = inode.ok_or(Errno::STALE)?.clone();
         inode.refs.fetch_add(1, Ordering::Relaxed);
-        Ok(Held { core: self, inode })
+        Ok(Held::new(self, inode))
+    }
+
+    /// The same, as a call sees it.
+    pub fn held_by(&self, ctx: &Context, ino: u64) -> std::result::Result<Held<'_>, Errno> {
+        self.held(ino)?.seen_by(ctx)
+    }
+
+    /// As [`named`](Self::named), as a call sees it.
+    pub fn named_by(&self, ctx: &Context, ino: u64) -> std::result::Result<Held<'_>, Errno> {
+        self.named(ino)?.seen_by(ctx)
     }
 
     /// One more reference to an inode that an entry names. The directory is locked meanwhile.
@@ -143,31 +178,33 @@ impl Core {
         let mut shard = self.table.shard(ino).lock().unwrap();
         if let Some(inode) = shard.inodes.get(&ino) {
             inode.refs.fetch_add(1, Ordering::Relaxed);
-            return Ok(Held { core: self, inode: inode.clone() });
+            return Ok(Held::new(self, inode.clone()));
         }
         // Read under the lock: another thread could enter the inode, change it and let it go meanwhile.
         let record = self.storage.read(&*self.engine, ino)?;
-        Ok(self.enter(&mut shard, ino, record, true))
+        Ok(self.add(&mut shard, ino, record, (true, false)))
     }
 
     /// Enters an inode that was just made, with one reference.
-    pub fn born(&self, ino: u64, record: Record, nameable: bool) -> Held<'_> {
+    pub fn born(&self, ino: u64, record: Record, nameable: bool, unborn: bool) -> Held<'_> {
         let mut shard = self.table.shard(ino).lock().unwrap();
-        self.enter(&mut shard, ino, record, nameable)
+        self.add(&mut shard, ino, record, (nameable, unborn))
     }
 
-    fn enter(&self, shard: &mut Shard, ino: u64, record: Record, nameable: bool) -> Held<'_> {
+    fn add(&self, shard: &mut Shard, ino: u64, record: Record, (nameable, unborn): (bool, bool)) -> Held<'_> {
         let inode = Arc::new(Inode {
             id: InoGen { ino, generation: record.owned.generation },
             kind: record.owned.mode & super::TYPE,
-            state: RwLock::new(State { record, subdirs: None, nameable, pieces: Pieces::default() }),
+            state: RwLock::new(State { record, nameable, ..State::default() }),
             trie_depth: AtomicU32::new(0),
             leaves: Leaves::new(self.known.clone()),
             refs: AtomicU64::new(1),
             idled: AtomicU32::new(0),
+            unborn: AtomicBool::new(unborn),
+            twin: None,
         });
         shard.inodes.insert(ino, inode.clone());
-        Held { core: self, inode }
+        Held::new(self, inode)
     }
 
     /// Gives references back. Frees the inode if it has no name and nobody refers to it any more (invariant 6).
@@ -186,6 +223,10 @@ impl Core {
             let Ok(_admitted) = self.admit() else { return };
             shard.inodes.remove(&ino);
             drop(shard);
+            if inode.unborn.load(Ordering::Acquire) {
+                self.inodes.give(ino, 1);
+                return;
+            }
             // An error poisons the volume; the next mount frees the inode.
             let _ = self.free_inode(inode);
             return;

@@ -7,10 +7,11 @@ use wholly::rules::xattr::{CAPABILITY, USER, are_capabilities, check_name, may_s
 use wholly::vfs::{Context, Errno, Result, XattrFlags};
 
 use super::attributes::who;
+use super::explicit::What;
 use super::group::{Group, Need};
 use super::table::{Inode, State};
 use super::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE, map};
-use crate::engine::{DataAt, Fields, InoGen, Kind, Operation, Placed, View, corrupt};
+use crate::engine::{DataAt, Fields, InoGen, Kind, Operation, Placed, corrupt};
 use crate::format::inode::Times;
 use crate::format::pointer::{depth_for, nodes_for};
 use crate::format::xattr::{self, TOTAL_MAX, VALUE_MAX, Xattrs};
@@ -24,7 +25,10 @@ pub fn blocks_for(bytes: usize) -> u64 {
 
 impl Core {
     pub fn load_xattrs(&self, inode: &Inode, state: &State) -> Result<Xattrs> {
-        let more = &state.record.more;
+        // Those of a directory are others' as long as its group has not claimed them.
+        let shared = inode.changed().map(|shared| shared.state.read().unwrap());
+        let others = shared.as_ref().filter(|shared| !shared.has_attributes(inode.group().map(|group| group.id)));
+        let more = others.map_or(&state.record.more, |others| &others.record.more);
         let len = more.xattr_bytes as usize;
         if len == 0 {
             return Ok(Xattrs::new());
@@ -36,10 +40,11 @@ impl Core {
         let mut bytes = vec![0; len];
         let seed = self.storage.xattr_seed(inode.id);
         for (i, part) in bytes.chunks_mut(BLOCK).enumerate() {
-            let pointer = map::get(&*self.engine, seed, &more.xattrs, i as u64)?;
+            let sight = self.sight(inode);
+            let pointer = map::get(&sight, seed, &more.xattrs, i as u64)?;
             let home = Some(pointer.ok_or_else(|| damaged(Fault("a block is not there")))?.block);
-            let at = DataAt { file: inode.id, block: i as u64, home, valid: true };
-            self.engine.read(View::Committed, &at, 0, part)?;
+            let at = DataAt { file: inode.id, block: i as u64, home, valid: true, own: false };
+            self.engine.read(sight.view(), &at, 0, part)?;
         }
         if self.xattr_sum(inode.id, &bytes) != more.xattr_sum {
             return Err(damaged(Fault("they have a wrong checksum")).into());
@@ -55,7 +60,7 @@ impl Core {
     pub fn put_xattrs(&self, group: &mut Group<'_>, on: InoGen, bytes: &[u8]) -> Result<()> {
         let (mut runs, mut done) = (Vec::new(), 0);
         while done < bytes.len() {
-            let at = DataAt { file: on, block: (done / BLOCK) as u64, home: None, valid: false };
+            let at = DataAt { file: on, block: (done / BLOCK) as u64, home: None, valid: false, own: false };
             let Placed::Elsewhere(run) = group.write(&at, 0, &bytes[done..])? else { unreachable!("it had no home") };
             done += run.count as usize * BLOCK;
             runs.push(run);
@@ -78,12 +83,12 @@ impl Core {
         if bytes.len() > TOTAL_MAX {
             return Err(Errno::NOSPC);
         }
-        let mut group = Group::begin(self, Kind::Implicit, blocks_for(bytes.len()), need)?;
+        let mut group = self.begin(inode, Kind::Implicit, blocks_for(bytes.len()), need)?;
         self.put_xattrs(&mut group, inode.id, &bytes)?;
         let times = fields.times.or(Some(Times { ctime: self.now(), ..state.record.times }));
         self.assign(&mut group, inode, state, &Fields { times, ..fields })?;
         group.commit()?;
-        Ok(self.reload(&*self.engine, inode, state)?)
+        Ok(self.reload(&self.sight(inode), inode, state)?)
     }
 
     /// An access control list of an inode.
@@ -120,7 +125,7 @@ impl Core {
 
     /// Sets fields in a group of their own.
     pub fn set_fields(&self, inode: &Inode, state: &mut State, fields: &Fields) -> Result<()> {
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Vital)?;
+        let mut group = self.begin(inode, Kind::Implicit, 0, Need::Vital)?;
         self.assign(&mut group, inode, state, fields)?;
         Ok(group.commit()?)
     }
@@ -128,6 +133,7 @@ impl Core {
     fn set_acl(&self, ctx: &Context, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
         let mut state = inode.state.write().unwrap();
         let list = Acl::read(value)?;
+        state.check_free(inode, None, What::Itself)?;
         let is_default = name == acl::DEFAULT;
         match inode.kind {
             SYMLINK => return Err(Errno::OPNOTSUPP),
@@ -178,6 +184,7 @@ impl Core {
         }
         let mut state = inode.state.write().unwrap();
         self.check_may_set(ctx, inode, &state, name)?;
+        state.check_free(inode, None, What::Itself)?;
         if name == CAPABILITY && !are_capabilities(value) {
             return Err(Errno::INVAL);
         }
@@ -198,6 +205,7 @@ impl Core {
         }
         let mut state = inode.state.write().unwrap();
         self.check_may_set(ctx, inode, &state, name)?;
+        state.check_free(inode, None, What::Itself)?;
         let mut xattrs = self.load_xattrs(inode, &state)?;
         let before = xattrs.len();
         xattrs.retain(|(other, _)| other != name);

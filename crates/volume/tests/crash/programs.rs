@@ -1,25 +1,34 @@
 //! What the explorer does to a volume here: scripts, and what is done to a volume that is not open.
 
-use wholly::vfs::Ino;
+use std::sync::LazyLock;
+
+use wholly::vfs::{Context, Errno, Ino, Timestamp, Vfs};
+use wholly::{DirEntry, Stat};
 use wholly_crash::volume::{BYTES, OnVolume, Program, Running, setting};
-use wholly_crash::{FRESH, Op, Setting, State};
+use wholly_crash::{FRESH, Names, Op, Setting, State, served_tree};
 use wholly_posix::Tree;
 use wholly_volume::{EngineKind, Volume, VolumeVfs};
 
+use crate::groups::{Move, Story, stories};
 use crate::scripts::{SCRIPTS, Script};
 
 #[derive(Clone, Copy)]
 pub enum Done {
     /// Each step is an operation.
     Script(&'static Script),
+    /// So is each move.
+    Story(&'static Story),
     /// The volume gets smaller, and larger again. Nothing of what there is changes.
     Resizing,
 }
 
 /// All scripts on a volume, and what else is done.
 pub fn all() -> Vec<OnVolume<Done>> {
-    SCRIPTS.iter().map(Done::Script).chain([Done::Resizing]).map(on_volume).collect()
+    let scripts = SCRIPTS.iter().map(Done::Script);
+    scripts.chain([Done::Resizing]).chain(STORIES.iter().map(Done::Story)).map(on_volume).collect()
 }
+
+static STORIES: LazyLock<Vec<Story>> = LazyLock::new(stories);
 
 pub fn on_volume(program: Done) -> OnVolume<Done> {
     OnVolume { engine: EngineKind::FineGrainedWal, program }
@@ -37,6 +46,7 @@ impl Program for Done {
     fn name(&self) -> String {
         match self {
             Done::Script(script) => script.name.into(),
+            Done::Story(story) => story.name.clone(),
             Done::Resizing => "resizing".into(),
         }
     }
@@ -44,16 +54,21 @@ impl Program for Done {
     fn prepare(&self, volume: &Volume) -> Result<(), String> {
         let prepared = with_tree(volume, |tree| match self {
             Done::Script(script) => (script.before)(tree),
+            Done::Story(story) => (story.before)(tree),
             Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
         });
         prepared.map_err(|errno| errno.to_string())
     }
 
     fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
-        let Done::Script(script) = self else {
-            running.close()?;
-            running.offline("shrink", |region| Volume::resize_region(region, BYTES - 20 * 4096))?;
-            return running.offline("grow", |region| Volume::resize_region(region, BYTES));
+        let script = match self {
+            Done::Script(script) => script,
+            Done::Story(story) => return tell(story, running),
+            Done::Resizing => {
+                running.close()?;
+                running.offline("shrink", |region| Volume::resize_region(region, BYTES - 20 * 4096))?;
+                return running.offline("grow", |region| Volume::resize_region(region, BYTES));
+            }
         };
         for (number, step) in script.steps.iter().enumerate() {
             let before = running.state().clone();
@@ -75,5 +90,95 @@ impl Program for Done {
 
     fn rules(&self) -> String {
         String::new()
+    }
+}
+
+fn tell(story: &Story, running: &mut Running<'_>) -> Result<(), String> {
+    let mut groups = [None; 2];
+    for (number, step) in story.moves.iter().enumerate() {
+        let before = running.state().clone();
+        let label = format!("move {number}");
+        let done = running.step(&label, |volume| {
+            let vfs = VolumeVfs::new(volume);
+            let tree = Tree::new(&vfs, Ino::ROOT);
+            match *step {
+                Move::Out(step) => step(&tree),
+                Move::Begin(group) => vfs.begin_group().map(|id| groups[group] = Some(id)),
+                Move::In(group, step) => {
+                    step(&Tree { ctx: Context { group: groups[group], ..tree.ctx.clone() }, ..tree.clone() })
+                }
+                Move::Commit(group) => vfs.commit_group(groups[group].expect("it runs")),
+                Move::Abort(group) => vfs.abort_group(groups[group].expect("it runs")),
+            }
+        })?;
+        done.map_err(|errno| format!("{label}: {errno}"))?;
+        match (step, before != *running.state()) {
+            (Move::Out(_), false) => return Err(format!("{label} changes nothing")),
+            (Move::Begin(_) | Move::In(..) | Move::Abort(_), true) => return Err(format!("{label} is seen")),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Everything, as the context of a tree sees it.
+///
+/// # Errors
+/// In words.
+pub fn served(tree: Tree<'_>) -> Result<State, String> {
+    served_tree(&mut Through(tree), &mut |path, error| Err(format!("{path}: {error}")))
+}
+
+struct Through<'v>(Tree<'v>);
+
+fn named<T>(path: &str, done: wholly::vfs::Result<T>) -> wholly::Result<T> {
+    done.map_err(|errno| wholly::Error::Refused(path.into(), errno))
+}
+
+impl Names for Through<'_> {
+    const NOTES_LOOKS: bool = true;
+    const IS_EXACT: bool = true;
+
+    fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
+        let names = named(path, self.0.names(path))?.into_iter();
+        Ok(names.map(|name| DirEntry { name: name.name, ino: name.ino.0, kind: name.kind.as_raw_mode() }).collect())
+    }
+
+    fn metadata(&mut self, path: &str) -> wholly::Result<Stat> {
+        let attr = named(path, self.0.stat(path))?;
+        let ns = |time: Timestamp| time.sec * 1_000_000_000 + i64::from(time.nsec);
+        Ok(Stat {
+            ino: attr.ino.0,
+            size: attr.size,
+            allocated: attr.blocks * 512,
+            atime_ns: ns(attr.atime),
+            mtime_ns: ns(attr.mtime),
+            ctime_ns: ns(attr.ctime),
+            mode: attr.kind.as_raw_mode() | attr.mode.as_raw_mode(),
+            nlink: attr.nlink as u32,
+            uid: attr.uid,
+            gid: attr.gid,
+            rdev: attr.rdev,
+            ..Stat::default()
+        })
+    }
+
+    fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        named(path, self.0.readlink(path))
+    }
+
+    fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>> {
+        named(path, self.0.xattrs(path)).map(|names| names.into_iter().map(String::into_bytes).collect())
+    }
+
+    fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>> {
+        match self.0.xattr(path, std::str::from_utf8(name).expect("names of scripts are text")) {
+            Err(Errno::NODATA) => Ok(None),
+            value => named(path, value).map(Some),
+        }
+    }
+
+    fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        named(path, self.0.content(path))
     }
 }

@@ -4,7 +4,7 @@
 use wholly::vfs::{FallocateFlags, FileType, OFlags, RenameFlags, Result};
 use wholly_posix::Tree;
 
-type Step = fn(&Tree<'_>) -> Result<()>;
+pub type Step = fn(&Tree<'_>) -> Result<()>;
 
 /// A sequence of calls.
 pub struct Script {
@@ -14,12 +14,12 @@ pub struct Script {
     pub steps: &'static [Step],
 }
 
-fn nothing(_: &Tree<'_>) -> Result<()> {
+pub fn nothing(_: &Tree<'_>) -> Result<()> {
     Ok(())
 }
 
 /// Two files, one of which has whole blocks of content, a hole, and a block that was reserved.
-fn files(t: &Tree<'_>) -> Result<()> {
+pub fn files(t: &Tree<'_>) -> Result<()> {
     t.file("a", 0o644, &[1; 9000])?;
     let b = t.file("b", 0o600, &[2; 4096])?;
     b.write(8 * 4096, &[3; 4096])?;
@@ -45,7 +45,7 @@ fn set_list(t: &Tree<'_>, path: &str, entries: &[(u16, u16, u32)]) -> Result<()>
 const NO_ID: u32 = u32::MAX;
 
 /// A directory whose only leaf is nearly full, with names that are long.
-fn full_leaf(t: &Tree<'_>) -> Result<()> {
+pub fn full_leaf(t: &Tree<'_>) -> Result<()> {
     t.mkdir("d", 0o755)?;
     for i in 0..12 {
         t.file(format!("d/{i}-{}", "n".repeat(240)), 0o644, b"")?;

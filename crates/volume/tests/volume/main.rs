@@ -2,6 +2,7 @@
 
 mod borders;
 mod damage;
+mod groups;
 mod known;
 mod large;
 mod mounts;

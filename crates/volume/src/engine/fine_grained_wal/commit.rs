@@ -16,8 +16,9 @@ impl FineGrainedWal {
     /// Commits a group. Returns its place in commit order.
     pub(super) fn commit_one(&self, part: &mut Part<'_>) -> Result<u64> {
         let cursor = part.draft.cursor.take();
-        if cursor.is_none() && part.draft.changes().next().is_none() {
-            assert!(!part.draft.stored, "what a group has stored early, one of its changes reaches");
+        if cursor.is_none() && part.draft.chain.is_none() && part.draft.changes().next().is_none() {
+            let is_unreached = part.draft.stored && part.draft.group.is_none();
+            assert!(!is_unreached, "what a group has stored early, one of its changes reaches");
             return Ok(0);
         }
         let mut cursor = cursor.map_or_else(|| self.lanes.take(), Ok)?;
@@ -30,13 +31,21 @@ impl FineGrainedWal {
 
     fn epochs(&self, cursor: &mut Cursor, draft: &Draft, space: &mut dyn Allocate, order: u64) -> Result<()> {
         let region = &*self.region;
-        // 1: old bytes.
+        // The data of an implicit group is in its lane, that of an explicit one in its chain.
+        let in_lane = std::mem::take(&mut cursor.entries.redo);
+        let redo = || in_lane.iter().chain(draft.data());
+        let has_data = redo().next().is_some();
+        let entries = &mut cursor.entries;
+        // 1: where the data is, and old bytes.
+        if let Some(chain) = &draft.chain {
+            entries.chain(region, &ENTRIES, chain)?;
+        }
         let mut left = draft.changes().map(|(_, line)| line.runs(OLD_MAX).count() as u64).sum::<u64>();
         let is_changed = left > 0;
         for (at, line) in draft.changes() {
             for run in line.runs(OLD_MAX) {
                 left -= 1;
-                cursor.undo(region, &ENTRIES, space, (at + run.start as u64, &line.old[run]), left)?;
+                entries.undo(region, &ENTRIES, space, (at + run.start as u64, &line.old[run]), left)?;
             }
         }
         region.fence(LOG_FENCE)?;
@@ -51,14 +60,14 @@ impl FineGrainedWal {
         }
         // 3: the commit point. Nothing is acknowledged after the failure of another commit.
         self.lanes.check()?;
-        let (half, entry, check) = cursor.commit_entry(order);
+        let (half, entry, check) = cursor.commit_entry(order, has_data);
         region.write(COMMIT, half, &entry)?;
         region.fence(COMMIT_FENCE)?;
-        if cursor.redo.is_empty() {
+        if !has_data {
             return Ok(());
         }
         // 4: data, at home.
-        for Redo { from, at, len } in &cursor.redo {
+        for Redo { from, at, len } in redo() {
             match from {
                 Some(from) => region.write_from(HOME, *at, region, *from, *len as usize)?,
                 None => region.write(HOME, *at, &ZEROS[..*len as usize])?,

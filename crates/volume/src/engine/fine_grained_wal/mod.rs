@@ -5,7 +5,7 @@
 //! # Terms
 //!
 //! - *lane*, *half*, *entry*, *settled word*: see `format/log.rs`. An entry is undo (old bytes), data (new bytes),
-//!   zero, link or commit.
+//!   zero, link, chain or commit.
 //! - *sequence*: the number of a group in its lane, from 1 in each incarnation.
 //! - *draft*: the lines of metadata that a group has changed and that are not on the medium (`engine/draft.rs`).
 //! - *fresh*: blocks that the running group itself took, or that were reserved and have no content yet.
@@ -59,33 +59,45 @@
 //! 7. Entries of an aborted group are data, zero and link entries only: undo entries are stored by commits, which do
 //!    not fail but with the volume. Recovery ignores the former in a group that is not committed.
 //! 8. What recovery has undone and made again is durable before the incarnation rises, which makes all entries void at
-//!    once; nothing else is stored or served before. So recovery can be interrupted anywhere, and repeated.
+//!    once; nothing else is stored or served before. A commit entry is durable before recovery makes anything again
+//!    because of it: its writer may have died before the fence. So recovery can be interrupted anywhere, and repeated.
 //! 9. Blocks that the entries of a group take beyond its half are reserved at the begin of the group, and are free
 //!    again when its commit has returned. A group that is not committed has none that anyone else could take before
 //!    the recovery has ended. A block that is taken again still has entries of the group before: those of another lane
 //!    are not valid for this one (1), those of the same lane have a lower sequence (3).
-//! 10. Threads: each store of a group is fenced by the thread that made it. A group is of one thread so far.
+//! 10. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread.
 //!
 //! Not covered: rot in the entries of a group that was in flight at a crash. An entry that is not valid ends the group
 //! like one that was never stored, so the undo entries behind it are not applied. Rot in the entries of a committed
 //! group that is not settled is detected: the commit entry has their number and sum.
 //!
-//! # Explicit groups, which are not here yet
+//! # Explicit groups
 //!
-//! - *Log.* A group that lives on takes no lane before its commit. Its data entries go to blocks of its own, under a
-//!   number of its own in the place of the sequence; the commit takes a lane, and its first entry is a link that tells
-//!   this number. So the size of a group is bounded by free space only, and lanes are held for the time of a commit.
-//! - *Reads* of the group's own data need an index of its data entries: nothing of them is in memory.
-//! - *Files* are owned by one group: the draft of an inode's owned line and of its map can be filled at the calls, as
-//!   it is now. Blocks whose pointer others see as written are never written early, even if the group itself has made
-//!   them reserved: `write` has to ask the committed map.
-//! - *Directories* are shared. Their operations stay logical until the commit, where the mutators run under the locks
-//!   of the directories; places in them are hints, which are looked up again; times are the latest valid value. Until
-//!   then lookups of the group merge the operations over the leaves, and a name has at most one group that changes it.
-//!   A leaf that must be split is split by a structure change at the call, so that room is only reserved.
-//! - *Abort* drops the draft, the operations, the entries and the blocks; the core reads the records of the inodes that
-//!   the group owned from the medium again.
-//! - *Threads*: each one fences what it stored before its call returns.
+//! - *Chain*: the log of an explicit group's data, in blocks of its own. Its entries have the number of the group in
+//!   the place of the sequence. A group takes a lane for its commit only: the first entry there leads to the chain, and
+//!   has the number and the sum of its entries. So the size of a group is bounded by free space, and any number of
+//!   groups run beside a few lanes.
+//! - *Own block*: one that the group took itself, in an earlier call. Its data is stored in place at once: nobody else
+//!   can reach it.
+//!
+//! States: *running*, from `begin` to the commit or the abort, with calls one at a time; *committing*, through the five
+//! epochs above, epoch 1 of which has been made by the calls but for the first entry and the undo entries; then
+//! committed, or aborted.
+//!
+//! 11. What a call of an explicit group stores is ordered before the call returns, by the thread that made it
+//!     (`wal.call.fence`): the commit may be another thread's.
+//! 12. A chain counts only if a lane's committed group leads to it. Numbers of groups are not used twice in an
+//!     incarnation, so that no entry of an aborted group is ever read for another one's.
+//! 13. Data that a group writes over committed content goes to its chain, and is read from there by the group alone, by
+//!     an index of places in memory (`draft.rs`): some 60 bytes for each piece that was written. At home it is made
+//!     from the index, so that each byte goes home once. Recovery makes it from the entries in their order.
+//! 14. The lines of a running group's draft belong to inodes that it has alone, to their maps and to blocks of its own.
+//!     What is shared with others (names, times and modes of directories) the core records inside of the commit, with
+//!     those locked: so line and old bytes are of one moment, in any order of ends of groups.
+//! 15. An abort stores nothing. Early stores are in blocks that are free then, or reserved and without content.
+//!
+//! A group costs in all what the same changes cost in one call, and a fence for each call that stores early; each line
+//! of metadata counts once, however often it has changed.
 //!
 //! | file | idea |
 //! |---|---|
@@ -103,13 +115,13 @@ use wholly::sync::{AtomicU64, Ordering};
 use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
-use super::draft::{Draft, Drafting};
-use super::lanes::{Cursor, Lanes, Sites};
+use super::draft::Drafting;
+use super::lanes::{Cursor, Entries, Lanes, Redo, Sites};
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, Replay, View,
+    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, Replay, View,
     check_within, read_within,
 };
-use crate::format::log::{LogArea, LogSeed};
+use crate::format::log::{LogArea, LogSeed, lines_of, payload_lines};
 use crate::format::{BLOCK, Lba, Seed};
 
 pub use recover::{Patch, patches};
@@ -119,6 +131,7 @@ const UNDO: Site = Site("wal.undo");
 const HEAD: Site = Site("wal.head");
 const PAYLOAD: Site = Site("wal.payload");
 const LINK: Site = Site("wal.link");
+const CALL_FENCE: Site = Site("wal.call.fence");
 const LOG_FENCE: Site = Site("wal.log.fence");
 const PLACE_FENCE: Site = Site("wal.place.fence");
 const COMMIT: Site = Site("wal.commit");
@@ -127,6 +140,7 @@ const HOME: Site = Site("wal.home");
 const HOME_FENCE: Site = Site("wal.home.fence");
 const SETTLE: Site = Site("wal.settle");
 const SETTLE_FENCE: Site = Site("wal.settle.fence");
+const RECOVER_COMMIT: Site = Site("wal.recover.commit");
 const RECOVER: Site = Site("wal.recover");
 const RECOVER_FENCE: Site = Site("wal.recover.fence");
 
@@ -137,6 +151,7 @@ pub const SITES: &[Site] = &[
     HEAD,
     PAYLOAD,
     LINK,
+    CALL_FENCE,
     LOG_FENCE,
     PLACE_FENCE,
     COMMIT,
@@ -145,6 +160,7 @@ pub const SITES: &[Site] = &[
     HOME_FENCE,
     SETTLE,
     SETTLE_FENCE,
+    RECOVER_COMMIT,
     RECOVER,
     RECOVER_FENCE,
 ];
@@ -172,12 +188,33 @@ impl FineGrainedWal {
         FineGrainedWal { region, lanes, volume, groups: AtomicU64::new(1), commits: AtomicU64::new(1) }
     }
 
-    /// Where a group logs: with its first entry it takes a lane.
-    fn cursor<'d>(&self, draft: &'d mut Draft) -> Result<&'d mut Cursor> {
-        if draft.cursor.is_none() {
-            draft.cursor = Some(self.lanes.take()?);
+    /// Adds entries of data to the log of a group. An implicit one takes a lane with its first entry. `lines`: how many
+    /// there are to come.
+    fn log(
+        &self,
+        part: &mut Part<'_>,
+        lines: u64,
+        add: impl FnOnce(&mut Entries, &mut dyn Allocate) -> Result<()>,
+    ) -> Result<()> {
+        let Some(group) = part.draft.group else {
+            if part.draft.cursor.is_none() {
+                part.draft.cursor = Some(self.lanes.take()?);
+            }
+            let cursor: &mut Cursor = part.draft.cursor.as_mut().expect("it was just taken");
+            return add(&mut cursor.entries, part.space);
+        };
+        if part.draft.chain.is_none() {
+            let run = part.space.take(lines.div_ceil(lines_of(1)));
+            // Free again when the group has ended.
+            part.space.release(run);
+            part.draft.chain = Some(self.lanes.chain(group, run));
         }
-        Ok(draft.cursor.as_mut().expect("it was just taken"))
+        part.draft.stored = true;
+        let entries = &mut part.draft.chain.as_mut().expect("it was just made").entries;
+        add(entries, part.space)?;
+        let logged: Vec<Redo> = std::mem::take(&mut entries.redo);
+        logged.into_iter().for_each(|redo| part.draft.log(redo));
+        Ok(())
     }
 
     fn store(&self, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
@@ -228,6 +265,26 @@ impl Engine for FineGrainedWal {
         self.lanes.blocks_for(FEW + logged.pointers.div_ceil(4), logged.bytes)
     }
 
+    fn has_groups(&self) -> bool {
+        true
+    }
+
+    fn blocks_for_call(&self, bytes: u64) -> u64 {
+        Lanes::blocks_in_chain(bytes)
+    }
+
+    fn blocks_for_commit(&self, changes: u64) -> u64 {
+        // One more: that which leads to the chain.
+        self.lanes.blocks_for(changes + 1, 0)
+    }
+
+    fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
+        match std::mem::take(&mut part.draft.stored) {
+            true => Ok(self.region.fence(CALL_FENCE)?),
+            false => Ok(()),
+        }
+    }
+
     fn begin(&self, _kind: Kind) -> GroupId {
         GroupId(self.groups.fetch_add(1, Ordering::Relaxed))
     }
@@ -257,23 +314,37 @@ impl Engine for FineGrainedWal {
             return Ok(Placed::Home);
         }
         let to = home.byte() + offset as u64;
+        if at.own {
+            part.draft.stored = true;
+            self.store(FRESH, to, data)?;
+            return Ok(Placed::Home);
+        }
         check_within(&*self.region, to, data.len())?;
-        let cursor = self.cursor(part.draft)?;
-        cursor.data(&*self.region, &ENTRIES, part.space, (to, data))?;
+        self.log(part, 2 + payload_lines(data.len() as u64), |entries, space| {
+            entries.data(&*self.region, &ENTRIES, space, (to, data))
+        })?;
         Ok(Placed::Home)
     }
 
     fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()> {
         let home = at.home.expect("only what has a home is zeroed");
         let to = home.byte() + offset as u64;
+        if at.own {
+            part.draft.stored = true;
+            return self.store(FRESH, to, &ZEROS[..len]);
+        }
         check_within(&*self.region, to, len)?;
-        let cursor = self.cursor(part.draft)?;
-        cursor.zero(&*self.region, &ENTRIES, part.space, (to, len as u64))
+        self.log(part, 2, |entries, space| entries.zero(&*self.region, &ENTRIES, space, (to, len as u64)))
     }
 
-    fn read(&self, _view: View, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
+    fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
         let home = at.home.expect("only what has a home is read");
-        read_within(&*self.region, home.byte() + offset as u64, buf)
+        let at = home.byte() + offset as u64;
+        read_within(&*self.region, at, buf)?;
+        match view {
+            View::Committed => Ok(()),
+            View::Group(draft) => draft.overlay_data(&*self.region, at, buf),
+        }
     }
 
     fn commit(&self, parts: &mut [Part<'_>], _how: Durability, _replay: &dyn Replay) -> Result<CommitSequence> {
@@ -301,6 +372,7 @@ mod tests {
     use wholly_sim::{Mutation, MutationKind, SimConfig, World};
 
     use super::*;
+    use crate::engine::draft::Draft;
     use crate::engine::{Allocate, InoGen, StorageView};
     use crate::format::Run;
 
@@ -323,7 +395,13 @@ mod tests {
     }
 
     fn write(engine: &FineGrainedWal, draft: &mut Draft, block: u64) -> Result<Placed> {
-        let at = DataAt { file: InoGen { ino: 16, generation: 1 }, block, home: Some(Lba(40 + block)), valid: true };
+        let at = DataAt {
+            file: InoGen { ino: 16, generation: 1 },
+            block,
+            home: Some(Lba(40 + block)),
+            valid: true,
+            own: false,
+        };
         engine.write(&mut Part { group: GroupId(block), space: &mut Nothing, draft }, &at, 0, &[7; 100])
     }
 

@@ -4,18 +4,46 @@
 use wholly::Result;
 use wholly_media::Region;
 
-use super::{RECOVER, RECOVER_FENCE};
+use super::{RECOVER, RECOVER_COMMIT, RECOVER_FENCE, ZEROS};
 use crate::engine::check_within;
-use crate::engine::lanes::{self, Found};
-use crate::format::log::{LogArea, LogSeed};
+use crate::engine::lanes::{self, Found, Redo};
+use crate::format::log::{LINE, LogArea, LogSeed};
 
 /// Bytes that a place is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// The byte of the volume.
     pub at: u64,
-    /// They.
-    pub bytes: Vec<u8>,
+    /// How many.
+    pub len: u64,
+    what: Bytes,
+}
+
+/// Where they are. Data stays in the log: a group may have any amount of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Bytes {
+    /// Those that are there: a commit entry that recovery believes.
+    Believed(Vec<u8>),
+    Old(Vec<u8>),
+    Logged(u64),
+    Zeros,
+}
+
+impl Patch {
+    /// Reads the bytes from the `offset`th on.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn read(&self, region: &dyn Region, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+        match &self.what {
+            Bytes::Believed(bytes) | Bytes::Old(bytes) => {
+                buf.copy_from_slice(&bytes[offset as usize..][..buf.len()]);
+            }
+            Bytes::Logged(from) => region.read(from + offset, buf)?,
+            Bytes::Zeros => buf.fill(0),
+        }
+        Ok(())
+    }
 }
 
 /// All that recovery has to store, in this order. Only reads.
@@ -25,11 +53,17 @@ pub struct Patch {
 pub fn patches(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<Vec<Patch>> {
     let mut patches = Vec::new();
     for lane in 0..area.lanes {
-        let Found { redo, undo } = lanes::read_lane(region, area, seed, lane)?;
+        let Found { redo, commit, undo } = lanes::read_lane(region, area, seed, lane)?;
+        let commit = commit.map(|(at, line)| Patch { at, len: LINE as u64, what: Bytes::Believed(line.to_vec()) });
+        let redo = redo.into_iter().map(|Redo { from, at, len }| {
+            let what = from.map_or(Bytes::Zeros, Bytes::Logged);
+            Patch { at, len, what }
+        });
+        let old = |(at, bytes): (u64, Vec<u8>)| Patch { at, len: bytes.len() as u64, what: Bytes::Old(bytes) };
         // A group that is not committed may have been built on the last one of its lane, never the other way round.
-        for (at, bytes) in redo.into_iter().chain(undo.into_iter().rev()) {
-            check_within(region, at, bytes.len())?;
-            patches.push(Patch { at, bytes });
+        for patch in commit.into_iter().chain(redo).chain(undo.into_iter().rev().map(old)) {
+            check_within(region, patch.at, patch.len as usize)?;
+            patches.push(patch);
         }
     }
     Ok(patches)
@@ -41,8 +75,24 @@ pub(super) fn recover(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Res
     if patches.is_empty() {
         return Ok(());
     }
+    // Whoever stored these may have died before the fence. If a crash took them away, what is made again from here on
+    // would be of a group that is not committed.
+    let (believed, patches): (Vec<Patch>, Vec<Patch>) =
+        patches.into_iter().partition(|patch| matches!(patch.what, Bytes::Believed(_)));
+    for Patch { at, what, .. } in &believed {
+        if let Bytes::Believed(bytes) = what {
+            region.write(RECOVER_COMMIT, *at, bytes)?;
+        }
+    }
+    if !believed.is_empty() {
+        region.fence(RECOVER_FENCE)?;
+    }
     for patch in patches {
-        region.write(RECOVER, patch.at, &patch.bytes)?;
+        match patch.what {
+            Bytes::Believed(bytes) | Bytes::Old(bytes) => region.write(RECOVER, patch.at, &bytes)?,
+            Bytes::Logged(from) => region.write_from(RECOVER, patch.at, region, from, patch.len as usize)?,
+            Bytes::Zeros => region.write(RECOVER, patch.at, &ZEROS[..patch.len as usize])?,
+        }
     }
     Ok(region.fence(RECOVER_FENCE)?)
 }

@@ -161,7 +161,7 @@ impl Engine for NoneEngine {
         self.store(ZERO, home.byte() + offset as u64, &ZEROS[..len])
     }
 
-    fn read(&self, _view: View, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
+    fn read(&self, _view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
         let home = at.home.expect("only what has a home is read");
         self.fetch(home.byte() + offset as u64, buf)
     }

@@ -1,0 +1,670 @@
+//! Explicit groups: what one has of inodes, what it keeps others from, its commit and its abort.
+//!
+//! # Terms
+//!
+//! - *shared*: an inode as everybody sees it. *Twin*: the same as a running group sees it, made when the group first
+//!   changes something of it. Calls of the group work on twins, all others on shared inodes.
+//! - *claim*: what a running group keeps others from, at the shared inode ([`Claims`]).
+//! - *changes*: what a group has done to a directory that was there before ([`Changes`]). All else that it has changed
+//!   is in its draft (`engine/draft.rs`).
+//! - *unborn*: an inode that a running group has made. For others there is none.
+//! - *room*: slots of a leaf that are kept for a name that a group is going to enter.
+//!
+//! # Invariants
+//!
+//! 1. Everything but a directory belongs to one running group alone, once that changes it; so do directories that it
+//!    makes, removes and moves. Nobody else changes anything of these, and a group's twin of one is all that it has.
+//! 2. Other directories are shared by any number of groups. A name belongs to one running group that changes it, and so
+//!    do the attributes. Changes are recorded inside of the commit, with the shared directory locked: nothing of them
+//!    is in a draft before, but extended attributes, whose lines nobody else writes to.
+//! 3. A group that changes a name in a directory keeps it from being removed and moved; one that moves a directory, all
+//!    directories above the new place, so that no two moves close a circle together.
+//! 4. Room for each name is kept at the call: leaves are split then, by structure changes of their own. Whoever splits
+//!    a leaf places the rooms in it anew. Its halves have room for all: entries are moved together.
+//! 5. The commit locks all shared inodes that it changes, directories before others, ancestors first, then by number,
+//!    and holds the rename lock. What it changes in place nobody reads before it is committed.
+//! 6. Calls of one group come one at a time, and so do its commit and abort. They never wait for a lock of a shared
+//!    inode while they hold one, but for commits. So a lock of a twin is never waited for.
+//! 7. A group has one reference to each shared inode of which it has a twin. An inode that has lost its last name is
+//!    freed when it has no references, by a group of its own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
+
+use wholly::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock};
+use wholly::vfs::{Context, Errno, GroupId, Result};
+
+use super::dir::Place;
+use super::group::{Body, Group, Need, Sight};
+use super::known::Leaves;
+use super::storage::Record;
+use super::table::{ByNumber, Held, Inode, State};
+use super::{Core, DIRECTORY};
+use crate::engine::{Fields, Kind, Logged};
+use crate::format::dir::TWIN_BITS;
+
+/// Undo entries, at most, for a name that changes in the commit: five slots, and their live word.
+const BY_NAME: u64 = 12;
+/// The same for the fields of a directory.
+const BY_FIELDS: u64 = 8;
+
+/// A running explicit group.
+pub struct Explicit {
+    pub id: GroupId,
+    body: Mutex<Body>,
+    /// By the numbers of the inodes; `None` once the group has ended.
+    twins: Mutex<Option<ByNumber<Arc<Inode>>>>,
+    /// Whether a call runs.
+    is_called: Mutex<bool>,
+    returned: Condvar,
+}
+
+/// What makes an inode a twin.
+pub struct Twin {
+    pub group: Arc<Explicit>,
+    pub shared: Arc<Inode>,
+    /// Of a directory that was there before the group.
+    pub changes: Option<Mutex<Changes>>,
+}
+
+/// What a group has done to a directory.
+#[derive(Default)]
+pub struct Changes {
+    /// By key.
+    names: BTreeMap<u64, Change>,
+    fields: Fields,
+}
+
+/// What a name has become.
+struct Change {
+    name: Vec<u8>,
+    /// Inode and type.
+    to: Option<(u64, u32)>,
+}
+
+/// What running groups keep others from, at a shared inode.
+#[derive(Debug, Default)]
+pub struct Claims {
+    /// The group that has it alone.
+    alone: Option<GroupId>,
+    /// The one that has the attributes of a directory.
+    attributes: Option<GroupId>,
+    /// Those that rely on where a directory is.
+    sharers: Vec<GroupId>,
+    names: BTreeMap<Vec<u8>, Named>,
+    /// Slots for names to come, by key: the first one, and how many.
+    pub rooms: BTreeMap<u64, (usize, usize)>,
+}
+
+#[derive(Debug)]
+struct Named {
+    group: GroupId,
+    /// The key of its room.
+    room: Option<u64>,
+}
+
+/// What a call changes of an inode.
+#[derive(Clone, Copy, Debug)]
+pub enum What<'n> {
+    /// All but names: of a directory, its attributes.
+    Itself,
+    /// A name in a directory.
+    Name(&'n [u8]),
+    /// Nothing: it relies on where the directory is.
+    Place,
+    /// A directory that is removed or moved.
+    Alone,
+}
+
+impl State {
+    /// That no other group has claimed what is to be changed.
+    ///
+    /// # Errors
+    /// `EBUSY`.
+    pub fn check_free(&self, inode: &Inode, me: Option<GroupId>, what: What<'_>) -> Result<()> {
+        let Some(claims) = &self.claims else { return Ok(()) };
+        let other = |of: Option<GroupId>| of.is_some() && of != me;
+        let is_dir = inode.kind == DIRECTORY;
+        let is_busy = match what {
+            What::Itself => is_dir && other(claims.attributes),
+            What::Name(name) => other(claims.names.get(name).map(|named| named.group)),
+            What::Place => false,
+            What::Alone => other(claims.attributes) || claims.sharers.iter().any(|group| other(Some(*group))),
+        };
+        if is_busy || other(claims.alone) { Err(Errno::BUSY) } else { Ok(()) }
+    }
+
+    /// Whether a group has the attributes of a directory.
+    pub fn has_attributes(&self, group: Option<GroupId>) -> bool {
+        let of = self.claims.as_ref().map_or((None, None), |claims| (claims.attributes, claims.alone));
+        group.is_some() && (of.0 == group || of.1 == group)
+    }
+
+    /// Whether a group has it alone.
+    pub fn is_claimed(&self) -> bool {
+        self.claims.as_ref().is_some_and(|claims| claims.alone.is_some())
+    }
+
+    fn release(&mut self, group: GroupId) {
+        let Some(claims) = &mut self.claims else { return };
+        for claim in [&mut claims.alone, &mut claims.attributes] {
+            claim.take_if(|of| *of == group);
+        }
+        claims.sharers.retain(|of| *of != group);
+        let rooms = &mut claims.rooms;
+        claims.names.retain(|_, named| {
+            if named.group == group {
+                named.room.map(|key| rooms.remove(&key));
+            }
+            named.group != group
+        });
+        let Claims { alone: None, attributes: None, .. } = **claims else { return };
+        if claims.sharers.is_empty() && claims.names.is_empty() {
+            self.claims = None;
+        }
+    }
+}
+
+impl Changes {
+    /// What a name has become, if the group has changed it, and its key.
+    pub fn get(&self, hash: u64, name: &[u8]) -> Option<(u64, Option<(u64, u32)>)> {
+        let keys = hash << TWIN_BITS..(hash + 1) << TWIN_BITS;
+        self.names.range(keys).find(|(_, change)| change.name == name).map(|(key, change)| (*key, change.to))
+    }
+
+    pub fn set(&mut self, group: &mut Group<'_>, key: u64, name: &[u8], to: Option<(u64, u32)>) {
+        let mut is_new = false;
+        let change = self.names.entry(key).or_insert_with(|| {
+            is_new = true;
+            Change { name: name.to_vec(), to: None }
+        });
+        assert!(change.name == name, "two names have one key");
+        change.to = to;
+        group.record_later(if is_new { BY_NAME } else { 0 });
+    }
+
+    /// Sets fields of the directory.
+    pub fn assign(&mut self, group: &mut Group<'_>, fields: &Fields) {
+        group.record_later(if self.fields == Fields::default() { BY_FIELDS } else { 0 });
+        self.fields.merge(fields);
+    }
+
+    /// The fields that it has changed, where others may have changed them since.
+    fn fields_over(&self, shared: &State, me: GroupId) -> Fields {
+        let mut fields = self.fields.clone();
+        let Some(times) = &mut fields.times else { return fields };
+        let others = shared.record.times;
+        // The latest one holds.
+        if !shared.has_attributes(Some(me)) {
+            times.atime = times.atime.max(others.atime);
+            times.mtime = times.mtime.max(others.mtime);
+            times.ctime = times.ctime.max(others.ctime);
+        } else if times.ctime < others.ctime {
+            *times = others;
+        }
+        fields
+    }
+
+    pub fn has(&self, key: u64) -> bool {
+        self.names.contains_key(&key)
+    }
+
+    /// The names that the group has entered, from a key on and below another one: key, name, inode and type.
+    pub fn entered(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &[u8], (u64, u32))> {
+        let range = if from < to { self.names.range(from..to) } else { self.names.range(0..0) };
+        range.filter_map(|(key, change)| Some((*key, &change.name[..], change.to?)))
+    }
+}
+
+impl Inode {
+    /// The group whose twin it is.
+    pub fn group(&self) -> Option<&Arc<Explicit>> {
+        self.twin.as_ref().map(|twin| &twin.group)
+    }
+
+    /// The twin of a directory that was there before its group: what others see of it, and what the group has changed.
+    pub fn changes(&self) -> Option<(&Arc<Inode>, MutexGuard<'_, Changes>)> {
+        let twin = self.twin.as_ref()?;
+        Some((&twin.shared, twin.changes.as_ref()?.lock().unwrap()))
+    }
+
+    /// The shared directory, if this is a twin with changes.
+    pub fn changed(&self) -> Option<&Arc<Inode>> {
+        self.twin.as_ref().filter(|twin| twin.changes.is_some()).map(|twin| &twin.shared)
+    }
+}
+
+impl Explicit {
+    pub fn body(&self) -> MutexGuard<'_, Body> {
+        self.body.lock().unwrap()
+    }
+
+    fn twin(&self, ino: u64) -> Option<Arc<Inode>> {
+        self.twins.lock().unwrap().as_ref()?.get(&ino).cloned()
+    }
+}
+
+/// An inode as a call sees it.
+pub enum Seen<'i> {
+    Shared(&'i Inode),
+    Twin(Arc<Inode>),
+}
+
+impl std::ops::Deref for Seen<'_> {
+    type Target = Inode;
+
+    fn deref(&self) -> &Inode {
+        match self {
+            Seen::Shared(inode) => inode,
+            Seen::Twin(inode) => inode,
+        }
+    }
+}
+
+/// A call of a group, or none. When it is dropped, the next one can come.
+pub struct Entered<'c> {
+    explicit: Arc<Explicit>,
+    _admitted: Option<RwLockReadGuard<'c, ()>>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        *self.explicit.is_called.lock().unwrap() = false;
+        self.explicit.returned.notify_one();
+    }
+}
+
+impl<'c> Entered<'c> {
+    /// Waits for the call that runs.
+    ///
+    /// # Errors
+    /// `EINVAL` if the group has ended.
+    fn new(explicit: Arc<Explicit>, admitted: Option<RwLockReadGuard<'c, ()>>) -> Result<Entered<'c>> {
+        let mut is_called = explicit.is_called.lock().unwrap();
+        while *is_called {
+            is_called = explicit.returned.wait(is_called).unwrap();
+        }
+        *is_called = true;
+        drop(is_called);
+        let entered = Entered { explicit, _admitted: admitted };
+        let has_ended = entered.explicit.twins.lock().unwrap().is_none();
+        if has_ended { Err(Errno::INVAL) } else { Ok(entered) }
+    }
+}
+
+impl Core {
+    /// Begins an explicit group.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the engine has none; if the volume has failed, or is being unmounted.
+    pub fn begin_group(&self) -> Result<GroupId> {
+        let _admitted = self.admit()?;
+        if !self.engine.has_groups() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let body = Body::explicit(self);
+        let explicit = Explicit {
+            id: body.id(),
+            body: Mutex::new(body),
+            twins: Mutex::new(Some(ByNumber::default())),
+            is_called: Mutex::new(false),
+            returned: Condvar::new(),
+        };
+        let id = explicit.id;
+        self.groups.lock().unwrap().insert(id.0, Arc::new(explicit));
+        Ok(id)
+    }
+
+    fn explicit(&self, id: GroupId) -> Result<Arc<Explicit>> {
+        self.groups.lock().unwrap().get(&id.0).cloned().ok_or(Errno::INVAL)
+    }
+
+    /// Begins a call, which may belong to an explicit group.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no such running group; if the volume has failed, or is being unmounted.
+    pub fn enter(&self, ctx: &Context) -> Result<Option<Entered<'_>>> {
+        let Some(id) = ctx.group else { return Ok(None) };
+        let admitted = self.admit()?;
+        Entered::new(self.explicit(id)?, Some(admitted)).map(Some)
+    }
+
+    /// Begins a group for a call that changes an inode: in an explicit group if that is a twin.
+    pub fn begin<'c>(&'c self, inode: &'c Inode, kind: Kind, blocks: u64, need: Need) -> wholly::Result<Group<'c>> {
+        self.begin_logging(inode, kind, blocks, need, Logged::default())
+    }
+
+    pub fn begin_logging<'c>(
+        &'c self,
+        inode: &'c Inode,
+        kind: Kind,
+        blocks: u64,
+        need: Need,
+        logged: Logged,
+    ) -> wholly::Result<Group<'c>> {
+        match inode.group() {
+            None => Group::begin_logging(self, kind, blocks, need, logged),
+            Some(explicit) => Group::call(self, explicit, blocks, need, logged),
+        }
+    }
+
+    /// The storage version, as those see it who see this inode.
+    pub fn sight<'c>(&'c self, inode: &'c Inode) -> Sight<'c> {
+        Sight::new(self, inode.group().map(|explicit| &**explicit))
+    }
+
+    /// The twin of an inode that the group of a call has.
+    ///
+    /// # Errors
+    /// `ESTALE` if it is another group's; `EINVAL` if there is no such running group.
+    pub fn twin(&self, ctx: &Context, shared: &Inode) -> Result<Option<Arc<Inode>>> {
+        let twin = match ctx.group {
+            None => None,
+            Some(id) => self.explicit(id)?.twin(shared.id.ino),
+        };
+        match &twin {
+            Some(twin) => Self::refresh(twin),
+            None if shared.unborn.load(Ordering::Acquire) => return Err(Errno::STALE),
+            None => {}
+        }
+        Ok(twin)
+    }
+
+    /// An inode as a call sees it.
+    ///
+    /// # Errors
+    /// Those of [`twin`](Self::twin).
+    pub fn view<'i>(&self, ctx: &Context, shared: &'i Inode) -> Result<Seen<'i>> {
+        Ok(self.twin(ctx, shared)?.map_or(Seen::Shared(shared), Seen::Twin))
+    }
+
+    /// Whatever others have changed of a directory since. Locks that are not free are this call's own, or a commit's,
+    /// which is as good as later.
+    fn refresh(twin: &Inode) {
+        let Some((shared, changes)) = twin.changes() else { return };
+        let (Ok(shared), Ok(mut state)) = (shared.state.try_read(), twin.state.try_write()) else { return };
+        let Some(me) = twin.group().map(|explicit| explicit.id) else { return };
+        let more = if shared.has_attributes(Some(me)) { state.record.more } else { shared.record.more };
+        state.record = Record { more, ..shared.record };
+        state.record.set(&changes.fields_over(&shared, me));
+        state.subdirs = None;
+    }
+
+    /// What a call is going to change, for it: claimed, and the twin of its group.
+    ///
+    /// # Errors
+    /// `EBUSY`; `EINVAL` if there is no such running group.
+    pub fn take<'c>(&'c self, ctx: &Context, mut held: Held<'c>, what: What<'_>) -> Result<Held<'c>> {
+        if let Some(id) = ctx.group {
+            held.twin = Some(self.claim(&self.explicit(id)?, held.shared(), what)?);
+        }
+        Ok(held)
+    }
+
+    /// The same of an inode that somebody refers to meanwhile.
+    pub fn take_open<'i>(&self, ctx: &Context, shared: &'i Arc<Inode>) -> Result<Seen<'i>> {
+        match ctx.group {
+            None => self.view(ctx, shared),
+            Some(id) => self.claim(&self.explicit(id)?, shared, What::Itself).map(Seen::Twin),
+        }
+    }
+
+    /// Claims an open file for a group.
+    pub fn add_to_group(&self, group: GroupId, shared: &Arc<Inode>) -> Result<()> {
+        let _entered = Entered::new(self.explicit(group)?, Some(self.admit()?))?;
+        self.claim(&self.explicit(group)?, shared, What::Itself).map(drop)
+    }
+
+    /// Sees to it that nobody else changes a name in a directory until the call, or its group, has ended.
+    ///
+    /// # Errors
+    /// `EBUSY`.
+    pub fn take_name(&self, dir: &Inode, state: &State, name: &[u8], place: Option<Place>) -> Result<Option<Place>> {
+        let Some(twin) = &dir.twin else {
+            return state.check_free(dir, None, What::Name(name)).map(|()| place);
+        };
+        if twin.changes.is_none() {
+            return Ok(place);
+        }
+        self.claim(&twin.group, &twin.shared, What::Name(name))?;
+        let again = self.find(dir, state, name)?;
+        let ino = |place: &Option<Place>| place.as_ref().and_then(|place| place.found).map(|found| found.head.ino);
+        // Somebody was faster.
+        if ino(&again) == ino(&place) { Ok(again) } else { Err(Errno::BUSY) }
+    }
+
+    fn claim(&self, explicit: &Arc<Explicit>, shared: &Arc<Inode>, what: What<'_>) -> Result<Arc<Inode>> {
+        let me = explicit.id;
+        let mut state = shared.state.write().unwrap();
+        if shared.unborn.load(Ordering::Acquire) && explicit.twin(shared.id.ino).is_none() {
+            return Err(Errno::STALE);
+        }
+        state.check_free(shared, Some(me), what)?;
+        let twin = match explicit.twin(shared.id.ino) {
+            Some(twin) => twin,
+            None => self.make_twin(explicit, shared, &state, false)?,
+        };
+        let claims = state.claims.get_or_insert_default();
+        let is_dir = shared.kind == DIRECTORY;
+        match what {
+            What::Itself if is_dir => claims.attributes = Some(me),
+            What::Itself | What::Alone => claims.alone = Some(me),
+            What::Name(name) => {
+                claims.names.entry(name.to_vec()).or_insert(Named { group: me, room: None });
+            }
+            What::Place => {}
+        }
+        if is_dir && !claims.sharers.contains(&me) {
+            claims.sharers.push(me);
+        }
+        drop(state);
+        Self::refresh(&twin);
+        Ok(twin)
+    }
+
+    fn make_twin(
+        &self,
+        explicit: &Arc<Explicit>,
+        shared: &Arc<Inode>,
+        state: &State,
+        is_born: bool,
+    ) -> Result<Arc<Inode>> {
+        let changes = (shared.kind == DIRECTORY && !is_born).then(Mutex::default);
+        let state = State { record: state.record, nameable: state.nameable, ..State::default() };
+        let twin = Arc::new(Inode {
+            id: shared.id,
+            kind: shared.kind,
+            state: RwLock::new(state),
+            trie_depth: AtomicU32::new(0),
+            leaves: Leaves::new(self.known.clone()),
+            refs: AtomicU64::new(0),
+            idled: AtomicU32::new(0),
+            unborn: wholly::sync::AtomicBool::new(false),
+            twin: Some(Twin { group: explicit.clone(), shared: shared.clone(), changes }),
+        });
+        self.held(shared.id.ino)?.keep();
+        let mut twins = explicit.twins.lock().unwrap();
+        twins.as_mut().ok_or(Errno::INVAL)?.insert(shared.id.ino, twin.clone());
+        Ok(twin)
+    }
+
+    /// An inode that a call in a directory has just made.
+    pub fn born_in(&self, dir: &Inode, ino: u64, record: Record, nameable: bool) -> Result<Held<'_>> {
+        let mut held = self.born(ino, record, nameable, dir.group().is_some());
+        if let Some(explicit) = dir.group() {
+            let mut state = held.shared().state.write().unwrap();
+            state.claims.get_or_insert_default().alone = Some(explicit.id);
+            let twin = self.make_twin(explicit, held.shared(), &state, true)?;
+            drop(state);
+            held.twin = Some(twin);
+        }
+        Ok(held)
+    }
+
+    /// Keeps room for a name that the group of a twin is going to enter. The name is claimed. Returns its key.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn keep_room(&self, shared: &Inode, name: &[u8]) -> wholly::Result<u64> {
+        let mut state = shared.state.write().unwrap();
+        let named = |state: &State| state.claims.as_ref()?.names.get(name)?.room;
+        if let Some(key) = named(&state) {
+            return Ok(key);
+        }
+        let place = self.find(shared, &state, name)?;
+        let place = self.make_room(shared, &mut state, name, place)?;
+        let (key, slots) = place.kept(name);
+        let claims = state.claims.as_mut().expect("the name is claimed");
+        claims.rooms.insert(key, slots);
+        claims.names.get_mut(name).expect("the name is claimed").room = Some(key);
+        Ok(key)
+    }
+
+    /// Ends a group: from here on nobody calls it.
+    fn end_group(&self, id: GroupId, admitted: Option<RwLockReadGuard<'_, ()>>) -> Result<(Arc<Explicit>, Twins)> {
+        let explicit = self.groups.lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
+        let entered = Entered::new(explicit.clone(), admitted)?;
+        let twins = explicit.twins.lock().unwrap().take().ok_or(Errno::INVAL)?;
+        drop(entered);
+        Ok((explicit, twins.into_values().collect()))
+    }
+
+    /// Commits a group. It is durable on return.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
+    pub fn commit_group(&self, id: GroupId) -> Result<()> {
+        let _admitted = self.admit()?;
+        let (explicit, mut twins) = self.end_group(id, None)?;
+        let committed = self.commit_twins(&explicit, &mut twins);
+        if committed.is_err() {
+            self.abort_twins(&explicit, &twins);
+        }
+        self.part_with(twins);
+        Ok(committed?)
+    }
+
+    /// Aborts a group.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no such running group.
+    pub fn abort_group(&self, id: GroupId) -> Result<()> {
+        let (explicit, twins) = self.end_group(id, None)?;
+        self.abort_twins(&explicit, &twins);
+        self.part_with(twins);
+        Ok(())
+    }
+
+    /// Aborts all groups, whose calls are over.
+    pub fn abort_groups(&self) {
+        let ids: Vec<u64> = self.groups.lock().unwrap().keys().copied().collect();
+        for id in ids {
+            let _ = self.abort_group(GroupId(id));
+        }
+    }
+
+    fn part_with(&self, twins: Twins) {
+        for twin in twins {
+            let shared = twin.twin.as_ref().map(|twin| twin.shared.clone());
+            drop(twin);
+            shared.inspect(|shared| self.forget(shared, 1));
+        }
+    }
+
+    fn commit_twins(&self, explicit: &Arc<Explicit>, twins: &mut Twins) -> wholly::Result<()> {
+        // Where directories are stays as it is.
+        let _still = self.rename.lock().unwrap();
+        let depth = |shared: &Inode| match shared.kind == DIRECTORY && !shared.unborn.load(Ordering::Acquire) {
+            true => self.line_of(&Context::superuser(), shared).map_or(usize::MAX, |line| line.len()),
+            false => usize::MAX,
+        };
+        twins.sort_by_cached_key(|twin| {
+            let shared = shared(twin);
+            (shared.kind != DIRECTORY, depth(shared), shared.id.ino)
+        });
+        let mut states: Vec<RwLockWriteGuard<'_, State>> =
+            twins.iter().map(|twin| shared(twin).state.write().unwrap()).collect();
+        let mut group = Group::ending(self, explicit)?;
+        let mut removed = Vec::new();
+        for (number, (twin, state)) in twins.iter().zip(&mut states).enumerate() {
+            let Some((shared, changes)) = twin.changes() else { continue };
+            self.record_changes(&mut group, explicit.id, (shared, state), &changes, |place| {
+                removed.push((number, place));
+            })?;
+        }
+        group.commit_all()?;
+        for (twin, state) in twins.iter().zip(&mut states) {
+            let shared = shared(twin);
+            if twin.changed().is_some() {
+                self.reload(&*self.engine, shared, state)?;
+                state.subdirs = None;
+            } else {
+                let mut own = twin.state.write().unwrap();
+                state.record = own.record;
+                (state.subdirs, state.nameable) = (own.subdirs, own.nameable);
+                state.pieces = std::mem::take(&mut own.pieces);
+                shared.unborn.store(false, Ordering::Release);
+            }
+            state.release(explicit.id);
+        }
+        for (number, place) in removed {
+            self.tidy(shared(&twins[number]), &mut states[number], &place)?;
+        }
+        Ok(())
+    }
+
+    /// Records what a group has changed in a directory, which is locked.
+    fn record_changes(
+        &self,
+        group: &mut Group<'_>,
+        me: GroupId,
+        (shared, state): (&Inode, &mut State),
+        changes: &Changes,
+        mut removed: impl FnMut(Place),
+    ) -> wholly::Result<()> {
+        for (key, Change { name, to }) in &changes.names {
+            let place = self.find(shared, state, name)?;
+            match (place, *to) {
+                (Some(place), Some(to)) if place.found.is_some() => {
+                    if place.found.is_some_and(|found| found.head.ino != to.0) {
+                        self.replace(group, shared, &place, to, name)?;
+                    }
+                }
+                (Some(place), None) if place.found.is_some() => {
+                    self.remove(group, shared, &place, name)?;
+                    removed(place);
+                }
+                (Some(place), Some(to)) => {
+                    let room = state.claims.as_ref().and_then(|claims| claims.rooms.get(key));
+                    let (slot, _) = *room.expect("room for each new name is kept");
+                    self.insert(group, shared, &place.at(slot, *key), name, to)?;
+                }
+                (_, None) => {}
+                (None, Some(_)) => unreachable!("a directory with room for a name has a leaf"),
+            }
+        }
+        let fields = changes.fields_over(state, me);
+        if fields != Fields::default() {
+            self.assign(group, shared, state, &fields)?;
+        }
+        Ok(())
+    }
+
+    fn abort_twins(&self, explicit: &Explicit, twins: &Twins) {
+        explicit.body().abort(self);
+        for twin in twins {
+            let shared = shared(twin);
+            let mut state = shared.state.write().unwrap();
+            state.release(explicit.id);
+            if shared.unborn.load(Ordering::Acquire) {
+                state.record.owned.links = 0;
+            }
+        }
+    }
+}
+
+type Twins = Vec<Arc<Inode>>;
+
+fn shared(twin: &Inode) -> &Arc<Inode> {
+    &twin.twin.as_ref().expect("it is a twin").shared
+}

@@ -1,0 +1,170 @@
+//! Explicit groups of a volume, as a [`Store`](wholly::Store) has them.
+
+use std::path::Path;
+
+use wholly::vfs::{OFlags, Vfs};
+use wholly::{Error, Fallocate, Result};
+
+use crate::calls::{VolumeCalls, VolumeFile};
+
+/// An explicit group: changes of any number of files and directories that survive a crash wholly or not at all.
+///
+/// Nobody else sees them before [`commit`](Self::commit) returns; calls on the group itself do. It has the calls by
+/// path of [`VolumeCalls`], and those below for open files, and claims what it changes until it ends: others then get
+/// [`Error::Busy`]. Dropping the group aborts it. What it writes takes free space, and no memory but for an index.
+///
+/// # Example
+/// ```
+/// # fn main() -> wholly::Result<()> {
+/// # let path = std::path::PathBuf::from(format!("/dev/shm/wholly-doc-group-{}", std::process::id()));
+/// use wholly_volume::{EngineKind, Volume, VolumeOptions};
+///
+/// let options = VolumeOptions { engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() };
+/// Volume::format(&path, 1 << 20, &options)?;
+/// let volume = Volume::open(&path, &options)?;
+/// let mut group = volume.begin();
+/// group.mkdir("accounts", 0o755)?;
+/// let file = group.create("accounts/alice", 0o644)?;
+/// group.write_at(&file, 0, b"70")?;
+/// assert!(volume.metadata("accounts").is_err());
+/// group.commit()?; // durable
+/// assert_eq!(volume.metadata("accounts/alice")?.size, 2);
+/// # drop(file);
+/// # volume.close()?;
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct VolumeGroup {
+    calls: VolumeCalls,
+    has_ended: bool,
+}
+
+impl std::ops::Deref for VolumeGroup {
+    type Target = VolumeCalls;
+
+    fn deref(&self) -> &VolumeCalls {
+        &self.calls
+    }
+}
+
+impl VolumeGroup {
+    pub(crate) fn new(calls: VolumeCalls) -> VolumeGroup {
+        VolumeGroup { calls, has_ended: false }
+    }
+
+    /// Claims `file` for the group now, instead of at its first change.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if another group has the file.
+    pub fn add(&mut self, file: &VolumeFile) -> Result<()> {
+        file.within(&self.calls)?.add()
+    }
+
+    /// Creates a regular file with the permission bits `mode`, whatever the umask. Others find it once the group is
+    /// committed.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; [`Error::Busy`] if another group has claimed the name; those of `open`.
+    pub fn create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<VolumeFile> {
+        self.calls.create_file(path, mode)
+    }
+
+    /// Opens a regular file, or [creates](Self::create) it where there is none.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open_or_create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<VolumeFile> {
+        self.calls.opened(path.as_ref(), OFlags::RDWR | OFlags::CREATE, mode)
+    }
+
+    /// Writes `data` at the byte `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if another group has the file; [`Error::NoSpace`]; [`Error::Invalid`] for a file of another
+    /// volume.
+    pub fn write_at(&mut self, file: &VolumeFile, offset: u64, data: &[u8]) -> Result<()> {
+        file.within(&self.calls)?.write_at(offset, data)
+    }
+
+    /// Writes `data` at the end of the file, as the group sees it. Returns the offset at which the data begins.
+    ///
+    /// # Errors
+    /// Those of [`write_at`](Self::write_at).
+    pub fn append(&mut self, file: &VolumeFile, data: &[u8]) -> Result<u64> {
+        file.within(&self.calls)?.append(data)
+    }
+
+    /// Sets the length of the file to `length` bytes.
+    ///
+    /// # Errors
+    /// Those of [`write_at`](Self::write_at).
+    pub fn set_len(&mut self, file: &VolumeFile, length: u64) -> Result<()> {
+        file.within(&self.calls)?.set_len(length)
+    }
+
+    /// Changes the space of a range.
+    ///
+    /// # Errors
+    /// Those of `fallocate`; [`Error::Busy`] if another group has the file.
+    pub fn fallocate(&mut self, file: &VolumeFile, how: Fallocate, offset: u64, length: u64) -> Result<()> {
+        file.within(&self.calls)?.fallocate(how, offset, length)
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset`, as the group sees the file. Returns how many; fewer only at the end
+    /// of the file.
+    ///
+    /// # Errors
+    /// Those of `pread`.
+    pub fn read_at(&self, file: &VolumeFile, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        file.within(&self.calls)?.read_at(offset, buf)
+    }
+
+    /// Returns the size of the file in bytes, as the group sees it.
+    ///
+    /// # Errors
+    /// If its metadata is damaged.
+    pub fn len(&self, file: &VolumeFile) -> Result<u64> {
+        Ok(file.within(&self.calls)?.metadata()?.size)
+    }
+
+    /// Commits the group. When this returns, it survives a power failure, and everybody sees it.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if the medium failed: whether the group survives is unknown until the volume is opened
+    /// again.
+    pub fn commit(mut self) -> Result<()> {
+        self.has_ended = true;
+        let ended = self.calls.group().and_then(|group| match group {
+            Some(group) => self.calls.vfs().commit_group(group),
+            None => Ok(()),
+        });
+        ended.map_err(|errno| match errno {
+            wholly::vfs::Errno::IO => Error::Poisoned("the commit of a group failed".into()),
+            errno => Error::Refused("the group".into(), errno),
+        })
+    }
+
+    /// Makes the group atomic, and ordered before later groups on the same files. The same as [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit).
+    pub fn commit_atomic(self) -> Result<()> {
+        self.commit()
+    }
+
+    /// Aborts the group: nothing of it is left, in memory or on the medium.
+    pub fn abort(self) {
+        drop(self);
+    }
+}
+
+impl Drop for VolumeGroup {
+    fn drop(&mut self) {
+        if let (false, Ok(Some(group))) = (self.has_ended, self.calls.group()) {
+            // It has ended already if the volume was closed.
+            let _ = self.calls.vfs().abort_group(group);
+        }
+    }
+}

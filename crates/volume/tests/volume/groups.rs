@@ -1,0 +1,326 @@
+//! Explicit groups: their calls as a library has them, conflicts, full volumes, and sizes.
+
+use wholly::vfs::{Context, Errno, FallocateFlags, GroupId, Ino, OFlags, RenameFlags, Result, Vfs};
+use wholly::{Error, Rename};
+use wholly_posix::Tree;
+use wholly_volume::VolumeVfs;
+
+use crate::place::{Place, is_long, populate};
+
+/// The same tree in a group.
+fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {
+    Tree { ctx: Context { group: Some(group), ..tree.ctx.clone() }, ..tree.clone() }
+}
+
+#[test]
+fn the_calls_of_the_library() {
+    let place = Place::logged(4 << 20);
+    let volume = place.open();
+    let old = volume.create_file("old", 0o600).expect("create");
+    old.write_at(0, b"before").expect("write");
+
+    let mut group = volume.begin();
+    group.mkdir("d", 0o755).expect("mkdir");
+    let file = group.create("d/file", 0o644).expect("create");
+    group.write_at(&file, 0, b"new").expect("write");
+    assert_eq!(group.append(&file, b"er").expect("append"), 3);
+    group.write_at(&old, 0, b"after!").expect("write");
+    group.rename("old", "d/moved", Rename::Replace).expect("rename");
+    let mut seen = [0; 6];
+    assert_eq!(group.read_at(&old, 0, &mut seen).expect("read"), 6);
+    assert_eq!((&seen, group.len(&file).expect("len")), (b"after!", 5));
+    assert_eq!(group.read_dir("d").expect("list").len(), 2);
+
+    assert_eq!(old.read_at(0, &mut seen).expect("read"), 6);
+    assert_eq!(&seen, b"before");
+    assert!(matches!(volume.metadata("d"), Err(Error::NotFound(_))));
+    assert!(matches!(old.write_at(0, b"x"), Err(Error::Busy(..))));
+    let mut other = volume.begin();
+    assert!(matches!(other.write_at(&old, 0, b"x"), Err(Error::Busy(..))));
+    assert!(matches!(other.create("old", 0o600), Err(Error::Exists(_))));
+    assert!(matches!(other.mkdir("d", 0o700), Err(Error::Busy(..))));
+    other.mkdir("e", 0o700).expect("the directory is shared");
+    other.abort();
+    group.commit().expect("commit");
+
+    assert_eq!(volume.metadata("d/moved").expect("stat").size, 6);
+    assert!(matches!(volume.metadata("e"), Err(Error::NotFound(_))));
+    let mut seen = [0; 5];
+    file.read_at(0, &mut seen).expect("read");
+    assert_eq!(&seen, b"newer");
+
+    // A group that runs when the volume is closed leaves nothing.
+    let mut late = volume.begin();
+    late.create("late", 0o644).map(drop).expect("create");
+    drop((file, old));
+    volume.close().expect("close");
+    assert!(matches!(late.create("later", 0o644), Err(Error::Poisoned(_) | Error::Refused(..))));
+    assert!(late.commit().is_err());
+    place.expect_sound();
+    assert!(matches!(place.open().metadata("late"), Err(Error::NotFound(_))));
+}
+
+#[test]
+fn other_engines_say_that_they_have_no_groups() {
+    let place = Place::pmem(4 << 20);
+    let volume = place.open();
+    let group = volume.begin();
+    assert!(matches!(group.mkdir("d", 0o755), Err(Error::Refused(_, Errno::OPNOTSUPP))));
+    assert!(group.commit().is_err());
+}
+
+type Call = fn(&Tree<'_>) -> Result<()>;
+
+/// What one group has done, and what others cannot do then.
+#[test]
+fn conflicts() {
+    let cases: &[(&str, Call, &[Call])] = &[
+        (
+            "content",
+            |t| t.open("file", OFlags::RDWR)?.write(0, b"x").map(drop),
+            &[
+                |t| t.open("file", OFlags::RDWR)?.write(9, b"x").map(drop),
+                |t| t.open("file", OFlags::RDWR | OFlags::TRUNC).map(drop),
+                |t| t.truncate("file", 5).map(drop),
+                |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 9),
+                |t| t.chmod("file", 0o600).map(drop),
+                |t| t.set_xattr("file", "user.x", b"y"),
+                |t| t.remove_xattr("file", "user.small"),
+                |t| t.link("file", "another").map(drop),
+                |t| t.unlink("file"),
+                |t| t.rename("file", "another"),
+            ],
+        ),
+        (
+            "a new name",
+            |t| t.create("dir/new", 0o644).map(drop),
+            &[
+                |t| t.create("dir/new", 0o600).map(drop),
+                |t| t.mkdir("dir/new", 0o700).map(drop),
+                |t| t.link("file", "dir/new").map(drop),
+                |t| t.rename("file", "dir/new"),
+                |t| t.rename("dir", "elsewhere"),
+                |t| t.rename_with("dir", "file", RenameFlags::EXCHANGE),
+            ],
+        ),
+        ("a removed name", |t| t.unlink("fifo"), &[|t| t.unlink("fifo"), |t| t.rename("file", "fifo")]),
+        (
+            "a removed directory",
+            |t| t.rmdir("empty"),
+            &[|t| t.rmdir("empty"), |t| t.create("empty/x", 0o600).map(drop), |t| t.chmod("empty", 0o700).map(drop)],
+        ),
+        (
+            "a moved directory",
+            |t| t.rename("moved", "dir/moved"),
+            &[
+                |t| t.create("moved/x", 0o600).map(drop),
+                |t| t.rename("dir", "moved/dir"),
+                |t| t.rename("file", "moved/file"),
+                |t| t.rmdir("moved"),
+            ],
+        ),
+        (
+            "attributes of a directory",
+            |t| t.chmod("dir", 0o700).map(drop),
+            &[
+                |t| t.chmod("dir", 0o711).map(drop),
+                |t| t.set_xattr("dir", "user.x", b"y"),
+                |t| t.rename("dir", "elsewhere"),
+            ],
+        ),
+    ];
+    for (what, call, refused) in cases {
+        let place = Place::logged(8 << 20);
+        let volume = place.open();
+        let vfs = VolumeVfs::new(&volume);
+        populate(&vfs).expect("populate");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.mkdir("empty", 0o755).expect("mkdir");
+        let group = vfs.begin_group().expect("begin");
+        call(&within(&tree, group)).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        let other = vfs.begin_group().expect("begin");
+        for (number, refused) in refused.iter().enumerate() {
+            assert_eq!(refused(&tree), Err(Errno::BUSY), "{what}: call {number} outside of groups");
+            assert_eq!(refused(&within(&tree, other)), Err(Errno::BUSY), "{what}: call {number} of another group");
+        }
+        // What it did not get is free still.
+        tree.create("dir/free", 0o644).map(drop).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        vfs.abort_group(group).expect("abort");
+        vfs.abort_group(other).expect("abort");
+        for (number, refused) in refused.iter().enumerate() {
+            let now = refused(&tree);
+            assert_ne!(now, Err(Errno::BUSY), "{what}: call {number} after the end of both");
+        }
+        assert_eq!(vfs.held().1, 0);
+        place.expect_sound();
+    }
+}
+
+/// Leaves so many blocks free, by one file.
+fn leave(tree: &Tree<'_>, blocks: u64) {
+    let file = tree.file("filler", 0o600, b"").expect("make a file");
+    let free = |tree: &Tree<'_>| tree.vfs.statfs(&tree.ctx, Ino::ROOT).expect("statfs").available_blocks;
+    let mut at = 0;
+    while free(tree) > blocks {
+        let count = (free(tree) - blocks).div_ceil(2);
+        match file.allocate(FallocateFlags::empty(), at, count * 4096) {
+            Ok(()) => at += count * 4096,
+            Err(_) if count == 1 => break,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Calls of one group that need space, of each kind. Returns how many were refused for want of it.
+fn calls(t: &Tree<'_>) -> usize {
+    let mut full = 0;
+    let mut tried = |result: Result<()>| match result {
+        Ok(()) => {}
+        Err(Errno::NOSPC) => full += 1,
+        Err(errno) => panic!("failed with {errno}"),
+    };
+    tried(t.open("old", OFlags::RDWR).and_then(|file| file.write(10, &[8; 9000])).map(drop));
+    tried(t.mkdir("d", 0o755).map(drop));
+    for i in 0..20 {
+        tried(t.file(format!("f{i}-{}", "x".repeat(150)), 0o644, b"content").map(drop));
+    }
+    tried(t.symlink("long", "y".repeat(3000)).map(drop));
+    tried(t.set_xattr("old", "user.x", &[1; 9000]));
+    tried(t.link("old", "a second name").map(drop));
+    tried(t.rename("old", format!("renamed-{}", "z".repeat(200))));
+    for name in ["filler", "a second name"] {
+        let Ok(file) = t.open(name, OFlags::RDWR) else { continue };
+        tried(file.write(1 << 33, &[1; 20_000]).map(drop));
+        tried(file.append(&[2; 100_000]).map(drop));
+        tried(file.write(0, &[3; 9000]).map(drop));
+        tried(file.allocate(FallocateFlags::INSERT_RANGE, 0, 4096));
+        tried(file.allocate(FallocateFlags::ZERO_RANGE, 100, 50_000));
+        tried(file.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 100, 10_000));
+    }
+    full
+}
+
+/// Whatever number of blocks is left, each allocation of a group's calls in turn is the one that fails: the commit
+/// never does, and an abort gives all back.
+#[test]
+fn no_space_is_told_at_the_call() {
+    let mut full_at_all = 0;
+    let lefts = if is_long() { 0..200 } else { 0..60 };
+    for (left, commits) in lefts.step_by(if is_long() { 1 } else { 3 }).flat_map(|left| [(left, false), (left, true)]) {
+        let place = Place::logged(2 << 20);
+        let volume = place.open();
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.file("old", 0o644, &[3; 10_000]).expect("make a file");
+        tree.file("eater", 0o600, b"").expect("make a file");
+        leave(&tree, left);
+        let before = (volume.stat().free_blocks, volume.stat().free_inodes);
+        let group = vfs.begin_group().expect("begin");
+        full_at_all += calls(&within(&tree, group));
+        if commits {
+            // Others take what is left.
+            while tree.open("eater", OFlags::RDWR).and_then(|file| file.append(&[1; 4096])).is_ok() {}
+            vfs.commit_group(group).unwrap_or_else(|errno| panic!("{left} blocks: the commit failed: {errno}"));
+        } else {
+            vfs.abort_group(group).expect("abort");
+            let after = (volume.stat().free_blocks, volume.stat().free_inodes);
+            // Leaves and inodes that were made by structure changes stay.
+            assert!(after.0 + 12 >= before.0 && after.1 >= before.1, "{left} blocks: {before:?} {after:?}");
+            assert_eq!(tree.content("old").expect("read"), [3; 10_000]);
+        }
+        place.expect_sound();
+        wholly_posix::differ::clear(&vfs).expect("remove everything");
+        assert_eq!(vfs.held(), (0, 0));
+        place.expect_sound();
+    }
+    assert!(full_at_all > 40, "only {full_at_all} calls failed");
+}
+
+/// A group that writes four times as much as there is memory for caches, over content and into new blocks.
+#[test]
+fn a_group_larger_than_its_memory() {
+    let place = Place::logged(96 << 20);
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let (many, piece) = (24 << 20, 100_000);
+    let old = tree.file("old", 0o644, b"").expect("make a file");
+    for at in (0..many).step_by(1 << 20) {
+        old.write_all(at, &[1; 1 << 20]).expect("write");
+    }
+    let group = vfs.begin_group().expect("begin");
+    let inside = within(&tree, group);
+    let (old, new) = (inside.open("old", OFlags::RDWR).expect("open"), inside.create("new", 0o644).expect("create"));
+    let fill = |at: u64| vec![(at / piece) as u8 | 1; piece as usize];
+    for at in (0..many).step_by(piece as usize) {
+        old.write_all(at, &fill(at)).expect("write over");
+        new.write_all(at, &fill(at)).expect("write");
+    }
+    let read = |tree: &Tree<'_>, name: &str, at: u64| {
+        tree.open(name, OFlags::RDONLY).and_then(|file| file.read(at, piece as usize)).expect("read")
+    };
+    for at in (0..many).step_by(piece as usize).filter(|at| at + piece <= many) {
+        assert!(read(&inside, "old", at) == fill(at) && read(&inside, "new", at) == fill(at));
+        assert!(read(&tree, "old", at).iter().all(|byte| *byte == 1), "others see nothing of it");
+    }
+    drop((old, new));
+    vfs.commit_group(group).expect("commit");
+    for at in (0..many).step_by(piece as usize).filter(|at| at + piece <= many) {
+        assert!(read(&tree, "old", at) == fill(at) && read(&tree, "new", at) == fill(at));
+    }
+    place.expect_sound();
+}
+
+/// Threads with a group each, in one directory, and calls outside of groups: what is committed is there, and nothing
+/// else.
+#[test]
+fn threads() {
+    let place = Place::logged(16 << 20);
+    let volume = place.open();
+    volume.mkdir("d", 0o755).expect("mkdir");
+    let rounds = if is_long() { 400 } else { 60 };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let volume = &volume;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let name = format!("d/{thread}-{round}-{}", "n".repeat(round % 200));
+                    if thread == 3 {
+                        volume.create_file(&name, 0o644).map(drop).expect("create");
+                        continue;
+                    }
+                    let mut group = volume.begin();
+                    let file = group.create(&name, 0o644).expect("create");
+                    group.write_at(&file, 0, name.as_bytes()).expect("write");
+                    group.mkdir(format!("{name}."), 0o755).expect("mkdir");
+                    if round >= 2 {
+                        let before = round - 2;
+                        let old = format!("d/{thread}-{before}-{}", "n".repeat(before % 200));
+                        if before % 3 != 2 {
+                            group.unlink(&old).expect("unlink");
+                        }
+                    }
+                    if round % 3 == 2 { group.abort() } else { group.commit().expect("commit") }
+                }
+            });
+        }
+    });
+    let names: Vec<String> = volume
+        .read_dir("d")
+        .expect("list")
+        .into_iter()
+        .map(|name| String::from_utf8(name.name).expect("text"))
+        .collect();
+    for thread in 0..4 {
+        for round in 0..rounds {
+            let name = format!("{thread}-{round}-{}", "n".repeat(round % 200));
+            let is_committed = thread == 3 || round % 3 != 2;
+            // Removed by the group after the next one, if that was committed.
+            let is_removed = thread != 3 && round + 2 < rounds && (round + 2) % 3 != 2;
+            assert_eq!(names.contains(&name), is_committed && !is_removed, "{name}");
+            assert_eq!(names.contains(&format!("{name}.")), thread != 3 && is_committed, "{name}.");
+        }
+    }
+    volume.close().expect("close");
+    place.expect_sound();
+}
