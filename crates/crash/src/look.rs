@@ -268,13 +268,13 @@ fn exact(stat: Stat) -> Stat {
 type Xattrs = (Vec<Vec<u8>>, BTreeMap<Vec<u8>, Vec<u8>>);
 
 /// Not those that a security module of the host gives to every file.
-fn is_compared(name: &Vec<u8>) -> bool {
+fn is_compared(name: &[u8]) -> bool {
     name.starts_with(b"user.") || name.starts_with(b"system.")
 }
 
 /// The extended attributes that the object at `path` lists, and those that it has, of all that it may have.
 fn xattrs(names: &mut impl Names, path: &str) -> wholly::Result<Xattrs> {
-    let mut listed: Vec<_> = names.xattrs(path)?.into_iter().filter(is_compared).collect();
+    let mut listed: Vec<_> = names.xattrs(path)?.into_iter().filter(|name| is_compared(name)).collect();
     listed.sort();
     let mut values = BTreeMap::new();
     for name in listed.iter().cloned().chain(XATTRS.map(|name| name.as_bytes().to_vec())) {
