@@ -486,7 +486,7 @@ pub struct CrashArgs {
     pub workloads: Vec<String>,
     /// What to explore: `store`, or `volume:ENGINE` with an engine that promises something (`fine_grained_wal`)
     #[arg(long, value_name = "SUBJECT", default_value = "store", value_parser = parse_subject)]
-    pub subject: Explored,
+    pub subject: SubjectArg,
     /// World: medium and host file system; repeatable [default: pmem, and disk for a store, pmem-x86 for a volume]
     #[arg(long = "world", value_name = "NAME")]
     pub worlds: Vec<String>,
@@ -509,18 +509,18 @@ pub struct CrashArgs {
 
 /// What is explored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Explored {
+pub enum SubjectArg {
     /// A store.
     Store,
     /// A volume with this engine.
     Volume(EngineKind),
 }
 
-fn parse_subject(text: &str) -> Result<Explored, String> {
+fn parse_subject(text: &str) -> Result<SubjectArg, String> {
     let mut engines = wholly_crash::volume::ENGINES.into_iter();
     match text.strip_prefix("volume:").map(|name| engines.find(|engine| engine.name() == name)) {
-        Some(Some(engine)) => Ok(Explored::Volume(engine)),
-        None if text == "store" => Ok(Explored::Store),
+        Some(Some(engine)) => Ok(SubjectArg::Volume(engine)),
+        None if text == "store" => Ok(SubjectArg::Store),
         _ => Err("a subject is store or volume:ENGINE, such as volume:fine_grained_wal".into()),
     }
 }

@@ -1,6 +1,6 @@
 //! `wholly crash`: the crash explorer, for people.
 
-use crate::args::{CrashArgs, Effort, Explored, Piece};
+use crate::args::{CrashArgs, Effort, Piece, SubjectArg};
 use crate::error::{Exit, Failure};
 use crate::html;
 use crate::output::{Ui, print, shown};
@@ -215,7 +215,7 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
 
 /// What is done in a world.
 fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
-    if let Explored::Volume(engine) = args.subject {
+    if let SubjectArg::Volume(engine) = args.subject {
         return tasks_on_volume(args, engine);
     }
     let (limits, of_names, of_archive) = match args.effort {
@@ -273,8 +273,8 @@ fn unknown(what: &str, name: &str) -> Failure {
 
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     let (named, default): (fn(&str) -> Option<Setting>, _) = match args.subject {
-        Explored::Volume(_) => (volume::setting, ["pmem", "pmem-x86"]),
-        Explored::Store => (Setting::find, ["pmem", "disk"]),
+        SubjectArg::Volume(_) => (volume::setting, ["pmem", "pmem-x86"]),
+        SubjectArg::Store => (Setting::find, ["pmem", "disk"]),
     };
     let asked = args.worlds.iter().map(|name| &**name);
     let names: Vec<&str> = if args.worlds.is_empty() { default.to_vec() } else { asked.collect() };
