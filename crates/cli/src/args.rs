@@ -744,10 +744,15 @@ pub struct TuneArgs {
 }
 
 const FSCK_EXAMPLES: &str = "\
-The exit code is 0 if nothing is wrong, and 4 if something is.
+Without -p and -y it only names what is wrong, as with -n.
+
+The exit code is a sum of: 1 faults were repaired, 4 faults remain, 8 it could not be done (in use, no volume), 16 wrong
+usage, 32 cancelled by a signal. 2 (reboot) and 128 (library error) do not occur.
 
 Examples:
-  wholly fsck -n v.img               name what is wrong";
+  wholly fsck -n v.img               name what is wrong
+  wholly fsck -p v.img               repair what a crash has left, as at the start of the system
+  wholly fsck -y -C0 v.img           repair everything, with a bar that shows how far it is";
 
 const IMPORT_EXAMPLES: &str = "\
 Examples:
@@ -794,18 +799,21 @@ pub enum VolumeEngine {
 pub struct FsckArgs {
     /// The file or block device
     pub volume: PathBuf,
-    /// Change nothing: volumes are not repaired yet
-    #[arg(short = 'n')]
+    /// Change nothing
+    #[arg(short = 'n', conflicts_with_all = ["automatic", "yes"])]
     pub no_changes: bool,
-    /// As fsck(8) calls it
-    #[arg(short = 'a', short_alias = 'p', hide = true)]
-    automatic: bool,
-    #[arg(short = 'y', hide = true)]
-    yes: bool,
-    #[arg(short = 'f', hide = true)]
-    forced: bool,
-    #[arg(short = 'C', hide = true, value_name = "FD", num_args = 0..=1)]
-    progress: Option<Option<i32>>,
+    /// Repair what loses nothing; a volume that was unmounted is passed over. If there is more, change nothing of it
+    #[arg(short = 'p', short_alias = 'a', conflicts_with = "yes")]
+    pub automatic: bool,
+    /// Repair everything, and say what is lost
+    #[arg(short = 'y')]
+    pub yes: bool,
+    /// Check with -p, too, what was unmounted
+    #[arg(short = 'f')]
+    pub forced: bool,
+    /// Show how far it is: a bar for 0, lines `PASS DONE TOTAL VOLUME` to another descriptor
+    #[arg(short = 'C', value_name = "FD", num_args = 1)]
+    pub progress: Option<u32>,
     /// What the file is taken for
     #[arg(long, value_enum, default_value_t = Medium::Auto)]
     pub medium: Medium,

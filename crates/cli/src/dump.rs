@@ -77,7 +77,7 @@ struct DumpedRecord {
 
 #[derive(Serialize)]
 struct DumpedEntry {
-    kind: &'static str,
+    kind: String,
     file: u64,
     path: Option<Name>,
     offset: u64,
@@ -165,7 +165,9 @@ fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
             SuperblockFault::Foreign => "never written, or not a superblock of Wholly".to_string(),
             SuperblockFault::Checksum => "the checksum does not match: torn or corrupt".into(),
             SuperblockFault::Geometry => "valid checksum, but invalid content".into(),
-            SuperblockFault::Version(_) | SuperblockFault::Features(_) => fault.unsupported().unwrap_or_default(),
+            SuperblockFault::Version(_) | SuperblockFault::Features(_) => {
+                Superblock::unsupported(*fault).unwrap_or_default()
+            }
         }),
         generation: field(|s| s.generation),
         incarnation: field(|s| s.incarnation),
@@ -174,7 +176,7 @@ fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
         segment_bytes: field(|s| s.segment_bytes),
         block_bytes: checked.as_ref().ok().map(|s| s.block),
         volume_id: hex(|s| s.volume_id),
-        log_inode: field(|s| s.origin.ino).filter(|ino| *ino != 0),
+        log_inode: field(|s| s.client.ino).filter(|ino| *ino != 0),
     }
 }
 
@@ -197,22 +199,7 @@ fn record(survey: &Survey, seen: &Seen) -> DumpedRecord {
 
 fn entry_of(survey: &Survey, entry: &Entry, holds: Option<bool>, told: Option<&Told>) -> DumpedEntry {
     DumpedEntry {
-        kind: match entry.kind {
-            EntryKind::Write => "write",
-            EntryKind::Truncate => "truncate",
-            EntryKind::Identify => "identify",
-            EntryKind::Parts => "parts",
-            EntryKind::Clock => "clock",
-            EntryKind::Space => "space",
-            EntryKind::Staged => "staged",
-            EntryKind::Applied => "applied",
-            EntryKind::Shadow => "shadow",
-            EntryKind::Provisional => "provisional",
-            EntryKind::Create => "create",
-            EntryKind::Name => "name",
-            EntryKind::Attributes => "attributes",
-            EntryKind::Xattr => "xattr",
-        },
+        kind: format!("{:?}", entry.kind).to_lowercase(),
         file: entry.file,
         path: survey.path(entry, told),
         offset: entry.offset,
@@ -315,13 +302,13 @@ fn write_segment(out: &mut String, segment: &DumpedSegment) -> std::fmt::Result 
 
 fn write_entry(out: &mut String, entry: &DumpedEntry) -> std::fmt::Result {
     let id = number(entry.file);
-    let about = match (entry.kind, &entry.path) {
+    let about = match (&*entry.kind, &entry.path) {
         ("parts" | "clock", _) => String::new(),
         ("name", None) => format!("a name in object {id}"),
         (_, None) => format!("object {id}"),
         (_, Some(path)) => path.to_string(),
     };
-    let what = match (entry.kind, &entry.operands) {
+    let what = match (&*entry.kind, &entry.operands) {
         ("write", _) => format!("{} B at {}", entry.length, entry.offset),
         ("truncate", _) => format!("to {} B", entry.offset),
         ("parts", _) => format!("of group {}", number(entry.offset)),

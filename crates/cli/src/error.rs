@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use wholly_host::{HostDir, HostOptions, StoreHome, mount::Served};
 
-/// How the command ends. Up to 16 the numbers are those of fsck(8), so that scripts which know that need to learn
+/// How the command ends. Up to 32 the numbers are those of fsck(8), so that scripts which know that need to learn
 /// nothing; where several hold, their bits are joined. Those from 120 on tell what has become of a group; they end
 /// where env(1) has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ impl Exit {
 
     /// The command line makes no sense.
     pub const USAGE: Exit = Exit(16);
+    /// `wholly fsck`: cancelled by a signal, with nothing changed.
+    pub const CANCELLED: Exit = Exit(32);
     /// The write of a commit failed: only recovery finds out whether the group is committed.
     pub const UNKNOWN: Exit = Exit(120);
     /// `wholly run`: the changes are parked, as was asked for.

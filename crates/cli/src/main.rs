@@ -100,6 +100,17 @@ fn mount_arguments(mut all: Vec<OsString>) -> Vec<OsString> {
         _ => &[],
     };
     all.splice(1..1, verb.iter().map(OsString::from));
+    if crate::verb(&all) == Some("fsck") {
+        // The number may be left out.
+        let is_number = |word: Option<&OsString>| {
+            word.and_then(|word| word.to_str()).is_some_and(|word| word.parse::<u32>().is_ok())
+        };
+        for at in (0..all.len()).filter(|at| all[*at] == "-C").collect::<Vec<_>>() {
+            if !is_number(all.get(at + 1)) {
+                all[at] = "-C0".into();
+            }
+        }
+    }
     all
 }
 

@@ -4,28 +4,27 @@
 //! prove themselves, so nothing false is ever shown; what was appended or freed during the reading may be missing.
 
 mod medium;
-mod region;
 mod told;
 
 use crate::error::Failure;
 use crate::output::Name;
 pub use medium::{medium_of, volume_id, volume_id_of};
-use region::ReadOnly;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use told::Places;
 pub use told::{Told, below};
+use wholly::hostdir::ReadOnly;
 use wholly::log::checksum::{payload_checksum, segment_seed};
 use wholly::log::layout::{
-    Entry, EntryKind, LINE, RawSegmentHeader, RawSuperblock, RecordKind, SEGMENTS_START, SUPERBLOCK_SLOT,
-    SegmentHeader, Superblock, SuperblockFault,
+    Entry, EntryKind, LINE, RawSegmentHeader, RecordKind, SEGMENTS_START, SegmentHeader, Superblock,
 };
 use wholly::log::scan::{Record, SegmentReader, record_at};
-use wholly::log::{segments_in, volume_seed};
-use wholly_host::{Busy, HostDir, HostFs, HostOptions, StoreHome};
+use wholly::log::{Slot, read_slots, segments_in, volume_seed};
+use wholly_host::{Busy, HostDir, HostFile, HostFs, HostOptions, StoreHome};
 use wholly_media::Region;
 use zerocopy::FromBytes;
 
@@ -43,7 +42,7 @@ pub struct Survey {
     /// Bytes of the log.
     pub log_bytes: u64,
     /// The two superblock slots.
-    pub slots: [Result<Superblock, SuperblockFault>; 2],
+    pub slots: [Slot; 2],
     /// The slot in force.
     pub in_force: Option<usize>,
     /// Every segment, empty where no superblock is valid.
@@ -156,8 +155,8 @@ impl Survey {
         let options = HostOptions { medium: medium_of(dir, &what())?, ..HostOptions::default() };
         let host = HostDir::open(dir, options).map_err(failed)?;
         let owner = StoreHome::holder(&host).map_err(failed)?;
-        let region = ReadOnly::new(host.open(LOG, false).map_err(failed)?).map_err(failed)?;
-        let slots = [slot(&region, 0).map_err(failed)?, slot(&region, 1).map_err(failed)?];
+        let region = region_of(host.open(LOG, false).map_err(failed)?).map_err(failed)?;
+        let slots = read_slots(&region).map_err(|error| Failure::of_store(verb, dir, error))?;
         let generation = |slot: usize| slots[slot].as_ref().ok().map(|superblock| superblock.generation);
         let in_force = (0..2).filter(|&slot| generation(slot).is_some()).max_by_key(|&slot| generation(slot));
         let mut survey = Survey {
@@ -347,15 +346,10 @@ impl Segment {
     }
 }
 
-fn slot(region: &ReadOnly, slot: u64) -> Result<Result<Superblock, SuperblockFault>, wholly_media::Error> {
-    let mut bytes = [0u8; size_of::<RawSuperblock>()];
-    region.read(slot * SUPERBLOCK_SLOT, &mut bytes)?;
-    let raw = RawSuperblock::read_from_bytes(&bytes).expect("a slot's bytes");
-    // One that stands in the other's slot was misdirected.
-    Ok(match Superblock::checked(&raw) {
-        Ok(superblock) if superblock.generation % 2 != slot => Err(SuperblockFault::Geometry),
-        checked => checked,
-    })
+/// The log, for reading. Called a disk whatever it is on, so that readers fetch a segment at once.
+fn region_of(file: Arc<dyn HostFile>) -> Result<ReadOnly, wholly_media::Error> {
+    let len = file.stat()?.size;
+    Ok(ReadOnly::new(file, len, 512))
 }
 
 /// Whether an entry's payload holds, and what it tells.

@@ -2,12 +2,14 @@
 
 mod common;
 
-use common::{skipped, wholly};
-use std::collections::BTreeMap;
+use common::{is_long, may_mount, skipped, wholly};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A directory for an image and what goes with it, removed on drop.
 struct Rig(PathBuf);
@@ -260,4 +262,208 @@ fn a_mounted_volume_is_used_like_any_file_system() {
     assert_eq!((&checked["files"], &checked["findings"]), (&0.into(), &serde_json::json!([])));
     wholly(&["mount", &image]).exits(16);
     wholly(&["mount", &image, &point, "-o", "policy=per-op"]).exits(16);
+}
+
+/// What is left of a repair is what the damage has not hit; the exit codes are those of fsck(8).
+#[test]
+fn damage_is_repaired() {
+    let rig = Rig::new("repair");
+    let (image, from, to) = (rig.path("v.img"), rig.path("from"), rig.path("to"));
+    wholly(&["mkfs", &image, "--size", "16M"]).exits(0);
+    populate(Path::new(&from));
+    wholly(&["import", &image, &from]).exits(0);
+    for arguments in [&["-n", "-p"][..], &["-p", "-y"], &["-n", "-y"]] {
+        wholly(&[&["fsck"], arguments, &[&image]].concat()).exits(16);
+    }
+    for arguments in [&["-p"][..], &["-y"], &["-p", "-f"], &["-n"], &[], &["-C"], &["-C0", "-y"]] {
+        wholly(&[&["fsck"], arguments, &[&image]].concat()).exits(0);
+    }
+    let passed = wholly(&["fsck", "-p", &image]);
+    assert!(passed.out.contains("not checked"), "{}", passed.out);
+
+    let sound = std::fs::read(&image).unwrap();
+    let file = wholly(&["--json", "dump", &image, "a/9"]).json();
+    let at = file["inode"]["block"].as_u64().unwrap() * 4096 + file["inode"]["offset"].as_u64().unwrap();
+    let mut bytes = sound.clone();
+    bytes[at as usize + 9] ^= 1;
+    std::fs::write(&image, &bytes).unwrap();
+    wholly(&["fsck", "-n", &image]).exits(4);
+    wholly(&["fsck", "-p", &image]).exits(0);
+    let refused = wholly(&["fsck", "-p", "-f", &image]);
+    refused.exits(4);
+    assert!(refused.err.contains("fsck -y"), "{}", refused.err);
+    assert_eq!(std::fs::read(&image).unwrap(), bytes, "nothing was changed");
+    // Lines for a program that shows them.
+    let mut repair = Command::new("sh");
+    repair.args(["-c", "exec \"$0\" fsck -y -C3 \"$1\" 3>\"$2\"", env!("CARGO_BIN_EXE_wholly"), &image]);
+    let done = repair.arg(rig.path("progress")).output().unwrap();
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(said.contains("are lost") && said.contains("removed") && said.contains("consistent"), "{said}");
+    let lines = std::fs::read_to_string(rig.path("progress")).unwrap();
+    assert!(lines.lines().any(|line| line.starts_with("1 ") && line.ends_with(&image)), "{lines}");
+    wholly(&["fsck", "-n", &image]).exits(0);
+    wholly(&["export", &image, &to]).exits(0);
+    let mut wanted = described(Path::new(&from));
+    assert!(wanted.remove(Path::new("a/9")).is_some());
+    let got = described(Path::new(&to));
+    assert_eq!(got.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
+
+    // As programs read it.
+    std::fs::write(&image, &bytes).unwrap();
+    let told = wholly(&["--json", "fsck", "-y", &image]);
+    told.exits(1);
+    let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    assert!(
+        told["findings"].as_array().unwrap().is_empty() && told["repaired"].as_array().unwrap().len() > 1,
+        "{told}"
+    );
+    // No superblock is left.
+    let mut bytes = sound;
+    let last = bytes.len() - 4096;
+    [0, 4096, last].into_iter().for_each(|at| bytes[at + 20] ^= 1);
+    std::fs::write(&image, &bytes).unwrap();
+    wholly(&["fsck", "-y", &image]).exits(4);
+    assert_eq!(std::fs::read(&image).unwrap(), bytes);
+}
+
+/// The server of a mount, in the foreground.
+fn serve(image: &str, point: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
+    command.args(["mount", "--foreground", image]).arg(point).env("WHOLLY_REGISTRY", "").stdout(Stdio::null());
+    let mut server = command.spawn().unwrap();
+    let parent = std::fs::metadata(point.parent().unwrap()).unwrap().dev();
+    while std::fs::metadata(point).map_or(true, |found| found.dev() == parent) {
+        assert!(server.try_wait().unwrap().is_none(), "the server of {image} has ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server
+}
+
+/// Makes, changes and removes what has names in a directory.
+struct Worker {
+    dir: PathBuf,
+    random: u64,
+    /// What may be there: what was before the call in flight, and what is to be after it.
+    allowed: Vec<BTreeSet<String>>,
+}
+
+impl Worker {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % limit
+    }
+
+    /// One call.
+    fn step(&mut self) -> std::io::Result<()> {
+        let mut next = self.allowed[0].clone();
+        let (one, other) = (format!("{}", self.below(12)), format!("{}", self.below(12)));
+        let (path, to) = (self.dir.join(&one), self.dir.join(&other));
+        let what = if next.contains(&one) { self.below(8) } else { 8 };
+        match what {
+            0 => {
+                next.remove(&one);
+            }
+            1 => {
+                next.remove(&one);
+                next.insert(other);
+            }
+            8 => {
+                next.insert(one);
+            }
+            _ => {}
+        }
+        self.allowed.push(next);
+        match what {
+            0 => std::fs::remove_file(&path)?,
+            1 => std::fs::rename(&path, &to)?,
+            2 => std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600 + self.below(64) as u32))?,
+            3 => std::fs::File::options().write(true).open(&path)?.set_len(self.below(100_000))?,
+            8 => drop(std::fs::File::create_new(&path)?),
+            _ => {
+                let at = self.below(60_000);
+                std::fs::File::options().write(true).open(&path)?.write_all_at(&[7; 5000], at)?;
+            }
+        }
+        self.allowed.remove(0);
+        Ok(())
+    }
+}
+
+/// The server dies after a drawn number of calls: the volume is sound, the next mount has it at once, and each name is
+/// as the calls that had returned left it. That is no power failure: persistent memory keeps all that was stored.
+#[test]
+fn a_killed_server_leaves_a_sound_volume() {
+    if !may_mount() {
+        return;
+    }
+    let rig = Rig::new("killed");
+    let image = format!("/dev/shm/wholly-cli-killed-{}", std::process::id());
+    wholly(&["mkfs", &image, "--size", "32M", "--engine", "fine_grained_wal"]).exits(0);
+    let mut allowed = vec![vec![BTreeSet::new()]; 3];
+    for round in 0..if is_long() { 60 } else { 4 } {
+        let mut server = serve(&image, &rig.point());
+        let (calls, is_killed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mut workers = Vec::new();
+        for (number, allowed) in allowed.iter().enumerate() {
+            let dir = rig.point().join(format!("worker-{number}"));
+            if round == 0 {
+                std::fs::create_dir(&dir).unwrap();
+            }
+            let now: BTreeSet<String> = std::fs::read_dir(&dir)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            assert!(allowed.contains(&now), "round {round}: {now:?} instead of one of {allowed:?}");
+            workers.push(Worker { dir, random: round * 3 + number as u64, allowed: vec![now] });
+        }
+        std::thread::scope(|scope| {
+            let work = |worker: &mut Worker| {
+                while worker
+                    .step()
+                    .inspect_err(|error| {
+                        assert!(is_killed.load(Ordering::SeqCst), "{error}, and the server is alive");
+                    })
+                    .is_ok()
+                {
+                    calls.fetch_add(1, Ordering::SeqCst);
+                }
+            };
+            let running: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(move || work(worker))).collect();
+            while calls.load(Ordering::SeqCst) < 40 + 67 * round && running.iter().all(|it| !it.is_finished()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            is_killed.store(true, Ordering::SeqCst);
+            server.kill().unwrap();
+        });
+        server.wait().unwrap();
+        assert!(Command::new("umount").arg("-l").arg(rig.point()).status().unwrap().success());
+        wholly(&["fsck", "-n", &image]).exits(0);
+        allowed = workers.into_iter().map(|worker| worker.allowed).collect();
+    }
+    wholly(&["fsck", "-p", &image]).exits(1);
+    let checked = wholly(&["--json", "fsck", "-n", &image]).json();
+    std::fs::remove_file(&image).unwrap();
+    assert_eq!((&checked["clean"], &checked["findings"]), (&true.into(), &serde_json::json!([])));
+}
+
+/// A volume that is in use is refused, and its user named.
+#[test]
+fn the_process_that_has_a_volume_is_named() {
+    if !may_mount() {
+        return;
+    }
+    let rig = Rig::new("named");
+    let image = rig.path("v.img");
+    wholly(&["mkfs", &image, "--size", "16M"]).exits(0);
+    let mut server = serve(&image, &rig.point());
+    for arguments in [&["fsck", "-y"][..], &["stat"]] {
+        let refused = wholly(&[arguments, &[&image]].concat());
+        refused.exits(8);
+        let who = format!("process {} (wholly-mount)", server.id());
+        assert!(refused.err.contains(&who) && refused.err.contains("unmount it first"), "{}", refused.err);
+    }
+    rig.umount();
+    assert!(server.wait().unwrap().success());
+    wholly(&["fsck", "-y", &image]).exits(0);
 }

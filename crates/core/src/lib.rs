@@ -41,6 +41,8 @@
 
 mod check;
 pub mod hostdir;
+#[doc(hidden)]
+pub mod log;
 mod mount;
 mod open;
 #[doc(hidden)]
@@ -63,6 +65,6 @@ pub use salvage::salvage;
 pub use wholly_error::{Error, Mismatch, ParkedId, Result};
 pub use wholly_host::{DirEntry, Fallocate, Rename, SetXattr, Stat};
 #[doc(hidden)]
-pub use {index, log, sync};
+pub use {index, sync};
 
 use wholly_error as error;

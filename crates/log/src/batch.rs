@@ -8,14 +8,12 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
-use super::Log;
 use super::checksum::{payload_checksum, record_seed};
 use super::in_flight::Ticket;
 use super::lane::parts_of;
-use super::layout::{
-    ENTRY, Entry, EntryKind, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, first_line, tail_lines,
-};
+use super::layout::{ENTRY, Entry, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, first_line, tail_lines};
 use super::site;
+use super::{Client, ClientKind, Log};
 use sync::{Condvar, Mutex};
 use wholly_error::{Error, Result};
 
@@ -27,9 +25,9 @@ pub(super) const BATCH_LANE: u32 = 0;
 
 /// An operation of a group that is gathered in memory.
 #[derive(Clone, Debug)]
-pub struct Gathered {
+pub struct Gathered<K> {
     /// What is asked for.
-    pub kind: EntryKind,
+    pub kind: K,
     /// Of which file.
     pub file: u64,
     /// Offset in the file in bytes, or the new size.
@@ -39,11 +37,11 @@ pub struct Gathered {
 }
 
 /// A group that asks to be committed.
-pub struct Request {
+pub struct Request<K> {
     /// Its id.
     pub group: u64,
     /// What is not in parts.
-    pub entries: Vec<Gathered>,
+    pub entries: Vec<Gathered<K>>,
     /// Number of its parts, all durable.
     pub parts: u16,
     /// As in [`Head::after`].
@@ -61,22 +59,22 @@ pub enum Outcome {
 }
 
 /// Bytes that a record with these entries takes in the log.
-pub fn record_bytes(entries: &[Gathered], block: u64) -> u64 {
+pub fn record_bytes<K>(entries: &[Gathered<K>], block: u64) -> u64 {
     let payload: u64 = entries.iter().map(|entry| (entry.data.len() as u64).next_multiple_of(LINE)).sum();
     // One entry more, if it has parts.
     (LINE + payload + tail_lines(entries.len() + 1) * LINE).next_multiple_of(block)
 }
 
 /// The lane that committers on a disk share.
-pub struct BatchLane {
-    state: Mutex<State>,
+pub struct BatchLane<C: Client> {
+    state: Mutex<State<C::Kind>>,
     changed: Condvar,
 }
 
-struct State {
+struct State<K> {
     /// Taken by the one who writes.
     writer: Option<Box<Writer>>,
-    waiting: VecDeque<(u64, Request)>,
+    waiting: VecDeque<(u64, Request<K>)>,
     done: Vec<(u64, Result<Outcome>)>,
     next_turn: u64,
     /// A write has failed: nothing may follow it.
@@ -95,7 +93,7 @@ struct Writer {
     batch: Vec<u8>,
 }
 
-impl BatchLane {
+impl<C: Client> BatchLane<C> {
     /// A lane without a segment.
     pub fn new() -> Self {
         BatchLane {
@@ -116,7 +114,12 @@ impl BatchLane {
     /// # Errors
     /// Of the write: then nothing is known of the batch, and the store has failed. Of `make_room`: then nothing was
     /// written.
-    pub fn commit(&self, log: &Log, request: Request, mut make_room: impl FnMut() -> Result<()>) -> Result<Outcome> {
+    pub fn commit(
+        &self,
+        log: &Log<C>,
+        request: Request<C::Kind>,
+        mut make_room: impl FnMut() -> Result<()>,
+    ) -> Result<Outcome> {
         let mut state = self.state.lock().unwrap();
         let turn = state.next_turn;
         state.next_turn += 1;
@@ -164,7 +167,7 @@ impl BatchLane {
     }
 
     /// Leaves the segment, so that it can be freed.
-    pub fn leave(&self, log: &Log) {
+    pub fn leave(&self, log: &Log<C>) {
         let mut state = self.state.lock().unwrap();
         while state.writer.is_none() {
             state = self.changed.wait(state).unwrap();
@@ -177,7 +180,7 @@ impl BatchLane {
     }
 }
 
-impl Default for BatchLane {
+impl<C: Client> Default for BatchLane<C> {
     fn default() -> Self {
         Self::new()
     }
@@ -187,7 +190,11 @@ type Done = Vec<(u64, Result<Outcome>)>;
 
 impl Writer {
     /// Writes as many of the waiting requests as one batch takes. `Err` with nothing inside: no segment is free.
-    fn write_batch(&mut self, log: &Log, waiting: &mut VecDeque<(u64, Request)>) -> Result<Done, Done> {
+    fn write_batch<C: Client>(
+        &mut self,
+        log: &Log<C>,
+        waiting: &mut VecDeque<(u64, Request<C::Kind>)>,
+    ) -> Result<Done, Done> {
         let Some((_, first)) = waiting.front() else { return Ok(Vec::new()) };
         if self.at + record_bytes(&first.entries, log.block()) > self.end {
             self.next_segment(log)?;
@@ -244,7 +251,7 @@ impl Writer {
         Ok(done)
     }
 
-    fn next_segment(&mut self, log: &Log) -> Result<(), Done> {
+    fn next_segment<C: Client>(&mut self, log: &Log<C>) -> Result<(), Done> {
         let next = log.acquire_segment().ok_or_else(Vec::new)?;
         let previous = self.segment.map(|segment| log.seal_segment(segment, self.segment_sequence, self.at));
         self.segment = Some(next);
@@ -265,7 +272,15 @@ impl Writer {
 }
 
 /// Appends the bytes of a commit record that stands at `position` and takes `bytes`.
-fn encode(batch: &mut Vec<u8>, request: &Request, sequence: u64, flags: u8, seed: u64, position: u64, bytes: u64) {
+fn encode<K: ClientKind>(
+    batch: &mut Vec<u8>,
+    request: &Request<K>,
+    sequence: u64,
+    flags: u8,
+    seed: u64,
+    position: u64,
+    bytes: u64,
+) {
     let start = batch.len();
     batch.resize(start + LINE as usize, 0);
     let mut entries = Vec::with_capacity(request.entries.len() + 1);

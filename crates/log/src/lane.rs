@@ -13,11 +13,9 @@ use wholly_media::disk::AlignedBuf;
 use zerocopy::IntoBytes;
 
 use super::checksum::{PIECE, fold, payload_checksum, payload_seed, record_seed};
-use super::layout::{
-    ENTRY, Entry, EntryKind, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, first_line, tail_lines,
-};
+use super::layout::{ENTRY, Entry, FLAG_BATCH_START, Head, LINE, RecordKind, SegmentHeader, first_line, tail_lines};
 use super::site;
-use super::{Counters, Log};
+use super::{Client, ClientKind, Counters, Log};
 use sync::thread_token;
 use wholly_error::Result;
 
@@ -52,7 +50,7 @@ impl<E: Into<wholly_error::Error>> From<E> for AppendError {
 }
 
 /// The place where one group at a time appends. Positions are bytes from the start of the log.
-pub struct Lane {
+pub struct Lane<C: Client> {
     number: u32,
     segment: Option<u32>,
     segment_sequence: u64,
@@ -65,7 +63,7 @@ pub struct Lane {
     /// The open record: its first line, and where the next payload goes.
     start: u64,
     at: u64,
-    entries: Vec<Entry>,
+    entries: Vec<Entry<C::Kind>>,
     parts: Vec<Part>,
     /// On a disk, while there is a segment: what it is to hold, from its first byte to `at`.
     held: Option<AlignedBuf>,
@@ -85,9 +83,9 @@ pub struct Part {
 const NOBODY: u64 = u64::MAX;
 const SEVERAL: u64 = u64::MAX - 1;
 
-impl Lane {
+impl<C: Client> Lane<C> {
     /// A lane that has no segment yet.
-    pub fn new(log: &Log, number: u32) -> Self {
+    pub fn new(log: &Log<C>, number: u32) -> Self {
         Lane {
             number,
             segment: None,
@@ -131,7 +129,7 @@ impl Lane {
 
     /// Makes room for one more entry with `bytes` bytes of payload, which is not more than fits into a segment.
     #[inline]
-    pub fn reserve(&mut self, log: &Log, bytes: u64) -> Result<(), AppendError> {
+    pub fn reserve(&mut self, log: &Log<C>, bytes: u64) -> Result<(), AppendError> {
         debug_assert!(bytes <= log.record_capacity());
         if self.room().is_some_and(|room| room >= bytes) { Ok(()) } else { self.next_segment(log) }
     }
@@ -139,7 +137,7 @@ impl Lane {
     /// Appends one entry whose payload fits into [`room`](Self::room). Nothing survives before
     /// [`commit`](Self::commit). Returns where the payload stands.
     #[inline(always)]
-    pub fn append(&mut self, log: &Log, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
+    pub fn append(&mut self, log: &Log<C>, kind: C::Kind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
         debug_assert!(self.room().is_some_and(|room| room >= data.len() as u64));
         self.note_store();
         let position = self.at;
@@ -161,7 +159,7 @@ impl Lane {
 
     /// Reads back what the open group has appended.
     #[inline]
-    pub fn read(&self, log: &Log, position: u64, buf: &mut [u8]) -> Result<()> {
+    pub fn read(&self, log: &Log<C>, position: u64, buf: &mut [u8]) -> Result<()> {
         match &self.held {
             Some(held) if (self.start..self.at).contains(&position) => {
                 let at = (position - log.start_around(position)) as usize;
@@ -175,7 +173,7 @@ impl Lane {
     /// Makes the open group survive: it does when this returns. It is in flight with `sequence`; `after` is as in
     /// [`Head::after`]. `meanwhile` is done between the last store and the fence, which waits for memory.
     #[inline]
-    pub fn commit(&mut self, log: &Log, sequence: u64, after: u64, meanwhile: impl FnOnce()) -> Result<()> {
+    pub fn commit(&mut self, log: &Log<C>, sequence: u64, after: u64, meanwhile: impl FnOnce()) -> Result<()> {
         self.own_stores(log)?;
         if !self.parts.is_empty() {
             self.fence(log, site::LANE_PARTS_FENCE)?;
@@ -192,8 +190,8 @@ impl Lane {
 
     /// Closes the open record as a part that is not fenced, and leaves the segment: what is left of the group is
     /// committed elsewhere. Returns the number of parts; [`retire`](Self::retire) ends them.
-    pub fn close(&mut self, log: &Log) -> Result<u16> {
-        if self.entries.iter().any(|entry| entry.kind != EntryKind::Parts) {
+    pub fn close(&mut self, log: &Log<C>) -> Result<u16> {
+        if self.entries.iter().any(|entry| entry.kind != C::Kind::PARTS) {
             self.close_part(log)?;
         }
         self.entries.clear();
@@ -207,7 +205,7 @@ impl Lane {
 
     /// The lane is free for the next group. The one before was committed, and has been published.
     #[inline]
-    pub fn finish(&mut self, log: &Log, sequence: u64) {
+    pub fn finish(&mut self, log: &Log<C>, sequence: u64) {
         if !self.parts.is_empty() {
             self.retire(log, sequence);
         }
@@ -217,7 +215,7 @@ impl Lane {
     /// Forgets the open group. Its bytes are dead: the next record takes the place of the open one. Parts in segments
     /// that the lane has left are made durable all the same, because the header of the segment after them tells where
     /// they end (invariant 8).
-    pub fn abort(&mut self, log: &Log) -> Result<()> {
+    pub fn abort(&mut self, log: &Log<C>) -> Result<()> {
         self.entries.clear();
         // On a disk no commit record follows in this lane, so that nobody asks where the segment ends.
         let fence = !self.parts.is_empty() && log.is_pmem();
@@ -228,14 +226,14 @@ impl Lane {
     }
 
     /// Ends the parts of the open group: with its sequence, or 0 if it was aborted.
-    pub fn retire(&mut self, log: &Log, sequence: u64) {
+    pub fn retire(&mut self, log: &Log<C>, sequence: u64) {
         for part in self.parts.drain(..) {
             log.segment(part.segment).end_part(sequence);
         }
     }
 
     /// Leaves the segment between groups, so that it can be freed.
-    pub fn leave(&mut self, log: &Log) {
+    pub fn leave(&mut self, log: &Log<C>) {
         assert!(self.is_clean(), "a lane leaves its segment between groups");
         if let Some(segment) = self.segment {
             log.segment(segment).seal(self.start);
@@ -246,7 +244,7 @@ impl Lane {
 
     /// Goes on in a fresh segment; what the open record holds becomes a part.
     #[cold]
-    fn next_segment(&mut self, log: &Log) -> Result<(), AppendError> {
+    fn next_segment(&mut self, log: &Log<C>) -> Result<(), AppendError> {
         if self.parts.len() >= usize::from(u16::MAX) - 1 {
             return Err(AppendError::TooManyParts);
         }
@@ -286,7 +284,7 @@ impl Lane {
         Ok(())
     }
 
-    fn close_part(&mut self, log: &Log) -> Result<()> {
+    fn close_part(&mut self, log: &Log<C>) -> Result<()> {
         let segment = self.segment.expect("an entry has a segment");
         let start = self.start;
         self.write_record(log, self.group, 0, RecordKind::Part)?;
@@ -300,7 +298,7 @@ impl Lane {
 
     /// Writes the head and the entries of the open record, and moves past its end.
     #[inline(always)]
-    fn write_record(&mut self, log: &Log, sequence: u64, after: u64, kind: RecordKind) -> Result<()> {
+    fn write_record(&mut self, log: &Log<C>, sequence: u64, after: u64, kind: RecordKind) -> Result<()> {
         let mut tail = Vec::new();
         let mut tail_on_stack = [0u8; 2 * LINE as usize];
         let tail_bytes = tail_lines(self.entries.len()) as usize * LINE as usize;
@@ -366,7 +364,7 @@ impl Lane {
     }
 
     #[inline]
-    fn fence(&mut self, log: &Log, at: wholly_media::Site) -> Result<()> {
+    fn fence(&mut self, log: &Log<C>, at: wholly_media::Site) -> Result<()> {
         log.region().fence(at)?;
         self.counters.add_alone(0, 1);
         self.storer = NOBODY;
@@ -386,7 +384,7 @@ impl Lane {
     /// has not fenced it, this thread stores the same bytes again, so that its own fence covers them. That is done
     /// once, before the fence, however often threads took turns: those that serve a mount do at every call.
     #[inline]
-    fn own_stores(&mut self, log: &Log) -> Result<()> {
+    fn own_stores(&mut self, log: &Log<C>) -> Result<()> {
         let me = thread_token();
         if self.storer != me && self.storer != NOBODY {
             self.store_again(log)?;
@@ -396,7 +394,7 @@ impl Lane {
     }
 
     #[cold]
-    fn store_again(&mut self, log: &Log) -> Result<()> {
+    fn store_again(&mut self, log: &Log<C>) -> Result<()> {
         // A disk's fence covers what any thread has written.
         let Some(segment) = self.segment.filter(|_| log.is_pmem()) else { return Ok(()) };
         let open = Part { segment, start: self.start, end: self.at };
@@ -410,8 +408,8 @@ impl Lane {
 }
 
 /// The entry by which a commit record tells whose parts belong to it, but for its checksum, which depends on the place.
-pub fn parts_of(group: u64) -> Entry {
-    Entry { payload_checksum: 0, offset: group, file: 0, length: 0, line: 0, kind: EntryKind::Parts }
+pub fn parts_of<K: ClientKind>(group: u64) -> Entry<K> {
+    Entry { payload_checksum: 0, offset: group, file: 0, length: 0, line: 0, kind: K::PARTS }
 }
 
 /// Stores the bytes of a range over themselves, so that this thread's next fence makes them survive.
@@ -427,7 +425,7 @@ pub(super) fn rewrite(region: &dyn wholly_media::Region, at: wholly_media::Site,
 /// Stores a payload and returns its checksum, piece by piece: hashing one costs no time while the stores of the one
 /// before it are on their way to memory.
 #[inline]
-fn store_and_hash(log: &Log, segment_seed: u64, position: u64, data: &[u8]) -> Result<u64> {
+fn store_and_hash<C: Client>(log: &Log<C>, segment_seed: u64, position: u64, data: &[u8]) -> Result<u64> {
     if data.is_empty() {
         return Ok(payload_checksum(segment_seed, position, data));
     }
@@ -443,7 +441,7 @@ fn store_and_hash(log: &Log, segment_seed: u64, position: u64, data: &[u8]) -> R
 
 /// What [`store_and_hash`] does, on a disk.
 #[inline(never)]
-fn hold_and_hash(log: &Log, held: &mut [u8], segment_seed: u64, position: u64, data: &[u8]) -> u64 {
+fn hold_and_hash<C: Client>(log: &Log<C>, held: &mut [u8], segment_seed: u64, position: u64, data: &[u8]) -> u64 {
     hold(held, position - log.start_around(position), data);
     payload_checksum(segment_seed, position, data)
 }
@@ -458,7 +456,7 @@ fn hold(held: &mut [u8], at: u64, data: &[u8]) {
 
 /// Stores `data` from a line's start on; the rest of its last line becomes zero.
 #[inline]
-fn store_padded(log: &Log, position: u64, data: &[u8]) -> Result<()> {
+fn store_padded<C: Client>(log: &Log<C>, position: u64, data: &[u8]) -> Result<()> {
     let whole = data.len() & !(LINE as usize - 1);
     if whole > 0 {
         log.region().write(site::LANE_PAYLOAD, position, &data[..whole])?;

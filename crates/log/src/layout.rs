@@ -1,18 +1,20 @@
-//! What stands on media, byte by byte. `docs/format.md` is this file in prose.
+//! What stands on media, byte by byte. What entries ask for, and how a superblock stands there, the
+//! [client](super::Client) decides.
 //!
 //! Everything is little-endian, made of whole reserved bytes, and untrusted until a `checked` function has turned it
 //! into a native type.
 
-use zerocopy::little_endian::{I64, U16, U32, U64};
+use std::ops::{Deref, DerefMut};
+
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::INCARNATION_SHIFT;
 use super::checksum::{checksum, record_seed};
+use super::client::{ClientKind, ClientPart};
 
 /// Everything in the log is a whole number of lines.
 pub const LINE: u64 = 64;
-/// The version of the format that this code writes.
-pub const FORMAT_VERSION: u32 = 4;
 /// Bytes of one superblock slot; two of them open the log.
 pub const SUPERBLOCK_SLOT: u64 = 4096;
 /// Where the segments begin.
@@ -22,50 +24,7 @@ pub const MIN_SEGMENT: u64 = 4096;
 /// The largest segment: a line's number in it fits in 16 bits.
 pub const MAX_SEGMENT: u64 = 2 << 20;
 
-/// Bytes of the largest file: its blocks of 4 KiB can be told apart in 40 bits.
-pub const LARGEST_FILE: u64 = ((1 << 40) - 2) * 4096;
-
-const SUPERBLOCK_MAGIC: [u8; 8] = *b"WHOLLYSB";
 const SEGMENT_MAGIC: [u8; 4] = *b"WSEG";
-const SUPERBLOCK_SEED: u64 = 0x5355_5045_5242_4c4b;
-
-/// The superblock tells how many segments the log has.
-pub const FEATURE_SEGMENT_COUNT: u32 = 1;
-/// Groups may be provisional.
-pub const FEATURE_PROVISIONAL: u32 = 2;
-/// Features that a reader must know to open the store at all.
-pub const KNOWN_INCOMPATIBLE: u32 = FEATURE_SEGMENT_COUNT | FEATURE_PROVISIONAL;
-
-/// One superblock slot as it stands on media.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
-#[repr(C)]
-pub struct RawSuperblock {
-    checksum: U64,
-    magic: [u8; 8],
-    version: U32,
-    incompatible: U32,
-    compatible: U32,
-    block: U32,
-    volume_id: [u8; 16],
-    origin_ino: U64,
-    origin_btime_ns: I64,
-    generation: U64,
-    incarnation: U64,
-    tail: U64,
-    checkpointing: U64,
-    segment_bytes: U32,
-    /// 0 without [`FEATURE_SEGMENT_COUNT`].
-    segments: U32,
-    min_segments: U32,
-    kept_segments: U32,
-    kept_checksum: U64,
-    committed: U64,
-}
-const _: () = assert!(size_of::<RawSuperblock>() == 128);
-const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 32);
-const _: () = assert!(std::mem::offset_of!(RawSuperblock, segment_bytes) == 96);
-const _: () = assert!(std::mem::offset_of!(RawSuperblock, segments) == 100);
-const _: () = assert!(std::mem::offset_of!(RawSuperblock, kept_checksum) == 112);
 
 /// What a superblock tells of the segments of earlier lives that hold groups which are not home: their number, and a
 /// checksum that does not depend on their order.
@@ -88,31 +47,54 @@ impl Kept {
     }
 }
 
-/// An inode of the host, by number and time of birth in ns; all zero where nobody knows it. The objects that groups
-/// speak of are named in the same way: where the log's own inode is another one, theirs are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
-    /// The number.
-    pub ino: u64,
-    /// When it was born.
-    pub btime_ns: i64,
+/// A superblock that has been checked: the log's part and the client's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock<P> {
+    /// What the log says.
+    pub log: LogPart,
+    /// What the client says.
+    pub client: P,
 }
 
-impl Origin {
-    /// Whether a log that was this inode, and is `now`, was copied.
-    pub fn is_copied(self, now: Origin) -> bool {
-        let unknown = Origin::default();
-        self != now && self != unknown && now != unknown
+impl<P> Deref for Superblock<P> {
+    type Target = LogPart;
+
+    fn deref(&self) -> &LogPart {
+        &self.log
     }
 }
 
-/// A superblock that has been checked.
+impl<P> DerefMut for Superblock<P> {
+    fn deref_mut(&mut self) -> &mut LogPart {
+        &mut self.log
+    }
+}
+
+impl<P: ClientPart> Superblock<P> {
+    /// See [`ClientPart::to_raw`].
+    pub fn to_raw(&self) -> P::Raw {
+        P::to_raw(self)
+    }
+
+    /// See [`ClientPart::checked`].
+    ///
+    /// # Errors
+    /// Why it is no superblock.
+    pub fn checked(raw: &P::Raw) -> Result<Self, SuperblockFault> {
+        P::checked(raw)
+    }
+
+    /// See [`ClientPart::unsupported`].
+    pub fn unsupported(fault: SuperblockFault) -> Option<String> {
+        P::unsupported(fault)
+    }
+}
+
+/// The log's part of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Superblock {
-    /// Names this store's log; part of every checksum's seed.
+pub struct LogPart {
+    /// Names this log; part of every checksum's seed.
     pub volume_id: [u8; 16],
-    /// Which inode the log is, to tell a copy of the store by.
-    pub origin: Origin,
     /// Grows by one with each write of a superblock; the valid slot with the higher one counts.
     pub generation: u64,
     /// The life of the log: raised by each recovery before its first append.
@@ -152,24 +134,7 @@ pub enum SuperblockFault {
     Geometry,
 }
 
-impl SuperblockFault {
-    /// For what is sound but of another program: what it is, and what to do about it.
-    pub fn unsupported(&self) -> Option<String> {
-        match self {
-            SuperblockFault::Version(version) if *version < FORMAT_VERSION => Some(format!(
-                "log format {version} is no longer supported and may hold updates that are not written back: run \
-                 `wholly deinit` of the version that wrote it, then make a new store"
-            )),
-            SuperblockFault::Version(version) => {
-                Some(format!("log format {version}; this program supports {FORMAT_VERSION}, a newer one is needed"))
-            }
-            SuperblockFault::Features(bits) => Some(format!("log features {bits:#x}; a newer program is needed")),
-            SuperblockFault::Foreign | SuperblockFault::Checksum | SuperblockFault::Geometry => None,
-        }
-    }
-}
-
-impl Superblock {
+impl LogPart {
     /// The slot that the generation goes to.
     pub fn slot_offset(&self) -> u64 {
         (self.generation % 2) * SUPERBLOCK_SLOT
@@ -180,80 +145,21 @@ impl Superblock {
         SEGMENTS_START + u64::from(self.segments.unwrap_or(self.min_segments)) * self.segment_bytes
     }
 
-    /// The bytes to be written.
-    pub fn to_raw(&self) -> RawSuperblock {
-        let mut raw = RawSuperblock {
-            checksum: U64::ZERO,
-            magic: SUPERBLOCK_MAGIC,
-            version: U32::new(FORMAT_VERSION),
-            incompatible: U32::new(self.segments.map_or(0, |_| KNOWN_INCOMPATIBLE)),
-            compatible: U32::ZERO,
-            block: U32::new(self.block),
-            volume_id: self.volume_id,
-            origin_ino: U64::new(self.origin.ino),
-            origin_btime_ns: I64::new(self.origin.btime_ns),
-            generation: U64::new(self.generation),
-            incarnation: U64::new(self.incarnation),
-            tail: U64::new(self.tail),
-            checkpointing: U64::new(self.checkpointing),
-            segment_bytes: U32::new(self.segment_bytes as u32),
-            segments: U32::new(self.segments.unwrap_or(0)),
-            min_segments: U32::new(self.min_segments),
-            kept_segments: U32::new(self.kept.segments),
-            kept_checksum: U64::new(self.kept.checksum),
-            committed: U64::new(self.committed),
-        };
-        raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
-        raw
-    }
-
-    /// Checks what was read from a slot.
-    pub fn checked(raw: &RawSuperblock) -> Result<Superblock, SuperblockFault> {
-        if raw.magic != SUPERBLOCK_MAGIC {
-            return Err(SuperblockFault::Foreign);
-        }
-        if raw.checksum.get() != checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]) {
-            return Err(SuperblockFault::Checksum);
-        }
-        if raw.version.get() != FORMAT_VERSION {
-            return Err(SuperblockFault::Version(raw.version.get()));
-        }
-        let unknown = raw.incompatible.get() & !KNOWN_INCOMPATIBLE;
-        if unknown != 0 {
-            return Err(SuperblockFault::Features(unknown));
-        }
-        let block = u64::from(raw.block.get());
-        let segment = u64::from(raw.segment_bytes.get());
-        let counted = raw.incompatible.get() & FEATURE_SEGMENT_COUNT != 0;
-        let segments = raw.segments.get();
+    /// Whether it can be the part of a log, whoever wrote it.
+    pub fn is_sound(&self) -> bool {
+        let LogPart { segment_bytes, segments, min_segments, checkpointing, .. } = *self;
+        let block = u64::from(self.block);
         // A tail of a life to come would make its groups pass for ones that are home.
-        let in_this_life = |sequence: &U64| sequence.get() >> INCARNATION_SHIFT <= raw.incarnation.get();
-        let sound = segment.is_power_of_two()
-            && (MIN_SEGMENT..=MAX_SEGMENT).contains(&segment)
+        let in_this_life = |sequence: u64| sequence >> INCARNATION_SHIFT <= self.incarnation;
+        segment_bytes.is_power_of_two()
+            && (MIN_SEGMENT..=MAX_SEGMENT).contains(&segment_bytes)
             && block.is_power_of_two()
             && (LINE..=SUPERBLOCK_SLOT).contains(&block)
-            && block * 2 <= segment
-            && if counted { segments >= raw.min_segments.get() } else { segments == 0 }
-            && in_this_life(&raw.tail)
-            && in_this_life(&raw.checkpointing)
-            && raw.committed.get() <= raw.checkpointing.get();
-        if !sound {
-            return Err(SuperblockFault::Geometry);
-        }
-        Ok(Superblock {
-            volume_id: raw.volume_id,
-            origin: Origin { ino: raw.origin_ino.get(), btime_ns: raw.origin_btime_ns.get() },
-            generation: raw.generation.get(),
-            incarnation: raw.incarnation.get(),
-            tail: raw.tail.get(),
-            checkpointing: raw.checkpointing.get(),
-            segment_bytes: segment,
-            segments: counted.then_some(segments),
-            min_segments: raw.min_segments.get(),
-            kept: Kept { segments: raw.kept_segments.get(), checksum: raw.kept_checksum.get() },
-            committed: raw.committed.get(),
-            block: raw.block.get(),
-        })
+            && block * 2 <= segment_bytes
+            && segments.is_none_or(|segments| segments >= min_segments)
+            && in_this_life(self.tail)
+            && in_this_life(checkpointing)
+            && self.committed <= checkpointing
     }
 }
 
@@ -470,41 +376,6 @@ pub fn tail_lines(entries: usize) -> u64 {
     (entries.saturating_sub(1) * ENTRY).div_ceil(LINE as usize) as u64
 }
 
-/// What an entry asks for. Numbers from 16 up are those of the namespace, whose payload holds their operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum EntryKind {
-    /// Payload at `offset` of the file.
-    Write = 1,
-    /// The file is `offset` bytes long from here on.
-    Truncate = 2,
-    /// The payload tells which inode of the host `file` is, and its place.
-    Identify = 3,
-    /// In a commit record: `offset` is the id of the group, whose parts stand elsewhere.
-    Parts = 4,
-    /// `offset` is the time in ns since the epoch from this group's sequence on.
-    Clock = 5,
-    /// The payload tells what becomes of the space of a range of `file`, from `offset` on.
-    Space = 6,
-    /// The bytes of `file` are those that the host has, `offset` of them: all that records say of them up to here does
-    /// not count.
-    Staged = 7,
-    /// `offset` is the id of the parked group that this group is.
-    Applied = 8,
-    /// The payload tells where bytes are that `file` has from `offset` on.
-    Shadow = 9,
-    /// `offset` is the id of this group, which is undone unless it is written back; see `running/undo.rs` of the store.
-    Provisional = 10,
-    /// The payload is all that `file` is made with: the group creates it.
-    Create = 16,
-    /// The payload tells which object a name in the directory `file` stands for from here on.
-    Name = 17,
-    /// The payload tells mode, owner and times of `file` from here on.
-    Attributes = 18,
-    /// The payload sets or removes an extended attribute of `file`.
-    Xattr = 19,
-}
-
 /// An entry as it stands on media.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Default)]
 #[repr(C)]
@@ -522,50 +393,34 @@ const _: () = assert!(HEAD + ENTRY == LINE as usize);
 
 /// One operation of a group on one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Entry<K> {
     /// Over the payload, under the seed of the segment and the payload's place.
     pub payload_checksum: u64,
     /// Offset in the file in bytes, or what the kind says.
     pub offset: u64,
-    /// The object, as an `Identify` or `Create` entry named it; 0 where the kind speaks of none.
+    /// The object that the client means by this number; 0 where the kind speaks of none.
     pub file: u64,
     /// Bytes of payload.
     pub length: u32,
     /// The line of the record at which the payload begins.
     pub line: u16,
     /// What is asked for.
-    pub kind: EntryKind,
+    pub kind: K,
 }
 
-impl Entry {
+impl<K: ClientKind> Entry<K> {
     /// The words to be written.
     #[inline]
     pub fn to_words(self) -> [u64; ENTRY / 8] {
         let Entry { payload_checksum, offset, file, length, line, kind } = self;
-        let last = u64::from(length) | u64::from(line) << 32 | (kind as u64) << 48;
+        let last = u64::from(length) | u64::from(line) << 32 | u64::from(kind.number()) << 48;
         [payload_checksum.to_le(), offset.to_le(), file.to_le(), last.to_le()]
     }
 
     /// Checks an entry of a record whose checksum has been compared. `None` if it is impossible all the same.
     #[inline(always)]
-    pub fn checked(raw: &RawEntry, head: &Head) -> Option<Entry> {
-        let kind = match raw.kind {
-            1 => EntryKind::Write,
-            2 => EntryKind::Truncate,
-            3 => EntryKind::Identify,
-            4 => EntryKind::Parts,
-            5 => EntryKind::Clock,
-            6 => EntryKind::Space,
-            7 => EntryKind::Staged,
-            8 => EntryKind::Applied,
-            9 => EntryKind::Shadow,
-            10 => EntryKind::Provisional,
-            16 => EntryKind::Create,
-            17 => EntryKind::Name,
-            18 => EntryKind::Attributes,
-            19 => EntryKind::Xattr,
-            _ => return None,
-        };
+    pub fn checked(raw: &RawEntry, head: &Head) -> Option<Self> {
+        let kind = K::of(raw.kind)?;
         let entry = Entry {
             payload_checksum: raw.payload_checksum.get(),
             offset: raw.offset.get(),
@@ -587,22 +442,8 @@ impl Entry {
             0 => line == 0,
             _ => line >= 1 && end_line <= u64::from(head.lines) - head.tail_lines(),
         };
-        let operands_fit = match kind {
-            EntryKind::Write | EntryKind::Truncate => {
-                offset.checked_add(u64::from(length)).is_some_and(|end| end <= LARGEST_FILE)
-            }
-            EntryKind::Parts | EntryKind::Clock | EntryKind::Applied | EntryKind::Provisional => {
-                offset <= i64::MAX as u64 && length == 0 && file == 0
-            }
-            EntryKind::Staged => offset <= LARGEST_FILE && length == 0 && file != 0,
-            // How long the range is stands in the payload.
-            EntryKind::Space | EntryKind::Shadow => offset <= LARGEST_FILE && length > 0 && file != 0,
-            // What they ask for is all in the payload.
-            EntryKind::Identify | EntryKind::Create | EntryKind::Name | EntryKind::Attributes | EntryKind::Xattr => {
-                offset == 0 && length > 0 && file != 0
-            }
-        };
-        payload_fits && operands_fit
+        let is_parts = kind == K::PARTS;
+        payload_fits && if is_parts { offset <= i64::MAX as u64 && length == 0 && file == 0 } else { K::is_sound(self) }
     }
 }
 
@@ -610,7 +451,13 @@ impl Entry {
 /// because it is hashed and stored word by word right after: bytes that a load finds in narrower stores, or in several,
 /// have to reach the cache first, behind the payload that is on its way to memory.
 #[inline(always)]
-pub fn first_line(line: &mut [u64; LINE as usize / 8], seed: u64, head: Head, first: Option<&Entry>, tail: &[u8]) {
+pub fn first_line<K: ClientKind>(
+    line: &mut [u64; LINE as usize / 8],
+    seed: u64,
+    head: Head,
+    first: Option<&Entry<K>>,
+    tail: &[u8],
+) {
     let (head_words, entry_words) = line.split_at_mut(HEAD / 8);
     head_words.copy_from_slice(&head.to_words());
     if let Some(first) = first {
@@ -623,100 +470,4 @@ pub fn first_line(line: &mut [u64; LINE as usize / 8], seed: u64, head: Head, fi
 pub fn seal(seed: u64, first_line: &[u8; LINE as usize], tail: &[u8]) -> u64 {
     let head = checksum(seed, &first_line[8..]);
     if tail.is_empty() { head } else { checksum(head, tail) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn superblock() -> Superblock {
-        Superblock {
-            volume_id: [1; 16],
-            origin: Origin { ino: 2, btime_ns: 3 },
-            generation: 1,
-            incarnation: 1,
-            tail: 1 << INCARNATION_SHIFT,
-            checkpointing: 1 << INCARNATION_SHIFT,
-            segment_bytes: MIN_SEGMENT,
-            segments: Some(4),
-            min_segments: 4,
-            kept: Kept::default(),
-            committed: 0,
-            block: LINE as u32,
-        }
-    }
-
-    #[test]
-    fn other_formats_are_refused_with_what_to_do() {
-        let mut raw = superblock().to_raw();
-        assert_eq!(Superblock::checked(&raw), Ok(superblock()));
-        for (version, advice) in [(2, "`wholly deinit`"), (FORMAT_VERSION + 1, "a newer one is needed")] {
-            raw.version = U32::new(version);
-            raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
-            let fault = Superblock::checked(&raw).unwrap_err();
-            assert_eq!(fault, SuperblockFault::Version(version));
-            let what = fault.unsupported().unwrap();
-            assert!(what.contains(&format!("log format {version}")) && what.contains(advice), "{what}");
-        }
-        assert_eq!(SuperblockFault::Checksum.unsupported(), None);
-    }
-
-    /// An entry in a record of 4 lines, as it reads back.
-    fn read_back(kind: EntryKind, file: u64, offset: u64, length: u32) -> Option<Entry> {
-        let head = Head { sequence: 2, after: 1, lines: 4, entries: 1, part: 0, kind: RecordKind::Commit, flags: 0 };
-        let line = u16::from(length > 0);
-        let entry = Entry { payload_checksum: 3, offset, file, length, line, kind };
-        let raw = RawEntry::read_from_bytes(entry.to_words().as_bytes()).unwrap();
-        let read = Entry::checked(&raw, &head);
-        assert!(read.is_none_or(|read| read == entry));
-        read
-    }
-
-    #[test]
-    fn each_kind_has_its_operands() {
-        use EntryKind::*;
-        let now = 1_700_000_000_000_000_000;
-        let last = i64::MAX as u64;
-        // Kind, file, offset, length; whether it can be.
-        let table = [
-            (Write, 7, LARGEST_FILE - 64, 64, true),
-            (Write, 7, LARGEST_FILE - 63, 64, false),
-            (Write, 7, u64::MAX, 64, false),
-            (Write, 7, 0, 192, true),
-            (Write, 7, 0, 193, false),
-            (Truncate, 7, LARGEST_FILE, 0, true),
-            (Truncate, 7, LARGEST_FILE + 1, 0, false),
-            (Parts, 0, last, 0, true),
-            (Parts, 0, last + 1, 0, false),
-            (Parts, 7, 1, 0, false),
-            (Space, 7, LARGEST_FILE, 16, true),
-            (Space, 7, LARGEST_FILE + 1, 16, false),
-            (Space, 7, 0, 0, false),
-            (Space, 0, 0, 16, false),
-            (Clock, 0, now, 0, true),
-            (Clock, 0, last + 1, 0, false),
-            (Clock, 0, now, 1, false),
-            (Clock, 7, now, 0, false),
-            (Applied, 0, 1, 0, true),
-            (Applied, 0, 1, 1, false),
-            (Applied, 7, 1, 0, false),
-            (Provisional, 0, 1, 0, true),
-            (Provisional, 0, 1, 1, false),
-            (Provisional, 7, 1, 0, false),
-        ];
-        for (kind, file, offset, length, fits) in table {
-            assert_eq!(read_back(kind, file, offset, length).is_some(), fits, "{kind:?} {file} {offset} {length}");
-        }
-        for kind in [Identify, Create, Name, Attributes, Xattr] {
-            assert!(read_back(kind, 7, 0, 64).is_some(), "{kind:?}");
-            assert!(read_back(kind, 7, 0, 0).is_none(), "{kind:?} without a payload");
-            assert!(read_back(kind, 7, 1, 64).is_none(), "{kind:?} with an offset");
-            assert!(read_back(kind, 0, 0, 64).is_none(), "{kind:?} of nothing");
-        }
-        let head = Head { sequence: 2, after: 1, lines: 4, entries: 1, part: 0, kind: RecordKind::Commit, flags: 0 };
-        for kind in (0..=u8::MAX).filter(|kind| !matches!(kind, 1..=6 | 8 | 10 | 16..=19)) {
-            let raw = RawEntry { kind, ..RawEntry::default() };
-            assert_eq!(Entry::checked(&raw, &head), None, "kind {kind}");
-        }
-    }
 }

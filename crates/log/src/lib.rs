@@ -13,6 +13,8 @@
 //!   home.
 //! - *batch*: the records that one fence or one synchronous write makes durable. The first of them says so.
 //! - *incarnation*: one life of the log, from an open to the next.
+//! - *client*: whoever has the log, such as a store. It decides what entries ask for, what the superblock says besides,
+//!   and where segments come from: [`Client`].
 //!
 //! # Invariants
 //!
@@ -65,6 +67,7 @@
 
 pub mod batch;
 pub mod checksum;
+mod client;
 mod in_flight;
 pub mod lane;
 pub mod layout;
@@ -76,6 +79,7 @@ mod segment;
 pub mod site;
 pub mod verify;
 
+pub use client::{Client, ClientKind, ClientPart, SegmentSource};
 pub use in_flight::{InFlight, OWN_SLOTS};
 pub use segment::{Segment, SegmentState};
 
@@ -84,9 +88,9 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use wholly_media::Region;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
-use layout::{Kept, LINE, Origin, RawSuperblock, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
+use layout::{Kept, LINE, LogPart, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
 use segment::SegmentTable;
 use sync::{AtomicU64, Backoff, Mutex, OnceLock, Ordering, heavy_fence};
 use wholly_error::{Error, Result};
@@ -154,15 +158,15 @@ impl KeptSegment {
     }
 }
 
-/// The log of one store. See the head of this module.
-pub struct Log {
-    region: Arc<dyn Region>,
+/// The log of a store, or of another client. See the head of this module.
+pub struct Log<C: Client> {
+    source: C::Source,
     pmem: bool,
     geometry: Geometry,
     block: u64,
     volume_seed: u64,
     table: SegmentTable,
-    superblock: Mutex<Superblock>,
+    superblock: Mutex<Superblock<C::Part>>,
     /// Segments of earlier lives that were not home when the log was opened.
     kept: Vec<KeptSegment>,
     /// Of the superblock in force, for who must not wait while the next one is written.
@@ -180,9 +184,15 @@ pub struct Log {
     lane_counters: Mutex<Vec<Arc<Counters>>>,
 }
 
-impl Log {
-    /// Writes an empty log into `region`, which must be empty; it survives when this returns.
-    pub fn format(region: &dyn Region, geometry: Geometry, volume_id: [u8; 16]) -> Result<()> {
+impl<C: Client> Log<C> {
+    /// Writes an empty log into `region`, which must be empty; it survives when this returns. `client` gives the
+    /// client's part of its superblock once the segments are there.
+    pub fn format(
+        region: &dyn Region,
+        geometry: Geometry,
+        volume_id: [u8; 16],
+        client: impl FnOnce() -> C::Part,
+    ) -> Result<()> {
         let block = u64::from(region.guarantees().block).max(LINE);
         assert!(geometry.segment_bytes.is_power_of_two());
         if geometry.segment_bytes < block * 2 {
@@ -192,10 +202,8 @@ impl Log {
             )));
         }
         region.set_len(site::LOG_FORMAT, SEGMENTS_START + u64::from(geometry.min_segments) * geometry.segment_bytes)?;
-        let superblock = Superblock {
+        let log = LogPart {
             volume_id,
-            // Where it will be, the first open knows.
-            origin: Origin::default(),
             generation: 1,
             incarnation: 0,
             tail: first_of(0),
@@ -207,13 +215,13 @@ impl Log {
             committed: 0,
             block: block as u32,
         };
-        write_superblock(region, site::LOG_FORMAT, &superblock)
+        write_superblock(region, site::LOG_FORMAT, &Superblock { log, client: client() })
     }
 
     /// Takes over the log that `scan` found, in the incarnation that is already durable in `superblock`.
-    pub fn new(region: Arc<dyn Region>, geometry: Geometry, superblock: Superblock, kept: Vec<KeptSegment>) -> Self {
+    fn new(source: C::Source, geometry: Geometry, superblock: Superblock<C::Part>, kept: Vec<KeptSegment>) -> Self {
         sync::prepare_fences();
-        let segments = segments_in(&*region, superblock.segment_bytes);
+        let segments = segments_in(source.region(), superblock.segment_bytes);
         let incarnation = superblock.incarnation;
         Log {
             geometry: Geometry {
@@ -237,8 +245,8 @@ impl Log {
             low_water: OnceLock::new(),
             counters: Counters::default(),
             lane_counters: Mutex::default(),
-            pmem: region.guarantees().is_pmem(),
-            region,
+            pmem: source.region().guarantees().is_pmem(),
+            source,
         }
     }
 
@@ -251,7 +259,7 @@ impl Log {
     /// The medium.
     #[inline]
     pub fn region(&self) -> &dyn Region {
-        &*self.region
+        self.source.region()
     }
 
     /// What tells the store from all others.
@@ -328,7 +336,7 @@ impl Log {
     }
 
     /// A copy of the superblock in force.
-    pub fn superblock(&self) -> Superblock {
+    pub fn superblock(&self) -> Superblock<C::Part> {
         self.superblock.lock().unwrap().clone()
     }
 
@@ -349,9 +357,9 @@ impl Log {
         })
     }
 
-    /// Makes it durable which inode the log is.
-    pub fn moved_to(&self, now: Origin) -> Result<()> {
-        self.update_superblock(site::RECOVER_INCARNATION, |superblock| superblock.origin = now)
+    /// Makes the client's part of the superblock durable.
+    pub fn set_client(&self, at: wholly_media::Site, part: C::Part) -> Result<()> {
+        self.update_superblock(at, |superblock| superblock.client = part)
     }
 
     /// Makes it durable that every group below `tail` is home, and frees the segments that nobody needs any more
@@ -370,12 +378,12 @@ impl Log {
         self.table.release_below(self.tail())
     }
 
-    fn update_superblock(&self, at: wholly_media::Site, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+    fn update_superblock(&self, at: wholly_media::Site, change: impl FnOnce(&mut Superblock<C::Part>)) -> Result<()> {
         let mut superblock = self.superblock.lock().unwrap();
         let mut next = superblock.clone();
         next.generation += 1;
         change(&mut next);
-        write_superblock(&*self.region, at, &next)?;
+        write_superblock(self.region(), at, &next)?;
         self.count_barrier();
         self.generation.store(next.generation, Ordering::Release);
         *superblock = next;
@@ -432,7 +440,7 @@ impl Log {
     /// # Errors
     /// `ENOSPC` of the host file system.
     pub fn grow(&self, seen: u32, segments: u32) -> Result<()> {
-        self.grow_by(seen, segments, |len| self.region.set_len(site::LOG_GROW, len))
+        self.grow_by(seen, segments, |len| self.region().set_len(site::LOG_GROW, len))
     }
 
     /// The same, for a group that is about to fill them.
@@ -440,7 +448,7 @@ impl Log {
     /// # Errors
     /// `ENOSPC` of the host file system.
     pub fn extend(&self, seen: u32, segments: u32) -> Result<()> {
-        self.grow_by(seen, segments, |len| self.region.extend(site::LOG_GROW, len))
+        self.grow_by(seen, segments, |len| self.region().extend(site::LOG_GROW, len))
     }
 
     fn grow_by(&self, seen: u32, segments: u32, lengthen: impl FnOnce(u64) -> wholly_media::Result<()>) -> Result<()> {
@@ -458,15 +466,18 @@ impl Log {
         self.table.shrink(
             self.geometry.min_segments,
             |count| self.count_segments(site::LOG_SHRINK_COUNT, count),
-            |count| Ok(self.region.set_len(site::LOG_SHRINK, self.segment_start(count))?),
+            |count| Ok(self.region().set_len(site::LOG_SHRINK, self.segment_start(count))?),
         )
     }
 
     /// Makes it durable how many segments there are (invariant 10). The superblock is not written once more after a
     /// failure.
     fn count_segments(&self, at: wholly_media::Site, count: u32) -> Result<()> {
-        self.update_superblock(at, |superblock| superblock.segments = Some(count))
-            .map_err(|error| Error::Poisoned(error.to_string()))
+        let tell = |superblock: &mut Superblock<C::Part>| {
+            superblock.segments = Some(count);
+            self.source.locate(count, &mut superblock.client);
+        };
+        self.update_superblock(at, tell).map_err(|error| Error::Poisoned(error.to_string()))
     }
 
     /// The segment that holds byte `position`.
@@ -601,7 +612,7 @@ pub fn volume_seed(volume_id: &[u8; 16]) -> u64 {
 }
 
 /// Refuses a medium that has less than the superblock says.
-pub fn check_length(region_len: u64, superblock: &Superblock) -> Result<()> {
+pub fn check_length(region_len: u64, superblock: &LogPart) -> Result<()> {
     let told = superblock.log_bytes();
     if region_len >= told {
         return Ok(());
@@ -629,33 +640,45 @@ pub fn settle(region: &dyn Region) -> Result<()> {
 }
 
 /// Writes a superblock into the slot of its generation; it survives when this returns.
-pub fn write_superblock(region: &dyn Region, at: wholly_media::Site, superblock: &Superblock) -> Result<()> {
-    let block = u64::from(superblock.block).max(size_of::<RawSuperblock>() as u64);
-    let mut bytes = vec![0u8; block as usize];
-    bytes[..size_of::<RawSuperblock>()].copy_from_slice(superblock.to_raw().as_bytes());
+fn write_superblock<P: ClientPart>(
+    region: &dyn Region,
+    at: wholly_media::Site,
+    superblock: &Superblock<P>,
+) -> Result<()> {
+    const { assert!(size_of::<P::Raw>() as u64 <= SUPERBLOCK_SLOT && (size_of::<P::Raw>() as u64).is_multiple_of(LINE)) };
+    let mut bytes = superblock.to_raw().as_bytes().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(superblock.block as usize), 0);
     region.write_through(at, superblock.slot_offset(), &bytes)?;
     Ok(())
+}
+
+/// What a superblock slot holds.
+pub type Slot<P> = Result<Superblock<P>, SuperblockFault>;
+
+/// What stands in a superblock slot, 0 or 1.
+///
+/// # Errors
+/// Of the medium.
+pub fn read_slot<P: ClientPart>(region: &dyn Region, slot: u64) -> Result<Slot<P>> {
+    let mut raw = P::Raw::new_zeroed();
+    region.read_uncached(slot * SUPERBLOCK_SLOT, raw.as_mut_bytes())?;
+    // One that stands in the other's slot was misdirected.
+    Ok(match Superblock::checked(&raw) {
+        Ok(superblock) if superblock.generation % 2 != slot => Err(SuperblockFault::Geometry),
+        checked => checked,
+    })
 }
 
 /// What stands in the two superblock slots.
 ///
 /// # Errors
 /// Of the medium.
-pub fn read_slots(region: &dyn Region) -> Result<[Result<Superblock, SuperblockFault>; 2]> {
-    let read = |slot: u64| -> Result<_> {
-        let mut bytes = [0u8; 128];
-        region.read_uncached(slot * SUPERBLOCK_SLOT, &mut bytes)?;
-        // One that stands in the other's slot was misdirected.
-        Ok(match Superblock::checked(&RawSuperblock::read_from_bytes(&bytes).expect("128 bytes")) {
-            Ok(superblock) if superblock.generation % 2 != slot => Err(SuperblockFault::Geometry),
-            checked => checked,
-        })
-    };
-    Ok([read(0)?, read(1)?])
+pub fn read_slots<P: ClientPart>(region: &dyn Region) -> Result<[Slot<P>; 2]> {
+    Ok([read_slot(region, 0)?, read_slot(region, 1)?])
 }
 
 /// Which of two slots counts.
-pub fn in_force(slots: &[Result<Superblock, SuperblockFault>; 2]) -> Option<&Superblock> {
+pub fn in_force<P>(slots: &[Slot<P>; 2]) -> Option<&Superblock<P>> {
     slots.iter().flatten().max_by_key(|superblock| superblock.generation)
 }
 
@@ -663,11 +686,11 @@ pub fn in_force(slots: &[Result<Superblock, SuperblockFault>; 2]) -> Option<&Sup
 ///
 /// # Errors
 /// [`Error::Unsupported`] for another format, [`Error::Corrupt`] where neither slot holds.
-pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
+pub fn read_superblock<P: ClientPart>(region: &dyn Region) -> Result<Superblock<P>> {
     if region.len() < SEGMENTS_START {
         return Err(Error::corrupt("superblock", format!("the log is only {} bytes long", region.len())));
     }
-    let slots = read_slots(region)?;
+    let slots = read_slots::<P>(region)?;
     let faults: Vec<_> = slots.iter().filter_map(|slot| slot.as_ref().err().copied()).collect();
     if let Some(superblock) = in_force(&slots).cloned() {
         if superblock.block < region.guarantees().block {
@@ -678,7 +701,7 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
         }
         return Ok(superblock);
     }
-    if let Some(what) = faults.iter().find_map(SuperblockFault::unsupported) {
+    if let Some(what) = faults.iter().find_map(|fault| P::unsupported(*fault)) {
         return Err(Error::unsupported(what));
     }
     if faults.iter().all(|fault| *fault == SuperblockFault::Foreign) {

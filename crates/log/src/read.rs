@@ -3,8 +3,9 @@
 use wholly_media::Region;
 use zerocopy::FromBytes;
 
+use super::ClientKind;
 use super::checksum::{checksum, claimed_position, claimed_seed, record_seed};
-use super::layout::{ENTRY, Entry, EntryKind, FLAG_BATCH_START, HEAD, Head, LINE, RawEntry, RawHead, RecordKind, seal};
+use super::layout::{ENTRY, Entry, FLAG_BATCH_START, HEAD, Head, LINE, RawEntry, RawHead, RecordKind, seal};
 use wholly_error::{Error, Result};
 
 /// How many records ahead of the one that is read the processor is asked for, taking them to be as long.
@@ -12,18 +13,18 @@ const PREFETCH_RECORDS: u64 = 8;
 
 /// A record whose checksum holds.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct Record<K> {
     /// Its first byte in the log.
     pub position: u64,
     /// Its head.
     pub head: Head,
     /// Its entries, checked.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Entry<K>>,
     /// The seed of its segment.
     pub segment_seed: u64,
 }
 
-impl Record {
+impl<K: ClientKind> Record<K> {
     /// The byte behind it.
     #[inline]
     pub fn end(&self) -> u64 {
@@ -38,7 +39,7 @@ impl Record {
 
     /// The same, borrowed.
     #[inline]
-    pub fn view(&self) -> RecordView<'_> {
+    pub fn view(&self) -> RecordView<'_, K> {
         let Record { position, head, entries, segment_seed } = self;
         RecordView { position: *position, head, entries, segment_seed: *segment_seed }
     }
@@ -46,18 +47,18 @@ impl Record {
 
 /// A [`Record`] whose entries somebody else has.
 #[derive(Clone, Copy, Debug)]
-pub struct RecordView<'a> {
+pub struct RecordView<'a, K> {
     /// Its first byte in the log.
     pub position: u64,
     /// Its head.
     pub head: &'a Head,
     /// Its entries, checked.
-    pub entries: &'a [Entry],
+    pub entries: &'a [Entry<K>],
     /// The seed of its segment.
     pub segment_seed: u64,
 }
 
-impl RecordView<'_> {
+impl<K: ClientKind> RecordView<'_, K> {
     /// The byte behind it.
     #[inline]
     pub fn end(&self) -> u64 {
@@ -67,14 +68,13 @@ impl RecordView<'_> {
     /// What its group is known by: the id that its parts carry, or for a group of one record its sequence.
     #[inline]
     pub fn group(&self) -> u64 {
-        let parts =
-            self.entries.iter().find(|entry| entry.kind == EntryKind::Parts && self.head.kind == RecordKind::Commit);
+        let parts = self.entries.iter().find(|entry| entry.kind == K::PARTS && self.head.kind == RecordKind::Commit);
         parts.map_or(self.head.sequence, |entry| entry.offset)
     }
 
     /// The same, with entries of its own.
     #[inline]
-    pub fn to_record(self) -> Record {
+    pub fn to_record(self) -> Record<K> {
         let RecordView { position, head, segment_seed, entries } = self;
         Record { position, head: *head, entries: entries.to_vec(), segment_seed }
     }
@@ -140,11 +140,11 @@ impl<'a> SegmentReader<'a> {
 /// Inlined with all that it calls, as millions of records pass here at an open: a head that goes through memory in a
 /// result costs more than its checksum.
 #[inline(always)]
-fn read_record(
+fn read_record<K: ClientKind>(
     reader: &mut SegmentReader<'_>,
     seed: u64,
     position: u64,
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<Entry<K>>,
 ) -> Result<Option<Head>> {
     if position + LINE > reader.segment_end() {
         return Ok(None);
@@ -176,7 +176,7 @@ fn read_record(
 }
 
 #[inline(always)]
-fn checked(bytes: &[u8], head: &Head, position: u64) -> Result<Entry> {
+fn checked<K: ClientKind>(bytes: &[u8], head: &Head, position: u64) -> Result<Entry<K>> {
     let raw = RawEntry::read_from_bytes(bytes).expect("an entry's bytes");
     Entry::checked(&raw, head)
         .ok_or_else(|| Error::corrupt(format!("log, byte {position}"), "an entry of a valid record is impossible"))
@@ -184,7 +184,7 @@ fn checked(bytes: &[u8], head: &Head, position: u64) -> Result<Entry> {
 
 /// The record at `position`, if one proves itself there.
 #[inline]
-pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Result<Option<Record>> {
+pub fn record_at<K: ClientKind>(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Result<Option<Record<K>>> {
     let mut entries = Vec::new();
     let head = read_record(reader, seed, position, &mut entries)?;
     Ok(head.map(|head| Record { position, head, entries, segment_seed: seed }))
@@ -192,7 +192,11 @@ pub fn record_at(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Re
 
 /// The record at `position`, if one proves itself there, whatever sequence it says that it comes after. For who
 /// salvages.
-pub(super) fn proven_record(reader: &mut SegmentReader<'_>, seed: u64, position: u64) -> Result<Option<Record>> {
+pub(super) fn proven_record<K: ClientKind>(
+    reader: &mut SegmentReader<'_>,
+    seed: u64,
+    position: u64,
+) -> Result<Option<Record<K>>> {
     let mut line = [0u8; LINE as usize];
     reader.read(position, &mut line)?;
     let raw = RawHead::read_from_bytes(&line[..HEAD]).expect("a head's bytes");
@@ -211,10 +215,10 @@ pub(super) fn proven_record(reader: &mut SegmentReader<'_>, seed: u64, position:
 
 /// The seed of the segment of which the bytes at `position` are a record, where its head and its first entry tell of
 /// the same one.
-pub(super) fn claimed_segment(reader: &mut SegmentReader<'_>, position: u64) -> Result<Option<u64>> {
+pub(super) fn claimed_segment<K: ClientKind>(reader: &mut SegmentReader<'_>, position: u64) -> Result<Option<u64>> {
     let Some((head, line, seed)) = claimed_record(reader, position, |_| true)? else { return Ok(None) };
     let segment_seed = record_seed(seed, position);
-    Ok(tells_of(reader, &head, &line, position, segment_seed)?.then_some(segment_seed))
+    Ok(tells_of::<K>(reader, &head, &line, position, segment_seed)?.then_some(segment_seed))
 }
 
 /// The head at `position`, the line that it stands in, and the seed under which they and the entries behind them would
@@ -244,7 +248,7 @@ pub(super) fn claimed_place(reader: &mut SegmentReader<'_>, segment_seed: u64, p
 
 /// Whether the bytes at `position` are a `wanted` record, of the segment with the seed `known` or of whichever: where
 /// the seeds of its head and of its first entry tell of the same segment, that is no chance.
-pub(super) fn is_record(
+pub(super) fn is_record<K: ClientKind>(
     reader: &mut SegmentReader<'_>,
     known: Option<u64>,
     position: u64,
@@ -256,11 +260,11 @@ pub(super) fn is_record(
     if known == Some(segment_seed) {
         return Ok(true);
     }
-    tells_of(reader, &head, &line, position, segment_seed)
+    tells_of::<K>(reader, &head, &line, position, segment_seed)
 }
 
 /// Whether the first entry of a record is of the segment with this seed.
-fn tells_of(
+fn tells_of<K: ClientKind>(
     reader: &mut SegmentReader<'_>,
     head: &Head,
     line: &[u8; LINE as usize],
@@ -271,7 +275,7 @@ fn tells_of(
         return Ok(false);
     }
     let raw = RawEntry::read_from_bytes(&line[HEAD..]).expect("an entry's bytes");
-    let Some(entry) = Entry::checked(&raw, head) else { return Ok(false) };
+    let Some(entry) = Entry::<K>::checked(&raw, head) else { return Ok(false) };
     let begin = position + u64::from(entry.line) * LINE;
     let mut payload = vec![0; entry.length as usize];
     if entry.length > 0 {
@@ -294,19 +298,25 @@ struct Place {
     /// Where its entries begin.
     entries: u32,
 }
-const _: () = assert!(size_of::<Place>() == 32 && size_of::<Entry>() == 32);
+const _: () = assert!(size_of::<Place>() == 32);
 
 /// The records of one segment, in order, in two lists: none has memory of its own.
-#[derive(Default)]
-pub struct Records {
+pub struct Records<K> {
     seed: u64,
     start: u64,
     places: Vec<Place>,
-    entries: Vec<Entry>,
+    entries: Vec<Entry<K>>,
     end: u64,
 }
 
-impl Records {
+impl<K> Default for Records<K> {
+    fn default() -> Self {
+        const { assert!(size_of::<Entry<K>>() == 32) };
+        Records { seed: 0, start: 0, places: Vec::new(), entries: Vec::new(), end: 0 }
+    }
+}
+
+impl<K: ClientKind> Records<K> {
     /// Replaces them by those from `position` up to `end`, or to the first place where none proves itself.
     pub fn read(&mut self, reader: &mut SegmentReader<'_>, seed: u64, mut position: u64, end: u64) -> Result<()> {
         self.places.clear();
@@ -349,7 +359,7 @@ impl Records {
 
     /// Record `i`.
     #[inline]
-    pub fn get(&self, i: usize) -> Option<RecordView<'_>> {
+    pub fn get(&self, i: usize) -> Option<RecordView<'_, K>> {
         let Place { head, at, entries } = self.places.get(i)?;
         let entries = &self.entries[*entries as usize..][..usize::from(head.entries)];
         Some(RecordView { position: self.start + u64::from(*at), head, entries, segment_seed: self.seed })
@@ -369,7 +379,7 @@ impl Records {
 
     /// Those from record `first` on.
     #[inline]
-    pub fn iter(&self, first: usize) -> impl Iterator<Item = RecordView<'_>> {
+    pub fn iter(&self, first: usize) -> impl Iterator<Item = RecordView<'_, K>> {
         (first..self.len()).map_while(|i| self.get(i))
     }
 }

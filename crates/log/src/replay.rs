@@ -18,7 +18,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use wholly_media::Region;
 
-use super::layout::{Entry, Head, LINE, RecordKind, SEGMENTS_START, Superblock};
+use super::ClientKind;
+use super::layout::{Entry, Head, LINE, LogPart, RecordKind, SEGMENTS_START};
 use super::read::{Record, RecordView, Records, SegmentReader, claimed_place};
 use super::scan::{Found, is_committed};
 use sync::{Condvar, Mutex, beside};
@@ -36,26 +37,29 @@ const SOON: usize = 24;
 const VERY_SOON: usize = 12;
 
 /// A committed group, with its pieces in order.
-pub struct CommittedGroup<'a> {
+pub struct CommittedGroup<'a, K> {
     /// Its place in commit order.
     pub sequence: u64,
     /// Its parts.
-    pub parts: &'a [Record],
+    pub parts: &'a [Record<K>],
     /// Its commit record.
-    pub commit: RecordView<'a>,
+    pub commit: RecordView<'a, K>,
 }
 
 /// Who is given the groups.
 pub trait Replay {
+    /// What entries ask for.
+    type Kind: ClientKind;
+
     /// The next group in commit order.
     ///
     /// # Errors
     /// End the recovery.
-    fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()>;
+    fn group(&mut self, group: &CommittedGroup<'_, Self::Kind>) -> Result<()>;
 
     /// A record with these entries is likely to come soon, or `very` soon: time to ask the processor for what it needs.
     /// Each is told first the one and then the other, where it is told at all.
-    fn soon(&mut self, entries: &[Entry], very: bool) {
+    fn soon(&mut self, entries: &[Entry<Self::Kind>], very: bool) {
         let _ = (entries, very);
     }
 
@@ -92,14 +96,15 @@ pub(super) struct Replayed {
 
 /// Gives the groups that are not home in commit order by reading all lanes in step. A part stands in its lane behind
 /// records of lower sequences only, so that it has been met when its commit record is.
-pub(super) fn replay(
+pub(super) fn replay<T: Replay>(
     region: &dyn Region,
-    superblock: &Superblock,
+    superblock: &LogPart,
     chains: &[Vec<Found>],
-    to: &mut impl Replay,
+    to: &mut T,
     coming: &(dyn Fn(usize) + Sync),
 ) -> Result<Replayed> {
-    let source = Source { region, superblock, chains, ahead: Mutex::default(), changed: Condvar::new() };
+    let ahead = Ahead { segments: VecDeque::new(), spare: Vec::new(), helped: false };
+    let source = Source { region, superblock, chains, ahead: Mutex::new(ahead), changed: Condvar::new() };
     let segments = chains.iter().flatten().filter(|found| !found.is_home(superblock)).count() as u64;
     if segments * superblock.segment_bytes < TWO_THREADS {
         return merge(&source, to);
@@ -118,9 +123,9 @@ pub(super) fn replay(
     )
 }
 
-fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
+fn merge<T: Replay>(source: &Source<'_, T::Kind>, to: &mut T) -> Result<Replayed> {
     let (tail, limit) = (source.superblock.tail, super::first_of(source.superblock.incarnation + 1));
-    let mut parts = Parts::default();
+    let mut parts = Parts(HashMap::new());
     let mut ends: Vec<_> = source.chains.iter().map(|chain| vec![End::default(); chain.len()]).collect();
     let mut owners: HashMap<u64, u64> = HashMap::new();
     let (mut groups, mut last, mut named) = (0, 0, false);
@@ -192,17 +197,16 @@ fn merge(source: &Source<'_>, to: &mut impl Replay) -> Result<Replayed> {
 }
 
 /// Parts whose commit record has not been met, by group.
-#[derive(Default)]
-struct Parts(HashMap<u64, Vec<Record>>);
+struct Parts<K>(HashMap<u64, Vec<Record<K>>>);
 
-impl Parts {
-    fn put(&mut self, part: &RecordView<'_>) {
+impl<K: ClientKind> Parts<K> {
+    fn put(&mut self, part: &RecordView<'_, K>) {
         self.0.entry(part.head.sequence).or_default().push(part.to_record());
     }
 
     /// Takes those of the group that `commit` commits, in order.
     #[inline]
-    fn of(&mut self, commit: &RecordView<'_>) -> Vec<Record> {
+    fn of(&mut self, commit: &RecordView<'_, K>) -> Vec<Record<K>> {
         if self.0.is_empty() {
             return Vec::new();
         }
@@ -213,17 +217,17 @@ impl Parts {
 }
 
 /// One lane, being read in step with the others.
-struct Cursor {
+struct Cursor<K> {
     lane: usize,
     /// The segment after the one under the cursor, in the lane's chain.
     next_place: usize,
     /// The place of the one under the cursor.
     place: Option<usize>,
-    records: Records,
+    records: Records<K>,
     at: usize,
 }
 
-impl Cursor {
+impl<K: ClientKind> Cursor<K> {
     fn new(lane: usize) -> Self {
         Cursor { lane, next_place: 0, place: None, records: Records::default(), at: 0 }
     }
@@ -233,10 +237,10 @@ impl Cursor {
     #[inline(always)]
     fn next(
         &mut self,
-        source: &Source<'_>,
-        parts: &mut Parts,
+        source: &Source<'_, K>,
+        parts: &mut Parts<K>,
         ends: &mut [Vec<End>],
-        to: &mut impl Replay,
+        to: &mut impl Replay<Kind = K>,
     ) -> Result<Option<u64>> {
         match self.records.get(self.at) {
             Some(record) if record.head.kind == RecordKind::Commit => Ok(Some(record.head.sequence)),
@@ -247,10 +251,10 @@ impl Cursor {
     #[cold]
     fn next_further(
         &mut self,
-        source: &Source<'_>,
-        parts: &mut Parts,
+        source: &Source<'_, K>,
+        parts: &mut Parts<K>,
         ends: &mut [Vec<End>],
-        to: &mut impl Replay,
+        to: &mut impl Replay<Kind = K>,
     ) -> Result<Option<u64>> {
         loop {
             while let Some(record) = self.records.get(self.at) {
@@ -295,32 +299,31 @@ impl Cursor {
 }
 
 /// Where records come from.
-struct Source<'a> {
+struct Source<'a, K> {
     region: &'a dyn Region,
-    superblock: &'a Superblock,
+    superblock: &'a LogPart,
     chains: &'a [Vec<Found>],
-    ahead: Mutex<Ahead>,
+    ahead: Mutex<Ahead<K>>,
     changed: Condvar,
 }
 
-#[derive(Default)]
-struct Ahead {
-    segments: VecDeque<(usize, usize, State)>,
+struct Ahead<K> {
+    segments: VecDeque<(usize, usize, State<K>)>,
     /// Lists to be used again.
-    spare: Vec<Records>,
+    spare: Vec<Records<K>>,
     /// Whether another thread reads too.
     helped: bool,
 }
 
-enum State {
+enum State<K> {
     Wanted,
     /// Somebody reads it.
     Taken,
-    Ready(Result<Records>),
+    Ready(Result<Records<K>>),
 }
 
-impl Ahead {
-    fn take_wanted(&mut self) -> Option<(usize, usize, Records)> {
+impl<K: ClientKind> Ahead<K> {
+    fn take_wanted(&mut self) -> Option<(usize, usize, Records<K>)> {
         let (lane, place, state) = self.segments.iter_mut().find(|(.., state)| matches!(state, State::Wanted))?;
         *state = State::Taken;
         let spare = self.spare.pop().unwrap_or_default();
@@ -340,7 +343,7 @@ impl Ahead {
         ready.sum()
     }
 
-    fn put(&mut self, lane: usize, place: usize, records: Result<Records>) {
+    fn put(&mut self, lane: usize, place: usize, records: Result<Records<K>>) {
         if let Some(i) = self.find(lane, place) {
             self.segments[i].2 = State::Ready(records);
         }
@@ -348,9 +351,9 @@ impl Ahead {
 }
 
 /// Tells the other thread, when dropped, that this one is gone.
-struct Leave<'a>(&'a Source<'a>);
+struct Leave<'a, K>(&'a Source<'a, K>);
 
-impl Drop for Leave<'_> {
+impl<K> Drop for Leave<'_, K> {
     fn drop(&mut self) {
         if let Ok(mut ahead) = self.0.ahead.lock() {
             ahead.helped = false;
@@ -359,14 +362,14 @@ impl Drop for Leave<'_> {
     }
 }
 
-impl Source<'_> {
+impl<K: ClientKind> Source<'_, K> {
     fn segment_start(&self, position: u64) -> u64 {
         let bytes = self.superblock.segment_bytes;
         SEGMENTS_START + (position - SEGMENTS_START) / bytes * bytes
     }
 
     /// The records of a segment; `done` are lists that are not needed any more.
-    fn take(&self, lane: usize, place: usize, done: Records) -> Result<Records> {
+    fn take(&self, lane: usize, place: usize, done: Records<K>) -> Result<Records<K>> {
         let mut ahead = self.ahead.lock().unwrap();
         if !ahead.helped {
             drop(ahead);
@@ -426,7 +429,7 @@ impl Source<'_> {
         }
     }
 
-    fn records(&self, lane: usize, place: usize, mut records: Records) -> Result<Records> {
+    fn records(&self, lane: usize, place: usize, mut records: Records<K>) -> Result<Records<K>> {
         let found = &self.chains[lane][place];
         records.read(&mut self.reader(found), found.seed, found.records_start, found.limit)?;
         Ok(records)
@@ -436,7 +439,7 @@ impl Source<'_> {
         SegmentReader::new(self.region, found.start, self.superblock.segment_bytes)
     }
 
-    fn read(&self, lane: usize, place: usize, mut records: Records) -> Result<Records> {
+    fn read(&self, lane: usize, place: usize, mut records: Records<K>) -> Result<Records<K>> {
         let found = &self.chains[lane][place];
         let mut reader = self.reader(found);
         records.read(&mut reader, found.seed, found.records_start, found.limit)?;
@@ -470,7 +473,7 @@ impl Source<'_> {
     fn check_beyond(&self, found: &Found, reader: &mut SegmentReader<'_>, end: u64) -> Result<()> {
         let mut position = end + LINE;
         while position + LINE <= reader.segment_end() {
-            if is_committed(reader, self.superblock, Some(found.seed), position)? {
+            if is_committed::<K>(reader, self.superblock, Some(found.seed), position)? {
                 return Err(Error::corrupt(
                     format!("log, byte {end}"),
                     format!("no valid record, although a committed one follows at byte {position}"),

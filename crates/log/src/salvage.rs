@@ -13,32 +13,32 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::checksum::{claimed_seed, payload_checksum, record_seed, segment_seed};
 use super::layout::{
-    ENTRY, Entry, FLAG_BATCH_START, HEAD, Head, Kept, LINE, MAX_SEGMENT, MIN_SEGMENT, Origin, Previous,
+    ENTRY, Entry, FLAG_BATCH_START, HEAD, Head, Kept, LINE, LogPart, MAX_SEGMENT, MIN_SEGMENT, Previous,
     RawSegmentHeader, RecordKind, SEGMENTS_START, SUPERBLOCK_SLOT, SegmentHeader, Superblock, first_line, tail_lines,
 };
 use super::read::{Record, SegmentReader, claimed_segment, proven_record, starts_batch};
 use super::verify::holds;
-use super::volume_seed;
+use super::{ClientKind, ClientPart, volume_seed};
 use wholly_error::{Error, Result};
 
 /// A group whose commit record proves itself.
-pub struct Group {
+pub struct Group<K> {
     /// Its parts, in order.
-    pub parts: Vec<Record>,
+    pub parts: Vec<Record<K>>,
     /// Its commit record.
-    pub commit: Record,
+    pub commit: Record<K>,
     /// Why it does not hold by itself.
     pub fault: Option<Fault>,
 }
 
-impl Group {
+impl<K: ClientKind> Group<K> {
     /// Its place in commit order.
     pub fn sequence(&self) -> u64 {
         self.commit.head.sequence
     }
 
     /// All of its records, the commit record last.
-    pub fn records(&self) -> impl Iterator<Item = &Record> {
+    pub fn records(&self) -> impl Iterator<Item = &Record<K>> {
         self.parts.iter().chain([&self.commit])
     }
 }
@@ -62,9 +62,9 @@ pub struct Lost {
 }
 
 /// All that was read.
-pub struct Collected {
+pub struct Collected<K> {
     /// In order of their sequences, those that are known to be home left out.
-    pub groups: Vec<Group>,
+    pub groups: Vec<Group<K>>,
     /// Where groups may be lost.
     pub lost: Vec<Lost>,
     /// Places that do not fit, and what is wrong there.
@@ -84,17 +84,17 @@ pub struct Collected {
 }
 
 /// A segment, and what is in it.
-struct Segment {
+struct Segment<K> {
     start: u64,
     header: Option<SegmentHeader>,
     seed: Option<u64>,
-    records: Vec<Record>,
+    records: Vec<Record<K>>,
     /// Gaps: where they begin, and which record ends them.
     gaps: Vec<(u64, usize)>,
 }
 
-impl Segment {
-    fn commits(&self) -> impl DoubleEndedIterator<Item = &Record> {
+impl<K: ClientKind> Segment<K> {
+    fn commits(&self) -> impl DoubleEndedIterator<Item = &Record<K>> {
         self.records.iter().filter(|record| record.head.kind == RecordKind::Commit)
     }
 
@@ -104,7 +104,7 @@ impl Segment {
 }
 
 /// Reads all that proves itself. `superblock` is the one in force, where there is one.
-pub fn collect(region: &dyn Region, superblock: Option<&Superblock>) -> Result<Collected> {
+pub fn collect<K: ClientKind>(region: &dyn Region, superblock: Option<&LogPart>) -> Result<Collected<K>> {
     let mut places = Vec::new();
     let mut segments = Vec::new();
     let found = match superblock {
@@ -174,7 +174,7 @@ fn read_header(region: &dyn Region, start: u64) -> Result<RawSegmentHeader> {
 }
 
 /// All segments of which the medium has something, a part at its end too.
-fn segments_of(region: &dyn Region, superblock: &Superblock) -> Result<Vec<Place>> {
+fn segments_of(region: &dyn Region, superblock: &LogPart) -> Result<Vec<Place>> {
     let seed = volume_seed(&superblock.volume_id);
     let starts = (SEGMENTS_START..region.len()).step_by(superblock.segment_bytes as usize);
     let place = |start| {
@@ -204,19 +204,19 @@ fn segments_by_header(region: &dyn Region) -> Result<Vec<Place>> {
     Ok(places)
 }
 
-fn read_segment(
+fn read_segment<K: ClientKind>(
     region: &dyn Region,
     (start, bytes): (u64, u64),
     first: u64,
     (header, seed, is_first_known): (Option<SegmentHeader>, Option<u64>, bool),
     places: &mut Vec<(String, String)>,
-) -> Result<Segment> {
+) -> Result<Segment<K>> {
     let mut reader = SegmentReader::new(region, start, bytes);
     let mut segment = Segment { start, header, seed, records: Vec::new(), gaps: Vec::new() };
     let (mut at, mut expected) = (first, first);
     while at + LINE <= start + bytes {
         if segment.seed.is_none() {
-            segment.seed = claimed_segment(&mut reader, at)?;
+            segment.seed = claimed_segment::<K>(&mut reader, at)?;
         }
         let record = match segment.seed {
             Some(seed) => proven_record(&mut reader, seed, at),
@@ -249,9 +249,9 @@ fn read_segment(
 
 /// Where groups may be lost: in gaps, and in segments of which those that follow them in their lanes tell more than
 /// there is.
-fn find_lost(
-    segments: &[Segment],
-    superblock: Option<&Superblock>,
+fn find_lost<K: ClientKind>(
+    segments: &[Segment<K>],
+    superblock: Option<&LogPart>,
     tail: u64,
     places: &mut Vec<(String, String)>,
 ) -> Vec<Lost> {
@@ -260,7 +260,8 @@ fn find_lost(
     for segment in segments {
         let before = segment.header.and_then(|header| header.previous).map_or(home, |previous| previous.last);
         for (_, next) in &segment.gaps {
-            let last = |records: &[Record]| records.iter().rev().find(|r| r.head.kind == RecordKind::Commit).cloned();
+            let last =
+                |records: &[Record<K>]| records.iter().rev().find(|r| r.head.kind == RecordKind::Commit).cloned();
             let above = last(&segment.records[..*next]).map_or(before, |record| record.head.sequence).max(home);
             let later = segment.records[*next..].iter().find(|record| record.head.kind == RecordKind::Commit);
             lost.push(Lost { above, below: later.map_or(u64::MAX, |record| record.head.sequence) });
@@ -273,7 +274,7 @@ fn find_lost(
         }
         let seed =
             superblock.map(|superblock| segment_seed(&superblock.volume_id, header.incarnation, previous.sequence));
-        let is_previous = |other: &&Segment| {
+        let is_previous = |other: &&Segment<K>| {
             seed.is_some() && other.seed == seed || other.life() == (header.incarnation, previous.sequence)
         };
         let found = segments.iter().find(is_previous);
@@ -288,8 +289,8 @@ fn find_lost(
 }
 
 /// Where the last batch of each lane begins and its segment ends: only in those can a crash have torn something.
-fn last_batches(segments: &[Segment], incarnation: u64) -> Vec<std::ops::Range<u64>> {
-    let mut lanes: HashMap<u32, &Segment> = HashMap::new();
+fn last_batches<K: ClientKind>(segments: &[Segment<K>], incarnation: u64) -> Vec<std::ops::Range<u64>> {
+    let mut lanes: HashMap<u32, &Segment<K>> = HashMap::new();
     for segment in segments.iter().filter(|segment| !segment.records.is_empty()) {
         let Some(header) = segment.header.filter(|header| header.incarnation == incarnation) else { continue };
         let last = lanes.entry(header.lane).or_insert(segment);
@@ -297,21 +298,26 @@ fn last_batches(segments: &[Segment], incarnation: u64) -> Vec<std::ops::Range<u
             *last = segment;
         }
     }
-    let range = |segment: &Segment| {
+    let range = |segment: &Segment<K>| {
         let begin = segment.records.iter().rev().find(|record| starts_batch(&record.head))?;
         Some(begin.position..segment.records.last()?.end())
     };
     lanes.into_values().filter_map(range).collect()
 }
 
-fn assemble(region: &dyn Region, segments: &[Segment], tail: u64, torn: &[std::ops::Range<u64>]) -> Result<Vec<Group>> {
-    let mut parts: HashMap<u64, Vec<Record>> = HashMap::new();
+fn assemble<K: ClientKind>(
+    region: &dyn Region,
+    segments: &[Segment<K>],
+    tail: u64,
+    torn: &[std::ops::Range<u64>],
+) -> Result<Vec<Group<K>>> {
+    let mut parts: HashMap<u64, Vec<Record<K>>> = HashMap::new();
     for record in segments.iter().flat_map(|segment| &segment.records) {
         if record.head.kind == RecordKind::Part {
             parts.entry(record.head.sequence).or_default().push(record.clone());
         }
     }
-    let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<u64, Group<K>> = BTreeMap::new();
     let mut payload = Vec::new();
     for segment in segments {
         for commit in segment.commits().filter(|commit| commit.head.sequence >= tail) {
@@ -350,7 +356,7 @@ fn assemble(region: &dyn Region, segments: &[Segment], tail: u64, torn: &[std::o
 }
 
 /// The payload of an entry; it was verified.
-pub fn payload_of(region: &dyn Region, record: &Record, entry: &Entry) -> Result<Vec<u8>> {
+pub fn payload_of<K>(region: &dyn Region, record: &Record<K>, entry: &Entry<K>) -> Result<Vec<u8>> {
     let mut payload = vec![0; entry.length as usize];
     region.read(record.position + u64::from(entry.line) * LINE, &mut payload)?;
     Ok(payload)
@@ -374,9 +380,9 @@ pub struct Rebuilt<'a> {
 
 impl<'a> Rebuilt<'a> {
     /// An empty log, whose bytes are given to `put`; the records come from `from`.
-    pub fn new(
+    pub fn new<K>(
         from: &'a dyn Region,
-        collected: &Collected,
+        collected: &Collected<K>,
         volume_id: [u8; 16],
         put: &'a mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Self {
@@ -387,12 +393,12 @@ impl<'a> Rebuilt<'a> {
     }
 
     /// Appends a record with another head, with only these of its entries, and with each payload as `change` leaves it.
-    pub fn append(
+    pub fn append<K: ClientKind>(
         &mut self,
-        record: &Record,
+        record: &Record<K>,
         head: Head,
-        entries: &[Entry],
-        change: &mut dyn FnMut(&Entry, &mut Vec<u8>) -> Result<()>,
+        entries: &[Entry<K>],
+        mut change: impl FnMut(&Entry<K>, &mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
         let lines = usize::from(head.lines) * LINE as usize;
         // Those of disks are whole blocks.
@@ -455,7 +461,7 @@ impl<'a> Rebuilt<'a> {
     }
 
     /// Writes what is left, and the superblock last. All of it is to be made durable by the caller.
-    pub fn finish(mut self, tail: u64, checkpointing: u64) -> Result<()> {
+    pub fn finish<P: ClientPart>(mut self, tail: u64, checkpointing: u64, client: P) -> Result<()> {
         self.leave()?;
         // A log has two segments at least.
         if self.index < 2 {
@@ -463,9 +469,8 @@ impl<'a> Rebuilt<'a> {
             (self.put)(start, &self.bytes)?;
             self.index += 1;
         }
-        let superblock = Superblock {
+        let log = LogPart {
             volume_id: self.volume_id,
-            origin: Origin::default(),
             generation: 1,
             incarnation: self.incarnation,
             tail,
@@ -477,6 +482,7 @@ impl<'a> Rebuilt<'a> {
             committed: 0,
             block: self.block as u32,
         };
+        let superblock = Superblock { log, client };
         let mut slot = vec![0; SUPERBLOCK_SLOT as usize];
         let raw = superblock.to_raw();
         slot[..raw.as_bytes().len()].copy_from_slice(raw.as_bytes());

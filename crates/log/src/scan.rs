@@ -7,7 +7,6 @@
 //! incarnation raised.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use wholly_media::Region;
 use zerocopy::FromBytes;
@@ -15,13 +14,14 @@ use zerocopy::FromBytes;
 use super::batch::BATCH_LANE;
 use super::checksum::segment_seed;
 use super::lane::rewrite;
-use super::layout::{Kept, LINE, Origin, RawSegmentHeader, RawSuperblock, SEGMENTS_START, SegmentHeader, Superblock};
+use super::layout::{Kept, LINE, LogPart, RawSegmentHeader, SEGMENTS_START, SegmentHeader};
 use super::read::{is_record, starts_batch};
 use super::replay::{End, replay};
 use super::site;
 use super::verify::holds;
 use super::{
-    Geometry, KeptSegment, Log, check_length, first_of, read_superblock, segments_in, volume_seed, write_superblock,
+    Client, ClientKind, ClientPart, Geometry, KeptSegment, Log, SegmentSource, check_length, first_of, read_superblock,
+    segments_in, volume_seed, write_superblock,
 };
 use wholly_error::{Error, Result};
 
@@ -53,12 +53,12 @@ pub(super) struct Found {
 
 impl Found {
     /// Whether its life is over and all its groups were taken home: then nothing in it counts, and it is not read.
-    pub fn is_home(&self, superblock: &Superblock) -> bool {
+    pub fn is_home(&self, superblock: &LogPart) -> bool {
         first_of(self.header.incarnation + 1) <= superblock.tail
     }
 
     /// Whether it holds what committers on a disk write together, in the last life.
-    pub fn is_batches(&self, superblock: &Superblock) -> bool {
+    pub fn is_batches(&self, superblock: &LogPart) -> bool {
         self.header.lane == BATCH_LANE && self.header.incarnation == superblock.incarnation
     }
 }
@@ -75,21 +75,20 @@ struct Headless {
 type Lanes = BTreeMap<u32, Vec<Found>>;
 
 /// The last batch of a lane, which invariant 2 says can be torn.
-#[derive(Default)]
-struct TornEnd {
+struct TornEnd<K> {
     /// Where its segment starts.
     segment: u64,
     /// Which one of its chain that is.
     place: usize,
     /// What is whole.
-    accepted: Vec<Record>,
+    accepted: Vec<Record<K>>,
     /// Where the first record stands that is not.
     rejected: Option<u64>,
 }
 
 struct Scanner<'a> {
     region: &'a dyn Region,
-    superblock: &'a Superblock,
+    superblock: &'a LogPart,
 }
 
 impl Scanner<'_> {
@@ -170,7 +169,7 @@ impl Scanner<'_> {
 
     /// Refuses a segment in which a batch stands that is not the first, of a life or lap that its header does not tell
     /// of. Returns whether there is nothing at all behind its header.
-    fn check_no_batches(&self, start: u64, to: &mut impl Replay) -> Result<bool> {
+    fn check_no_batches<T: Replay>(&self, start: u64, to: &mut T) -> Result<bool> {
         let mut reader = SegmentReader::new(self.region, start, self.superblock.segment_bytes);
         let block = u64::from(self.superblock.block);
         let mut empty = true;
@@ -180,7 +179,7 @@ impl Scanner<'_> {
                 reader.read(position, &mut line)?;
                 line == [0; LINE as usize]
             };
-            if position > start + block && is_committed(&mut reader, self.superblock, None, position)? {
+            if position > start + block && is_committed::<T::Kind>(&mut reader, self.superblock, None, position)? {
                 to.refuse(Error::corrupt(
                     format!("log, byte {start}"),
                     format!("not the header of the committed groups that follow it up to byte {position}"),
@@ -192,7 +191,7 @@ impl Scanner<'_> {
     }
 
     /// The last batch of a lane, if it was written in the last incarnation.
-    fn torn_end(&self, chain: &[Found]) -> Result<TornEnd> {
+    fn torn_end<K: ClientKind>(&self, chain: &[Found]) -> Result<Option<TornEnd<K>>> {
         let mut records = Records::default();
         for (place, found) in chain.iter().enumerate().rev() {
             if found.header.incarnation != self.superblock.incarnation {
@@ -201,20 +200,20 @@ impl Scanner<'_> {
             let mut reader = SegmentReader::new(self.region, found.start, self.superblock.segment_bytes);
             records.read(&mut reader, found.seed, found.records_start, found.limit)?;
             let Some(begin) = records.heads().rposition(starts_batch) else { continue };
-            let mut torn = TornEnd { segment: found.start, place, ..TornEnd::default() };
+            let mut torn = TornEnd { segment: found.start, place, accepted: Vec::new(), rejected: None };
             let mut payload = Vec::new();
             for record in records.iter(begin) {
                 for entry in record.entries {
                     if !holds(&mut reader, found.seed, record.position, entry, &mut payload)? {
                         torn.rejected = Some(record.position);
-                        return Ok(torn);
+                        return Ok(Some(torn));
                     }
                 }
                 torn.accepted.push(record.to_record());
             }
-            return Ok(torn);
+            return Ok(Some(torn));
         }
-        Ok(TornEnd::default())
+        Ok(None)
     }
 
     /// What earlier lives left must be what the last open found, but for what went home since. Returns it, with what
@@ -283,17 +282,17 @@ impl Scanner<'_> {
 
 /// Whether a batch begins at `position` whose groups are not home, of the segment with the seed `known` or of another
 /// life or lap. What an earlier lap left is below the tail (invariant 5).
-pub(super) fn is_committed(
+pub(super) fn is_committed<K: ClientKind>(
     reader: &mut SegmentReader<'_>,
-    superblock: &Superblock,
+    superblock: &LogPart,
     known: Option<u64>,
     position: u64,
 ) -> Result<bool> {
-    is_record(reader, known, position, |head| starts_batch(head) && head.sequence >= superblock.tail)
+    is_record::<K>(reader, known, position, |head| starts_batch(head) && head.sequence >= superblock.tail)
 }
 
 /// Invariant 8: refuses a gap before what is known to have been durable.
-fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End], to: &mut impl Replay) -> Result<()> {
+fn check_gaps(superblock: &LogPart, chain: &[Found], ends: &[End], to: &mut impl Replay) -> Result<()> {
     // The life of the last commit met on the way back: what the headers before it in its lane tell was durable when it
     // was made.
     let mut committed = None;
@@ -328,21 +327,23 @@ fn check_gaps(superblock: &Superblock, chain: &[Found], ends: &[End], to: &mut i
     Ok(())
 }
 
-/// Opens the log in `region`, which is the inode `now`: see the head of this module. `to` gets the committed groups
-/// that are not home yet, in commit order. When it does, what was accepted may not be durable yet: it may build nothing
+/// Opens the log in the region of `source`: see the head of this module. `to` gets the committed groups that are not
+/// home yet, in commit order. When it does, what was accepted may not be durable yet: it may build nothing
 /// from them but what is volatile, or vanishes with the process. Where another thread helps, `coming` is called in it
-/// with the number of operations that were read and not yet given.
+/// with the number of operations that were read and not yet given. `take_over` is told how many groups are not home,
+/// and changes the client's part of the superblock for this life; where it refuses, that is told to `to`.
 ///
 /// # Errors
-/// [`Error::Unsupported`], [`Error::Corrupt`] naming the place, [`Error::Copied`]; or what `to` returns.
-pub fn open(
-    region: Arc<dyn Region>,
+/// [`Error::Unsupported`], [`Error::Corrupt`] naming the place; or what `to` returns.
+pub fn open<C: Client>(
+    source: C::Source,
     geometry: Geometry,
-    now: Origin,
-    to: &mut impl Replay,
+    take_over: impl FnOnce(&mut C::Part, u64) -> Result<()>,
+    to: &mut impl Replay<Kind = C::Kind>,
     coming: &(dyn Fn(usize) + Sync),
-) -> Result<(Log, ScanReport)> {
-    let superblock = read_superblock(&*region)?;
+) -> Result<(Log<C>, ScanReport)> {
+    let region = source.region();
+    let superblock = read_superblock::<C::Part>(region)?;
     if superblock.incarnation + 1 >= 1 << 22 {
         return Err(Error::unsupported(
             "a log that was opened four million times; run `wholly deinit`, then make a new \
@@ -353,22 +354,22 @@ pub fn open(
         to.refuse(error)?;
     }
     let mut report = ScanReport::default();
-    let scanner = Scanner { region: &*region, superblock: &superblock };
+    let scanner = Scanner { region, superblock: &superblock };
     let (lanes, headless) = scanner.lanes(to)?;
     let mut chains: Vec<Vec<Found>> = lanes.into_values().collect();
     let mut torn_ends = Vec::with_capacity(chains.len());
     let mut torn = BTreeSet::new();
     for chain in &mut chains {
-        let end = scanner.torn_end(chain)?;
+        report.segments += chain.len() as u32;
+        let Some(end) = scanner.torn_end::<C::Kind>(chain)? else { continue };
         if let Some(position) = end.rejected {
             report.rejected += 1;
             chain[end.place].limit = position;
             torn.insert(position);
         }
-        report.segments += chain.len() as u32;
         torn_ends.push(end);
     }
-    let replayed = replay(&*region, &superblock, &chains, to, coming)?;
+    let replayed = replay(region, &superblock, &chains, to, coming)?;
     report.groups = replayed.groups;
     for (chain, ends) in chains.iter().zip(&replayed.ends) {
         check_gaps(&superblock, chain, ends, to)?;
@@ -380,10 +381,9 @@ pub fn open(
             format!("group {:#x} had committed before a checkpoint began, and is missing", superblock.committed),
         ))?;
     }
-    // Groups that are home speak of nothing any more.
-    let copied = superblock.origin.is_copied(now) && replayed.groups > 0;
-    if copied {
-        to.refuse(Error::Copied { groups: replayed.groups })?;
+    let mut next = superblock.clone();
+    if let Err(error) = take_over(&mut next.client, replayed.groups) {
+        to.refuse(error)?;
     }
 
     // From here on there is nothing to refuse any more.
@@ -399,23 +399,22 @@ pub fn open(
     // whole: nobody would verify it, since it would be of an earlier incarnation. (On a disk, what a write puts there
     // begins with its own checksum.)
     for position in torn {
-        wipe(&*region, superblock.block, position)?;
+        wipe(region, superblock.block, position)?;
     }
     if region.guarantees().is_pmem() {
         for end in torn_ends.iter().filter(|end| !end.accepted.is_empty()) {
-            rewrite(&*region, site::RECOVER_REWRITE, end.segment, end.segment + LINE)?;
+            rewrite(region, site::RECOVER_REWRITE, end.segment, end.segment + LINE)?;
             for record in &end.accepted {
-                rewrite(&*region, site::RECOVER_REWRITE, record.position, record.end())?;
+                rewrite(region, site::RECOVER_REWRITE, record.position, record.end())?;
             }
         }
         // The other slot is about to be overwritten, so this one must not depend on a fence that its writer never
         // reached.
         let slot = superblock.slot_offset();
-        rewrite(&*region, site::RECOVER_REWRITE, slot, slot + size_of::<RawSuperblock>() as u64)?;
+        rewrite(region, site::RECOVER_REWRITE, slot, slot + size_of::<<C::Part as ClientPart>::Raw>() as u64)?;
         region.fence(site::RECOVER_FENCE)?;
     }
 
-    let mut next = superblock.clone();
     next.generation += 1;
     next.incarnation += 1;
     if replayed.ends.iter().flatten().all(|end| end.last_sequence < superblock.tail) {
@@ -425,14 +424,12 @@ pub fn open(
     next.kept = KeptSegment::kept(&kept, next.tail);
     // Also what a crash has left between the medium's growth and the count's, or between the count's shrinking and the
     // medium's.
-    next.segments = Some(segments_in(&*region, superblock.segment_bytes));
-    if !copied {
-        // A copy stays one until its log has told which inodes its objects are here.
-        next.origin = now;
-    }
-    write_superblock(&*region, site::RECOVER_INCARNATION, &next)?;
+    let segments = segments_in(region, superblock.segment_bytes);
+    next.segments = Some(segments);
+    source.locate(segments, &mut next.client);
+    write_superblock(region, site::RECOVER_INCARNATION, &next)?;
 
-    let log = Log::new(region.clone(), geometry, next, kept);
+    let log = Log::new(source, geometry, next, kept);
     for (found, end) in chains.iter().flatten().zip(replayed.ends.iter().flatten()) {
         if end.last_sequence >= superblock.tail {
             log.segment(found.index).adopt(found.seed, end.end, end.last_sequence);

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::Log;
 use super::checksum::payload_checksum;
 use super::layout::{Entry, LINE};
 use super::read::{Records, SegmentReader};
+use super::{Client, Log};
 use sync::{AtomicU8, Mutex, Ordering};
 use wholly_error::{Error, Result};
 
@@ -16,7 +16,7 @@ pub(super) struct Rot {
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
-impl Log {
+impl<C: Client> Log<C> {
     /// Copies payload bytes from the log.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Log {
         }
         let mut reader = SegmentReader::new(self.region(), self.segment_start(index), self.segment_bytes());
         let mut payload = Vec::new();
-        let mut records = Records::default();
+        let mut records = Records::<C::Kind>::default();
         records.read(&mut reader, segment.seed(), self.records_start(index), segment.end())?;
         for record in records.iter(0) {
             for entry in record.entries {
@@ -105,11 +105,11 @@ impl Log {
 }
 
 /// Whether an entry's payload matches its checksum.
-pub fn holds(
+pub fn holds<K>(
     reader: &mut SegmentReader<'_>,
     segment_seed: u64,
     record: u64,
-    entry: &Entry,
+    entry: &Entry<K>,
     scratch: &mut Vec<u8>,
 ) -> Result<bool> {
     let position = record + u64::from(entry.line) * LINE;

@@ -61,12 +61,14 @@
 
 mod choice;
 mod config;
+mod count;
 mod coverage;
 mod event;
 mod explore;
 mod files;
 mod hash;
 mod image;
+mod machine;
 mod names;
 mod obj;
 mod pending;
@@ -82,11 +84,13 @@ mod world;
 
 pub use choice::{Choice, ParseChoiceError, Pick};
 pub use config::{DEAD, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMode, SimConfig, os_thread};
+pub use count::{Count, CountingRegion, Counts};
 pub use coverage::{Coverage, SiteCoverage};
 pub use event::{Attribute, Event, EventKind, Fate, Mark, NameChange, Trace};
 pub use explore::{Exploration, ExploreLimits, Explorer, Tally};
 pub use hash::{Hashed, Random};
 pub use image::{Image, Named, Place};
+pub use machine::{History, Machine};
 pub use point::Point;
 pub use reads::ReadSet;
 pub use timeline::{Row, RowState, Timeline};

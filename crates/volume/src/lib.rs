@@ -40,6 +40,7 @@
 //! | `fs` | the core |
 //! | `vfs` | [`VolumeVfs`]: the trait `Vfs` over the core |
 //! | `open` | [`Volume`]: making, opening and checking volumes |
+//! | `owner` | which process has a volume open |
 //! | `calls` | calls by path, in a group or outside, as a [`Store`](wholly::Store) has them |
 //! | `group` | [`VolumeGroup`]: explicit groups |
 //!
@@ -72,16 +73,23 @@ pub mod format;
 mod fs;
 mod group;
 mod open;
+mod owner;
 mod vfs;
 
 pub use calls::{VolumeCalls, VolumeFile};
-pub use fs::check::{Checked, Finding};
+pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
+pub use fs::repair::{Mended, Repair};
 pub use group::VolumeGroup;
-pub use open::{Dumped, EngineKind, Medium, Object, Volume, VolumeOptions, VolumeStat};
+pub use open::{Dumped, EngineKind, Medium, Object, Repaired, Volume, VolumeOptions, VolumeStat};
 pub use vfs::VolumeVfs;
 
-/// All places that change or order bytes on the medium.
+/// The places of a repair that change or order bytes on the medium.
+pub fn repair_sites() -> Vec<wholly_media::Site> {
+    fs::repair::SITES.to_vec()
+}
+
+/// All others.
 pub fn sites() -> Vec<wholly_media::Site> {
     [fs::sites(), engine::none::SITES.to_vec(), engine::fine_grained_wal::SITES.to_vec()].concat()
 }

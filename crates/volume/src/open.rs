@@ -1,11 +1,11 @@
 //! Making, opening and checking volumes.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
-use rustix::time::{ClockId, clock_gettime};
 use wholly::sync::{AtomicBool, Ordering};
 use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
@@ -24,10 +24,13 @@ use crate::format::inode::Time;
 use crate::format::log::LogSeed;
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, Seed};
-use crate::fs::check::{self, Checked, Finding};
+use crate::fs::check::{self, Checked, Finding, Progress};
 use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
+use crate::fs::overlay::Overlay;
+use crate::fs::remedy::Remedy;
+use crate::fs::repair::{self, Mended, Repair};
 use crate::fs::{Core, mount, resize};
-use crate::{VolumeCalls, VolumeGroup, VolumeVfs};
+use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
 
 const LENGTH: Site = Site("volume.length");
 
@@ -111,12 +114,6 @@ pub struct VolumeOptions {
     pub clock: fn() -> Timestamp,
 }
 
-/// The time of the kernel's last tick, as its own file systems have it.
-fn clock() -> Timestamp {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
-    Timestamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
-}
-
 impl Default for VolumeOptions {
     fn default() -> Self {
         VolumeOptions {
@@ -125,7 +122,7 @@ impl Default for VolumeOptions {
             engine: EngineKind::None,
             label: String::new(),
             force: false,
-            clock,
+            clock: crate::fs::clock,
         }
     }
 }
@@ -173,6 +170,17 @@ pub struct Dumped {
     pub superblocks: Vec<SuperblockCopy>,
     /// The inode that was asked for.
     pub inode: Option<DumpedInode>,
+}
+
+/// What [`Volume::repair`] has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// What was wrong, and what was done.
+    pub done: Vec<Mended>,
+    /// What is wrong still. If there is anything, nothing but the log was repaired.
+    pub left: Vec<Finding>,
+    /// What a check says now.
+    pub checked: Checked,
 }
 
 /// An open volume. Clones are the same one; it is unmounted when the last is dropped, or by [`close`](Self::close).
@@ -279,6 +287,7 @@ impl Volume {
     }
 
     fn open_owned(region: Arc<dyn Region>, owner: Option<OwnedFd>, options: &VolumeOptions) -> Result<Volume> {
+        repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
         let engine = engine(&region, cache)?;
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
@@ -292,9 +301,21 @@ impl Volume {
     /// # Errors
     /// [`Error::Busy`] if it is mounted; [`Error::Unsupported`] if it is no volume. Damage is in the result.
     pub fn check(path: &Path, options: &VolumeOptions) -> Result<Checked> {
+        Self::check_watched(path, options, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// [`check`](Self::check), telling how far it is.
+    ///
+    /// # Errors
+    /// Those of `check`; [`Error::Refused`] with `EINTR` if `watch` ends it.
+    pub fn check_watched(
+        path: &Path,
+        options: &VolumeOptions,
+        watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Checked> {
         let file = open_file(path, OFlags::RDWR)?;
         own(&file, path)?;
-        Self::check_region(&*region(file, path, options)?)
+        check_region(&*region(file, path, options)?, watch)
     }
 
     /// Checks a volume on a region that is not mounted: as a mount would find it, where a crash has left something to
@@ -303,16 +324,51 @@ impl Volume {
     /// # Errors
     /// Those of [`check`](Self::check).
     pub fn check_region(region: &dyn Region) -> Result<Checked> {
-        let (patches, damage) = match patches(region) {
-            Ok(patches) => (patches, None),
-            // What it would have repaired is looked at as it stands.
-            Err(Error::Corrupt { place, fault }) => (Vec::new(), Some(Finding { place, fault })),
-            Err(error) => return Err(error),
+        check_region(region, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// Repairs a volume that is not mounted. With [`Repair::Safe`], one that was unmounted is not looked at further,
+    /// unless `forced`. What was done is durable on return; a crash leaves the damage as it was, or a repair that the
+    /// next opener finishes.
+    ///
+    /// # Errors
+    /// Those of [`check_watched`](Self::check_watched); [`Error::NoSpace`] if there is no room for the copies of what
+    /// changes.
+    pub fn repair(
+        path: &Path,
+        options: &VolumeOptions,
+        (how, forced): (Repair, bool),
+        watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Repaired> {
+        let file = open_file(path, OFlags::RDWR)?;
+        own(&file, path)?;
+        let _owner = rustix::io::fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
+        Self::repair_region(&region(file, path, options)?, options, (how, forced), watch)
+    }
+
+    /// The same on a region.
+    ///
+    /// # Errors
+    /// Those of [`repair`](Self::repair).
+    pub fn repair_region(
+        region: &Arc<dyn Region>,
+        options: &VolumeOptions,
+        (how, forced): (Repair, bool),
+        watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Repaired> {
+        let mut repaired = match repair_structure(region, (how, forced), watch) {
+            Err(Error::Corrupt { place, fault }) => {
+                Repaired { left: vec![Finding { place, fault }], ..Repaired::default() }
+            }
+            repaired => repaired?,
         };
-        let repaired = Repaired { region, patches };
-        let mut checked = check::check(if repaired.patches.is_empty() { region } else { &repaired })?;
-        checked.findings.splice(..0, damage);
-        Ok(checked)
+        if repaired.left.is_empty() && !repaired.done.is_empty() {
+            // Frees what was removed, saves the allocators, and writes all copies of the superblock.
+            Self::open_region(region.clone(), options)?.close()?;
+            repaired.checked = check_region(&**region, watch)?;
+            repaired.left = repaired.checked.findings.clone();
+        }
+        Ok(repaired)
     }
 
     /// Makes a volume that is not mounted larger or smaller, as far as no block in use would be cut off; a file becomes
@@ -453,24 +509,36 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine
     })
 }
 
-/// What a mount would repair.
-fn patches(region: &dyn Region) -> Result<Vec<Patch>> {
-    match mount::read_superblock(region) {
-        Ok(Superblock { is_clean: false, log: Some(log), volume_id, incarnation, .. }) => {
-            fine_grained_wal::patches(region, &log, LogSeed::of(Seed::of(&volume_id), incarnation))
-        }
-        // The check tells what is wrong.
-        _ => Ok(Vec::new()),
-    }
-}
-
-/// A region as it would be after a repair. It is only read.
-struct Repaired<'r> {
-    region: &'r dyn Region,
+/// What the log of a volume has to store yet; damaged lanes apart.
+#[derive(Default)]
+struct Logged {
     patches: Vec<Patch>,
+    damage: Vec<Finding>,
 }
 
-impl Region for Repaired<'_> {
+fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
+    let mut logged = Logged::default();
+    let Superblock { is_clean: false, log: Some(log), volume_id, incarnation, repair: None, .. } = superblock else {
+        return Ok(logged);
+    };
+    let seed = LogSeed::of(Seed::of(volume_id), *incarnation);
+    for lane in 0..log.lanes {
+        match fine_grained_wal::lane_patches(region, log, seed, lane) {
+            Ok(patches) => logged.patches.extend(patches),
+            Err(Error::Corrupt { place, fault }) => logged.damage.push(Finding { place, fault }),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(logged)
+}
+
+/// A region as it is after the recovery of its log. It is only read.
+struct Patched<'r> {
+    region: &'r dyn Region,
+    patches: &'r [Patch],
+}
+
+impl Region for Patched<'_> {
     fn guarantees(&self) -> &Guarantees {
         self.region.guarantees()
     }
@@ -482,7 +550,7 @@ impl Region for Repaired<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
         self.region.read(offset, buf)?;
         let end = offset + buf.len() as u64;
-        for patch in &self.patches {
+        for patch in self.patches {
             let (from, to) = (patch.at.max(offset), (patch.at + patch.len).min(end));
             if from < to {
                 let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
@@ -507,6 +575,103 @@ impl Region for Repaired<'_> {
     fn set_len(&self, _site: Site, _len: u64) -> wholly_media::Result<()> {
         unreachable!("a check changes nothing")
     }
+}
+
+/// Looks at a region as the next mount would find it, but for what is damaged of that.
+fn recovered<T>(region: &dyn Region, look: impl FnOnce(&Overlay<'_>) -> Result<T>) -> Result<(T, Logged)> {
+    let superblock = match mount::read_superblock(region) {
+        Ok(superblock) => superblock,
+        // The check tells what is wrong.
+        Err(Error::Corrupt { .. }) => return Ok((look(&Overlay::over(region))?, Logged::default())),
+        Err(error) => return Err(error),
+    };
+    let mut logged = logged(region, &superblock)?;
+    let unfinished = match repair::unfinished(region, &superblock) {
+        Ok(blocks) => blocks,
+        Err(Error::Corrupt { place, fault }) => {
+            logged.damage.push(Finding { place, fault });
+            Vec::new()
+        }
+        Err(error) => return Err(error),
+    };
+    let patched = Patched { region, patches: &logged.patches };
+    let over = Overlay::over(&patched);
+    unfinished.iter().try_for_each(|(at, bytes)| over.put(at.byte(), &bytes[..]))?;
+    let looked = look(&over)?;
+    drop(over);
+    Ok((looked, logged))
+}
+
+fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<Checked> {
+    let (mut checked, logged) = recovered(region, |over| check::check(over, watch))?;
+    checked.findings.splice(..0, logged.damage);
+    Ok(checked)
+}
+
+/// All of a repair but what a mount does anyway: only said.
+fn repair_structure(
+    region: &Arc<dyn Region>,
+    (how, forced): (Repair, bool),
+    watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Repaired> {
+    let mut repaired = Repaired::default();
+    let mended = |place: &str, fault: &str, done: &str| Mended {
+        finding: Finding { place: place.into(), fault: fault.into() },
+        done: done.into(),
+    };
+    match repair::finish(&**region) {
+        Ok(false) => {}
+        Ok(true) => repaired.done.push(mended("the volume", "a repair of it was interrupted", "finished")),
+        Err(Error::Corrupt { place, fault }) if how == Repair::All => {
+            repair::give_up(&**region)?;
+            repaired.done.push(mended(&place, &fault, "given up: what it was for is damaged still"));
+        }
+        Err(error) => return Err(error),
+    }
+    let superblock = mount::read_superblock(&**region)?;
+    let is_whole = dump::superblocks(&**region)?.iter().all(|copy| copy.decoded.is_ok());
+    if how == Repair::Safe && !forced && superblock.is_clean && is_whole && repaired.done.is_empty() {
+        repaired.checked = Checked { is_clean: true, blocks: superblock.blocks, ..Checked::default() };
+        return Ok(repaired);
+    }
+    let (examined, Logged { patches, damage }) = recovered(&**region, |over| {
+        check::examine(over, &mount::read_superblock(over)?, &mut |progress| watch(progress))
+    })?;
+    let is_allowed = how == Repair::All || damage.is_empty() && examined.remedies.iter().all(Remedy::is_safe);
+    if !is_allowed {
+        repaired.left = [damage, examined.checked.findings.clone()].concat();
+        repaired.checked = examined.checked;
+        return Ok(repaired);
+    }
+    if damage.is_empty() && examined.checked.findings.is_empty() {
+        if !superblock.is_clean {
+            let done = "what the last mount has left is put in order";
+            repaired.done.push(mended("the volume", "it was not unmounted", done));
+        }
+    } else {
+        fine_grained_wal::store(&**region, &patches)?;
+        repair::end_log(&**region)?;
+        let lost = |finding: &Finding| Mended { finding: finding.clone(), done: "its groups are lost".into() };
+        repaired.done.extend(damage.iter().map(lost));
+        let over = Arc::new(Overlay::shared(region.clone()));
+        let in_place =
+            |region: &Arc<dyn Region>| -> Box<dyn Engine> { Box::new(NoneEngine::new(region.clone(), 1 << 20)) };
+        let (done, left) = repair::mend(&over, how, &in_place, watch)?;
+        if !left.is_empty() {
+            repaired.left = left;
+            return Ok(repaired);
+        }
+        repair::store(&**region, &over, &examined.marks)?;
+        repaired.done.extend(done);
+    }
+    let written = |finding: &Finding| Mended { finding: finding.clone(), done: "written again".into() };
+    repaired.done.extend(examined.checked.lost_copies.iter().map(written));
+    if examined.checked.orphans > 0 {
+        let fault = format!("{} were removed while they were open", examined.checked.orphans);
+        repaired.done.push(mended("inodes", &fault, "freed"));
+    }
+    repaired.checked = examined.checked;
+    Ok(repaired)
 }
 
 impl Inner {
@@ -547,7 +712,7 @@ fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
 fn own(file: &OwnedFd, path: &Path) -> Result<()> {
     match wholly_media::lock_file(file.as_fd(), &path.display().to_string())? {
         true => Ok(()),
-        false => Err(Error::Busy(path.display().to_string(), "another process has the volume open".into())),
+        false => Err(Error::Busy(path.display().to_string(), owner::of(file))),
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use wholly::rules::permit::{READ, WRITE};
+use wholly::rules::names::{check_node, check_target};
+use wholly::rules::permit::{Who, check_open};
 use wholly::sync::{AtomicU64, Ordering, RwLock};
 use wholly::vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, PATH_MAX,
-    RenameFlags, Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
+    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
+    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
 };
 
 use crate::Volume;
 use crate::format::BLOCK;
 use crate::format::inode::ROOT;
-use crate::fs::attributes::{is_superuser, who};
 use crate::fs::explicit::What;
 use crate::fs::names::Birth;
 use crate::fs::table::{ByNumber, Held, Inode};
@@ -117,26 +117,10 @@ impl VolumeVfs {
 
     /// What is checked at an open. Returns the inode, as its call sees it then.
     fn open_held<'c>(&'c self, ctx: &Context, held: Held<'c>, flags: OFlags) -> Result<Held<'c>> {
-        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
-        match held.kind {
-            SYMLINK => return Err(Errno::LOOP),
-            REGULAR if flags.contains(OFlags::DIRECTORY) => return Err(Errno::NOTDIR),
-            REGULAR => {}
-            DIRECTORY if writes => return Err(Errno::ISDIR),
-            DIRECTORY => {}
-            _ => return Err(Errno::NXIO),
-        }
-        let reads = !flags.contains(OFlags::WRONLY);
-        let wanted = if reads { READ } else { 0 } | if writes { WRITE } else { 0 };
         let state = held.state.read().unwrap();
-        self.core().check_permits(ctx, &held, &state, wanted)?;
-        if flags.contains(OFlags::NOATIME) && !is_superuser(ctx) && !who(ctx).owns(&state.stat()) {
-            return Err(Errno::PERM);
-        }
+        let permits = |wanted| self.core().permits(ctx, &held, &state, wanted);
+        check_open(held.kind, flags, permits, || Ok(Who::of(ctx).owns(&state.stat())))?;
         drop(state);
-        if held.kind == DIRECTORY {
-            return Err(Errno::ISDIR);
-        }
         if !flags.contains(OFlags::TRUNC) {
             return Ok(held);
         }
@@ -227,16 +211,9 @@ impl Vfs for VolumeVfs {
     }
 
     fn mknod(&self, ctx: &Context, dir: Ino, name: &[u8], kind: FileType, mode: Mode, rdev: u64) -> Result<Attr> {
-        let device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
-        match kind {
-            FileType::RegularFile | FileType::Fifo | FileType::Socket => {}
-            FileType::Directory => return Err(Errno::PERM),
-            _ if !device => return Err(Errno::INVAL),
-            _ if !is_superuser(ctx) => return Err(Errno::PERM),
-            _ => {}
-        }
+        let rdev = check_node(&Who::of(ctx), kind, rdev)?;
         let mode = Core::mode_of(kind.as_raw_mode(), mode.as_raw_mode());
-        self.make(ctx, dir, name, &Birth { mode, rdev: if device { rdev } else { 0 }, target: b"" })
+        self.make(ctx, dir, name, &Birth { mode, rdev, target: b"" })
     }
 
     fn mkdir(&self, ctx: &Context, dir: Ino, name: &[u8], mode: Mode) -> Result<Attr> {
@@ -245,12 +222,7 @@ impl Vfs for VolumeVfs {
     }
 
     fn symlink(&self, ctx: &Context, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        match target.len() {
-            0 => return Err(Errno::NOENT),
-            length if length >= PATH_MAX => return Err(Errno::NAMETOOLONG),
-            _ if target.contains(&0) => return Err(Errno::INVAL),
-            _ => {}
-        }
+        check_target(target)?;
         self.make(ctx, dir, name, &Birth { mode: SYMLINK | 0o777, rdev: 0, target })
     }
 

@@ -1,9 +1,10 @@
 //! What a store was made for, and which one it is.
 
-use super::{LOG, ReadOnly, slot};
+use super::{LOG, region_of};
 use crate::error::Failure;
 use std::path::Path;
 use wholly::log::layout::{LINE, Superblock};
+use wholly::log::read_slot;
 use wholly_host::{HostDir, HostFs, HostMedium, HostOptions};
 
 /// Whether the store in `dir` was made for persistent memory or for a disk: its superblock tells how records are
@@ -34,6 +35,6 @@ fn superblock(dir: &Path, what: &str) -> Result<Option<Superblock>, Failure> {
         2 => Failure::not_a_store(what, dir),
         _ => failed(error),
     })?;
-    let region = ReadOnly::new(file).map_err(failed)?;
-    Ok([slot(&region, 0), slot(&region, 1)].into_iter().flatten().flatten().max_by_key(|s| s.generation))
+    let region = region_of(file).map_err(failed)?;
+    Ok([0, 1].into_iter().flat_map(|slot| read_slot(&region, slot)).flatten().max_by_key(|s| s.generation))
 }

@@ -1,9 +1,9 @@
-//! Making volumes, checking them, and showing what they are.
+//! Making volumes, and showing what they are.
 
 use super::{failure, medium, open, patiently};
-use crate::args::{FsckArgs, MkfsArgs, TuneArgs, VolumeEngine};
+use crate::args::{MkfsArgs, TuneArgs, VolumeEngine};
 use crate::error::{Exit, Failure};
-use crate::output::{Name, Ui, count, size};
+use crate::output::{Name, Ui, size};
 use serde::Serialize;
 use std::path::Path;
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeStat};
@@ -112,59 +112,4 @@ pub fn stat(path: &Path, ui: &Ui) -> Result<Exit, Failure> {
         )
     })?;
     Ok(Exit::DONE)
-}
-
-#[derive(Serialize)]
-struct Report {
-    volume: Name,
-    clean: bool,
-    findings: Vec<String>,
-    lost_copies: Vec<String>,
-    files: u64,
-    directories: u64,
-    others: u64,
-    orphans: u64,
-    blocks: u64,
-    used_blocks: u64,
-}
-
-/// Checks a volume that is not mounted.
-pub fn fsck(args: &FsckArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let options = VolumeOptions { medium: medium(args.medium), ..VolumeOptions::default() };
-    let checked =
-        patiently(|| Volume::check(&args.volume, &options)).map_err(|error| failure("fsck", &args.volume, error))?;
-    let report = Report {
-        volume: Name::from(&*args.volume),
-        clean: checked.is_clean,
-        findings: checked.findings.iter().map(ToString::to_string).collect(),
-        lost_copies: checked.lost_copies.iter().map(ToString::to_string).collect(),
-        files: checked.files,
-        directories: checked.directories,
-        others: checked.others,
-        orphans: checked.orphans,
-        blocks: checked.blocks,
-        used_blocks: checked.used_blocks,
-    };
-    ui.emit("fsck", &report, |report| {
-        let mut text: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();
-        text.extend(report.lost_copies.iter().map(|copy| format!("{copy}; the next mount writes it again\n")));
-        let state = if report.clean { "clean" } else { "not unmounted" };
-        text += &format!(
-            "{}: {state}, {}, {}, {}, {} of {} blocks used\n",
-            report.volume,
-            count(report.files, "file"),
-            if report.directories == 1 { "1 directory".into() } else { format!("{} directories", report.directories) },
-            if report.findings.is_empty() { "consistent".into() } else { count(report.findings.len() as u64, "fault") },
-            report.used_blocks,
-            report.blocks,
-        );
-        text
-    })?;
-    if checked.findings.is_empty() {
-        return Ok(Exit::DONE);
-    }
-    if !args.no_changes && !ui.json {
-        eprintln!("wholly: fsck does not repair volumes yet; copy out what can be read with `wholly export`");
-    }
-    Ok(Exit::DAMAGED)
 }

@@ -2,20 +2,23 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `make.rs` | making, checking, showing |
+//! | `make.rs` | making, showing |
+//! | `fsck.rs` | checking, repairing |
 //! | `dump.rs` | printing what stands on the medium |
 //! | `import.rs` | copying a directory into a volume |
 //! | `export.rs` | copying a volume into a directory |
 
 mod dump;
 mod export;
+mod fsck;
 mod import;
 mod make;
 
 pub use dump::dump;
 pub use export::export;
+pub use fsck::fsck;
 pub use import::import;
-pub use make::{fsck, mkfs, stat, tune};
+pub use make::{mkfs, stat, tune};
 
 use crate::args;
 use crate::error::{Exit, Failure};
@@ -63,7 +66,7 @@ pub fn failure(verb: &str, path: &Path, error: Error) -> Failure {
         Error::Exists(_) => Failure::new(what, "there is something in it").advice("--force overwrites it"),
         Error::Unsupported(why) => Failure::new(what, why).advice("`wholly mkfs` makes a volume"),
         Error::Corrupt { place, fault } => Failure::new(what, format!("the volume is damaged at {place}: {fault}"))
-            .advice("`wholly fsck -n` lists all damage")
+            .advice("`wholly fsck -n` lists all damage, `wholly fsck -y` repairs it")
             .exit(Exit::DAMAGED),
         error => Failure::new(what, error),
     }

@@ -18,10 +18,10 @@ use super::recover::{Replay, origin_of};
 use super::room;
 use super::shadow::{SHADOW_FOLDER, Shadows};
 use crate::error::{Error, Result};
-use crate::log::layout::{Entry, LINE, SEGMENTS_START, Superblock, SuperblockFault};
+use crate::log::layout::{Entry, EntryKind, LINE, Origin, SEGMENTS_START, Superblock, SuperblockFault};
 use crate::log::scan::{self, CommittedGroup, RecordView, SegmentReader};
 use crate::log::verify::holds;
-use crate::log::{Geometry, in_force, read_slots};
+use crate::log::{Geometry, Slot, StoreClient, in_force, read_slots};
 
 /// What a finding is about, and what can be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,7 +141,8 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
         places: HashSet::new(),
         report: &mut report,
     };
-    let (_, scan) = scan::open(region.clone(), geometry, origin, &mut judge, &|_| ())?;
+    let take_over = |part: &mut Origin, groups| part.move_to(origin, groups);
+    let (_, scan) = scan::open::<StoreClient>(region.clone(), geometry, take_over, &mut judge, &|_| ())?;
     judge.replay.settle()?;
     let mut conflicts: Vec<_> = judge.replay.conflicts().cloned().collect();
     conflicts.sort();
@@ -181,12 +182,12 @@ pub fn is_own_folder(path: &[u8]) -> bool {
 ///
 /// # Errors
 /// Errors of the medium.
-pub fn slots_of(log: &Arc<dyn HostFile>) -> Result<[Result<Superblock, SuperblockFault>; 2]> {
+pub fn slots_of(log: &Arc<dyn HostFile>) -> Result<[Slot; 2]> {
     read_slots(&ReadOnly::new(log.clone(), SEGMENTS_START, LINE as u32))
 }
 
 fn slot_finding(slot: usize, fault: SuperblockFault, in_force: Option<&Superblock>) -> Result<Option<Finding>> {
-    if let (None, Some(what)) = (in_force, fault.unsupported()) {
+    if let (None, Some(what)) = (in_force, Superblock::unsupported(fault)) {
         return Err(Error::unsupported(what));
     }
     let what = match (fault, in_force) {
@@ -244,6 +245,8 @@ impl Judge<'_> {
 }
 
 impl scan::Replay for Judge<'_> {
+    type Kind = EntryKind;
+
     fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()> {
         if let Err(error) = self.replay.group(group) {
             self.refuse(error)?;
@@ -269,7 +272,7 @@ impl scan::Replay for Judge<'_> {
 }
 
 /// A log that drops what recovery writes: it reads nothing of that back.
-pub(super) struct ReadOnly {
+pub struct ReadOnly {
     file: Arc<dyn HostFile>,
     len: u64,
     guarantees: Guarantees,
@@ -278,7 +281,7 @@ pub(super) struct ReadOnly {
 impl ReadOnly {
     /// Taken for what the log was made for, whatever it is on: where records are aligned to lines, that is persistent
     /// memory.
-    pub(super) fn new(file: Arc<dyn HostFile>, len: u64, block: u32) -> Self {
+    pub fn new(file: Arc<dyn HostFile>, len: u64, block: u32) -> Self {
         let pmem = u64::from(block) == LINE;
         let guarantees = Guarantees {
             kind: if pmem { Kind::Pmem } else { Kind::Disk },

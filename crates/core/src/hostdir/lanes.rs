@@ -8,9 +8,7 @@ use crossbeam_utils::CachePadded;
 use super::overlay::Overlay;
 use super::published::{Published, Stock};
 use super::running::Joined;
-use crate::log::batch::Gathered;
-use crate::log::lane::Lane;
-use crate::log::{Log, OWN_SLOTS};
+use crate::log::{Gathered, Lane, Log, OWN_SLOTS};
 use crate::sync::{AtomicCell, AtomicU32, Mutex, Ordering, thread_token};
 
 /// Seats whose lane a group may append to while it runs. Groups beyond are gathered in memory, so that the number of

@@ -73,7 +73,7 @@ mod writer;
 
 pub use check::{Finding, FindingKind, Report, check_on};
 #[doc(hidden)]
-pub use check::{is_own_folder, slots_of};
+pub use check::{ReadOnly, is_own_folder, slots_of};
 pub use checkpoint::CheckpointReport;
 #[doc(hidden)]
 pub use fork::Ownership;
@@ -104,8 +104,8 @@ use wholly_host::{HostFs, Refused};
 use wholly_media::Region;
 
 use crate::error::{Error, Result};
-use crate::log::batch::BatchLane;
-use crate::log::{Geometry, Log};
+use crate::log::layout::Origin;
+use crate::log::{BatchLane, Geometry, Log};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use checkpoint::Checkpointer;
 use clock::Clock;
@@ -291,7 +291,7 @@ impl Store {
     /// # Errors
     /// [`Error::Invalid`] if `segment_bytes` is not a power of two from 4096 to 2,097,152; errors of the medium.
     pub fn format_on(region: &dyn Region, options: &Options, volume_id: [u8; 16]) -> Result<()> {
-        Log::format(region, options.geometry()?, volume_id)
+        Log::format(region, options.geometry()?, volume_id, Origin::default)
     }
 
     /// Opens a store on the given media: recovers it, and keeps it until it is closed. `ownership` is dropped last. For

@@ -26,10 +26,10 @@ use super::shadow::Shadows;
 use super::table::is_there;
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
-use crate::log::batch::BatchLane;
-use crate::log::first_of;
 use crate::log::layout::Origin;
 use crate::log::scan::{self, ScanReport};
+use crate::log::site::RECOVER_INCARNATION;
+use crate::log::{BatchLane, first_of};
 use crate::sync::{AtomicU8, AtomicU64, Mutex};
 pub(super) use replay::{Replay, is_in_the_way};
 
@@ -68,7 +68,8 @@ pub(super) fn open(
     }
     let origin = origin_of(&*host);
     let coming = |writes| index.arena.prepare(writes);
-    let (log, scan) = scan::open(region, options.geometry()?, origin, &mut replay, &coming)?;
+    let take_over = |part: &mut Origin, groups| part.move_to(origin, groups);
+    let (log, scan) = scan::open(region, options.geometry()?, take_over, &mut replay, &coming)?;
     std::mem::take(&mut replay.numbers).give_back(&index.arena);
 
     replay.settle()?;
@@ -170,10 +171,10 @@ impl StoreInner {
     /// The log learns which inodes its objects are in this copy; from then on it is none.
     fn adopt(&self) -> Result<()> {
         let found = self.names.with(|state| {
-            let is_found = |(id, object): &(&u64, &Object)| **id != ROOT && object.inode.is_some();
+            let is_found = |(id, object): &(&u64, &Object)| **id != ROOT && object.inode().is_some();
             state.objects.iter().filter(is_found).map(|(id, _)| *id).collect::<Vec<_>>()
         });
         self.know(&found)?;
-        self.log.moved_to(origin_of(&*self.host))
+        self.log.set_client(RECOVER_INCARNATION, origin_of(&*self.host))
     }
 }

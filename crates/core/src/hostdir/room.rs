@@ -269,11 +269,11 @@ pub(super) fn promised_by_files(files: &FileTable) -> Promise {
 pub(super) fn promised_by_names(state: &State) -> Promise {
     let mut all = Promise::default();
     for (name, register) in state.registers.values().flatten() {
-        if register.home == 0 && register.newest() != 0 {
+        if register.home() == 0 && register.newest() != 0 {
             all = all.plus(Promise::name(name));
         }
     }
-    for object in state.objects.values().filter(|object| object.inode.is_none() && object.made != 0) {
+    for object in state.objects.values().filter(|object| object.inode().is_none() && object.made != 0) {
         let target = object.birth.as_ref().map_or(&[][..], |birth| &birth.target);
         all = all.plus(Promise::object(object.kind, target));
     }

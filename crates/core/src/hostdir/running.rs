@@ -38,9 +38,9 @@ use super::room::Promise;
 use super::writer::Recent;
 use crate::error::{Error, Result};
 use crate::index::BLOCK;
-use crate::log::batch::Gathered;
-use crate::log::lane::{AppendError, Lane};
+use crate::log::lane::AppendError;
 use crate::log::layout::EntryKind;
+use crate::log::{Gathered, Lane};
 use crate::rules::permit::Who;
 use crate::sync::{Backoff, Ordering};
 

@@ -37,7 +37,7 @@ use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
 use super::records::Identity;
 use super::shadow::SHADOW_FOLDER;
 use crate::error::{Error, Result};
-use crate::log::layout::{EntryKind, LINE, Superblock, SuperblockFault};
+use crate::log::layout::{EntryKind, LINE, Origin, Superblock};
 use crate::log::salvage::Rebuilt;
 use crate::log::{in_force, read_slots};
 use copy::Copier;
@@ -151,7 +151,7 @@ pub fn salvage_on(
             }
             Ok(())
         })?;
-        rebuilt.finish(proof.tail(), proof.checkpointing())?;
+        rebuilt.finish(proof.tail(), proof.checkpointing(), Origin::default())?;
         file.sync(SALVAGE)?;
     }
     to.sync_all(SALVAGE)?;
@@ -176,11 +176,11 @@ impl Log {
             return Ok(None);
         };
         let len = log.stat()?.size;
-        let slots = read_slots(&ReadOnly::new(log.clone(), len, LINE as u32))?;
+        let slots = read_slots::<Origin>(&ReadOnly::new(log.clone(), len, LINE as u32))?;
         let superblock = in_force(&slots).cloned();
         if superblock.is_none() {
             if let Some(what) =
-                slots.iter().filter_map(|slot| slot.as_ref().err()).find_map(SuperblockFault::unsupported)
+                slots.iter().filter_map(|slot| slot.as_ref().err()).find_map(|fault| Superblock::unsupported(*fault))
             {
                 return Err(Error::unsupported(what));
             }

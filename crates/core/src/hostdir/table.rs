@@ -342,7 +342,7 @@ impl StoreInner {
             return file.refresh_by(|| Ok(Some(home.stat()?)));
         }
         let _still = self.names.keep_homes();
-        let whole = self.names.with(|state| Some((state.public_path(file.id)?, state.objects.get(&file.id)?.inode)));
+        let whole = self.names.with(|state| Some((state.public_path(file.id)?, state.objects.get(&file.id)?.inode())));
         let Some((place, inode)) = whole else { return Ok(()) };
         // What is there may be another one: that comes out where names are compared.
         let is_it = |stat: &Stat| inode == Some((stat.ino, stat.btime_ns));
@@ -399,7 +399,7 @@ impl StoreInner {
             let Some(object) = state.objects.get_mut(&id) else {
                 return Err(Error::NotFound(show(path)));
             };
-            let owner = state.claims.owner_of(id).filter(|owner| !File::is_implicit(*owner));
+            let owner = object.owner().filter(|owner| !File::is_implicit(*owner));
             let left = object.left.as_deref().copied();
             let file = self.files.add(|number| {
                 let file = File::new(id, number, path.to_vec(), stat.as_ref());
@@ -410,7 +410,7 @@ impl StoreInner {
             })?;
             file.identified.store(object.identified, Ordering::Release);
             file.last_sequence.store(object.last, Ordering::Release);
-            if let Some(ns) = object.mtime_ns.take() {
+            if let Some(ns) = std::mem::take(&mut object.mtime).ns() {
                 file.set_mtime(ns, object.mtime_sequence);
             }
             object.file = Arc::downgrade(&file);

@@ -7,10 +7,28 @@
 use rustix::io::Errno;
 use wholly_host::Stat;
 
+use super::permit::Who;
+use super::set_id::{SET_GROUP_ID, may_set_group_id};
+use super::{DIRECTORY, PERMISSIONS, SYMLINK, TYPE};
+
 /// The attribute that is an object's access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute that is a directory's default list.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// Access control lists, each with its name.
+pub type Lists = Vec<(&'static [u8], Acl)>;
+
+/// Whether `who` may set or remove a list of what looks like `stat`. Gives whether it can have one of that name.
+pub fn check_set(who: &Who, stat: &Stat, name: &[u8], list: Option<&Acl>) -> Result<bool, Errno> {
+    match stat.mode & TYPE {
+        SYMLINK => Err(Errno::OPNOTSUPP),
+        _ if !who.owns(stat) => Err(Errno::PERM),
+        DIRECTORY => Ok(true),
+        _ if name == DEFAULT && list.is_some() => Err(Errno::ACCESS),
+        _ => Ok(name == ACCESS),
+    }
+}
 
 /// Whether an attribute is a list.
 pub fn is_acl(name: &[u8]) -> bool {
@@ -131,11 +149,27 @@ impl Acl {
         self
     }
 
-    /// What a new object gets, asked for with `mode`, where this is its directory's default: its list, and its nine
-    /// permission bits.
-    pub fn inherited(self, mode: u32) -> (Acl, u32) {
+    /// What a new object gets, asked for with `mode`, where this is its directory's default: its mode, and its lists.
+    pub fn inherited(self, mode: u32) -> (u32, Lists) {
         let masked = self.mode() & mode & 0o777;
-        (self.with_mode(masked), masked)
+        let access = self.clone().with_mode(masked);
+        let lists = [(ACCESS, access), (DEFAULT, self)].into_iter();
+        let gets = |(name, list): &(&[u8], Acl)| match *name {
+            ACCESS => !list.is_mode(),
+            _ => mode & TYPE == DIRECTORY,
+        };
+        (mode & !0o777 | masked, lists.filter(gets).collect())
+    }
+
+    /// Whether it is kept as the list `name`: an access list that says no more than permission bits is not.
+    pub fn is_kept(&self, name: &[u8]) -> bool {
+        name == DEFAULT || !self.is_mode()
+    }
+
+    /// The permission bits of what looks like `stat` once `who` has set this access list.
+    pub fn mode_of(&self, who: &Who, stat: &Stat) -> u32 {
+        let mode = stat.mode & PERMISSIONS & !0o777 | self.mode();
+        if may_set_group_id(who, stat.gid) { mode } else { mode & !SET_GROUP_ID }
     }
 
     /// Whether a user who is in these groups has all of `wanted` permissions for what looks like `stat`.
@@ -211,8 +245,10 @@ mod tests {
         assert_eq!((acl.mode(), acl.is_mode()), (0o650, false));
         let set = acl.clone().with_mode(0o727);
         assert_eq!((set.mode(), set.get(GROUP_OBJ)), (0o727, Some(4)));
-        let (inherited, mode) = acl.inherited(0o604);
+        let (mode, lists) = acl.clone().inherited(0o604);
+        let [(ACCESS, inherited)] = &lists[..] else { panic!("{lists:?}") };
         assert_eq!((mode, inherited.mode(), inherited.get(MASK)), (0o600, 0o600, Some(0)));
+        assert_eq!(acl.clone().inherited(DIRECTORY | 0o777).1[1], (DEFAULT, acl));
     }
 
     #[test]

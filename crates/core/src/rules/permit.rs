@@ -6,12 +6,52 @@ use std::sync::Arc;
 use rustix::process::{getegid, geteuid, getgroups};
 use wholly_host::Stat;
 
+use super::{DIRECTORY, REGULAR, SYMLINK, TYPE};
+use crate::vfs::{Access, Context, Errno, OFlags, Result};
+
 /// To read, to write, and to search a directory.
 pub const READ: u32 = 4;
 pub const WRITE: u32 = 2;
 pub const SEARCH: u32 = 1;
 
 pub const STICKY: u32 = 0o1000;
+
+/// Checks an access as access(2) does. `permits` tells whether the permissions of an object with this mode allow all
+/// that it is asked for.
+pub fn check_access(access: Access, mode: u32, permits: impl FnOnce(u32) -> Result<bool>) -> Result<()> {
+    let bits = [(Access::READ_OK, READ), (Access::WRITE_OK, WRITE), (Access::EXEC_OK, SEARCH)];
+    let wanted = bits.iter().filter(|(flag, _)| access.contains(*flag)).fold(0, |wanted, (_, bit)| wanted | bit);
+    // Not even the superuser executes a file that nobody may execute.
+    let executable = mode & 0o111 != 0 || mode & TYPE == DIRECTORY;
+    match permits(wanted)? && (wanted & SEARCH == 0 || executable) {
+        true => Ok(()),
+        false => Err(Errno::ACCESS),
+    }
+}
+
+/// Checks an open of the content of an object of this type.
+pub fn check_open(
+    kind: u32,
+    flags: OFlags,
+    permits: impl FnOnce(u32) -> Result<bool>,
+    owns: impl FnOnce() -> Result<bool>,
+) -> Result<()> {
+    let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
+    match kind & TYPE {
+        SYMLINK => return Err(Errno::LOOP),
+        REGULAR if flags.contains(OFlags::DIRECTORY) => return Err(Errno::NOTDIR),
+        DIRECTORY if writes => return Err(Errno::ISDIR),
+        REGULAR | DIRECTORY => {}
+        _ => return Err(Errno::NXIO),
+    }
+    let reads = !flags.contains(OFlags::WRONLY);
+    match permits(if reads { READ } else { 0 } | if writes { WRITE } else { 0 })? {
+        false => Err(Errno::ACCESS),
+        true if flags.contains(OFlags::NOATIME) && !owns()? => Err(Errno::PERM),
+        true if kind & TYPE == DIRECTORY => Err(Errno::ISDIR),
+        true => Ok(()),
+    }
+}
 
 /// Who makes a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +69,12 @@ pub enum Who {
 }
 
 impl Who {
+    /// The user of a context.
+    pub fn of(ctx: &Context) -> Who {
+        let uid = if ctx.is_permitted { 0 } else { ctx.uid };
+        Who::User { uid, gid: ctx.gid, groups: ctx.groups.as_slice().into() }
+    }
+
     pub fn uid(&self) -> u32 {
         match self {
             Who::Process => geteuid().as_raw(),

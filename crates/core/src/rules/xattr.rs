@@ -1,9 +1,10 @@
 //! Names of extended attributes, and who may see them.
 
 use rustix::io::Errno;
+use wholly_host::Stat;
 
-use super::acl;
-use super::permit::Who;
+use super::permit::{STICKY, Who};
+use super::{DIRECTORY, REGULAR, SYMLINK, TYPE, acl};
 
 pub const USER: &[u8] = b"user.";
 pub const TRUSTED: &[u8] = b"trusted.";
@@ -30,6 +31,41 @@ pub fn check_name(name: &[u8]) -> Result<(), Errno> {
         None => Err(Errno::OPNOTSUPP),
         Some(space) if space.len() == name.len() => Err(Errno::INVAL),
         Some(_) => Ok(()),
+    }
+}
+
+/// Whether objects of a type have attributes of this name.
+pub fn may_have(name: &[u8], kind: u32) -> bool {
+    !name.starts_with(USER) || matches!(kind & TYPE, REGULAR | DIRECTORY)
+}
+
+/// Whether `who` may set or remove an attribute of what looks like `stat`. `may_write` checks the permission to write.
+pub fn check_set(
+    who: &Who,
+    stat: &Stat,
+    name: &[u8],
+    may_write: impl FnOnce() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let sticks = stat.mode & TYPE == DIRECTORY && stat.mode & STICKY != 0 && !who.owns(stat);
+    match name.starts_with(USER) {
+        false if who.is_superuser() => Ok(()),
+        true if !sticks && may_have(name, stat.mode) => may_write(),
+        _ => Err(Errno::PERM),
+    }
+}
+
+/// Whether `who` sees an attribute of an object of a type. `may_read` checks the permission to read.
+pub fn check_get(
+    who: &Who,
+    kind: u32,
+    name: &[u8],
+    may_read: impl FnOnce() -> Result<(), Errno>,
+) -> Result<bool, Errno> {
+    match () {
+        () if !may_see(who, name) || !may_have(name, kind) => Ok(false),
+        () if acl::is_acl(name) && kind & TYPE == SYMLINK => Err(Errno::OPNOTSUPP),
+        () if name.starts_with(USER) => may_read().map(|()| true),
+        () => Ok(true),
     }
 }
 

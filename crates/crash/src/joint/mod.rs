@@ -32,7 +32,7 @@ use wholly::site::{
 };
 use wholly::{Group, Options, Store};
 use wholly_media::Site;
-use wholly_sim::{ExploreLimits, Explorer, Image, Mutation, MutationKind, Random, Trace, World};
+use wholly_sim::{ExploreLimits, Explorer, History, Image, Mutation, MutationKind, Random, Trace, World};
 
 use crate::coverage::is_joint;
 use crate::look::{at_home, served, tree};
@@ -43,7 +43,7 @@ use crate::store::in_group;
 use crate::tree::State;
 use crate::workload::{Op, Step, Workload};
 pub use refused::{Refusals, refused};
-use worlds::{Recorded, Worlds};
+use worlds::Worlds;
 
 /// What the stores do, as [scripts](crate::script): groups that commit, the last of each together with those of the
 /// others. What committed before is in the log when the joint commit begins.
@@ -241,7 +241,7 @@ impl<'j> Joint<'j> {
     }
 
     /// Runs it. Gives what happened, and between which ticks the joint commit was.
-    fn record(&mut self) -> Result<(Recorded, u64, u64), String> {
+    fn record(&mut self) -> Result<(History, u64, u64), String> {
         let worlds = (0..self.workloads.len()).map(|which| {
             let mut sim = (*self.setting.sim).clone();
             if let Some((_, site)) = self.how.fails.filter(|(failing, _)| *failing == which) {
@@ -276,12 +276,12 @@ impl<'j> Joint<'j> {
                     }
                 }
                 drop(stores);
-                return Ok((worlds.recorded(), begin, end));
+                return Ok((worlds.history(), begin, end));
             }
             (done, fails) => return Err(format!("the joint commit, in which {fails:?} fails: {done:?}")),
         }
         stores.into_iter().try_for_each(|store| store.close().map_err(failed("close")))?;
-        Ok((worlds.recorded(), begin, end))
+        Ok((worlds.history(), begin, end))
     }
 
     /// Commits the groups that come before. Gives those of the joint commit, done but for that.
@@ -310,7 +310,7 @@ impl<'j> Joint<'j> {
         Ok(groups)
     }
 
-    fn crash(&mut self, recorded: &Recorded, begin: u64, end: u64) -> Result<(), String> {
+    fn crash(&mut self, recorded: &History, begin: u64, end: u64) -> Result<(), String> {
         for tick in begin..=recorded.last() {
             let allowed = match self.how.fails {
                 None => [tick < end, tick > begin],
@@ -326,7 +326,7 @@ impl<'j> Joint<'j> {
     }
 
     /// Judges what a crash at a tick leaves.
-    fn crash_at(&mut self, recorded: &Recorded, tick: u64, allowed: Allowed, is_first: bool) -> Result<(), String> {
+    fn crash_at(&mut self, recorded: &History, tick: u64, allowed: Allowed, is_first: bool) -> Result<(), String> {
         let (points, moved) = (recorded.points(tick), recorded.moved(tick));
         let mut explorers: Vec<Explorer<'_>> = recorded.traces.iter().map(Explorer::new).collect();
         explorers.iter_mut().zip(points).for_each(|(explorer, point)| explorer.seek(point));
@@ -462,7 +462,7 @@ impl<'j> Joint<'j> {
 
     /// One life after a crash. Gives what happened, at which ticks the first open and the last had returned, and which
     /// side is served.
-    fn live(&self, images: &[Image], order: &[usize], allowed: Allowed) -> Result<(Recorded, [u64; 2], usize), String> {
+    fn live(&self, images: &[Image], order: &[usize], allowed: Allowed) -> Result<(History, [u64; 2], usize), String> {
         let worlds = images.iter().map(|image| World::from_image(image, self.setting.sim.clone()));
         let worlds = Worlds::of(worlds.collect());
         let (mut side, mut opened) = (None, [u64::MAX; 2]);
@@ -490,7 +490,7 @@ impl<'j> Joint<'j> {
         }
         opened[1] = worlds.now();
         let side = side.expect("some were opened");
-        let recorded = worlds.recorded();
+        let recorded = worlds.history();
         for store in stores {
             store.close().map_err(|error| format!("close: {error}"))?;
         }

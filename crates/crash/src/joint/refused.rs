@@ -114,7 +114,7 @@ impl Joint<'_> {
             Err(Error::Poisoned(_)) => [true; 2],
             Err(_) => [true, false],
         };
-        let recorded = worlds.recorded();
+        let recorded = worlds.history();
         self.go_on(&worlds, stores, allowed).map_err(|what| format!("{committed:?}: {what}"))?;
         if crashes {
             for tick in begin..=end {

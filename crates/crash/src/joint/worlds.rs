@@ -1,14 +1,13 @@
-//! Several worlds with one clock, a store in each, and what happened in them.
+//! Several worlds with one clock, and a store in each.
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use wholly::{Neighbours, Options, Store};
 use wholly_host::HostFs;
 use wholly_media::Error;
-use wholly_sim::{Explorer, Image, Trace, World};
+use wholly_sim::{Machine, World};
 
 /// Where the stores are, as they know each other.
 const ADDRESSES: [&[u8]; 3] = [b"/one", b"/two", b"/three"];
@@ -35,28 +34,23 @@ impl Neighbours for Beside {
 }
 
 /// See the head of this file.
-pub(super) struct Worlds {
-    worlds: Vec<Arc<World>>,
-    clock: Arc<AtomicU64>,
-}
+pub(super) struct Worlds(Machine);
 
 impl Deref for Worlds {
-    type Target = [Arc<World>];
-    fn deref(&self) -> &[Arc<World>] {
-        &self.worlds
+    type Target = Machine;
+    fn deref(&self) -> &Machine {
+        &self.0
     }
 }
 
 impl Worlds {
     pub fn of(worlds: Vec<Arc<World>>) -> Worlds {
-        let clock = Arc::new(AtomicU64::new(0));
-        worlds.iter().for_each(|world| world.share(clock.clone()));
-        Worlds { worlds, clock }
+        Worlds(Machine::of(worlds))
     }
 
     /// Opens a store, perhaps where the others are away.
     pub fn open(&self, which: usize, is_away: bool, options: Options) -> wholly::Result<Store> {
-        self.open_on((which, self.worlds[which].host()), is_away, options)
+        self.open_on((which, self[which].host()), is_away, options)
     }
 
     /// The same, through this host.
@@ -66,50 +60,7 @@ impl Worlds {
         is_away: bool,
         options: Options,
     ) -> wholly::Result<Store> {
-        let beside = Beside { own: which, worlds: self.worlds.clone(), is_away };
-        Store::open_among(self.worlds[which].log(), host, options, None, Some(Arc::new(beside)))
-    }
-
-    pub fn now(&self) -> u64 {
-        self.clock.load(Ordering::SeqCst)
-    }
-
-    pub fn recorded(&self) -> Recorded {
-        Recorded {
-            traces: self.worlds.iter().map(|world| world.trace()).collect(),
-            ticks: self.worlds.iter().map(|world| world.ticks()).collect(),
-        }
-    }
-}
-
-/// What happened in several worlds.
-pub(super) struct Recorded {
-    pub traces: Vec<Trace>,
-    ticks: Vec<Vec<u64>>,
-}
-
-impl Recorded {
-    /// How many events each world has seen when the clock shows `tick`.
-    pub fn points(&self, tick: u64) -> Vec<u64> {
-        self.ticks.iter().map(|ticks| ticks.partition_point(|other| *other <= tick) as u64).collect()
-    }
-
-    /// The world whose event is that tick; the first, where none has happened.
-    pub fn moved(&self, tick: u64) -> usize {
-        self.ticks.iter().position(|ticks| ticks.binary_search(&tick).is_ok()).unwrap_or(0)
-    }
-
-    /// What the death of the process at a tick leaves.
-    pub fn killed(&self, tick: u64) -> Vec<Image> {
-        let killed = |(trace, point): (&Trace, u64)| {
-            let mut explorer = Explorer::new(trace);
-            explorer.seek(point);
-            explorer.kill_image()
-        };
-        self.traces.iter().zip(self.points(tick)).map(killed).collect()
-    }
-
-    pub fn last(&self) -> u64 {
-        self.ticks.iter().filter_map(|ticks| ticks.last()).copied().max().unwrap_or(0)
+        let beside = Beside { own: which, worlds: self.to_vec(), is_away };
+        Store::open_among(self[which].log(), host, options, None, Some(Arc::new(beside)))
     }
 }

@@ -5,6 +5,7 @@ mod disk;
 mod explore;
 mod host;
 mod kill;
+mod machine;
 mod names;
 mod pmem;
 mod protocol;

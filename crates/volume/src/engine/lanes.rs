@@ -116,9 +116,11 @@ impl Lanes {
         Chain { start: run.start, entries }
     }
 
-    /// Blocks that so many bytes of data take in a chain, in any pieces of at least a block but for the ends.
-    pub fn blocks_in_chain(bytes: u64) -> u64 {
-        if bytes == 0 { 0 } else { lines_for(bytes).div_ceil(log::lines_of(1) - 3) + 1 }
+    /// Blocks that so many bytes of data take in a chain, in any pieces of at least a block but for the ends, and so
+    /// many entries without data.
+    pub fn blocks_in_chain(bytes: u64, zeros: u64) -> u64 {
+        let lines = if bytes == 0 { 0 } else { lines_for(bytes) } + zeros;
+        if lines == 0 { 0 } else { lines.div_ceil(log::lines_of(1) - 3) + 1 }
     }
 
     /// Blocks that a group needs besides its lane, for so many entries of metadata and pieces of data.

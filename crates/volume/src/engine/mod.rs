@@ -263,6 +263,8 @@ pub struct Logged {
     pub pointers: u64,
     /// Bytes of data that are written over others.
     pub bytes: u64,
+    /// Parts of blocks that become zeros.
+    pub zeros: u64,
 }
 
 /// The mutators. Implemented by the core.
@@ -364,9 +366,9 @@ pub trait Engine: Load + Send + Sync {
         false
     }
 
-    /// Blocks that a call of an explicit group needs for the bytes that it logs.
-    fn blocks_for_call(&self, bytes: u64) -> u64 {
-        let _ = bytes;
+    /// Blocks that a call of an explicit group needs for the data that it logs.
+    fn blocks_for_call(&self, logged: Logged) -> u64 {
+        let _ = logged;
         0
     }
 

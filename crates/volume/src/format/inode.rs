@@ -6,6 +6,7 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::pointer::{MAX_BLOCKS, MAX_DEPTH, MAX_VOLUME_BLOCKS};
 use super::{BLOCK, Fault, Seed};
 
 /// Bytes of an inode.
@@ -174,6 +175,36 @@ impl Default for Target {
     }
 }
 
+impl Tree {
+    fn is_possible(&self) -> bool {
+        self.depth <= MAX_DEPTH && self.blocks < MAX_VOLUME_BLOCKS
+    }
+}
+
+impl Owned {
+    fn is_possible(&self) -> bool {
+        self.tree.is_possible() && self.size <= MAX_BLOCKS * BLOCK as u64
+    }
+}
+
+impl Times {
+    fn is_possible(&self) -> bool {
+        true
+    }
+}
+
+impl More {
+    fn is_possible(&self) -> bool {
+        self.xattrs.is_possible()
+    }
+}
+
+impl Target {
+    fn is_possible(&self) -> bool {
+        true
+    }
+}
+
 /// One line as it stands on media.
 pub trait Line: Sized {
     /// Which line of the inode it is.
@@ -185,7 +216,7 @@ pub trait Line: Sized {
     /// From the medium.
     ///
     /// # Errors
-    /// If the check is wrong. A line of zeros is the default.
+    /// If the check is wrong, or a map or a size is larger than any. A line of zeros is the default.
     fn decode(seed: Seed, ino: u64, raw: &[u8; LINE]) -> Result<Self, Fault>;
 }
 
@@ -217,7 +248,8 @@ macro_rules! line {
                     return if *raw == [0; LINE] { Ok(Self::default()) } else { Err(Fault($what)) };
                 }
                 let $read = $raw::read_from_bytes(raw).map_err(|_| Fault($what))?;
-                Ok($decode)
+                let line: Self = $decode;
+                if line.is_possible() { Ok(line) } else { Err(Fault("an inode that is impossible")) }
             }
         }
     };

@@ -13,11 +13,13 @@
 //! | `xattr.rs` | the extended attributes of an inode, as one run of bytes |
 //! | `log.rs` | the log: lanes, and entries of one line |
 //! | `saved.rs` | the allocators as a clean unmount saves them |
+//! | `repair.rs` | what a repair is going to store |
 
 pub mod dir;
 pub mod inode;
 pub mod log;
 pub mod pointer;
+pub mod repair;
 pub mod saved;
 pub mod superblock;
 pub mod xattr;
@@ -32,9 +34,9 @@ pub const BLOCK: usize = 4096;
 pub struct Lba(pub u64);
 
 impl Lba {
-    /// The byte of the region at which the block begins.
+    /// The byte of the region at which the block begins; for a number that no block has, one that no region has.
     pub fn byte(self) -> u64 {
-        self.0 * BLOCK as u64
+        self.0.saturating_mul(BLOCK as u64)
     }
 }
 

@@ -4,9 +4,9 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::inode::Tree;
+use super::inode::{PER_BLOCK, Tree};
 use super::log::LogArea;
-use super::pointer::MAX_VOLUME_BLOCKS;
+use super::pointer::{MAX_DEPTH, MAX_VOLUME_BLOCKS};
 use super::{BLOCK, Fault, Lba};
 use twox_hash::XxHash3_64;
 
@@ -19,8 +19,10 @@ const BYTES: usize = 512;
 
 /// Bitmaps of blocks and inodes are on the medium, and kept in step. For engines on disks, later.
 pub const FEATURE_BITMAPS: u64 = 1;
+/// A repair is to be finished before anything else is read.
+pub const FEATURE_REPAIR: u64 = 2;
 /// Features that a reader must know.
-pub const KNOWN_INCOMPATIBLE: u64 = 0;
+pub const KNOWN_INCOMPATIBLE: u64 = FEATURE_REPAIR;
 /// Features that a writer must know.
 pub const KNOWN_READ_ONLY: u64 = 0;
 
@@ -51,12 +53,15 @@ struct RawSuperblock {
     log_start: U64,
     log_half_blocks: U32,
     log_lanes: U32,
-    more: [u8; BYTES - 224],
+    repair: U64,
+    repair_check: U64,
+    more: [u8; BYTES - 240],
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 48);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, label) == 144);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, log_start) == 208);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, repair) == 224);
 
 /// A superblock that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +88,8 @@ pub struct Superblock {
     pub label: [u8; 64],
     /// The log, of an engine that has one.
     pub log: Option<LogArea>,
+    /// The first table of a repair that is to be finished, with its checksum.
+    pub repair: Option<(Lba, u64)>,
 }
 
 fn sum(raw: &[u8], slot: u64) -> u64 {
@@ -98,10 +105,12 @@ impl Superblock {
     /// As it stands in the copy at `at`.
     pub fn encode(&self, at: Lba) -> [u8; BLOCK] {
         let (saved, saved_check) = self.saved.unwrap_or((Lba(0), 0));
+        let (repair, repair_check) = self.repair.unwrap_or((Lba(0), 0));
         let mut raw = RawSuperblock {
             magic: MAGIC,
             version: VERSION.into(),
             block_bytes: (BLOCK as u32).into(),
+            incompatible: if self.repair.is_some() { FEATURE_REPAIR.into() } else { 0.into() },
             volume_id: self.volume_id,
             blocks: self.blocks.into(),
             generation: self.generation.into(),
@@ -118,6 +127,8 @@ impl Superblock {
             log_start: self.log.map_or(0, |log| log.start.0).into(),
             log_half_blocks: self.log.map_or(0, |log| log.half_blocks).into(),
             log_lanes: self.log.map_or(0, |log| log.lanes).into(),
+            repair: repair.0.into(),
+            repair_check: repair_check.into(),
             ..RawSuperblock::new_zeroed()
         };
         raw.checksum = sum(raw.as_bytes(), at.0).into();
@@ -148,6 +159,15 @@ impl Superblock {
         if !(MIN_BLOCKS..MAX_VOLUME_BLOCKS).contains(&blocks) {
             return Err(Fault("a superblock with an impossible size"));
         }
+        // Each mount raises them by a few.
+        if raw.generation.get().max(raw.incarnation.get()) > u64::MAX / 2 {
+            return Err(Fault("a superblock with an impossible generation"));
+        }
+        let inodes = raw.inodes.get();
+        let of_inodes = raw.inode_blocks.get().max(inodes / PER_BLOCK);
+        if inodes % PER_BLOCK != 0 || of_inodes > blocks || raw.inode_depth > MAX_DEPTH {
+            return Err(Fault("a superblock with an impossible inode file"));
+        }
         let (start, half_blocks, lanes) = (raw.log_start.get(), raw.log_half_blocks.get(), raw.log_lanes.get());
         let log = (start != 0).then_some(LogArea { start: Lba(start), half_blocks, lanes });
         let fits = |log: LogArea| {
@@ -167,10 +187,12 @@ impl Superblock {
             engine: raw.engine.get(),
             is_clean: raw.state.get() == 1,
             inode_tree: Tree { root: raw.inode_root.get(), depth: raw.inode_depth, blocks: raw.inode_blocks.get() },
-            inodes: raw.inodes.get(),
+            inodes,
             saved: (raw.saved.get() != 0).then_some((Lba(raw.saved.get()), raw.saved_check.get())),
             label: raw.label,
             log,
+            repair: (raw.incompatible.get() & FEATURE_REPAIR != 0)
+                .then_some((Lba(raw.repair.get()), raw.repair_check.get())),
         })
     }
 }
@@ -193,6 +215,7 @@ mod tests {
             saved: Some((Lba(77), 5)),
             label: [b'v'; 64],
             log: Some(LogArea { start: Lba(2), half_blocks: 2, lanes: 3 }),
+            repair: Some((Lba(78), 6)),
         };
         let block = superblock.encode(Lba(1));
         assert_eq!(Superblock::decode(&block, Lba(1)), Ok(superblock.clone()));

@@ -1,8 +1,9 @@
 //! Attributes, and who may see and change them.
 
 use wholly::rules::acl;
-use wholly::rules::permit::{READ, SEARCH, WRITE, Who};
-use wholly::rules::set_id::{SET_GROUP_ID, may_set_group_id, privileges, without_set_id};
+use wholly::rules::attributes::{Asked, check_size};
+use wholly::rules::permit::{WRITE, Who, check_access};
+use wholly::rules::set_id::privileges;
 use wholly::rules::xattr::CAPABILITY;
 use wholly::vfs::{Access, Attr, Context, Errno, FileType, Ino, Mode, Result, SetAttr, SetTime, Timestamp};
 use wholly_host::Stat;
@@ -10,7 +11,7 @@ use wholly_host::Stat;
 use super::explicit::What;
 use super::group::Need;
 use super::table::{Inode, State};
-use super::{Core, DIRECTORY, LARGEST_FILE, PERMISSIONS, REGULAR, SYMLINK, TYPE};
+use super::{Core, DIRECTORY, LARGEST_FILE, PERMISSIONS, REGULAR, TYPE};
 use crate::engine::{Fields, Kind};
 use crate::format::BLOCK;
 use crate::format::inode::Time;
@@ -18,12 +19,6 @@ use crate::format::inode::Time;
 /// Whether no permission stops the calls of a context.
 pub fn is_superuser(ctx: &Context) -> bool {
     ctx.uid == 0 || ctx.is_permitted
-}
-
-/// The user of a context, for the rules.
-pub fn who(ctx: &Context) -> Who {
-    let uid = if ctx.is_permitted { 0 } else { ctx.uid };
-    Who::User { uid, gid: ctx.gid, groups: ctx.groups.as_slice().into() }
 }
 
 fn timestamp(time: Time) -> Timestamp {
@@ -65,7 +60,7 @@ impl Core {
         if is_superuser(ctx) {
             return Ok(true);
         }
-        let who = who(ctx);
+        let who = Who::of(ctx);
         Ok(match self.acl(inode, state, acl::ACCESS)? {
             Some(acl) => acl.allows(&state.stat(), who.uid(), |group| who.is_in(group), wanted),
             None => who.may(&state.stat(), wanted),
@@ -73,15 +68,8 @@ impl Core {
     }
 
     pub fn check_access(&self, ctx: &Context, inode: &Inode, access: Access) -> Result<()> {
-        let bits = [(Access::READ_OK, READ), (Access::WRITE_OK, WRITE), (Access::EXEC_OK, SEARCH)];
-        let wanted = bits.iter().filter(|(flag, _)| access.contains(*flag)).fold(0, |wanted, (_, bit)| wanted | bit);
         let state = inode.state.read().unwrap();
-        // Not even the superuser executes a file that nobody may execute.
-        let executable = state.record.owned.mode & 0o111 != 0 || inode.kind == DIRECTORY;
-        match self.permits(ctx, inode, &state, wanted)? && (wanted & SEARCH == 0 || executable) {
-            true => Ok(()),
-            false => Err(Errno::ACCESS),
-        }
+        check_access(access, state.record.owned.mode, |wanted| self.permits(ctx, inode, &state, wanted))
     }
 
     /// `by_handle`: the file is open for writing.
@@ -113,21 +101,14 @@ impl Core {
     }
 
     fn check_size(&self, ctx: &Context, inode: &Inode, state: &State, by_handle: bool, size: u64) -> Result<()> {
-        if i64::try_from(size).is_err() {
-            return Err(Errno::INVAL);
-        }
-        match inode.kind {
-            REGULAR => {}
-            DIRECTORY => return Err(Errno::ISDIR),
-            _ => return Err(Errno::INVAL),
-        }
+        check_size(inode.kind, size)?;
         if !by_handle {
             self.check_permits(ctx, inode, state, WRITE)?;
         }
         if size > LARGEST_FILE { Err(Errno::FBIG) } else { Ok(()) }
     }
 
-    /// Checks a change but for its size, in the order of `fs/attr.c`. `None`: it asks for nothing.
+    /// Checks a change but for its size. `None`: it asks for nothing.
     fn wish(&self, ctx: &Context, inode: &Inode, state: &State, change: &SetAttr) -> Result<Option<Fields>> {
         let now = self.now();
         let time = |time: SetTime| match time {
@@ -137,43 +118,24 @@ impl Core {
             SetTime::At(Timestamp { sec, nsec }) => Ok(Some(Time { sec, nsec })),
         };
         let (atime, mtime) = (time(change.atime)?, time(change.mtime)?);
-        let has_times = atime.is_some() || mtime.is_some();
-        let has_owner = change.uid.is_some() || change.gid.is_some();
-        if change.mode.is_none() && !has_owner && !has_times {
+        let asked = Asked {
+            mode: change.mode.map(|mode| mode.as_raw_mode() & PERMISSIONS),
+            uid: change.uid,
+            gid: change.gid,
+            times: atime.or(mtime).map(|_| (change.atime, change.mtime) == (SetTime::Now, SetTime::Now)),
+            chown: false,
+        };
+        if asked.mode.is_none() && !asked.drops_privileges() && asked.times.is_none() {
             return Ok(None);
         }
-        let (who, stat) = (who(ctx), state.stat());
-        let owns = who.owns(&stat);
-        let gives = |uid: u32| who.is_superuser() || (owns && uid == stat.uid);
-        let shares = |gid: u32| who.is_superuser() || (owns && (gid == stat.gid || who.is_in(gid)));
-        if !change.uid.is_none_or(gives) || !change.gid.is_none_or(shares) {
-            return Err(Errno::PERM);
-        }
-        match change.mode {
-            Some(_) if inode.kind == SYMLINK => return Err(Errno::OPNOTSUPP),
-            Some(_) if !owns => return Err(Errno::PERM),
-            _ => {}
-        }
-        if has_times && !owns {
-            if (change.atime, change.mtime) != (SetTime::Now, SetTime::Now) {
-                return Err(Errno::PERM);
-            }
-            self.check_permits(ctx, inode, state, WRITE)?;
-        }
-        let before = stat.mode & PERMISSIONS;
-        let mut mode = change.mode.map_or(before, |mode| mode.as_raw_mode() & PERMISSIONS);
-        if has_owner && !matches!(inode.kind, DIRECTORY | SYMLINK) {
-            mode = without_set_id(mode, stat.gid, &who);
-        }
-        if change.mode.is_some() && !may_set_group_id(&who, change.gid.unwrap_or(stat.gid)) {
-            mode &= !SET_GROUP_ID;
-        }
+        let (who, stat) = (Who::of(ctx), state.stat());
+        asked.check(&who, &stat, || self.check_permits(ctx, inode, state, WRITE))?;
         let mut times = state.record.times;
         times.atime = atime.unwrap_or(times.atime);
         times.mtime = mtime.unwrap_or(times.mtime);
         times.ctime = now;
         Ok(Some(Fields {
-            mode: Some(stat.mode & TYPE | mode).filter(|_| change.mode.is_some() || mode != before),
+            mode: asked.mode(&who, &stat).map(|mode| stat.mode & TYPE | mode),
             uid: change.uid,
             gid: change.gid,
             times: Some(times),
@@ -187,7 +149,7 @@ impl Core {
         if state.record.owned.mode & 0o6000 == 0 || is_superuser(ctx) {
             return Ok(());
         }
-        let Some(mode) = privileges(&state.stat(), &who(ctx)) else { return Ok(()) };
+        let Some(mode) = privileges(&state.stat(), &Who::of(ctx)) else { return Ok(()) };
         let fields = Fields { mode: Some(state.record.owned.mode & TYPE | mode), ..Fields::default() };
         self.set_fields(inode, state, &fields)
     }
@@ -216,7 +178,12 @@ impl Core {
             return Ok(());
         }
         let now = self.now();
-        let mut group = self.begin(inode, Kind::Implicit, 0, Need::Vital)?;
+        let mut group = match self.begin(inode, Kind::Implicit, 0, Need::Vital) {
+            Ok(group) => group,
+            // Nobody who reads is to be told of that.
+            Err(wholly::Error::NoSpace(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
         self.touch(&mut group, inode, &mut state, |times| times.atime = now)?;
         Ok(group.commit()?)
     }

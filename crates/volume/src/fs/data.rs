@@ -136,7 +136,7 @@ impl Core {
             return self.overwrite(inode, state, &piece, at, data);
         }
         let (missing, valid) = self.missing(inode, state, first, last + 1)?;
-        let logged = Logged { pointers: last + 1 - first, bytes: (valid * B).min(data.len() as u64) };
+        let logged = Logged { pointers: last + 1 - first, bytes: (valid * B).min(data.len() as u64), zeros: 0 };
         // What is there already can be written over on a full volume.
         let need = if missing > 0 { Need::Ordinary } else { Need::Vital };
         let mut group = self.begin_logging(inode, Kind::Implicit, missing, need, logged)?;
@@ -208,7 +208,7 @@ impl Core {
     /// Pointers that change at the ends of so many ranges of a map that become holes: those of one node a level.
     fn at_ends(state: &State, ends: u64) -> Logged {
         let tree = &state.record.owned.tree;
-        Logged { pointers: ends * (u64::from(tree.depth) * FANOUT).min(4 * tree.blocks), bytes: 0 }
+        Logged { pointers: ends * (u64::from(tree.depth) * FANOUT).min(4 * tree.blocks), bytes: 0, zeros: ends }
     }
 
     /// New times, and perhaps another size.
@@ -339,7 +339,8 @@ impl Core {
     ) -> Result<()> {
         let (first, end) = (from / B, to.div_ceil(B));
         let (missing, valid) = self.missing(inode, state, first, end)?;
-        let logged = Logged { pointers: if zero { end - first } else { 0 }, bytes: 0 };
+        let (pointers, zeros) = if zero { (end - first, 2) } else { (0, 0) };
+        let logged = Logged { pointers, bytes: 0, zeros };
         // An explicit group takes others for blocks with content that others see.
         let blocks = if zero && inode.twin.is_some() { missing + valid } else { missing };
         let mut group = self.begin_logging(inode, Kind::Implicit, blocks, Need::Ordinary, logged)?;

@@ -209,7 +209,7 @@ impl<'r> Image<'r> {
                 }
                 true
             },
-            &mut |error| faults.push(error.to_string()),
+            &mut |_, _, error| faults.push(error.to_string()),
         )?;
         faults.extend(beyond);
         Ok(dumped)

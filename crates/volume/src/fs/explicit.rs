@@ -22,10 +22,12 @@
 //! 4. Room for each name is kept at the call: leaves are split then, by structure changes of their own. Whoever splits
 //!    a leaf places the rooms in it anew. Its halves have room for all: entries are moved together.
 //! 5. The commit locks all shared inodes that it changes, directories before others, ancestors first, then by number,
-//!    and holds the rename lock. What it changes in place nobody reads before it is committed.
+//!    and holds the rename lock if they are several directories. What it changes in place nobody reads before it is
+//!    committed.
 //! 6. Calls of one group come one at a time, and so do its commit and abort. They never wait for a lock of a shared
 //!    inode while they hold one, but for commits. So a lock of a twin is never waited for.
-//! 7. A group has one reference to each shared inode of which it has a twin. An inode that has lost its last name is
+//! 7. What a call has claimed it gives back at its end, unless it has changed something or was asked for the claim.
+//! 8. A group has one reference to each shared inode of which it has a twin. An inode that has lost its last name is
 //!    freed when it has no references, by a group of its own.
 
 use std::collections::BTreeMap;
@@ -54,6 +56,8 @@ pub struct Explicit {
     body: Mutex<Body>,
     /// By the numbers of the inodes; `None` once the group has ended.
     twins: Mutex<Option<ByNumber<Arc<Inode>>>>,
+    /// What the call that runs has claimed.
+    fresh: Mutex<Vec<(Arc<Inode>, Fresh)>>,
     /// Whether a call runs.
     is_called: Mutex<bool>,
     returned: Condvar,
@@ -101,6 +105,15 @@ struct Named {
     group: GroupId,
     /// The key of its room.
     room: Option<u64>,
+}
+
+/// One claim.
+enum Fresh {
+    Twin,
+    Alone,
+    Attributes,
+    Sharer,
+    Name(Vec<u8>),
 }
 
 /// What a call changes of an inode.
@@ -158,10 +171,31 @@ impl State {
             }
             named.group != group
         });
-        let Claims { alone: None, attributes: None, .. } = **claims else { return };
-        if claims.sharers.is_empty() && claims.names.is_empty() {
-            self.claims = None;
+        self.drop_empty_claims();
+    }
+
+    fn release_one(&mut self, group: GroupId, claim: &Fresh) {
+        let Some(claims) = &mut self.claims else { return };
+        match claim {
+            Fresh::Twin => {}
+            Fresh::Alone => claims.alone = None,
+            Fresh::Attributes => claims.attributes = None,
+            Fresh::Sharer => claims.sharers.retain(|of| *of != group),
+            Fresh::Name(name) => {
+                let room = claims.names.remove(name).and_then(|named| named.room);
+                room.map(|key| claims.rooms.remove(&key));
+            }
         }
+        self.drop_empty_claims();
+    }
+
+    fn drop_empty_claims(&mut self) {
+        self.claims.take_if(|claims| {
+            claims.alone.is_none()
+                && claims.attributes.is_none()
+                && claims.sharers.is_empty()
+                && claims.names.is_empty()
+        });
     }
 }
 
@@ -261,14 +295,33 @@ impl std::ops::Deref for Seen<'_> {
     }
 }
 
-/// A call of a group, or none. When it is dropped, the next one can come.
+/// A call of a group. When it is dropped, the next one can come. Without a change it has claimed nothing.
 pub struct Entered<'c> {
+    core: &'c Core,
     explicit: Arc<Explicit>,
     _admitted: Option<RwLockReadGuard<'c, ()>>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        // A panic may be on its way: then nothing is known of the group, and a second one would end the process.
+        let fresh = self.explicit.fresh.lock().map(|mut fresh| std::mem::take(&mut *fresh)).unwrap_or_default();
+        let is_changed = self.explicit.body.lock().map_or(true, |mut body| std::mem::take(&mut body.is_changed));
+        if !is_changed {
+            for (shared, claim) in fresh.into_iter().rev() {
+                let Ok(mut state) = shared.state.write() else { continue };
+                state.release_one(self.explicit.id, &claim);
+                drop(state);
+                if matches!(claim, Fresh::Twin) {
+                    let mut twins = self.explicit.twins.lock().unwrap();
+                    let twin = twins.as_mut().and_then(|twins| twins.remove(&shared.id.ino));
+                    drop(twins);
+                    if twin.is_some() {
+                        self.core.forget(&shared, 1);
+                    }
+                }
+            }
+        }
         *self.explicit.is_called.lock().unwrap() = false;
         self.explicit.returned.notify_one();
     }
@@ -279,14 +332,14 @@ impl<'c> Entered<'c> {
     ///
     /// # Errors
     /// `EINVAL` if the group has ended.
-    fn new(explicit: Arc<Explicit>, admitted: Option<RwLockReadGuard<'c, ()>>) -> Result<Entered<'c>> {
+    fn new(core: &'c Core, explicit: Arc<Explicit>, admitted: Option<RwLockReadGuard<'c, ()>>) -> Result<Entered<'c>> {
         let mut is_called = explicit.is_called.lock().unwrap();
         while *is_called {
             is_called = explicit.returned.wait(is_called).unwrap();
         }
         *is_called = true;
         drop(is_called);
-        let entered = Entered { explicit, _admitted: admitted };
+        let entered = Entered { core, explicit, _admitted: admitted };
         let has_ended = entered.explicit.twins.lock().unwrap().is_none();
         if has_ended { Err(Errno::INVAL) } else { Ok(entered) }
     }
@@ -307,6 +360,7 @@ impl Core {
             id: body.id(),
             body: Mutex::new(body),
             twins: Mutex::new(Some(ByNumber::default())),
+            fresh: Mutex::default(),
             is_called: Mutex::new(false),
             returned: Condvar::new(),
         };
@@ -326,7 +380,7 @@ impl Core {
     pub fn enter(&self, ctx: &Context) -> Result<Option<Entered<'_>>> {
         let Some(id) = ctx.group else { return Ok(None) };
         let admitted = self.admit()?;
-        Entered::new(self.explicit(id)?, Some(admitted)).map(Some)
+        Entered::new(self, self.explicit(id)?, Some(admitted)).map(Some)
     }
 
     /// Begins a group for a call that changes an inode: in an explicit group if that is a twin.
@@ -353,17 +407,17 @@ impl Core {
         Sight::new(self, inode.group().map(|explicit| &**explicit))
     }
 
-    /// The twin of an inode that the group of a call has.
+    /// The twin of an inode that the group of a call has. `is_first`: the call has no lock yet.
     ///
     /// # Errors
     /// `ESTALE` if it is another group's; `EINVAL` if there is no such running group.
-    pub fn twin(&self, ctx: &Context, shared: &Inode) -> Result<Option<Arc<Inode>>> {
+    pub fn twin(&self, ctx: &Context, shared: &Inode, is_first: bool) -> Result<Option<Arc<Inode>>> {
         let twin = match ctx.group {
             None => None,
             Some(id) => self.explicit(id)?.twin(shared.id.ino),
         };
         match &twin {
-            Some(twin) => Self::refresh(twin),
+            Some(twin) => Self::refresh(twin, is_first),
             None if shared.unborn.load(Ordering::Acquire) => return Err(Errno::STALE),
             None => {}
         }
@@ -375,14 +429,15 @@ impl Core {
     /// # Errors
     /// Those of [`twin`](Self::twin).
     pub fn view<'i>(&self, ctx: &Context, shared: &'i Inode) -> Result<Seen<'i>> {
-        Ok(self.twin(ctx, shared)?.map_or(Seen::Shared(shared), Seen::Twin))
+        Ok(self.twin(ctx, shared, true)?.map_or(Seen::Shared(shared), Seen::Twin))
     }
 
-    /// Whatever others have changed of a directory since. Locks that are not free are this call's own, or a commit's,
-    /// which is as good as later.
-    fn refresh(twin: &Inode) {
+    /// Whatever others have changed of a directory since. A call that has locks waits for none: what it misses is being
+    /// changed just now.
+    fn refresh(twin: &Inode, waits: bool) {
         let Some((shared, changes)) = twin.changes() else { return };
-        let (Ok(shared), Ok(mut state)) = (shared.state.try_read(), twin.state.try_write()) else { return };
+        let locked = if waits { Ok(shared.state.read().unwrap()) } else { shared.state.try_read() };
+        let (Ok(shared), Ok(mut state)) = (locked, twin.state.try_write()) else { return };
         let Some(me) = twin.group().map(|explicit| explicit.id) else { return };
         let more = if shared.has_attributes(Some(me)) { state.record.more } else { shared.record.more };
         state.record = Record { more, ..shared.record };
@@ -411,8 +466,10 @@ impl Core {
 
     /// Claims an open file for a group.
     pub fn add_to_group(&self, group: GroupId, shared: &Arc<Inode>) -> Result<()> {
-        let _entered = Entered::new(self.explicit(group)?, Some(self.admit()?))?;
-        self.claim(&self.explicit(group)?, shared, What::Itself).map(drop)
+        let entered = Entered::new(self, self.explicit(group)?, Some(self.admit()?))?;
+        self.claim(&entered.explicit, shared, What::Itself)?;
+        entered.explicit.fresh.lock().unwrap().clear();
+        Ok(())
     }
 
     /// Sees to it that nobody else changes a name in a directory until the call, or its group, has ended.
@@ -435,6 +492,8 @@ impl Core {
 
     fn claim(&self, explicit: &Arc<Explicit>, shared: &Arc<Inode>, what: What<'_>) -> Result<Arc<Inode>> {
         let me = explicit.id;
+        // Before the lock: who gives the last reference back waits for it with the shard locked.
+        let mut reference = Some(self.held(shared.id.ino)?);
         let mut state = shared.state.write().unwrap();
         if shared.unborn.load(Ordering::Acquire) && explicit.twin(shared.id.ino).is_none() {
             return Err(Errno::STALE);
@@ -442,23 +501,38 @@ impl Core {
         state.check_free(shared, Some(me), what)?;
         let twin = match explicit.twin(shared.id.ino) {
             Some(twin) => twin,
-            None => self.make_twin(explicit, shared, &state, false)?,
-        };
-        let claims = state.claims.get_or_insert_default();
-        let is_dir = shared.kind == DIRECTORY;
-        match what {
-            What::Itself if is_dir => claims.attributes = Some(me),
-            What::Itself | What::Alone => claims.alone = Some(me),
-            What::Name(name) => {
-                claims.names.entry(name.to_vec()).or_insert(Named { group: me, room: None });
+            None => {
+                let twin = self.make_twin(explicit, shared, &state, false)?;
+                reference.take().map(Held::keep);
+                explicit.fresh.lock().unwrap().push((shared.clone(), Fresh::Twin));
+                twin
             }
-            What::Place => {}
+        };
+        let is_dir = shared.kind == DIRECTORY;
+        if is_dir && matches!(what, What::Itself | What::Alone) && !state.has_attributes(Some(me)) {
+            // From here on those of the twin count. Whoever claims them has not locked it.
+            twin.state.try_write().map_err(|_| Errno::BUSY)?.record.more = state.record.more;
         }
+        let claims = state.claims.get_or_insert_default();
+        let claim = match what {
+            What::Itself if is_dir => claims.attributes.replace(me).is_none().then_some(Fresh::Attributes),
+            What::Itself | What::Alone => claims.alone.replace(me).is_none().then_some(Fresh::Alone),
+            What::Name(name) if claims.names.contains_key(name) => None,
+            What::Name(name) => {
+                claims.names.insert(name.to_vec(), Named { group: me, room: None });
+                Some(Fresh::Name(name.to_vec()))
+            }
+            What::Place => None,
+        };
+        let mut fresh = explicit.fresh.lock().unwrap();
+        fresh.extend(claim.map(|claim| (shared.clone(), claim)));
         if is_dir && !claims.sharers.contains(&me) {
             claims.sharers.push(me);
+            fresh.push((shared.clone(), Fresh::Sharer));
         }
+        drop(fresh);
         drop(state);
-        Self::refresh(&twin);
+        Self::refresh(&twin, false);
         Ok(twin)
     }
 
@@ -482,7 +556,6 @@ impl Core {
             unborn: wholly::sync::AtomicBool::new(false),
             twin: Some(Twin { group: explicit.clone(), shared: shared.clone(), changes }),
         });
-        self.held(shared.id.ino)?.keep();
         let mut twins = explicit.twins.lock().unwrap();
         twins.as_mut().ok_or(Errno::INVAL)?.insert(shared.id.ino, twin.clone());
         Ok(twin)
@@ -495,6 +568,7 @@ impl Core {
             let mut state = held.shared().state.write().unwrap();
             state.claims.get_or_insert_default().alone = Some(explicit.id);
             let twin = self.make_twin(explicit, held.shared(), &state, true)?;
+            self.held(ino)?.keep();
             drop(state);
             held.twin = Some(twin);
         }
@@ -521,9 +595,9 @@ impl Core {
     }
 
     /// Ends a group: from here on nobody calls it.
-    fn end_group(&self, id: GroupId, admitted: Option<RwLockReadGuard<'_, ()>>) -> Result<(Arc<Explicit>, Twins)> {
+    fn end_group(&self, id: GroupId) -> Result<(Arc<Explicit>, Twins)> {
         let explicit = self.groups.lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
-        let entered = Entered::new(explicit.clone(), admitted)?;
+        let entered = Entered::new(self, explicit.clone(), None)?;
         let twins = explicit.twins.lock().unwrap().take().ok_or(Errno::INVAL)?;
         drop(entered);
         Ok((explicit, twins.into_values().collect()))
@@ -534,8 +608,8 @@ impl Core {
     /// # Errors
     /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
     pub fn commit_group(&self, id: GroupId) -> Result<()> {
-        let _admitted = self.admit()?;
-        let (explicit, mut twins) = self.end_group(id, None)?;
+        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
+        let (explicit, mut twins) = self.end_group(id)?;
         let committed = self.commit_twins(&explicit, &mut twins);
         if committed.is_err() {
             self.abort_twins(&explicit, &twins);
@@ -549,7 +623,13 @@ impl Core {
     /// # Errors
     /// `EINVAL` if there is no such running group.
     pub fn abort_group(&self, id: GroupId) -> Result<()> {
-        let (explicit, twins) = self.end_group(id, None)?;
+        // An unmount that has begun aborts it, before it saves what is free.
+        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
+        self.abort_running(id)
+    }
+
+    fn abort_running(&self, id: GroupId) -> Result<()> {
+        let (explicit, twins) = self.end_group(id)?;
         self.abort_twins(&explicit, &twins);
         self.part_with(twins);
         Ok(())
@@ -559,7 +639,7 @@ impl Core {
     pub fn abort_groups(&self) {
         let ids: Vec<u64> = self.groups.lock().unwrap().keys().copied().collect();
         for id in ids {
-            let _ = self.abort_group(GroupId(id));
+            let _ = self.abort_running(GroupId(id));
         }
     }
 
@@ -572,11 +652,12 @@ impl Core {
     }
 
     fn commit_twins(&self, explicit: &Arc<Explicit>, twins: &mut Twins) -> wholly::Result<()> {
-        // Where directories are stays as it is.
-        let _still = self.rename.lock().unwrap();
+        // Of several directories it has to be known which are above which. Where they are stays as it is then.
+        let dirs = twins.iter().filter(|twin| twin.kind == DIRECTORY).count();
+        let _still = (dirs > 1).then(|| self.rename.lock().unwrap());
         let depth = |shared: &Inode| match shared.kind == DIRECTORY && !shared.unborn.load(Ordering::Acquire) {
-            true => self.line_of(&Context::superuser(), shared).map_or(usize::MAX, |line| line.len()),
-            false => usize::MAX,
+            true if dirs > 1 => self.line_of(&Context::superuser(), shared).map_or(usize::MAX, |line| line.len()),
+            _ => usize::MAX,
         };
         twins.sort_by_cached_key(|twin| {
             let shared = shared(twin);
@@ -584,13 +665,19 @@ impl Core {
         });
         let mut states: Vec<RwLockWriteGuard<'_, State>> =
             twins.iter().map(|twin| shared(twin).state.write().unwrap()).collect();
-        let mut group = Group::ending(self, explicit)?;
-        let mut removed = Vec::new();
-        for (number, (twin, state)) in twins.iter().zip(&mut states).enumerate() {
+        // All places are looked up first: what is read now is as others know it, and damage that is met changes nothing.
+        let mut places = Vec::new();
+        for (twin, state) in twins.iter().zip(&states) {
             let Some((shared, changes)) = twin.changes() else { continue };
-            self.record_changes(&mut group, explicit.id, (shared, state), &changes, |place| {
-                removed.push((number, place));
-            })?;
+            for (key, change) in &changes.names {
+                places.push((*key, self.find(shared, state, &change.name)?));
+            }
+        }
+        let mut places = places.into_iter();
+        let mut group = Group::ending(self, explicit)?;
+        for (twin, state) in twins.iter().zip(&mut states) {
+            let Some((shared, changes)) = twin.changes() else { continue };
+            self.record_changes(&mut group, explicit.id, (shared, state), &changes, &mut places)?;
         }
         group.commit_all()?;
         for (twin, state) in twins.iter().zip(&mut states) {
@@ -607,8 +694,14 @@ impl Core {
             }
             state.release(explicit.id);
         }
-        for (number, place) in removed {
-            self.tidy(shared(&twins[number]), &mut states[number], &place)?;
+        for (twin, state) in twins.iter().zip(&mut states) {
+            let Some((shared, changes)) = twin.changes() else { continue };
+            for change in changes.names.values().filter(|change| change.to.is_none()) {
+                // The group is committed: a leaf that stays empty is none the worse for it.
+                if let Ok(Some(place)) = self.find(shared, state, &change.name) {
+                    let _ = self.tidy(shared, state, &place);
+                }
+            }
         }
         Ok(())
     }
@@ -620,10 +713,11 @@ impl Core {
         me: GroupId,
         (shared, state): (&Inode, &mut State),
         changes: &Changes,
-        mut removed: impl FnMut(Place),
+        places: &mut dyn Iterator<Item = (u64, Option<Place>)>,
     ) -> wholly::Result<()> {
         for (key, Change { name, to }) in &changes.names {
-            let place = self.find(shared, state, name)?;
+            let (found_for, place) = places.next().expect("each name has been looked up");
+            assert_eq!(found_for, *key);
             match (place, *to) {
                 (Some(place), Some(to)) if place.found.is_some() => {
                     if place.found.is_some_and(|found| found.head.ino != to.0) {
@@ -632,7 +726,6 @@ impl Core {
                 }
                 (Some(place), None) if place.found.is_some() => {
                     self.remove(group, shared, &place, name)?;
-                    removed(place);
                 }
                 (Some(place), Some(to)) => {
                     let room = state.claims.as_ref().and_then(|claims| claims.rooms.get(key));

@@ -33,7 +33,7 @@ impl Core {
     /// Blocks that ordinary groups leave free: enough to punch a hole, at least.
     pub fn kept(&self) -> u64 {
         let pointers = 2 * u64::from(MAX_DEPTH) * FANOUT;
-        KEPT + self.engine.log_blocks(Logged { pointers, bytes: 0 })
+        KEPT + self.engine.log_blocks(Logged { pointers, ..Logged::default() })
     }
 }
 
@@ -84,6 +84,8 @@ pub struct Body {
     own: Runs,
     /// Of an explicit group: undo entries, at most, of what is recorded in its commit.
     later: u64,
+    /// Of an explicit group: whether the call that runs has changed something.
+    pub is_changed: bool,
 }
 
 #[derive(Default)]
@@ -148,7 +150,7 @@ impl Allocate for Spending<'_> {
 
 impl Body {
     fn new(id: GroupId, draft: Draft) -> Body {
-        Body { id, space: Reserved::default(), draft, own: Runs::default(), later: 0 }
+        Body { id, space: Reserved::default(), draft, own: Runs::default(), later: 0, is_changed: false }
     }
 
     /// That of an explicit group.
@@ -187,6 +189,9 @@ impl Body {
         for ino in std::mem::take(&mut self.space.freed_inodes) {
             core.inodes.give(ino, 1);
         }
+        // It is others' from here on.
+        self.own = Runs::default();
+        self.space.taken.clear();
         core.blocks.unreserve(std::mem::take(&mut self.space.blocks));
     }
 
@@ -254,10 +259,12 @@ impl<'c> Group<'c> {
         // Each pointer may be in a line of its own, with two undo entries.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4)).saturating_mul(2);
         let changes = (body.draft.most_undo() + body.later + BY_CALL).saturating_add(pointers);
-        let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged.bytes));
+        let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged));
         let blocks = blocks.saturating_add(core.engine.blocks_for_commit(changes));
         let more = blocks.saturating_sub(body.space.blocks);
-        if !core.blocks.reserve(more, if need == Need::Ordinary { core.kept() } else { 0 }) {
+        // What it logs takes space until the group ends.
+        let is_ordinary = need == Need::Ordinary || logged.bytes > 0;
+        if !core.blocks.reserve(more, if is_ordinary { core.kept() } else { 0 }) {
             return Err(Error::NoSpace(format!("{more} blocks")));
         }
         body.space.blocks += more;
@@ -309,6 +316,7 @@ impl<'c> Group<'c> {
     /// The volume has failed then.
     pub fn write(&mut self, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
         let core = self.core;
+        self.is_recorded |= matches!(self.body, Whose::Explicit(_));
         let written = self.body.part(core, |engine, part| engine.write(part, at, offset, data));
         written.inspect_err(|error| core.fail(error))
     }
@@ -319,6 +327,7 @@ impl<'c> Group<'c> {
     /// The volume has failed then.
     pub fn zero(&mut self, at: &DataAt, offset: usize, len: usize) -> Result<()> {
         let core = self.core;
+        self.is_recorded |= matches!(self.body, Whose::Explicit(_));
         let zeroed = self.body.part(core, |engine, part| engine.zero(part, at, offset, len));
         zeroed.inspect_err(|error| core.fail(error))
     }
@@ -338,6 +347,7 @@ impl<'c> Group<'c> {
             self.body.own.add(run);
         }
         self.body.trim(core);
+        self.body.is_changed = true;
         self.is_committed = true;
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::format::pointer::{self, FANOUT, FANOUT_BITS, MAX_DEPTH, Pointer, RawN
 use crate::format::{BLOCK, Fault, Lba};
 
 const NODE: Site = Site("volume.map.node");
-const POINTER: Site = Site("volume.map.pointer");
+pub const POINTER: Site = Site("volume.map.pointer");
 pub const SITES: &[Site] = &[NODE, POINTER];
 
 /// Words that one look at a node reads.
@@ -317,17 +317,46 @@ pub fn shift(view: &mut dyn StorageView, seed: u64, tree: &mut Tree, from: u64, 
     Ok(())
 }
 
+/// Whether a block may be the node that a pointer at `index` of `level` leads to: one of its pointers is that map's. A
+/// node without pointers is given up by what clears the last of them.
+pub fn is_node(load: &(impl Load + ?Sized), seed: u64, (level, index): (u8, u64), at: Lba) -> Result<bool> {
+    let mut node = Box::new([0; BLOCK]);
+    load.load(at, 0, &mut node[..])?;
+    let words = node.chunks_exact(8).map(|raw| u64::from_le_bytes(raw.try_into().expect("eight bytes")));
+    let proves = |(raw, slot)| raw != 0 && pointer::decode(seed, level - 1, index * FANOUT + slot, raw).is_ok();
+    Ok(words.zip(0..).any(proves))
+}
+
+/// Makes a hole of what the pointer at `index` of `level` leads to. Nothing is released, and the count of blocks stays.
+pub fn cut(view: &mut dyn StorageView, seed: u64, tree: &mut Tree, (level, index): (u8, u64)) -> Result<()> {
+    if level >= tree.depth {
+        *tree = Tree::default();
+        return Ok(());
+    }
+    let mut raw = tree.root;
+    for above in (level + 1..=tree.depth).rev() {
+        let distance = FANOUT_BITS * u32::from(above - level);
+        let Some(pointer) = decode(seed, above, index >> distance, raw)? else { return Ok(()) };
+        let slot = slot(index >> (distance - FANOUT_BITS));
+        if above == level + 1 {
+            return view.update(POINTER, pointer.block, slot, &[0; 8]);
+        }
+        raw = word(view, pointer.block, slot)?;
+    }
+    Ok(())
+}
+
 /// Calls `each` with the level, index and pointer of all that a map has, nodes before what they reach. Where a pointer
-/// is wrong, `fault` is called instead, and what it would reach is passed over.
+/// is wrong, `fault` is called with its level and index instead, and what it would reach is passed over.
 pub fn walk(
     load: &(impl Load + ?Sized),
     seed: u64,
     tree: &Tree,
     each: &mut dyn FnMut(u8, u64, Pointer) -> bool,
-    fault: &mut dyn FnMut(wholly::Error),
+    fault: &mut dyn FnMut(u8, u64, wholly::Error),
 ) -> Result<()> {
     if tree.depth > MAX_DEPTH {
-        fault(damaged(seed, tree.depth, 0, Fault("a map is too deep")));
+        fault(tree.depth, 0, damaged(seed, tree.depth, 0, Fault("a map is too deep")));
         return Ok(());
     }
     walk_below(load, seed, (tree.depth, 0, tree.root), each, fault)
@@ -338,13 +367,13 @@ fn walk_below(
     seed: u64,
     (level, index, raw): (u8, u64, u64),
     each: &mut dyn FnMut(u8, u64, Pointer) -> bool,
-    fault: &mut dyn FnMut(wholly::Error),
+    fault: &mut dyn FnMut(u8, u64, wholly::Error),
 ) -> Result<()> {
     let pointer = match decode(seed, level, index, raw) {
         Ok(None) => return Ok(()),
         Ok(Some(pointer)) => pointer,
         Err(error) => {
-            fault(error);
+            fault(level, index, error);
             return Ok(());
         }
     };

@@ -18,6 +18,9 @@
 //! | `mount.rs` | rebuilding and saving the allocators |
 //! | `resize.rs` | growing and shrinking |
 //! | `check.rs` | whether everything agrees |
+//! | `remedy.rs` | what puts each fault right |
+//! | `repair.rs` | carrying that out, all or nothing |
+//! | `overlay.rs` | a medium as it would be |
 //! | `dump.rs` | what stands on the medium, for people |
 
 pub mod attributes;
@@ -31,6 +34,9 @@ pub mod known;
 pub mod map;
 pub mod mount;
 pub mod names;
+pub mod overlay;
+pub mod remedy;
+pub mod repair;
 pub mod resize;
 pub mod space;
 pub mod storage;
@@ -39,12 +45,15 @@ pub mod xattrs;
 
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
+use rustix::time::{ClockId, clock_gettime};
+pub use wholly::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock};
 use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::Site;
 
-use crate::engine::{Engine, Fields, Kind, Load, Operation, Structure};
+use crate::engine::{Engine, Fields, Kind, Load, Operation, Structure, corrupt};
+use crate::format::Fault;
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use crate::format::pointer::{depth_for, nodes_for};
 use explicit::Explicit;
@@ -54,20 +63,18 @@ use space::Space;
 use storage::Storage;
 use table::{ByNumber, Inode, State, Table};
 
-/// Bits of a mode that are the type.
-pub const TYPE: u32 = 0o170_000;
-pub const DIRECTORY: u32 = 0o040_000;
-pub const REGULAR: u32 = 0o100_000;
-pub const SYMLINK: u32 = 0o120_000;
-/// Bits of a mode that calls can change.
-pub const PERMISSIONS: u32 = 0o7777;
-
 /// Bytes of the largest file.
 pub const LARGEST_FILE: u64 = 1 << 48;
 
 /// Where the core stores, whatever the engine.
 pub fn sites() -> Vec<Site> {
     [map::SITES, storage::SITES, mount::SITES, resize::SITES].concat()
+}
+
+/// The time of the kernel's last tick, as its own file systems have it.
+pub fn clock() -> Timestamp {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Timestamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
 }
 
 /// A mounted volume.
@@ -113,8 +120,12 @@ impl Core {
         }
     }
 
-    /// Whether an earlier write has failed: then nothing is known of what is on the medium.
+    /// Whether an earlier write has failed: then nothing is known of what is on the medium. Or whether the medium
+    /// contradicts itself: then it is not known what is free.
     pub fn check_usable(&self) -> Result<()> {
+        if self.blocks.is_contradicted() || self.inodes.is_contradicted() {
+            return Err(corrupt("allocators", Fault("a block or inode is used twice")));
+        }
         match self.failed.load(Ordering::Relaxed) {
             false => Ok(()),
             true => Err(Error::Poisoned("an earlier change of the volume failed".into())),

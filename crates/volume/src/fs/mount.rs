@@ -10,9 +10,10 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::space::Space;
-use super::storage::{Storage, write_slot, write_superblock};
+use super::storage::{Storage, slot_of, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
-use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure, corrupt};
+use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure};
+use crate::engine::{corrupt, read_within};
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
 use crate::format::log::LogArea;
 use crate::format::pointer::Pointer;
@@ -42,12 +43,7 @@ pub struct Plain<'r> {
 
 impl Load for Plain<'_> {
     fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
-        let from = at.byte() + offset as u64;
-        // Pointers come from the medium: what is beyond its end is damage, not a defect of ours.
-        if from + buf.len() as u64 > self.region.len() {
-            return Err(corrupt(format!("block {}", at.0), Fault("it is beyond the end of the medium")));
-        }
-        Ok(self.region.read(from, buf)?)
+        read_within(self.region, at.byte().saturating_add(offset as u64), buf)
     }
 }
 
@@ -129,6 +125,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         saved: None,
         label: name,
         log,
+        repair: None,
     };
     // What was there is not found any more: it is overwritten now.
     for at in copies(blocks) {
@@ -200,6 +197,16 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
         return Err(corrupt("superblock", Fault("the medium is shorter than the volume")));
     }
     Ok(found)
+}
+
+/// Writes the current superblock to its slot, if only the copy has it: the next generation goes to the other slot and
+/// to the copy, and a crash may leave neither whole.
+pub fn ensure_slot(region: &dyn Region, superblock: &Superblock) -> Result<()> {
+    if read_copy(region, slot_of(superblock))?.as_ref() != Ok(superblock) {
+        write_slot(&mut Plain { region, next: 0 }, superblock)?;
+        region.fence(FENCE)?;
+    }
+    Ok(())
 }
 
 /// Opens a volume, and marks it as mounted.
@@ -386,7 +393,7 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
             }
             mark(pointer, inode::INODE_FILE)
         },
-        &mut |error| fault(error),
+        &mut |_, _, error| fault(error),
     )?;
     let (next, orphans) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let used = Mutex::new(Vec::new());
@@ -411,7 +418,7 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
                     }
                     for (stream, tree) in [(Stream::Data, owned.tree), (Stream::Xattr, more.xattrs)] {
                         let seed = seed.stream(ino, owned.generation, stream);
-                        map::walk(&view, seed, &tree, &mut |_, _, p| mark(p, ino), &mut |error| fault(error))?;
+                        map::walk(&view, seed, &tree, &mut |_, _, p| mark(p, ino), &mut |_, _, error| fault(error))?;
                     }
                 }
                 used.lock().unwrap().push((*index, bits));

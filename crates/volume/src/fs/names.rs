@@ -1,11 +1,14 @@
 //! Calls that make, find, move and remove names. Errors come in the order in which Linux checks.
 
 use wholly::rules::acl;
-use wholly::rules::permit::{READ, SEARCH, WRITE};
+use wholly::rules::names::{check_kind, check_name, check_rename, rename_of};
+use wholly::rules::permit::{READ, SEARCH, WRITE, Who};
+use wholly::rules::set_id::in_directory;
 use wholly::sync::MutexGuard;
 use wholly::vfs::{Context, Errno, RenameFlags, Result};
+use wholly_host::Rename;
 
-use super::attributes::{is_superuser, who};
+use super::attributes::is_superuser;
 use super::dir::Place;
 use super::explicit::What;
 use super::group::{Group, Need};
@@ -13,7 +16,6 @@ use super::storage::Record;
 use super::table::{Held, Inode, State};
 use super::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE, xattrs};
 use crate::engine::{DataAt, Fields, InoGen, Kind, Mapped, Operation, Placed};
-use crate::format::dir::NAME_MAX;
 use crate::format::inode::{ROOT, SHORT_TARGET, Times};
 use crate::format::xattr::Xattrs;
 
@@ -27,16 +29,6 @@ pub struct Birth<'b> {
     pub rdev: u64,
     /// Of a symbolic link.
     pub target: &'b [u8],
-}
-
-/// A name that a call may be about.
-pub fn check_name(name: &[u8]) -> Result<()> {
-    match name {
-        _ if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG),
-        b"" | b"." | b".." => Err(Errno::INVAL),
-        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
-        _ => Ok(()),
-    }
 }
 
 impl Core {
@@ -72,35 +64,15 @@ impl Core {
 
     /// What an object in a directory is made with: mode and group of users, and its extended attributes.
     fn inherited(&self, ctx: &Context, dir: &Inode, state: &State, mode: u32) -> Result<(u32, u32, Xattrs)> {
-        use wholly::rules::set_id::{GROUP_EXECUTES, SET_GROUP_ID, may_set_group_id};
-        let (mut mode, mut gid) = (mode, ctx.gid);
-        let of_dir = state.record.owned;
-        if of_dir.mode & SET_GROUP_ID != 0 {
-            gid = of_dir.gid;
-            if mode & TYPE == DIRECTORY {
-                mode |= SET_GROUP_ID;
-            } else if mode & (SET_GROUP_ID | GROUP_EXECUTES) == SET_GROUP_ID | GROUP_EXECUTES
-                && !may_set_group_id(&who(ctx), gid)
-            {
-                mode &= !SET_GROUP_ID;
-            }
-        }
-        let mut lists = Xattrs::new();
+        let (mode, gid) = in_directory(&Who::of(ctx), &state.stat(), mode, ctx.gid);
         if mode & TYPE == SYMLINK {
-            return Ok((mode, gid, lists));
+            return Ok((mode, gid, Xattrs::new()));
         }
-        let default = self.acl(dir, state, acl::DEFAULT)?;
-        let Some(default) = default else {
-            return Ok((mode & !(ctx.umask.as_raw_mode() & 0o777), gid, lists));
+        let Some(default) = self.acl(dir, state, acl::DEFAULT)? else {
+            return Ok((mode & !(ctx.umask.as_raw_mode() & 0o777), gid, Xattrs::new()));
         };
-        let (access, bits) = default.clone().inherited(mode);
-        if !access.is_mode() {
-            lists.push((acl::ACCESS.to_vec(), access.to_bytes()));
-        }
-        if mode & TYPE == DIRECTORY {
-            lists.push((acl::DEFAULT.to_vec(), default.to_bytes()));
-        }
-        Ok((mode & !0o777 | bits, gid, lists))
+        let (mode, lists) = default.inherited(mode);
+        Ok((mode, gid, lists.into_iter().map(|(name, list)| (name.to_vec(), list.to_bytes())).collect()))
     }
 
     /// A directory in which a call is going to change names.
@@ -119,6 +91,17 @@ impl Core {
         line.iter().try_for_each(|ino| self.take(ctx, self.named_by(ctx, *ino)?, What::Place).map(drop))
     }
 
+    /// Where a new name goes, if there is room for it.
+    fn find_free(&self, ctx: &Context, dir: &Inode, state: &State, name: &[u8]) -> Result<Option<Place>> {
+        self.check_search(ctx, dir, state)?;
+        check_name(name)?;
+        match self.find(dir, state, name)? {
+            Some(Place { found: Some(_), .. }) => Err(Errno::EXIST),
+            _ if state.record.owned.links == 0 => Err(Errno::NOENT),
+            place => self.check_permits(ctx, dir, state, WRITE).map(|()| place),
+        }
+    }
+
     /// Makes an inode with a name.
     ///
     /// # Errors
@@ -126,16 +109,7 @@ impl Core {
     pub fn make(&self, ctx: &Context, dir: u64, name: &[u8], birth: &Birth<'_>) -> Result<Held<'_>> {
         let dir = self.held_for_names(ctx, dir)?;
         let mut state = dir.state.write().unwrap();
-        self.check_search(ctx, &dir, &state)?;
-        check_name(name)?;
-        let place = self.find(&dir, &state, name)?;
-        if place.as_ref().is_some_and(|place| place.found.is_some()) {
-            return Err(Errno::EXIST);
-        }
-        if state.record.owned.links == 0 {
-            return Err(Errno::NOENT);
-        }
-        self.check_permits(ctx, &dir, &state, WRITE)?;
+        let place = self.find_free(ctx, &dir, &state, name)?;
         let place = self.take_name(&dir, &state, name, place)?;
         let place = self.make_room(&dir, &mut state, name, place)?;
         let is_dir = birth.mode & TYPE == DIRECTORY;
@@ -259,16 +233,7 @@ impl Core {
     pub fn link(&self, ctx: &Context, ino: u64, dir: u64, name: &[u8]) -> Result<Held<'_>> {
         let (inode, dir) = (self.held_by(ctx, ino)?, self.held_for_names(ctx, dir)?);
         let mut state = dir.state.write().unwrap();
-        self.check_search(ctx, &dir, &state)?;
-        check_name(name)?;
-        let place = self.find(&dir, &state, name)?;
-        if place.as_ref().is_some_and(|place| place.found.is_some()) {
-            return Err(Errno::EXIST);
-        }
-        if state.record.owned.links == 0 {
-            return Err(Errno::NOENT);
-        }
-        self.check_permits(ctx, &dir, &state, WRITE)?;
+        let place = self.find_free(ctx, &dir, &state, name)?;
         if inode.kind == DIRECTORY {
             return Err(Errno::PERM);
         }
@@ -315,14 +280,10 @@ impl Core {
         is_dir: bool,
     ) -> Result<()> {
         self.check_permits(ctx, dir, state, WRITE | SEARCH)?;
-        if !is_superuser(ctx) && who(ctx).is_kept_from(&state.stat(), &of_victim.stat()) {
+        if !is_superuser(ctx) && Who::of(ctx).is_kept_from(&state.stat(), &of_victim.stat()) {
             return Err(Errno::PERM);
         }
-        match (is_dir, victim.kind == DIRECTORY) {
-            (true, false) => Err(Errno::NOTDIR),
-            (false, true) => Err(Errno::ISDIR),
-            _ => Ok(()),
-        }
+        check_kind(is_dir, victim.kind == DIRECTORY)
     }
 
     /// Removes a name.
@@ -399,10 +360,8 @@ impl Core {
         (to, new_name): (u64, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        let (exchange, no_replace) = (flags == RenameFlags::EXCHANGE, flags == RenameFlags::NOREPLACE);
-        if !flags.is_empty() && !exchange && !no_replace {
-            return Err(Errno::INVAL);
-        }
+        let how = rename_of(flags)?;
+        let exchange = how == Rename::Exchange;
         let (from, to) = (self.held_for_names(ctx, from)?, self.held_for_names(ctx, to)?);
         let across = from.id.ino != to.id.ino;
         let _still: Option<MutexGuard<'_, ()>> = across.then(|| self.rename.lock().unwrap());
@@ -425,18 +384,9 @@ impl Core {
         let moved = self.named_by(ctx, ino_of(&old_place).ok_or(Errno::NOENT)?)?;
         let new_place = find(&dirs, &to, new_name)?;
         let taken = ino_of(&new_place).map(|ino| self.named_by(ctx, ino)).transpose()?;
-        match &taken {
-            Some(_) if no_replace => return Err(Errno::EXIST),
-            None if exchange => return Err(Errno::NOENT),
-            _ => {}
-        }
-        if lines.1.contains(&moved.id.ino) {
-            return Err(Errno::INVAL);
-        }
-        if taken.as_ref().is_some_and(|taken| lines.0.contains(&taken.id.ino)) {
-            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY });
-        }
-        if taken.as_ref().is_some_and(|taken| taken.id == moved.id) {
+        let is_above_old = taken.as_ref().is_some_and(|taken| lines.0.contains(&taken.id.ino));
+        let is_above = (lines.1.contains(&moved.id.ino), is_above_old);
+        if !check_rename(how, taken.as_ref().map(|taken| taken.id == moved.id), is_above)? {
             return Ok(());
         }
         let old_place = self.take_name(&from, dirs.get(&from), name, old_place)?;

@@ -1,6 +1,6 @@
 //! Which units, blocks or inodes, are free: one bit each, in zones with a lock each. Volatile: a mount rebuilds it.
 
-use wholly::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, thread_token};
+use wholly::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, thread_token};
 
 /// Units of a zone.
 const ZONE: u64 = 1 << 15;
@@ -65,6 +65,7 @@ pub struct Space {
     /// Free, and not reserved.
     free: AtomicU64,
     hints: [AtomicUsize; HINTS],
+    contradicted: AtomicBool,
 }
 
 impl Space {
@@ -75,6 +76,7 @@ impl Space {
             units: AtomicU64::new(0),
             free: AtomicU64::new(0),
             hints: std::array::from_fn(AtomicUsize::new),
+            contradicted: AtomicBool::new(false),
         };
         space.grow(units);
         space
@@ -138,13 +140,24 @@ impl Space {
         panic!("a unit was reserved, and none is free");
     }
 
-    /// Makes units free.
+    /// Makes units free. One that is free, or does not exist, is a contradiction: on a damaged medium two things may
+    /// have it.
     pub fn give(&self, first: u64, count: u64) {
-        for unit in first..first + count {
-            let was = self.set(unit, false);
-            assert!(was, "unit {unit} is given up twice");
+        let mut given = 0;
+        for unit in first..first.saturating_add(count) {
+            if unit >= self.units() || !self.set(unit, false) {
+                self.contradicted.store(true, Ordering::Relaxed);
+                break;
+            }
+            given += 1;
         }
-        self.free.fetch_add(count, Ordering::Relaxed);
+        self.free.fetch_add(given, Ordering::Relaxed);
+    }
+
+    /// Whether a unit was given up twice.
+    #[inline]
+    pub fn is_contradicted(&self) -> bool {
+        self.contradicted.load(Ordering::Relaxed)
     }
 
     /// Marks a unit as used or free. Returns whether it was used. The count of free units is left alone.
@@ -217,10 +230,14 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "given up twice")]
-    fn giving_up_twice_is_a_defect() {
-        let space = Space::all_used(100);
-        space.give(5, 1);
-        space.give(5, 1);
+    fn giving_up_twice_is_noticed() {
+        for (first, count) in [(5, 1), (4, 3), (99, 5), (1 << 40, 1)] {
+            let space = Space::all_used(100);
+            space.give(5, 1);
+            assert!(!space.is_contradicted());
+            space.give(first, count);
+            assert!(space.is_contradicted(), "{first}");
+            assert!(space.free() <= 3);
+        }
     }
 }

@@ -12,13 +12,13 @@ use crate::format::pointer::Pointer;
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Fault, Lba, Run, Seed, Stream};
 
-const INODE_LINE: Site = Site("volume.inode.line");
-const INODE_BORN: Site = Site("volume.inode.born");
-const INODE_BLOCK: Site = Site("volume.inode.block");
+pub const INODE_LINE: Site = Site("volume.inode.line");
+pub const INODE_BORN: Site = Site("volume.inode.born");
+pub const INODE_BLOCK: Site = Site("volume.inode.block");
 const ENTRY_BODY: Site = Site("volume.entry.body");
 const ENTRY_LIVE: Site = Site("volume.entry.live");
-const ENTRY_CLEAR: Site = Site("volume.entry.clear");
-const LEAF: Site = Site("volume.leaf");
+pub const ENTRY_CLEAR: Site = Site("volume.entry.clear");
+pub const LEAF: Site = Site("volume.leaf");
 const SUPERBLOCK: Site = Site("volume.superblock");
 pub const SITES: &[Site] =
     &[INODE_LINE, INODE_BORN, INODE_BLOCK, ENTRY_BODY, ENTRY_LIVE, ENTRY_CLEAR, LEAF, SUPERBLOCK];

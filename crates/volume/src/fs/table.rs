@@ -139,8 +139,8 @@ impl<'c> Held<'c> {
         self.inode.clone()
     }
 
-    fn seen_by(mut self, ctx: &Context) -> std::result::Result<Held<'c>, Errno> {
-        self.twin = self.core.twin(ctx, &self.inode)?;
+    fn seen_by(mut self, ctx: &Context, is_first: bool) -> std::result::Result<Held<'c>, Errno> {
+        self.twin = self.core.twin(ctx, &self.inode, is_first)?;
         Ok(self)
     }
 }
@@ -163,14 +163,14 @@ impl Core {
         Ok(Held::new(self, inode))
     }
 
-    /// The same, as a call sees it.
+    /// The same, as a call that has no lock yet sees it.
     pub fn held_by(&self, ctx: &Context, ino: u64) -> std::result::Result<Held<'_>, Errno> {
-        self.held(ino)?.seen_by(ctx)
+        self.held(ino)?.seen_by(ctx, true)
     }
 
     /// As [`named`](Self::named), as a call sees it.
     pub fn named_by(&self, ctx: &Context, ino: u64) -> std::result::Result<Held<'_>, Errno> {
-        self.named(ino)?.seen_by(ctx)
+        self.named(ino)?.seen_by(ctx, false)
     }
 
     /// One more reference to an inode that an entry names. The directory is locked meanwhile.

@@ -1,16 +1,14 @@
 //! Extended attributes and access control lists.
 
 use wholly::rules::acl::{self, Acl};
-use wholly::rules::permit::{READ, STICKY, WRITE};
-use wholly::rules::set_id::{SET_GROUP_ID, may_set_group_id};
-use wholly::rules::xattr::{CAPABILITY, USER, are_capabilities, check_name, may_see};
+use wholly::rules::permit::{READ, WRITE, Who};
+use wholly::rules::xattr::{CAPABILITY, are_capabilities, check_get, check_name, check_set, may_see};
 use wholly::vfs::{Context, Errno, Result, XattrFlags};
 
-use super::attributes::who;
 use super::explicit::What;
 use super::group::{Group, Need};
 use super::table::{Inode, State};
-use super::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE, map};
+use super::{Core, TYPE, map};
 use crate::engine::{DataAt, Fields, InoGen, Kind, Operation, Placed, corrupt};
 use crate::format::inode::Times;
 use crate::format::pointer::{depth_for, nodes_for};
@@ -134,42 +132,23 @@ impl Core {
         let mut state = inode.state.write().unwrap();
         let list = Acl::read(value)?;
         state.check_free(inode, None, What::Itself)?;
-        let is_default = name == acl::DEFAULT;
-        match inode.kind {
-            SYMLINK => return Err(Errno::OPNOTSUPP),
-            _ if !who(ctx).owns(&state.stat()) => return Err(Errno::PERM),
-            DIRECTORY => {}
-            _ if is_default && list.is_some() => return Err(Errno::ACCESS),
-            _ if is_default => return Ok(()),
-            _ => {}
+        let (who, stat) = (Who::of(ctx), state.stat());
+        if !acl::check_set(&who, &stat, name, list.as_ref())? {
+            return Ok(());
         }
-        // A list that says no more than permission bits is not kept.
-        let kept = list.clone().filter(|list| is_default || !list.is_mode());
-        let Some(list) = list.filter(|_| !is_default) else {
+        let kept = list.clone().filter(|list| list.is_kept(name));
+        let Some(list) = list.filter(|_| name == acl::ACCESS) else {
             return self.set_list(inode, &mut state, name, kept, Fields::default());
         };
-        let before = state.record.owned.mode;
-        let mut mode = before & PERMISSIONS & !0o777 | list.mode();
-        if !may_set_group_id(&who(ctx), state.record.owned.gid) {
-            mode &= !SET_GROUP_ID;
-        }
+        let mode = Some(stat.mode & TYPE | list.mode_of(&who, &stat));
         let times = Some(Times { ctime: self.now(), ..state.record.times });
-        let fields = Fields { mode: Some(before & TYPE | mode), times, ..Fields::default() };
+        let fields = Fields { mode, times, ..Fields::default() };
         self.set_list(inode, &mut state, name, kept, fields)
     }
 
     fn check_may_set(&self, ctx: &Context, inode: &Inode, state: &State, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        let who = who(ctx);
-        if !name.starts_with(USER) {
-            return if who.is_superuser() { Ok(()) } else { Err(Errno::PERM) };
-        }
-        let stat = state.stat();
-        let sticks = inode.kind == DIRECTORY && stat.mode & STICKY != 0 && !who.owns(&stat);
-        if sticks || !matches!(inode.kind, REGULAR | DIRECTORY) {
-            return Err(Errno::PERM);
-        }
-        self.check_permits(ctx, inode, state, WRITE)
+        check_set(&Who::of(ctx), &state.stat(), name, || self.check_permits(ctx, inode, state, WRITE))
     }
 
     pub fn set_xattr(&self, ctx: &Context, inode: &Inode, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
@@ -218,15 +197,8 @@ impl Core {
     pub fn xattr(&self, ctx: &Context, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let state = inode.state.read().unwrap();
         check_name(name)?;
-        let is_user = name.starts_with(USER);
-        if !may_see(&who(ctx), name) || is_user && !matches!(inode.kind, REGULAR | DIRECTORY) {
+        if !check_get(&Who::of(ctx), inode.kind, name, || self.check_permits(ctx, inode, &state, READ))? {
             return Err(Errno::NODATA);
-        }
-        if acl::is_acl(name) && inode.kind == SYMLINK {
-            return Err(Errno::OPNOTSUPP);
-        }
-        if is_user {
-            self.check_permits(ctx, inode, &state, READ)?;
         }
         let xattrs = self.load_xattrs(inode, &state)?;
         xattrs.into_iter().find(|(other, _)| other == name).map(|(_, value)| value).ok_or(Errno::NODATA)
@@ -234,7 +206,7 @@ impl Core {
 
     pub fn xattr_names(&self, ctx: &Context, inode: &Inode) -> Result<Vec<u8>> {
         let xattrs = self.load_xattrs(inode, &inode.state.read().unwrap())?;
-        let who = who(ctx);
+        let who = Who::of(ctx);
         let seen = xattrs.into_iter().map(|(name, _)| name).filter(|name| may_see(&who, name));
         Ok(seen.flat_map(|name| [name, vec![0]].concat()).collect())
     }

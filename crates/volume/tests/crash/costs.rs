@@ -3,17 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use wholly_crash::volume::{BYTES, VOLUME_ID};
-use wholly_crash::{Run, run};
-use wholly_sim::{Choice, Event, EventKind, Pick, Trace, World};
+use wholly_media::Site;
+use wholly_sim::{Count, Event, EventKind};
 use wholly_volume::format::log::{Entry, LINE, LogArea, LogSeed, decode};
 use wholly_volume::format::{Lba, Seed};
-use wholly_volume::{Volume, VolumeOptions};
 
-use crate::programs::{Done, on_volume, world};
+use crate::explore::{BLOCKS, Recorded};
+use crate::groups::stories;
 use crate::scripts::SCRIPTS;
-
-const BLOCKS: u64 = BYTES / 4096;
 
 /// What one group stored.
 #[derive(Default)]
@@ -27,6 +24,8 @@ struct Group {
     in_place: Vec<(u64, u64)>,
     /// Bytes of data and zero entries.
     redone: u64,
+    /// Where they belong: from, to.
+    redone_at: Vec<(u64, u64)>,
     /// Whole lines of payloads.
     payload_lines: u64,
 }
@@ -39,16 +38,19 @@ impl Group {
             EventKind::Store { offset, data, .. } => {
                 *self.bytes.entry(site.0).or_default() += data.len() as u64;
                 let end = offset + data.len() as u64;
-                if self.fences == ["wal.log.fence"] && site.0.starts_with("volume.") {
+                if self.fences.last() == Some(&"wal.log.fence") && site.0.starts_with("volume.") {
                     self.in_place.push((*offset, end));
                 }
                 let lanes = 0..LogArea::for_volume(Lba(2), BLOCKS).lanes;
                 let read = <&[u8; LINE]>::try_from(&data[..]).ok();
-                let read =
-                    read.and_then(|line| lanes.into_iter().find_map(|lane| decode(seed.lane(lane), *offset, line)));
+                let seeds = || lanes.clone().map(|lane| seed.lane(lane)).chain([seed.chains()]);
+                let read = read.and_then(|line| seeds().find_map(|seed| decode(seed, *offset, line)));
                 match read.map(|read| read.entry) {
                     Some(Entry::Undo { at, len, .. }) => self.undone.push((at, at + u64::from(len))),
-                    Some(Entry::Data { len, .. } | Entry::Zero { len, .. }) => self.redone += len,
+                    Some(Entry::Data { at, len, .. } | Entry::Zero { at, len }) => {
+                        self.redone += len;
+                        self.redone_at.push((at, at + len));
+                    }
                     _ => {}
                 }
                 if site.0 == "wal.payload" {
@@ -57,6 +59,22 @@ impl Group {
             }
             _ => {}
         }
+    }
+
+    /// That of an explicit group: its calls that store early have a fence each, and each byte goes home once.
+    fn expect_explicit(&mut self, what: &str) {
+        let calls = self.fences.iter().take_while(|fence| **fence == "wal.call.fence").count();
+        self.fences.drain(..calls);
+        self.redone_at.sort_unstable();
+        let (mut end, mut distinct) = (0, 0);
+        for (from, to) in &self.redone_at {
+            distinct += to.saturating_sub(end.max(*from));
+            end = end.max(*to);
+        }
+        assert!(calls > 2 && distinct < self.redone, "{what}: some data is written over");
+        self.redone = distinct;
+        self.bytes.remove("wal.payload");
+        self.expect_formula(what);
     }
 
     fn expect_formula(&mut self, what: &str) {
@@ -95,24 +113,16 @@ impl Group {
     }
 }
 
-/// How often the volume was mounted, the run included.
-fn incarnation(trace: &Trace) -> u64 {
-    let end = Choice { point: trace.events.len() as u64, pick: Pick::All };
-    let world = World::from_image(&trace.image_of(&end), trace.config.clone());
-    let volume = Volume::open_region(world.log(), &VolumeOptions::default()).expect("it opens");
-    volume.stat().incarnation - 1
-}
-
 #[test]
 fn groups_cost_what_is_said() {
     let (mut groups, mut with_data) = (0, 0);
     for script in SCRIPTS {
-        let Run { trace, operations, failure, .. } = run(&on_volume(Done::Script(script)), &world("pmem"));
-        assert_eq!(failure, None, "{}", script.name);
-        let seed = LogSeed::of(Seed::of(&VOLUME_ID), incarnation(&trace));
+        let recorded = Recorded::of(script, false, &[]);
+        let (volume_id, incarnation) = recorded.incarnation();
+        let seed = LogSeed::of(Seed::of(&volume_id), incarnation);
         let mut group = Group::default();
-        // What the open stores is no group.
-        for event in &trace.events[operations[0].end as usize..] {
+        let (before, mut fences, mut undo_lines) = (groups, 0, 0);
+        for event in recorded.steps() {
             group.add(seed, event);
             // The lane is given back after the last fence: that of the settled word, or of the commit entry.
             let ended = match group.fences.last() {
@@ -123,11 +133,34 @@ fn groups_cost_what_is_said() {
             if ended {
                 groups += 1;
                 with_data += u64::from(group.redone > 0);
+                fences += group.fences.len() as u64;
+                undo_lines += group.undone.len() as u64;
                 std::mem::take(&mut group).expect_formula(script.name);
             }
         }
         assert!(group.bytes.is_empty(), "{}: something was stored after the last commit", script.name);
+        // The same, as the medium has seen it.
+        let lines = |site| recorded.counts.get(&Site(site)).map_or(0, |count: &Count| count.lines);
+        assert_eq!(lines("wal.commit"), groups - before, "{}", script.name);
+        assert_eq!(lines("wal.undo"), undo_lines, "{}", script.name);
+        assert_eq!(recorded.counts.values().map(|count| count.fences).sum::<u64>(), fences, "{}", script.name);
     }
     println!("{groups} groups, {with_data} with data");
     assert!(groups > 50 && with_data > 10, "{groups} {with_data}");
+}
+
+#[test]
+fn explicit_groups_cost_what_is_said() {
+    let story = stories().into_iter().find(|story| story.name == "data, committed").expect("it is one of them");
+    let recorded = Recorded::of_moves((&story.name, story.before), &story.moves, false, &[]);
+    let (volume_id, incarnation) = recorded.incarnation();
+    let seed = LogSeed::of(Seed::of(&volume_id), incarnation);
+    let mut group = Group::default();
+    for event in recorded.steps() {
+        group.add(seed, event);
+        if group.fences.last() == Some(&"wal.settle.fence") {
+            return group.expect_explicit(&story.name);
+        }
+    }
+    panic!("it is settled");
 }

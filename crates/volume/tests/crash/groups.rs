@@ -135,7 +135,7 @@ fn alone(name: &str, before: Step, steps: &[Step], after: &[Step]) -> [Story; 2]
 pub fn stories() -> Vec<Story> {
     // It gets what an abort has given back, or a commit has freed.
     let again: &[Step] =
-        &[|t| t.create("again", 0o644).map(drop), |t| t.open("again", OFlags::RDWR)?.write(0, &[3; 20_000]).map(drop)];
+        &[|t| t.create("later", 0o644).map(drop), |t| t.open("later", OFlags::RDWR)?.write(0, &[3; 20_000]).map(drop)];
     let mut all = Vec::new();
     all.extend(alone("data", files, DATA, &[|t| t.open("a", OFlags::RDWR)?.write(50, &[1; 9000]).map(drop)]));
     all.extend(alone("names", files, NAMES, again));
@@ -204,10 +204,10 @@ fn groups_are_private_and_see_themselves() {
     use wholly_sim::{SimConfig, World};
     use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
-    use crate::programs::served;
+    use crate::tree::Seen;
 
     for story in stories() {
-        let world = World::new(Arc::new(SimConfig { log_len: wholly_crash::volume::BYTES, ..SimConfig::pmem() }));
+        let world = World::new(Arc::new(SimConfig { log_len: crate::explore::BLOCKS * 4096, ..SimConfig::pmem() }));
         let options = VolumeOptions { engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() };
         Volume::format_region(&*world.log(), &options).expect("make a volume");
         let volume = Volume::open_region(world.log(), &options).expect("open it");
@@ -215,7 +215,7 @@ fn groups_are_private_and_see_themselves() {
         let tree = Tree::new(&vfs, Ino::ROOT);
         (story.before)(&tree).expect("before");
         let look = |group: Option<wholly::vfs::GroupId>| {
-            served(Tree { ctx: Context { group, ..tree.ctx.clone() }, ..tree.clone() }).expect("look")
+            Seen::of_tree(&Tree { ctx: Context { group, ..tree.ctx.clone() }, ..tree.clone() }).expect("look")
         };
         let (mut groups, mut running) = ([None; 2], 0);
         let mut committed = look(None);
@@ -245,7 +245,7 @@ fn groups_are_private_and_see_themselves() {
                     assert_eq!(vfs.commit_group(group), Err(Errno::INVAL), "{name}: it has ended");
                     committed = look(None);
                     is_as_before = false;
-                    assert!(own == committed, "{name}: {:?}", own.difference(&committed));
+                    assert!(own == committed, "{name}: {}", own.difference(&committed));
                 }
                 Abort(group) => {
                     vfs.abort_group(groups[group].take().expect("it runs")).expect("abort");
@@ -253,7 +253,7 @@ fn groups_are_private_and_see_themselves() {
                 }
             }
             let now = look(None);
-            assert!(now == committed, "{name}: others see {:?}", committed.difference(&now));
+            assert!(now == committed, "{name}: others see {}", committed.difference(&now));
             if running == 0 && is_as_before {
                 // Room that was made in directories stays.
                 let more = free - volume.stat().free_blocks;

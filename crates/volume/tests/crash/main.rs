@@ -1,98 +1,71 @@
 //! Crashes of a volume with the engine `fine_grained_wal`, in simulated persistent memory: every word that was stored
 //! and not fenced may survive or not. After each crash the volume must be sound, and be what it was before the call in
 //! flight or what it was to be after it. Crashes during recovery are crashes, too. Explicit groups are there wholly
-//! once they are committed, and not at all before. The explorer is that of `crash`.
+//! once they are committed, and not at all before.
 //!
 //! `WHOLLY_LONG=1` tries many more states.
 
 mod costs;
+mod driven;
+mod explore;
 mod groups;
 mod planted;
 mod programs;
 mod scripts;
+mod tree;
 
-use programs::{Done, all, world};
-use wholly_crash::volume::sites;
-use wholly_crash::{Job, Limits, Outcome, Seen, Subject, coverage, explore_into, replay_of, run};
-use wholly_media::Site;
-use wholly_sim::ExploreLimits;
-use wholly_volume::EngineKind;
-
-/// Sites that only explicit groups pass. That of making a volume is passed by programs of `crash`.
-const OF_GROUPS: [&str; 1] = ["wal.call.fence"];
-
-fn is_long() -> bool {
-    std::env::var_os("WHOLLY_LONG").is_some()
-}
+use explore::{Limits, Outcome, Recorded};
 
 fn limits(long: bool) -> Limits {
-    let (exhaustive_bits, samples, focus_bits) = if long { (10, 200, 8) } else { (4, 4, 0) };
-    let states = ExploreLimits {
-        exhaustive_bits,
-        single_units: 24,
-        pair_units: 0,
-        samples,
-        focus_bits,
-        ..ExploreLimits::default()
-    };
-    let (nested_one_in, whole_one_in) = if long { (20, 1) } else { (200, 24) };
-    Limits { states, nested_one_in, whole_one_in, go_on_one_in: 4, workers: 1, violations: 1, ..Limits::quick() }
-}
-
-/// Explores programs, each in each of these worlds.
-fn explored(worlds: &[&str], wanted: impl Fn(&Done) -> bool, limits: &Limits) -> Outcome {
-    let (seen, mut together) = (Seen::default(), Outcome::default());
-    for name in worlds {
-        let setting = world(name);
-        for subject in all().into_iter().filter(|subject| wanted(&subject.program)) {
-            let job = Job { subject, setting: setting.clone() };
-            let outcome = explore_into(&seen, std::slice::from_ref(&job), limits);
-            println!("{name} {}: {outcome}\n", job.subject.name());
-            if let Some(violation) = outcome.violations.first() {
-                let path = violation.replay.splitn(5, ':').last().expect("a state has a path");
-                let replay = replay_of(&job.subject, &violation.replay, &setting, path);
-                panic!("{}\n{}", violation.what, replay.expect("a violation names its state"));
-            }
-            together.merge(outcome);
-        }
+    match long {
+        false => Limits { exhaustive_bits: 5, samples: 6, nested_every: 200, ..Limits::default() },
+        true => Limits { exhaustive_bits: 10, samples: 200, nested_every: 10, ..Limits::default() },
     }
-    (together.distinct, together.nested) = (seen.distinct(), seen.nested());
-    println!("all of it: {together}");
-    assert!(together.nested * 10 >= together.distinct, "only {} states are nested", together.nested);
-    together
 }
 
-/// Each call of each script is there wholly or not at all, on both models of persistent memory.
+/// Each call of each script is there wholly or not at all, on both models of persistent memory, and each place in the
+/// code that stores or orders was a crash point.
 #[test]
 fn each_call_survives_wholly_or_not_at_all() {
-    let is_group = |program: &Done| matches!(program, Done::Story(_));
-    let outcome = explored(&["pmem", "pmem-x86"], |program| !is_group(program), &limits(is_long()));
-    // What only groups store, they are asked for.
-    let mut sites = sites(EngineKind::FineGrainedWal);
-    sites.retain(|site| !OF_GROUPS.contains(&site.0) && site.0 != "volume.wipe");
-    assert_eq!(coverage::uncovered(&sites, &outcome), [], "these were no crash points");
-}
-
-/// Explicit groups are there wholly once they are committed, and not at all before.
-#[test]
-fn each_group_survives_wholly_or_not_at_all() {
-    // A commit of many calls leaves recovery much to do, and many states of that.
-    let limits = Limits { nested_one_in: 600, whole_one_in: 60, nested_points: 1, ..limits(is_long()) };
-    let worlds = if is_long() { &["pmem", "pmem-x86"][..] } else { &["pmem"] };
-    let outcome = explored(worlds, |program| matches!(program, Done::Story(_)), &limits);
-    let of_groups: Vec<Site> = OF_GROUPS.iter().map(|site| Site(site)).collect();
-    assert_eq!(coverage::uncovered(&of_groups, &outcome), [], "these were no crash points");
-}
-
-/// Nothing in a run comes from the machine or from an earlier run.
-#[test]
-fn runs_are_the_same_each_time() {
-    for subject in all() {
-        let [one, other] = [(); 2].map(|()| run(&subject, &world("pmem")).trace);
-        assert_eq!(one.initial.hash(), other.initial.hash());
-        assert_eq!(one.events.len(), other.events.len());
-        for (one, other) in one.events.iter().zip(&other.events) {
-            assert_eq!(format!("{one:?}"), format!("{other:?}"), "{}", subject.name());
+    let long = std::env::var_os("WHOLLY_LONG").is_some();
+    let mut all = Outcome::default();
+    for script in scripts::SCRIPTS {
+        for x86 in [false, true] {
+            let recorded = Recorded::of(script, x86, &[]);
+            let outcome = recorded.explore(&limits(long));
+            let Outcome { states, nested, points, .. } = outcome;
+            println!("{}: {states} states, {nested} of them after a crash in recovery, {points} points", script.name);
+            if let Some(violation) = &outcome.violation {
+                panic!("{} ({}): {violation}", script.name, if x86 { "x86" } else { "adversarial" });
+            }
+            all.add(outcome);
         }
     }
+    // A commit of many calls leaves recovery much to do, and many states of that.
+    let few = Limits { nested_every: 3 * limits(long).nested_every, nested_points: 2, ..limits(long) };
+    for story in groups::stories() {
+        for x86 in [false, true] {
+            let recorded = Recorded::of_moves((&story.name, story.before), &story.moves, x86, &[]);
+            let outcome = recorded.explore(&few);
+            let Outcome { states, nested, points, .. } = outcome;
+            println!("{}: {states} states, {nested} of them after a crash in recovery, {points} points", story.name);
+            if let Some(violation) = &outcome.violation {
+                panic!("{} ({}): {violation}", story.name, if x86 { "x86" } else { "adversarial" });
+            }
+            all.add(outcome);
+        }
+    }
+    for x86 in [false, true] {
+        let outcome = Recorded::of_resizing(x86).explore(&limits(long));
+        println!("resizing: {} states, {} points", outcome.states, outcome.points);
+        assert_eq!(outcome.violation, None, "resizing ({})", if x86 { "x86" } else { "adversarial" });
+        all.add(outcome);
+    }
+    println!("{} states, {} nested, {} points", all.states, all.nested, all.points);
+    let elsewhere =
+        |site: &str| site.starts_with("none.") || ["volume.save", "volume.wipe", "wal.recover.commit"].contains(&site);
+    let mut missing: Vec<&str> = wholly_volume::sites().iter().map(|site| site.0).collect();
+    missing.retain(|site| !elsewhere(site) && !all.crashed_at.contains(site));
+    assert_eq!(missing, [""; 0], "these were no crash points");
+    assert!(all.nested * 100 >= all.states * 5, "{} of {} states are nested", all.nested, all.states);
 }

@@ -2,10 +2,9 @@
 
 use std::sync::LazyLock;
 
-use wholly::vfs::{Context, Errno, Ino, Timestamp, Vfs};
-use wholly::{DirEntry, Stat};
+use wholly::vfs::{Context, Ino, Vfs};
 use wholly_crash::volume::{BYTES, OnVolume, Program, Running, setting};
-use wholly_crash::{FRESH, Names, Op, Setting, State, served_tree};
+use wholly_crash::{FRESH, Op, Setting, State};
 use wholly_posix::Tree;
 use wholly_volume::{EngineKind, Volume, VolumeVfs};
 
@@ -119,66 +118,4 @@ fn tell(story: &Story, running: &mut Running<'_>) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Everything, as the context of a tree sees it.
-///
-/// # Errors
-/// In words.
-pub fn served(tree: Tree<'_>) -> Result<State, String> {
-    served_tree(&mut Through(tree), &mut |path, error| Err(format!("{path}: {error}")))
-}
-
-struct Through<'v>(Tree<'v>);
-
-fn named<T>(path: &str, done: wholly::vfs::Result<T>) -> wholly::Result<T> {
-    done.map_err(|errno| wholly::Error::Refused(path.into(), errno))
-}
-
-impl Names for Through<'_> {
-    const NOTES_LOOKS: bool = true;
-    const IS_EXACT: bool = true;
-
-    fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
-        let names = named(path, self.0.names(path))?.into_iter();
-        Ok(names.map(|name| DirEntry { name: name.name, ino: name.ino.0, kind: name.kind.as_raw_mode() }).collect())
-    }
-
-    fn metadata(&mut self, path: &str) -> wholly::Result<Stat> {
-        let attr = named(path, self.0.stat(path))?;
-        let ns = |time: Timestamp| time.sec * 1_000_000_000 + i64::from(time.nsec);
-        Ok(Stat {
-            ino: attr.ino.0,
-            size: attr.size,
-            allocated: attr.blocks * 512,
-            atime_ns: ns(attr.atime),
-            mtime_ns: ns(attr.mtime),
-            ctime_ns: ns(attr.ctime),
-            mode: attr.kind.as_raw_mode() | attr.mode.as_raw_mode(),
-            nlink: attr.nlink as u32,
-            uid: attr.uid,
-            gid: attr.gid,
-            rdev: attr.rdev,
-            ..Stat::default()
-        })
-    }
-
-    fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
-        named(path, self.0.readlink(path))
-    }
-
-    fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>> {
-        named(path, self.0.xattrs(path)).map(|names| names.into_iter().map(String::into_bytes).collect())
-    }
-
-    fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>> {
-        match self.0.xattr(path, std::str::from_utf8(name).expect("names of scripts are text")) {
-            Err(Errno::NODATA) => Ok(None),
-            value => named(path, value).map(Some),
-        }
-    }
-
-    fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
-        named(path, self.0.content(path))
-    }
 }

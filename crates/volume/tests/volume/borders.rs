@@ -51,7 +51,7 @@ fn the_core_knows_engines_by_the_trait_only() {
 /// Each place that stores has a name of its own.
 #[test]
 fn sites_are_distinct() {
-    let sites = wholly_volume::sites();
+    let sites = [wholly_volume::sites(), wholly_volume::repair_sites()].concat();
     let names: std::collections::BTreeSet<_> = sites.iter().map(|site| site.0).collect();
     assert_eq!(names.len(), sites.len());
     let defined = lines_with("", &["= Site(\""]).len();

@@ -8,21 +8,11 @@ use wholly_posix::Tree;
 use wholly_posix::differ::{Caller, Described, describe};
 use wholly_volume::VolumeVfs;
 
-use crate::place::{CONTENT, Place, is_long, populate};
+use crate::place::{CONTENT, Place, Random, is_long, populate};
 
 const BYTES: usize = 2 << 20;
 const BLOCK: usize = 4096;
 const TEST: Site = Site("test");
-
-/// Numbers that look random, the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-}
 
 /// All that a mount shows, and some calls that change things. `None` if it does not open.
 fn look(place: &Place) -> Option<Described> {

@@ -156,6 +156,104 @@ fn conflicts() {
     }
 }
 
+/// Each call has the space that it needs also as the first of its group.
+#[test]
+fn each_call_alone_in_a_group() {
+    let calls: &[(&str, Call)] = &[
+        ("cut", |t| t.truncate("file", 10_001).map(drop)),
+        // Without a map there are few pointers, and little is reserved for those.
+        ("cut one block", |t| t.truncate("small", 10).map(drop)),
+        ("punch one block", |t| {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            t.open("small", OFlags::RDWR)?.allocate(flags, 10, 20)
+        }),
+        ("cut all", |t| t.truncate("file", 0).map(drop)),
+        ("lengthen", |t| t.truncate("file", 1 << 40).map(drop)),
+        ("punch", |t| {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            t.open("file", OFlags::RDWR)?.allocate(flags, 100, 30_000)
+        }),
+        ("punch a part", |t| {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            t.open("sparse", OFlags::RDWR)?.allocate(flags, 100, 100)
+        }),
+        ("zero", |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 100, 30_000)),
+        ("insert", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 0, 8192)),
+        ("collapse", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096)),
+        ("reserve", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 100_000)),
+        ("write over", |t| t.open("file", OFlags::RDWR)?.write(5, &[1; 30_000]).map(drop)),
+        ("write into a hole", |t| t.open("sparse", OFlags::RDWR)?.write(300 * 4096, &[1; 30_000]).map(drop)),
+        ("append", |t| t.open("file", OFlags::RDWR)?.append(&[1; 30_000]).map(drop)),
+        ("create", |t| t.create("new", 0o644).map(drop)),
+        ("mkdir", |t| t.mkdir("dir/new", 0o755).map(drop)),
+        ("symlink", |t| t.symlink("new", "x".repeat(300)).map(drop)),
+        ("link", |t| t.link("file", "new").map(drop)),
+        ("unlink", |t| t.unlink("file")),
+        ("unlink the last", |t| t.unlink("sparse")),
+        ("rmdir", |t| t.rmdir("empty")),
+        ("rename", |t| t.rename("dir", "moved/dir")),
+        ("replace", |t| t.rename("file", "sparse")),
+        ("exchange", |t| t.rename_with("file", "dir", RenameFlags::EXCHANGE)),
+        ("chmod", |t| t.chmod("dir", 0o700).map(drop)),
+        ("chown", |t| t.chown("file", Some(1), Some(2)).map(drop)),
+        ("set", |t| t.set_xattr("dir", "user.x", &[3; 3000])),
+        ("remove", |t| t.remove_xattr("dir", "user.large")),
+    ];
+    for (what, call) in calls {
+        let place = Place::logged(8 << 20);
+        let volume = place.open();
+        let vfs = VolumeVfs::new(&volume);
+        populate(&vfs).expect("populate");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.mkdir("empty", 0o755).expect("mkdir");
+        tree.file("small", 0o644, &[1; 100]).expect("make a file");
+        let group = vfs.begin_group().expect("begin");
+        call(&within(&tree, group)).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        vfs.commit_group(group).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        place.expect_sound();
+        drop(vfs);
+        volume.close().expect("close");
+        assert_eq!(place.expect_sound().orphans, 0, "{what}");
+    }
+}
+
+/// A call that fails, or has nothing to do, has claimed nothing.
+#[test]
+fn what_changes_nothing_claims_nothing() {
+    let place = Place::logged(8 << 20);
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    populate(&vfs).expect("populate");
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.chmod("dir", 0o777).expect("chmod");
+    let held = vfs.held();
+    let group = vfs.begin_group().expect("begin");
+    let (inside, user) = (within(&tree, group), within(&tree.user(1000), group));
+    assert_eq!(user.chmod("file", 0o666), Err(Errno::PERM));
+    assert_eq!(user.unlink("file"), Err(Errno::ACCESS));
+    assert_eq!(user.set_xattr("file", "user.x", b"y"), Err(Errno::ACCESS));
+    assert_eq!(inside.mkdir("dir", 0o755), Err(Errno::EXIST));
+    assert_eq!(inside.rmdir("dir"), Err(Errno::NOTEMPTY));
+    assert_eq!(inside.rename("dir", "dir/sub"), Err(Errno::INVAL));
+    assert_eq!(inside.rename("file", "moved"), Err(Errno::ISDIR));
+    assert_eq!(inside.link("dir", "another"), Err(Errno::PERM));
+    assert_eq!(inside.open("file", OFlags::RDWR).expect("open").write(0, b""), Ok(0));
+    let long = vec![0; 70_000];
+    assert_eq!(inside.set_xattr("dir", "user.long", &long), Err(Errno::TOOBIG));
+    assert_eq!(vfs.held(), held, "it has no inode");
+    tree.chmod("file", 0o600).map(drop).expect("chmod");
+    tree.chmod("dir", 0o700).map(drop).expect("chmod");
+    tree.rename("file", "another").expect("rename");
+    tree.rename("dir", "elsewhere").expect("rename");
+    // But a file that was added.
+    let file = tree.open("another", OFlags::RDWR).expect("open");
+    vfs.add_to_group(group, file.handle).expect("add");
+    assert_eq!(tree.unlink("another"), Err(Errno::BUSY));
+    vfs.abort_group(group).expect("abort");
+    tree.unlink("another").expect("unlink");
+    place.expect_sound();
+}
+
 /// Leaves so many blocks free, by one file.
 fn leave(tree: &Tree<'_>, blocks: u64) {
     let file = tree.file("filler", 0o600, b"").expect("make a file");

@@ -2,11 +2,15 @@
 
 mod borders;
 mod damage;
+mod fixtures;
+mod fuzz;
 mod groups;
 mod known;
 mod large;
 mod mounts;
 mod place;
+mod repair;
 mod resize;
 mod space;
+mod takeover;
 mod threads;

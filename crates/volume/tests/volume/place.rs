@@ -23,6 +23,16 @@ pub fn is_long() -> bool {
     std::env::var_os("WHOLLY_LONG").is_some()
 }
 
+/// Numbers that look random, the same each time.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+}
+
 fn file(bytes: u64) -> rustix::fd::OwnedFd {
     let file = rustix::fs::memfd_create("volume", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
     rustix::fs::ftruncate(&file, bytes).expect("its length");
@@ -51,8 +61,12 @@ impl Place {
 
     /// On persistent memory that was zeros before.
     pub fn blank(bytes: u64) -> Place {
+        Place::of_zeros(bytes, EngineKind::None)
+    }
+
+    pub fn of_zeros(bytes: u64, engine: EngineKind) -> Place {
         let region = PmemRegion::open(file(bytes), PmemOptions::default()).expect("a region");
-        Place::of(Arc::new(region), EngineKind::None)
+        Place::of(Arc::new(region), engine)
     }
 
     pub fn disk(bytes: u64) -> Place {

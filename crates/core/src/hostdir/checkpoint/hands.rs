@@ -176,7 +176,7 @@ impl<'a> Hands<'a> {
     /// what was written to it goes as if it had never been.
     fn let_be(&mut self, file: &File, blocks: &[DirtyBlock]) {
         let store = self.store;
-        let stays = |object: &Object| object.place.is_some() || object.made >= self.target;
+        let stays = |object: &Object| object.place().is_some() || object.made >= self.target;
         if store.names.with(|state| state.objects.get(&file.id).is_some_and(stays)) {
             self.again.extend_from_slice(blocks);
             return;

@@ -10,12 +10,10 @@ use std::sync::Arc;
 use wholly_host::Stat;
 
 use crate::hostdir::records::{Attributes, AttributesBefore, Xattr};
+use crate::rules::PERMISSIONS;
 
 /// A value of an extended attribute; `None`: there is no such attribute.
 pub(crate) type XattrValue = Option<Arc<[u8]>>;
-
-/// The bits of a mode that a call can change.
-pub(crate) const PERMISSIONS: u32 = 0o7777;
 
 /// What one group set. `None`: it did not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,40 +93,54 @@ impl Set {
 }
 
 /// What is committed of an object's attributes and not home, in commit order.
+/// Most objects have none, and then it takes little memory.
 #[derive(Default)]
-pub(crate) struct Sets(Vec<(u64, Set)>);
+pub(crate) struct Sets(Option<Box<Committed>>);
+
+#[derive(Default)]
+struct Committed(Vec<(u64, Set)>);
 
 impl Sets {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all().is_empty()
+    }
+
+    fn all(&self) -> &[(u64, Set)] {
+        self.0.as_ref().map_or(&[], |all| &all.0)
     }
 
     /// A group at `sequence` has set this.
     pub fn publish(&mut self, sequence: u64, set: &Set) {
-        debug_assert!(self.0.last().is_none_or(|last| last.0 <= sequence), "attributes are set in commit order");
-        match self.0.last_mut() {
+        let all = &mut self.0.get_or_insert_default().0;
+        debug_assert!(all.last().is_none_or(|last| last.0 <= sequence), "attributes are set in commit order");
+        match all.last_mut() {
             Some((last, known)) if *last == sequence => known.put(set),
-            _ => self.0.push((sequence, set.clone())),
+            _ => all.push((sequence, set.clone())),
         }
     }
 
     /// All that groups below `target` have set.
     pub fn as_of(&self, target: u64) -> Set {
         let mut all = Set::default();
-        self.0.iter().take_while(|(stamp, _)| *stamp < target).for_each(|(_, set)| all.put(set));
+        self.all().iter().take_while(|(stamp, _)| *stamp < target).for_each(|(_, set)| all.put(set));
         all
     }
 
     /// All of it is home that groups below `tail` have set.
     pub fn forget(&mut self, tail: u64) {
-        self.0.retain(|&(stamp, _)| stamp >= tail);
+        if let Some(all) = &mut self.0 {
+            all.0.retain(|&(stamp, _)| stamp >= tail);
+            if all.0.is_empty() {
+                self.0 = None;
+            }
+        }
     }
 
     /// What a bystander has made of an attribute that is to be set, in words: it is neither what it was, nor what a
     /// pass may have made of it.
     pub fn foreign(&self, stat: &Stat) -> Option<&'static str> {
         let could_be = |now: u32, value: fn(&Set) -> Option<u32>, before: fn(&AttributesBefore) -> u32| {
-            let mut setting = self.0.iter().filter(|(_, set)| value(set).is_some());
+            let mut setting = self.all().iter().filter(|(_, set)| value(set).is_some());
             let Some((_, first)) = setting.clone().next() else { return true };
             now == before(&first.before.attributes) || setting.any(|(_, set)| value(set) == Some(now))
         };
@@ -145,7 +157,7 @@ impl Sets {
     fn could_have_mode(&self, now: u32) -> bool {
         const PERMITS: u32 = 0o777;
         const SET_ID: u32 = 0o6000;
-        let setting = || self.0.iter().filter_map(|(_, set)| Some((set, set.mode?)));
+        let setting = || self.all().iter().filter_map(|(_, set)| Some((set, set.mode?)));
         let Some((first, _)) = setting().next() else { return true };
         let mut could = setting().map(|(_, mode)| mode).chain([first.before.attributes.mode]);
         let permits = could.clone().any(|mode| mode & PERMITS == now & PERMITS);
@@ -154,7 +166,7 @@ impl Sets {
 
     /// Whether an extended attribute, which is to be set, has a value at home that it could have without a bystander.
     pub fn could_be(&self, name: &[u8], now: Option<&[u8]>) -> bool {
-        let mut setting = self.0.iter().filter_map(|(_, set)| Some((set, set.xattrs.get(name)?)));
+        let mut setting = self.all().iter().filter_map(|(_, set)| Some((set, set.xattrs.get(name)?)));
         let Some((first, _)) = setting.clone().next() else { return true };
         let before = first.before.xattrs.get(name).copied().flatten();
         before == now.map(checksum) || setting.any(|(_, value)| value.as_deref() == now)

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::{BLANKS, Kind, Names, Object, ROOT, State, id_name, shrink};
+use super::{BLANKS, Kind, Names, Object, ROOT, State, id_name};
 use crate::sync::Ordering;
 
 /// Calls that may have objects in hand.
@@ -103,8 +103,7 @@ impl State {
     /// Whether this is one of them.
     pub fn is_idle_on_anchor(&self, id: u64, tail: u64) -> bool {
         let object = self.objects.get(&id).filter(|object| object.hangs[0]);
-        object.is_some_and(|object| !object.is_used(tail) && !self.callers.have(object))
-            && self.claims.objects().all(|other| other != id)
+        object.is_some_and(|object| !object.is_used(tail) && !self.callers.have(object)) && !self.is_claimed(id)
     }
 
     /// What groups below `target` made or adopted, that hangs in the folder of blanks and has no name, and that nobody
@@ -117,72 +116,69 @@ impl State {
     /// Whether this is one of them. A pass that takes its bytes home, or its time, has it open.
     pub fn is_spent_blank(&self, id: u64, target: u64) -> bool {
         let Some(object) = self.objects.get(&id) else { return false };
-        let hangs =
-            object.hangs[1] && object.home.as_ref().is_some_and(|home| home.0 == BLANKS && home.1 == id_name(id));
+        let hangs = object.hangs[1] && object.home().is_some_and(|home| home.0 == BLANKS && *home.1 == *id_name(id));
         // Of what was adopted nobody has told that he made it.
         let came = if object.birth.is_some() { object.made } else { object.last };
         let is_made = came != 0 && came < target;
         let is_open =
             object.pins > 0 || object.file.upgrade().is_some_and(|file| file.handles.load(Ordering::Relaxed) > 0);
         let is_held = is_open || self.callers.have(object);
-        hangs && is_made && object.place.is_none() && !is_held && self.claims.objects().all(|other| other != id)
+        hangs && is_made && object.place().is_none() && !is_held && !self.is_claimed(id)
     }
 
     /// Forgets what is home: everything below `tail` is, and no group at or above it speaks of what is not in use.
     pub(super) fn forget(&mut self, tail: u64) {
         for names in self.registers.values_mut() {
-            names.retain(|_, register| {
-                register.values.retain(|&(stamp, _)| stamp >= tail);
-                !register.values.is_empty() || register.stray
-            });
+            names.retain(|_, register| register.forget(tail));
         }
         self.registers.retain(|_, names| !names.is_empty());
         self.count = self.registers.values().map(|names| names.len() as u64).sum();
         let objects = &mut self.objects;
         self.changed.retain(|id| {
             let Some(object) = objects.get_mut(id) else { return false };
-            if object.home.is_none() && object.place.is_none() && !object.nameable {
+            if object.home().is_none() && object.place().is_none() && !object.nameable {
                 // It has no place at home where somebody could set them: who has it open goes on seeing them here.
                 return false;
             }
             object.sets.forget(tail);
             let is_told = object.file.upgrade().is_some_and(|file| file.mtime().is_some());
-            !object.sets.is_empty() || object.mtime_ns.is_some() || is_told
+            !object.sets.is_empty() || object.mtime.ns().is_some() || is_told
         });
         self.callers.passes += 1;
-        let mut todo: Vec<u64> = self.claims.objects().collect();
+        let mut todo: Vec<u64> = Vec::new();
         for (dir, names) in &self.registers {
             todo.push(*dir);
             todo.extend(
-                names.values().flat_map(|register| register.values.iter().map(|value| value.1).chain([register.home])),
+                names.values().flat_map(|register| register.values().map(|value| value.1).chain([register.home()])),
             );
         }
         // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a name
         // too many.
-        let used = self
-            .objects
-            .iter()
-            .filter(|(_, object)| object.hangs != [false; 2] || object.is_used(tail) || self.callers.have(object));
+        let used = self.objects.iter().filter(|(id, object)| {
+            object.hangs != [false; 2]
+                || object.is_used(tail)
+                || self.callers.have(object)
+                || self.claims.has(**id, object)
+        });
         todo.extend(used.map(|(id, _)| *id));
         let mut kept: HashSet<u64> = HashSet::from([ROOT]);
         while let Some(id) = todo.pop() {
             if kept.insert(id)
                 && let Some(object) = self.objects.get(&id)
             {
-                todo.extend([&object.place, &object.home].into_iter().flatten().map(|place| place.0));
+                todo.extend([object.place(), object.home()].into_iter().flatten().map(|place| place.0));
             }
         }
         let by_inode = &mut self.by_inode;
         self.objects.retain(|id, object| {
             let stays = kept.contains(id);
             if !stays
-                && let Some(inode) = object.inode
+                && let Some(inode) = object.inode()
                 && by_inode.get(&inode) == Some(id)
             {
                 by_inode.remove(&inode);
             }
             stays
         });
-        shrink(by_inode);
     }
 }

@@ -26,6 +26,7 @@
 //! | `attributes.rs` | what groups set of its attributes |
 //! | `claims.rs` | who may change what |
 //! | `forget.rs` | what is forgotten when a pass has ended |
+//! | `register.rs` | the committed values of a name |
 //! | `private.rs` | what a running group has changed |
 //! | `walk.rs` | from a path to what it names, as a group sees it |
 //! | `replay.rs` | from the log's records to all this, at open |
@@ -36,11 +37,12 @@ mod forget;
 mod object;
 mod objects;
 mod private;
+mod register;
 mod replay;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::Hash;
+use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use wholly_host::{At, Inode, Stat};
@@ -48,15 +50,17 @@ use wholly_host::{At, Inode, Stat};
 use super::file::File;
 use super::records::{Baseline, Birth, Identity};
 use crate::log::checksum::checksum;
+pub(super) use crate::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
-pub(super) use attributes::{PERMISSIONS, Set, XattrValue, checksum as xattr_checksum};
+pub(super) use attributes::{Set, XattrValue, checksum as xattr_checksum};
 use claims::Claims;
 pub(super) use claims::Wanted;
 use forget::Callers;
-pub(super) use object::{DIRECTORY, Kind, Object, Place, REGULAR, SYMLINK, TYPE};
+pub(super) use object::{Kind, Moment, Object, Place};
 use objects::Objects;
-use private::Change;
+pub(super) use private::Change;
 pub(super) use private::Private;
+pub(super) use register::Register;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
 pub(super) use walk::{Entry, Found, Last, Walk, show};
 
@@ -82,8 +86,8 @@ const SHOWN: usize = 65536;
 /// Times that a call looks again because others changed, or took away, what it had found.
 pub(super) const TRIES: usize = 100;
 
-/// A directory and one part of a path.
-pub(super) type Name = (u64, Vec<u8>);
+/// A directory and one part of a path. All that know a name share its bytes.
+pub(super) type Name = (u64, Arc<[u8]>);
 
 /// See the head of this module.
 pub(crate) struct Names {
@@ -99,9 +103,9 @@ pub(crate) struct Names {
 #[derive(Default)]
 pub(crate) struct State {
     pub objects: Objects,
-    pub by_inode: HashMap<(u64, i64), u64>,
-    pub registers: HashMap<u64, BTreeMap<Vec<u8>, Register>>,
-    pub claims: Claims,
+    pub by_inode: BTreeMap<(u64, i64), u64>,
+    pub registers: HashMap<u64, BTreeMap<Arc<[u8]>, Register>>,
+    claims: Claims,
     /// How many registers there are.
     pub count: u64,
     /// Objects with attributes that are not home, those below no name included.
@@ -150,34 +154,6 @@ pub(crate) struct Strange {
     pub instead: u64,
 }
 
-/// The committed values of a name.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Register {
-    /// What the host has there, as the store left it.
-    pub home: u64,
-    /// The host has something there that a pass made for a virtual object before a crash, and nobody knows for which.
-    pub stray: bool,
-    /// By sequence.
-    pub values: Vec<(u64, u64)>,
-}
-
-impl Register {
-    /// The latest committed value.
-    pub fn newest(&self) -> u64 {
-        self.values.last().map_or(self.home, |&(_, object)| object)
-    }
-
-    /// The value as of the sequence `target`.
-    pub fn as_of(&self, target: u64) -> u64 {
-        self.values.iter().rev().find(|&&(stamp, _)| stamp < target).map_or(self.home, |&(_, object)| object)
-    }
-
-    /// The sequence of the last group that set it.
-    pub fn last(&self) -> u64 {
-        self.values.last().map_or(0, |&(stamp, _)| stamp)
-    }
-}
-
 impl State {
     pub fn register(&self, dir: u64, name: &[u8]) -> Option<&Register> {
         self.registers.get(&dir)?.get(name)
@@ -187,24 +163,24 @@ impl State {
     pub fn object_of(&mut self, stat: &Stat, place: Place) -> u64 {
         let inode = (stat.ino, stat.btime_ns);
         if let Some(&id) = self.by_inode.get(&inode) {
-            let known = |place: &Place| place.as_ref().is_some_and(|(dir, name)| self.register(*dir, name).is_some());
-            let ends = |place: &Place| {
-                let register = place.as_ref().and_then(|(dir, name)| self.register(*dir, name));
+            let known = |place: Option<&Name>| place.is_some_and(|(dir, name)| self.register(*dir, name).is_some());
+            let ends = |place: Option<&Name>| {
+                let register = place.and_then(|(dir, name)| self.register(*dir, name));
                 register.is_some_and(|register| register.newest() != id)
             };
             let object = self.objects.get(&id).expect("an inode in the table has an object");
-            let named = known(&object.place);
+            let named = known(object.place());
             // Where the log says nothing of its names, a bystander may have moved it. What a pass is about to take
             // away, without giving it another name, is no home for long.
-            let home = known(&object.home) && (named || !ends(&object.home));
+            let home = known(object.home()) && (named || !ends(object.home()));
             self.see(id);
             let object = self.objects.get_mut(&id).expect("it was just there");
             object.is_fixed_as(stat);
-            if !home && object.home.as_ref().is_none_or(|home| home.0 != ANCHORS) {
-                object.home.clone_from(&place);
+            if !home && object.home().is_none_or(|home| home.0 != ANCHORS) {
+                object.set_home(place.clone());
             }
             if !named {
-                object.place = place;
+                object.set_place(place);
             }
             return id;
         }
@@ -260,9 +236,9 @@ impl State {
         if object.last.max(file.last_sequence.load(Ordering::Acquire)) >= tail || file.mtime().is_some() {
             return false;
         }
-        let is_home = object.sets.is_empty() && object.mtime_ns.is_none();
+        let is_home = object.sets.is_empty() && object.mtime.ns().is_none();
         let wanted = Wanted { alone: vec![file.id], ..Wanted::default() };
-        if !is_home || self.claims.take(owner, wanted, held).is_err() || !forget() {
+        if !is_home || self.claim(owner, wanted, held).is_err() || !forget() {
             return false;
         }
         self.takes_over(file);
@@ -277,10 +253,16 @@ impl State {
         self.objects.get(&id)?.left.as_deref().copied()
     }
 
+    /// A group claims all that it wants, and adds to `held` what of that is new to it; or nothing, where another group,
+    /// which is the error, has some of it.
+    pub fn claim(&mut self, owner: u64, wanted: Wanted, held: &mut Wanted) -> Result<(), u64> {
+        self.claims.take(&mut self.objects, owner, wanted, held)
+    }
+
     /// A group has ended: its claims are gone.
     pub fn release(&mut self, owner: u64, private: &Private) {
-        self.claims.release(owner, private.claimed(), &private.held);
-        for id in &private.held.alone {
+        self.claims.release(&mut self.objects, owner, private.claimed(), private.owned(), &private.held);
+        for id in private.owned() {
             if let Some(object) = self.objects.get_mut(id) {
                 object.left = None;
                 object.file.upgrade().into_iter().for_each(|file| file.disown_if(owner));
@@ -293,12 +275,17 @@ impl State {
         let Some(object) = self.objects.get_mut(&file.id) else { return };
         object.last = object.last.max(file.last_sequence.load(Ordering::Acquire));
         object.identified = object.identified.max(file.identified.load(Ordering::Acquire));
-        object.ctime_ns = object.ctime_ns.max(file.ctime());
+        object.ctime = object.ctime.max(file.ctime().into());
         if let Some(ns) = file.mtime() {
-            (object.mtime_ns, object.mtime_sequence) = (Some(ns), file.mtime_sequence());
+            (object.mtime, object.mtime_sequence) = (Some(ns).into(), file.mtime_sequence());
             self.changed.insert(file.id);
         }
         object.file = Weak::new();
+    }
+
+    /// Whether somebody has a claim on an object, or on a name in it.
+    pub fn is_claimed(&self, id: u64) -> bool {
+        self.objects.get(&id).is_some_and(|object| self.claims.has(id, object))
     }
 
     /// Keeps an object in the table. Whether it is there.
@@ -326,7 +313,7 @@ impl State {
     /// The same of an object.
     pub fn shown(&mut self, id: u64) -> u64 {
         let Some(object) = self.objects.get(&id) else { return 0 };
-        match object.inode {
+        match object.inode() {
             None => UNMADE | id,
             Some((ino, btime_ns)) => match self.shown.get(&ino) {
                 Some(&(then, number)) if then == btime_ns => number,
@@ -343,7 +330,7 @@ impl State {
         self.shown.insert(ino, (btime_ns, UNMADE | id));
         self.by_inode.insert((ino, btime_ns), id);
         if let Some(object) = self.objects.get_mut(&id) {
-            object.inode = Some((ino, btime_ns));
+            object.set_inode(Some((ino, btime_ns)));
         }
     }
 
@@ -351,8 +338,9 @@ impl State {
     pub fn unmake(&mut self, id: u64) {
         self.unhang(id, BLANKS);
         if let Some(object) = self.objects.get_mut(&id) {
-            (object.home, object.unsure) = (None, false);
-            if let Some(inode) = object.inode.take()
+            object.set_home(None);
+            object.unsure = false;
+            if let Some(inode) = object.set_inode(None)
                 && self.by_inode.get(&inode) == Some(&id)
             {
                 self.by_inode.remove(&inode);
@@ -369,7 +357,7 @@ impl State {
     pub fn becomes(&mut self, id: u64, inode: (u64, i64)) -> bool {
         let free = !self.by_inode.contains_key(&inode);
         if free && let Some(object) = self.objects.get_mut(&id) {
-            if let Some(before) = object.inode.replace(inode) {
+            if let Some(before) = object.set_inode(Some(inode)) {
                 self.by_inode.remove(&before);
             }
             self.by_inode.insert(inode, id);
@@ -385,7 +373,7 @@ impl State {
             BLANKS => return Some(BLANK_FOLDER.to_vec()),
             _ => {}
         }
-        let (dir, name) = self.objects.get(&id)?.home.as_ref()?;
+        let (dir, name) = self.objects.get(&id)?.home()?;
         Some(join(&self.host_path(*dir)?, name))
     }
 
@@ -403,7 +391,7 @@ impl State {
 
     /// Which inode an object is; that of the store's directory, and of its own folders, nobody asks.
     pub fn inode_of(&self, id: u64) -> Option<Inode> {
-        self.objects.get(&id)?.inode
+        self.objects.get(&id)?.inode()
     }
 
     /// For calls that change a name, which lies at `path`: in the directory that the store knows, whatever has taken
@@ -414,7 +402,7 @@ impl State {
 
     /// For calls on the object that lies at `path`, its home, whatever has taken its place.
     pub fn object_at<'p>(&self, id: u64, path: &'p [u8]) -> At<'p> {
-        let home = self.objects.get(&id).and_then(|object| object.home.as_ref());
+        let home = self.objects.get(&id).and_then(Object::home);
         At { path, dir: home.and_then(|(dir, _)| self.inode_of(*dir)), inode: self.inode_of(id) }
     }
 
@@ -427,7 +415,7 @@ impl State {
     pub fn path_bytes(&self, id: u64) -> Vec<u8> {
         let mut parts: Vec<&[u8]> = Vec::new();
         let mut at = id;
-        while let Some((dir, name)) = self.objects.get(&at).and_then(|object| object.place.as_ref()) {
+        while let Some((dir, name)) = self.objects.get(&at).and_then(Object::place) {
             parts.push(name);
             at = *dir;
         }
@@ -450,7 +438,7 @@ impl State {
     }
 
     /// Counts one name of `object` in `dir` more or less than the host does.
-    fn count_link(&mut self, dir: u64, object: u64, by: i64) {
+    fn count_link(&mut self, dir: u64, object: u64, by: i32) {
         if object == 0 {
             return;
         }
@@ -465,28 +453,30 @@ impl State {
 
     /// The host has `object` at a name now, which a pass has just put there, or nothing (0).
     pub fn set_home(&mut self, dir: u64, name: &[u8], object: u64) {
-        let Some(register) = self.registers.get_mut(&dir).and_then(|names| names.get_mut(name)) else { return };
-        let before = std::mem::replace(&mut register.home, object);
-        register.stray = false;
+        let one = (Bound::Included(name), Bound::Included(name));
+        let names = self.registers.get_mut(&dir).map(|names| names.range_mut::<[u8], _>(one));
+        let Some((shared, register)) = names.and_then(|mut names| names.next()) else { return };
+        let shared = shared.clone();
+        let before = register.set_home(object);
         self.count_link(dir, before, 1);
         self.count_link(dir, object, -1);
         if object != 0 {
-            self.lie(object, (dir, name.to_vec()));
+            self.lie(object, (dir, shared));
         }
         if before != 0
             && before != object
             && let Some(lost) = self.objects.get(&before)
-            && lost.home.as_ref().is_some_and(|home| home.0 == dir && home.1 == name)
+            && lost.home().is_some_and(|home| home.0 == dir && *home.1 == *name)
         {
             // A name of which no group says anything is at home.
-            let other = lost.place.clone().filter(|place| self.register(place.0, &place.1).is_none());
+            let other = lost.place().cloned().filter(|place| self.register(place.0, &place.1).is_none());
             let lost = self.objects.get_mut(&before).expect("it was just there");
-            lost.home = other;
+            lost.set_home(other);
             // Where there are no times of birth, the host may give the number to another file. (While somebody has this
             // one open, it cannot.)
-            if lost.home.is_none()
+            if lost.home().is_none()
                 && lost.file.strong_count() == 0
-                && let Some(inode) = lost.inode
+                && let Some(inode) = lost.inode()
             {
                 self.by_inode.remove(&inode);
             }
@@ -497,14 +487,14 @@ impl State {
     pub fn lie(&mut self, object: u64, place: Name) {
         let by_inode = &mut self.by_inode;
         if let Some(lies) = self.objects.get_mut(&object) {
-            lies.home = Some(place);
-            lies.inode.map(|inode| by_inode.insert(inode, object));
+            lies.set_home(Some(place));
+            lies.inode().map(|inode| by_inode.insert(inode, object));
         }
     }
 
     /// The host has `object` in one of the store's own folders, which is no name that anybody sees.
     pub fn hang(&mut self, id: u64, folder: u64) {
-        self.lie(id, (folder, id_name(id)));
+        self.lie(id, (folder, id_name(id).into()));
         if let Some(object) = self.objects.get_mut(&id) {
             object.count_hanging(folder, true);
         }
@@ -521,10 +511,10 @@ impl State {
     pub fn fall(&mut self, id: u64) {
         self.unhang(id, ANCHORS);
         if let Some(object) = self.objects.get_mut(&id)
-            && object.home.as_ref().is_some_and(|home| home.0 == ANCHORS)
+            && object.home().is_some_and(|home| home.0 == ANCHORS)
         {
             // It has another one, which nobody has told the store.
-            object.home = None;
+            object.set_home(None);
         }
     }
 
@@ -534,19 +524,29 @@ impl State {
         let count = &mut self.count;
         let register = register.or_insert_with(|| {
             *count += 1;
-            Register { home: before, ..Register::default() }
+            Register::new(before)
         });
-        debug_assert!(register.last() <= sequence, "a name is set in commit order");
-        match register.values.last_mut() {
-            Some(last) if last.0 == sequence => last.1 = after,
-            _ => {
-                if register.values.is_empty() {
-                    // Most names are set once before they are home.
-                    register.values.reserve_exact(1);
-                }
-                register.values.push((sequence, after));
-            }
-        }
+        register.set(sequence, after);
+        self.is_set(dir, before, after);
+    }
+
+    /// The same of all names that a group has set in a directory of which none had a register, in order. The tree is
+    /// made of full nodes.
+    fn publish_all(&mut self, sequence: u64, dir: u64, names: impl Iterator<Item = (Name, Change)>) {
+        let registers = names.map(|(name, Change { committed, after })| {
+            self.put(&name, after);
+            self.is_set(dir, committed, after);
+            let mut register = Register::new(committed);
+            register.set(sequence, after);
+            (name.1, register)
+        });
+        let registers: BTreeMap<_, _> = registers.collect();
+        self.count += registers.len() as u64;
+        self.registers.insert(dir, registers);
+    }
+
+    /// A name in `dir` has been given to another object.
+    fn is_set(&mut self, dir: u64, before: u64, after: u64) {
         self.count_link(dir, before, -1);
         self.count_link(dir, after, 1);
         if let Some(named) = self.objects.get_mut(&after) {
@@ -572,7 +572,7 @@ impl State {
             // Who names something in a directory and who sets its times do not wait for each other, and replay goes by
             // sequences.
             if sequence >= object.mtime_sequence {
-                (object.mtime_ns, object.mtime_sequence) = (mtime_ns, sequence);
+                (object.mtime, object.mtime_sequence) = (mtime_ns.into(), sequence);
             }
             object.last = object.last.max(sequence);
             self.changed.insert(id);
@@ -582,7 +582,7 @@ impl State {
     /// Something of an object has changed.
     pub fn changed_at(&mut self, id: u64, ns: i64) {
         if let Some(object) = self.objects.get_mut(&id) {
-            object.ctime_ns = object.ctime_ns.max(Some(ns));
+            object.ctime = object.ctime.max(Some(ns).into());
             object.ctime_is_new = true;
         }
     }
@@ -596,7 +596,7 @@ impl State {
     /// When a program last changed an object, if that is known.
     pub fn ctime_of(&self, id: u64) -> Option<i64> {
         let object = self.objects.get(&id)?;
-        object.ctime_ns.max(object.file.upgrade().and_then(|file| file.ctime()))
+        object.ctime.ns().max(object.file.upgrade().and_then(|file| file.ctime()))
     }
 
     /// A checkpoint has left an object so. Programs go on seeing this time of change.
@@ -622,18 +622,31 @@ impl State {
 
     /// A committed group set these names: they have other values now, and objects other places.
     fn set_names(&mut self, sequence: u64, names: impl IntoIterator<Item = (Name, Change)>, lost: &[u64]) {
-        for (name, Change { committed, after }) in names {
-            if let Some(object) = self.objects.get_mut(&after) {
-                object.place = Some(name.clone());
+        let mut names = names.into_iter().peekable();
+        while let Some(dir) = names.peek().map(|(name, _)| name.0) {
+            let of_dir = std::iter::from_fn(|| names.next_if(|(name, _)| name.0 == dir));
+            if self.registers.contains_key(&dir) {
+                for (name, Change { committed, after }) in of_dir {
+                    self.put(&name, after);
+                    self.publish(sequence, name, committed, after);
+                }
+            } else {
+                self.publish_all(sequence, dir, of_dir);
             }
-            self.publish(sequence, name, committed, after);
         }
         for &id in lost {
-            if self.objects[&id].place.is_none() {
+            if self.objects[&id].place().is_none() {
                 let by_register = |state: &Self| if state.objects[&id].named > 0 { state.name_of(id) } else { None };
                 let place = self.name_at_home(id).or_else(|| by_register(self));
-                self.objects.get_mut(&id).expect("it was just there").place = place;
+                self.objects.get_mut(&id).expect("it was just there").set_place(place);
             }
+        }
+    }
+
+    /// An object has this name.
+    fn put(&mut self, name: &Name, object: u64) {
+        if let Some(object) = self.objects.get_mut(&object) {
+            object.set_place(Some(name.clone()));
         }
     }
 
@@ -642,9 +655,9 @@ impl State {
         let mut lost = Vec::new();
         for (name, before) in names {
             if let Some(object) = self.objects.get_mut(&before)
-                && object.place.as_ref() == Some(name)
+                && object.place() == Some(name)
             {
-                object.place = None;
+                object.set_place(None);
                 lost.push(before);
             }
         }
@@ -653,14 +666,14 @@ impl State {
 
     /// The name by which the host has an object, where groups have left it that.
     fn name_at_home(&self, id: u64) -> Option<Name> {
-        let (dir, name) = self.objects.get(&id)?.home.as_ref()?;
+        let (dir, name) = self.objects.get(&id)?.home()?;
         let stays = self.register(*dir, name).is_none_or(|register| register.newest() == id);
         (stays && *dir != ANCHORS && *dir != BLANKS).then(|| (*dir, name.clone()))
     }
 
     /// Any name that the object has by a register.
     pub fn name_of(&self, id: u64) -> Option<Name> {
-        let named = |(dir, names): (&u64, &BTreeMap<Vec<u8>, Register>)| {
+        let named = |(dir, names): (&u64, &BTreeMap<Arc<[u8]>, Register>)| {
             names.iter().find(|(_, register)| register.newest() == id).map(|(name, _)| (*dir, name.clone()))
         };
         self.registers.iter().find_map(named)
@@ -727,7 +740,7 @@ impl Names {
                 let born_ns = object.birth.as_ref().map(|birth| birth.mtime_ns);
                 match (object.kind, object.file.upgrade(), born_ns) {
                     (Kind::Regular, None, _) => {
-                        (object.mtime_ns, object.mtime_sequence) = (born_ns, sequence);
+                        (object.mtime, object.mtime_sequence) = (born_ns.into(), sequence);
                     }
                     (Kind::Regular, Some(file), Some(ns)) if file.last_sequence.load(Ordering::Acquire) < sequence => {
                         file.set_mtime(ns, sequence);
@@ -786,22 +799,14 @@ impl State {
 
     pub fn identity(&self, id: u64) -> Option<Identity> {
         let object = self.objects.get(&id)?;
-        let (parent, name) = object.place.clone().unwrap_or((0, Vec::new()));
-        let (ino, btime_ns) = object.inode.unwrap_or((0, 0));
+        let (parent, name) = object.place().map_or((0, Vec::new()), |(dir, name)| (*dir, name.to_vec()));
+        let (ino, btime_ns) = object.inode().unwrap_or_default();
         Some(Identity { ino, btime_ns, parent, name, ..Identity::of_nothing(object.mode()) })
     }
 
     /// The open file that an object is, if it is one.
     pub fn file(&self, id: u64) -> Option<Arc<File>> {
         self.objects.get(&id)?.file.upgrade()
-    }
-}
-
-/// Gives memory back that a large group has needed.
-fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
-    const SMALL: usize = 1024;
-    if map.capacity() > SMALL && map.len() < map.capacity() / 8 {
-        map.shrink_to(2 * map.len());
     }
 }
 

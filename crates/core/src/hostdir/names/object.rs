@@ -6,7 +6,8 @@ use super::attributes::Sets;
 use super::{BLANKS, Name};
 use crate::hostdir::file::File;
 use crate::hostdir::records::{Baseline, Birth};
-use wholly_host::Stat;
+use crate::rules::{DIRECTORY, REGULAR, SYMLINK, TYPE};
+use wholly_host::{Inode, Stat};
 
 /// What an object is. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,12 +18,6 @@ pub(crate) enum Kind {
     /// A FIFO, a socket or a device.
     Special,
 }
-
-/// The type bits of a mode.
-pub(crate) const TYPE: u32 = 0o170_000;
-pub(crate) const REGULAR: u32 = 0o100_000;
-pub(crate) const DIRECTORY: u32 = 0o040_000;
-pub(crate) const SYMLINK: u32 = 0o120_000;
 
 impl Kind {
     /// By the type bits of a mode.
@@ -36,7 +31,7 @@ impl Kind {
     }
 
     /// The type bits; of special files only that they are none of the others.
-    fn bits(self) -> u32 {
+    pub fn bits(self) -> u32 {
         match self {
             Kind::Regular => REGULAR,
             Kind::Directory => DIRECTORY,
@@ -46,42 +41,66 @@ impl Kind {
     }
 }
 
+/// A time in ns, if there is one. Any time is later than none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(i64);
+
+impl Default for Moment {
+    fn default() -> Self {
+        Moment(i64::MIN)
+    }
+}
+
+impl From<Option<i64>> for Moment {
+    fn from(ns: Option<i64>) -> Self {
+        ns.map_or(Moment::default(), Moment)
+    }
+}
+
+impl Moment {
+    pub fn ns(self) -> Option<i64> {
+        (self != Moment::default()).then_some(self.0)
+    }
+}
+
 /// Where an object is, if it has a name.
 pub(crate) type Place = Option<Name>;
 
-/// See the head of [`names`](super).
+/// See the head of [`names`](super). A group may make, or find, a million of them.
 pub(crate) struct Object {
     pub kind: Kind,
-    /// Inode number and time of birth; `None` while it is virtual.
-    pub inode: Option<(u64, i64)>,
+    /// Inode number, 0 while it is virtual, and time of birth.
+    pub(super) inode: Inode,
     /// Whether the log durably knows the inode, or need not.
     pub known: bool,
-    /// A place where the host has it.
-    pub home: Place,
+    /// A place where the host has it, if it has it elsewhere than at its committed name.
+    pub(super) home: Option<Box<Name>>,
+    /// Whether the host has it at its committed name.
+    pub(super) is_at_place: bool,
     /// A committed name of it.
-    pub place: Place,
+    pub(super) place: Place,
     /// What a group made it as, while it is virtual, and after that for as long as it is in the table.
     pub birth: Option<Arc<Birth>>,
     /// How many names more than at home it has; of a directory, how many directories more are in it.
-    pub links: i64,
+    pub links: i32,
     /// How many names more than at home it has, directories too.
-    pub named: i64,
+    pub named: i32,
     /// Whether one of the names that the host counts is in the store's folder for anchors, and one in that for blanks.
     pub hangs: [bool; 2],
     /// Whether the host may not have made it with the attributes that it was born with: a crash came.
     pub unsure: bool,
     /// What groups have set of its attributes.
     pub sets: Sets,
-    /// When its content changed, in ns, where that is not home; of a regular file, its [`File`] knows.
-    pub mtime_ns: Option<i64>,
+    /// When its content changed, where that is not home; of a regular file, its [`File`] knows.
+    pub mtime: Moment,
     /// The sequence of the group that told that.
     pub mtime_sequence: u64,
-    /// When somebody last changed anything of it, in ns, as far as that is known; at home it is when a pass did.
-    pub ctime_ns: Option<i64>,
+    /// When somebody last changed anything of it, as far as that is known; at home it is when a pass did.
+    pub ctime: Moment,
     /// Whether no checkpoint has seen that time yet.
     pub ctime_is_new: bool,
-    /// When somebody last read it, in ns, where that is later than all else that tells so. Nothing of this goes home.
-    pub read_ns: Option<i64>,
+    /// When somebody last read it, where that is later than all else that tells so. Nothing of this goes home.
+    pub read: Moment,
     /// The sequence of the last group that told the log what and where it is.
     pub identified: u64,
     /// The highest sequence of a group that speaks of it.
@@ -97,8 +116,10 @@ pub(crate) struct Object {
     pub is_immutable: bool,
     /// See [`Stat::is_append_only`], when the host was last asked.
     pub is_append_only: bool,
+    /// The group that has claimed it alone; 0 for none. See [`Claims`](super::Claims).
+    pub(super) owner: u64,
     /// How many keep it in the table, whether or not it has a name.
-    pub pins: u64,
+    pub pins: u32,
     /// Of a regular file, the file, while somebody uses it.
     pub file: Weak<File>,
     /// How a file lay at home when the running group that has claimed it joined it, if that group
@@ -106,24 +127,27 @@ pub(crate) struct Object {
     pub left: Option<Box<Baseline>>,
 }
 
+const _: () = assert!(size_of::<Object>() <= 184);
+
 impl Object {
-    fn new(kind: Kind, inode: Option<(u64, i64)>, home: Place) -> Self {
+    fn new(kind: Kind, inode: Option<Inode>, home: Place) -> Self {
         Object {
             kind,
-            inode,
+            inode: inode.unwrap_or_default(),
             known: true,
-            place: home.clone(),
-            home,
+            is_at_place: home.is_some(),
+            place: home,
+            home: None,
             birth: None,
             links: 0,
             named: 0,
             hangs: [false; 2],
             unsure: false,
             sets: Sets::default(),
-            mtime_ns: None,
-            ctime_ns: None,
+            mtime: Moment::default(),
+            ctime: Moment::default(),
             ctime_is_new: false,
-            read_ns: None,
+            read: Moment::default(),
             mtime_sequence: 0,
             identified: 0,
             last: 0,
@@ -133,6 +157,7 @@ impl Object {
             nameable: false,
             is_immutable: false,
             is_append_only: false,
+            owner: 0,
             pins: 0,
             file: Weak::new(),
             left: None,
@@ -145,7 +170,7 @@ impl Object {
     }
 
     /// What the host has at `place`.
-    pub fn settled(kind: Kind, inode: (u64, i64), place: Place) -> Self {
+    pub fn settled(kind: Kind, inode: Inode, place: Place) -> Self {
         Self::new(kind, Some(inode), place)
     }
 
@@ -157,8 +182,58 @@ impl Object {
     /// What a group makes.
     pub fn born(birth: Arc<Birth>) -> Self {
         let kind = Kind::of(birth.mode);
-        let mtime_ns = (kind != Kind::Regular).then_some(birth.mtime_ns);
-        Object { known: false, mtime_ns, birth: Some(birth), ..Self::new(kind, None, None) }
+        let mtime = (kind != Kind::Regular).then_some(birth.mtime_ns).into();
+        Object { known: false, mtime, birth: Some(birth), ..Self::new(kind, None, None) }
+    }
+
+    /// A committed name of it.
+    pub fn place(&self) -> Option<&Name> {
+        self.place.as_ref()
+    }
+
+    /// It has this committed name from now on. Where the host has it stays the same.
+    pub fn set_place(&mut self, place: Place) {
+        let home = self.home().cloned();
+        self.place = place;
+        self.set_home(home);
+    }
+
+    /// A place where the host has it.
+    pub fn home(&self) -> Option<&Name> {
+        if self.is_at_place { self.place.as_ref() } else { self.home.as_deref() }
+    }
+
+    /// The host has it here from now on.
+    pub fn set_home(&mut self, home: Place) {
+        self.is_at_place = home.is_some() && home == self.place;
+        self.home = if self.is_at_place { None } else { home.map(Box::new) };
+    }
+
+    /// Inode number and time of birth; `None` while it is virtual.
+    pub fn inode(&self) -> Option<Inode> {
+        (self.inode.0 != 0).then_some(self.inode)
+    }
+
+    /// It is this inode from now on, or virtual. Gives what it was.
+    pub fn set_inode(&mut self, inode: Option<Inode>) -> Option<Inode> {
+        let before = self.inode();
+        self.inode = inode.unwrap_or_default();
+        before
+    }
+
+    /// The group that has claimed it alone.
+    pub fn owner(&self) -> Option<u64> {
+        (self.owner != 0).then_some(self.owner)
+    }
+
+    /// A group claims it, which nobody else has. Whether the group had not yet.
+    pub(super) fn own(&mut self, group: u64) -> bool {
+        std::mem::replace(&mut self.owner, group) == 0
+    }
+
+    /// Nobody claims it any more.
+    pub(super) fn disown(&mut self) {
+        self.owner = 0;
     }
 
     /// See [`State::hang`](super::State::hang).
@@ -178,5 +253,34 @@ impl Object {
     /// Whether somebody has it but names, claims and calls.
     pub fn is_used(&self, tail: u64) -> bool {
         self.last >= tail || self.identified >= tail || self.pins > 0 || self.file.strong_count() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_a_home_are_told_apart() {
+        let name = |dir: u64, name: &str| Some((dir, name.as_bytes().into()));
+        let mut object = Object::settled(Kind::Regular, (7, 8), name(1, "a"));
+        assert_eq!((object.place(), object.home()), (name(1, "a").as_ref(), name(1, "a").as_ref()));
+        object.set_place(name(1, "b"));
+        assert_eq!((object.place(), object.home()), (name(1, "b").as_ref(), name(1, "a").as_ref()));
+        object.set_home(name(1, "b"));
+        assert!(object.home.is_none(), "it is told once");
+        object.set_place(None);
+        assert_eq!((object.place(), object.home()), (None, name(1, "b").as_ref()));
+        object.set_home(None);
+        assert_eq!((object.place(), object.home()), (None, None));
+        object.set_place(name(1, "c"));
+        assert_eq!((object.place(), object.home()), (name(1, "c").as_ref(), None));
+    }
+
+    #[test]
+    fn a_time_is_later_than_none() {
+        let moment = |ns: Option<i64>| Moment::from(ns);
+        assert_eq!((Moment::default().ns(), moment(Some(-5)).ns()), (None, Some(-5)));
+        assert_eq!(moment(None).max(moment(Some(-5))), moment(Some(-5)));
     }
 }

@@ -1,14 +1,14 @@
-//! The table of objects, by id. Each has memory of its own: a table that grows moves pointers only, and what is free in
-//! it is small.
+//! The table of objects, by id: a tree, which grows and shrinks with what is in it. Each object has memory of its own,
+//! so that what is free in the nodes of the tree is small.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Index;
 
-use super::{Object, shrink};
+use super::Object;
 
 /// See the head of this file.
 #[derive(Default)]
-pub(crate) struct Objects(HashMap<u64, Box<Object>>);
+pub(crate) struct Objects(BTreeMap<u64, Box<Object>>);
 
 impl Objects {
     pub fn get(&self, id: &u64) -> Option<&Object> {
@@ -47,7 +47,6 @@ impl Objects {
     /// Forgets all others.
     pub fn retain(&mut self, mut stays: impl FnMut(&u64, &mut Object) -> bool) {
         self.0.retain(|id, object| stays(id, object));
-        shrink(&mut self.0);
     }
 }
 

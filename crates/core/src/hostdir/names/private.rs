@@ -18,9 +18,10 @@ pub(crate) struct Change {
 }
 
 /// What a group has done to an object's names, and what its records say of it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Trace {
-    /// How many names more than all others see it has for the group.
+    /// How many names more than all others see it has for the group, what it has made being seen with one. So what it
+    /// made with one name, as is usual, has no trace.
     links: i64,
     /// When the group last changed anything of it, or [`AT_HOME`] for never.
     ctime_ns: i64,
@@ -43,7 +44,7 @@ pub(crate) struct Private {
     changes: BTreeMap<Name, Change>,
     /// The last name that the group gave an object, if it has that still; of directories, and of what it has not made.
     places: HashMap<u64, Name>,
-    traces: HashMap<u64, Trace>,
+    traces: BTreeMap<u64, Trace>,
     /// How many directories more than all others see a directory has for the group.
     directories: HashMap<u64, i64>,
     /// Objects that the group made.
@@ -64,7 +65,7 @@ pub(crate) struct Private {
     pub applied: Vec<u64>,
     /// Its id, where it is provisional, and whether it waits for the decision of a joint commit.
     pub provisional: Option<(u64, bool)>,
-    /// What it has claimed, except for the names that it has [set](Self::set).
+    /// What it has claimed, except for the names that it has [set](Self::set) and the objects that it made.
     pub held: Wanted,
     /// The highest sequence of a group that had changed what it changes.
     pub after: u64,
@@ -76,33 +77,42 @@ impl Private {
         if self.changes.is_empty() {
             return None;
         }
-        self.changes.get(&(dir, name.to_vec())).map(|change| change.after)
+        self.changes.get(&(dir, name.into())).map(|change| change.after)
     }
 
     /// Sets a name that has been `before`, for the group, which has claimed it. `is_dir` says whether `after` is a
     /// directory.
     pub fn set(&mut self, dir: u64, name: &[u8], before: u64, (after, is_dir): (u64, bool)) {
-        let change = self.changes.entry((dir, name.to_vec())).or_insert(Change { committed: before, after });
+        let shared: Name = (dir, name.into());
+        let change = self.changes.entry(shared.clone()).or_insert(Change { committed: before, after });
         change.after = after;
         // A call claims few names.
-        let held = self.held.names.iter().rev().take(8).position(|held| held.0 == dir && held.1 == name);
+        let held = self.held.names.iter().rev().take(8).position(|held| held.0 == dir && *held.1 == *name);
         if let Some(behind) = held {
             self.held.names.swap_remove(self.held.names.len() - 1 - behind);
         }
-        if self.places.get(&before).is_some_and(|place| place.0 == dir && place.1 == name) {
+        if self.places.get(&before).is_some_and(|place| place.0 == dir && *place.1 == *name) {
             self.places.remove(&before);
         }
         // What is the group's own, and no directory, has a name as long as it has links.
         if after != 0 && (is_dir || !self.is_born(after)) {
-            self.places.insert(after, (dir, name.to_vec()));
+            self.places.insert(after, shared);
         }
         for (id, more) in [(before, -1), (after, 1)] {
             if id != 0 {
-                self.traces.entry(id).or_default().links += more;
+                self.count(id, more);
             }
         }
         for id in [dir, before, after] {
             self.speak_of(id);
+        }
+    }
+
+    fn count(&mut self, id: u64, more: i64) {
+        let trace = self.traces.entry(id).or_default();
+        trace.links += more;
+        if *trace == Trace::default() {
+            self.traces.remove(&id);
         }
     }
 
@@ -114,6 +124,11 @@ impl Private {
     /// All names that it has claimed, except for those that were [taken](Self::take_changes).
     pub fn claimed(&self) -> impl Iterator<Item = &Name> {
         self.held.names.iter().chain(self.changes.keys())
+    }
+
+    /// All objects that it has claimed alone.
+    pub fn owned(&self) -> impl Iterator<Item = &u64> + Clone {
+        self.held.alone.iter().chain(&self.born)
     }
 
     /// Sets attributes of an object.
@@ -160,10 +175,13 @@ impl Private {
         self.mtimes.iter()
     }
 
-    /// The group made an object.
+    /// The group made an object, which it has just claimed.
     pub fn add_born(&mut self, id: u64) {
         debug_assert!(self.born.last() < Some(&id), "ids go up");
+        let claimed = self.held.alone.pop();
+        debug_assert_eq!(claimed, Some(id), "what is made is claimed");
         self.born.push(id);
+        self.count(id, -1);
     }
 
     /// Whether the group made an object.
@@ -203,9 +221,9 @@ impl Private {
 
     /// Those in one directory.
     pub fn changes_in(&self, dir: u64) -> impl Iterator<Item = (&[u8], &Change)> {
-        let from = Bound::Included((dir, Vec::new()));
+        let from = Bound::Included((dir, [].into()));
         let names = self.changes.range((from, Bound::Unbounded));
-        names.take_while(move |(name, _)| name.0 == dir).map(|(name, change)| (name.1.as_slice(), change))
+        names.take_while(move |(name, _)| name.0 == dir).map(|(name, change)| (&*name.1, change))
     }
 
     /// Where the group sees a directory, if it has named it.
@@ -215,7 +233,7 @@ impl Private {
 
     /// How many names more than all others see the object has for the group.
     pub fn links(&self, id: u64) -> i64 {
-        self.traces.get(&id).map_or(0, |trace| trace.links)
+        i64::from(self.is_born(id)) + self.traces.get(&id).map_or(0, |trace| trace.links)
     }
 
     /// A name was set, by which there are so many directories more in this one.
@@ -233,9 +251,7 @@ impl Private {
     /// Objects that are to be identified for `announced`, and were not by the group itself.
     pub fn unidentified(&self, announced: u64) -> Vec<u64> {
         let is_due = |trace: &Trace| trace.announced != NOT_SPOKEN_OF && trace.announced != announced;
-        let mut all: Vec<u64> = self.traces.iter().filter(|(_, trace)| is_due(trace)).map(|(id, _)| *id).collect();
-        all.sort_unstable();
-        all
+        self.traces.iter().filter(|(_, trace)| is_due(trace)).map(|(id, _)| *id).collect()
     }
 
     /// The log knows an object for `announced`: because the group has told it so (`logged`), or else.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use wholly_host::{HostFs, Stat};
 
-use super::object::TYPE;
+use super::TYPE;
 use super::{
     ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Change, Kind, Name, Object, ROOT, Register, Set, State, Strange,
     id_of, join, mark_of,
@@ -31,7 +31,7 @@ pub(crate) struct NameReplay {
     /// The object that was at a name before the first group that is not home; only where a copy may be adopted.
     first: Option<HashMap<Name, u64>>,
     /// Names at which records say that there is something, by directory.
-    candidates: HashMap<u64, BTreeSet<Vec<u8>>>,
+    candidates: HashMap<u64, BTreeSet<Arc<[u8]>>>,
     /// Objects whose place a Name entry has told: later identities tell what their group saw, which may be older.
     moved: BTreeSet<u64>,
     /// What the host has at the names that were looked at.
@@ -100,7 +100,7 @@ impl NameReplay {
             ..Object::settled(Kind::of(identity.mode), (0, 0), None)
         });
         object.identified = sequence;
-        object.inode = None;
+        object.set_inode(None);
         if identity.ino != 0 {
             let inode = (identity.ino, identity.btime_ns);
             // A number alone, which it had before its store was copied, may be another object's in the copy.
@@ -114,13 +114,13 @@ impl NameReplay {
             self.inodes.insert(inode, id);
         }
         if identity.parent != 0 {
-            let place = (identity.parent, identity.name.clone());
+            let place: Name = (identity.parent, identity.name[..].into());
             self.candidates.entry(place.0).or_default().insert(place.1.clone());
             if !moved {
                 if let Some(first) = &mut self.first {
                     first.insert(place.clone(), id);
                 }
-                object.place = Some(place);
+                object.set_place(Some(place));
             }
         }
     }
@@ -137,9 +137,9 @@ impl NameReplay {
     pub fn set(&mut self, dir: u64, value: &Value, sequence: u64, time: Option<i64>) {
         self.state.set_mtime(dir, sequence, time);
         let Value { before, after, name } = value;
-        self.candidates.entry(dir).or_default().insert(name.clone());
+        let name: Name = (dir, name[..].into());
+        self.candidates.entry(dir).or_default().insert(name.1.clone());
         self.moved.extend([*before, *after]);
-        let name = (dir, name.clone());
         let lost = self.state.lose_places([(&name, *before)].into_iter());
         self.state.set_names(sequence, [(name, Change { committed: *before, after: *after })], &lost);
     }
@@ -151,7 +151,7 @@ impl NameReplay {
 
     /// Whether an object has a name, as far as the log tells.
     pub fn has_place(&self, id: u64) -> bool {
-        self.state.objects.get(&id).is_some_and(|object| object.place.is_some())
+        self.state.objects.get(&id).is_some_and(|object| object.place().is_some())
     }
 
     /// The last group that spoke of an object.
@@ -176,7 +176,7 @@ impl NameReplay {
         loop {
             let Some(dir) = todo.pop_front() else {
                 let Some((folder, path)) = folders.next() else { break };
-                self.candidates.insert(folder, names_in(host, path)?.into_iter().collect());
+                self.candidates.insert(folder, names_in(host, path)?.into_iter().map(Arc::from).collect());
                 todo.push_back(folder);
                 continue;
             };
@@ -206,11 +206,12 @@ impl NameReplay {
                 if let Some(stat) = &stat
                     && let Some(id) = known
                     && let Some(object) = self.state.objects.get_mut(&id)
-                    && object.home.is_none()
+                    && object.home().is_none()
                     && object.kind == Kind::of(stat.mode)
                 {
-                    object.home = Some((dir, name.clone()));
-                    (object.inode, object.known) = (Some((stat.ino, stat.btime_ns)), true);
+                    object.set_home(Some((dir, name.clone())));
+                    object.set_inode(Some(stat.inode()));
+                    object.known = true;
                     object.unsure = object.birth.is_some();
                     self.state.by_inode.insert((stat.ino, stat.btime_ns), id);
                     if object.kind == Kind::Directory {
@@ -251,12 +252,12 @@ impl NameReplay {
             0 if self.knows(id) && !is_blank()? => {}
             // What the log knows no more was on its way out when the tail passed it.
             _ if Kind::of(stat.mode) != Kind::Directory || names_in(host, &path)?.is_empty() => {
-                self.state.spent.push(((folder, entry.to_vec()), object));
+                self.state.spent.push(((folder, entry.into()), object));
                 return Ok(false);
             }
             // A crash may have kept what was in it.
             0 if self.knows(id) && self.holds_only_blanks(host, &path, id)? => {
-                self.state.spent.push(((folder, entry.to_vec()), object));
+                self.state.spent.push(((folder, entry.into()), object));
                 return Ok(false);
             }
             0 => {}
@@ -265,7 +266,7 @@ impl NameReplay {
                 return Ok(true);
             }
         }
-        self.state.strange.push(Strange { place: (folder, entry.to_vec()), object: 0, from: None, instead: 0 });
+        self.state.strange.push(Strange { place: (folder, entry.into()), object: 0, from: None, instead: 0 });
         Ok(false)
     }
 
@@ -274,14 +275,15 @@ impl NameReplay {
         for name in names_in(host, path)? {
             let at = join(path, &name);
             let Some(stat) = stat_or_nothing(host, &at)? else { continue };
-            let values = self.state.register(dir, &name).map_or(&[][..], |register| &register.values);
+            let register = self.state.register(dir, &name);
             let mut made = None;
-            for &(_, id) in values {
+            for (_, id) in register.into_iter().flat_map(Register::values) {
                 let birth = self.state.objects.get(&id).and_then(|object| object.birth.clone());
                 if let Some(birth) = birth
                     && is_blank(host, &at, &stat, &birth)?
                 {
                     made = Some(id);
+                    break;
                 }
             }
             let Some(id) = made else { return Ok(false) };
@@ -296,9 +298,10 @@ impl NameReplay {
     fn find_held(&mut self, host: &dyn HostFs) -> Result<()> {
         for (folder, entry, object) in std::mem::take(&mut self.held) {
             let path = join(&self.state.host_path(folder).expect("a folder has a path"), &entry);
-            let is_ours = |name: &Vec<u8>| self.candidates.get(&object).is_some_and(|names| names.contains(name));
+            let is_ours =
+                |name: &Vec<u8>| self.candidates.get(&object).is_some_and(|names| names.contains(name.as_slice()));
             if !names_in(host, &path)?.iter().all(is_ours) {
-                self.state.strange.push(Strange { place: (folder, entry), object, from: None, instead: 0 });
+                self.state.strange.push(Strange { place: (folder, entry.into()), object, from: None, instead: 0 });
             }
         }
         Ok(())
@@ -310,19 +313,19 @@ impl NameReplay {
         for one in &mut strange {
             let (id, mark) = (id_of(&one.place.1), mark_of(&one.place.1));
             let names = || self.state.registers.iter().flat_map(|(dir, names)| names.iter().map(move |of| (dir, of)));
-            let of = |(dir, (name, _)): (&u64, (&Vec<u8>, &Register))| (*dir, name.clone());
+            let of = |(dir, (name, _)): (&u64, (&Arc<[u8]>, &Register))| (*dir, name.clone());
             if let Some(mark) = mark {
                 one.from = names().map(of).find(|(dir, name)| checksum(*dir, name) == mark);
                 continue;
             }
-            let home = self.state.objects.get(&id).and_then(|object| object.home.clone());
+            let home = self.state.objects.get(&id).and_then(|object| object.home().cloned());
             if let Some(home) = home.filter(|home| home.0 != ANCHORS && home.0 != BLANKS) {
                 (one.from, one.instead) = (Some(home), id);
                 continue;
             }
-            let had = |(dir, (name, register)): &(&u64, (&Vec<u8>, &Register))| {
+            let had = |(dir, (name, register)): &(&u64, (&Arc<[u8]>, &Register))| {
                 let is_free = self.looked.get(&(**dir, (*name).clone())).is_some_and(Option::is_none);
-                is_free && (register.home == id || register.values.iter().any(|value| value.1 == id))
+                is_free && (register.home() == id || register.values().any(|value| value.1 == id))
             };
             one.from = names().find(had).map(of);
         }
@@ -360,7 +363,7 @@ impl NameReplay {
         match dir {
             _ if !self.by_place => None,
             ANCHORS | BLANKS => self.hanging(name),
-            _ => self.first.as_ref()?.get(&(dir, name.to_vec())).copied(),
+            _ => self.first.as_ref()?.get(&(dir, name.into())).copied(),
         }
     }
 
@@ -375,7 +378,7 @@ impl NameReplay {
         for (dir, name) in names {
             let stat = self.looked.get(&(dir, name.clone())).copied().flatten();
             let register = self.state.register(dir, &name).expect("it was just listed");
-            let could_be: Vec<u64> = register.values.iter().map(|value| value.1).chain([register.home]).collect();
+            let could_be: Vec<u64> = register.values().map(|value| value.1).chain([register.home()]).collect();
             let is = stat.and_then(|stat| self.state.by_inode.get(&(stat.ino, stat.btime_ns)).copied());
             let (home, stray) = match (&stat, is) {
                 (None, _) => (0, false),
@@ -390,8 +393,7 @@ impl NameReplay {
             };
             let register = self.state.registers.get_mut(&dir).and_then(|names| names.get_mut(&name));
             let register = register.expect("it was just there");
-            let expected = std::mem::replace(&mut register.home, home);
-            register.stray = stray;
+            let expected = if stray { register.set_stray() } else { register.set_home(home) };
             self.state.count_link(dir, expected, 1);
             self.state.count_link(dir, home, -1);
         }
@@ -417,10 +419,10 @@ impl NameReplay {
     /// Where an object was found.
     pub fn found(&self, id: u64) -> FoundObject {
         let Some(object) = self.state.objects.get(&id) else { return FoundObject::Nowhere };
-        if let Some(path) = self.state.host_path(id).filter(|_| object.home.is_some()) {
+        if let Some(path) = self.state.host_path(id).filter(|_| object.home().is_some()) {
             return FoundObject::At(path);
         }
-        match &object.place {
+        match object.place() {
             Some(place) if object.birth.is_none() => match self.looked.get(place) {
                 Some(Some(_)) => FoundObject::Lost("another file has taken its name".into()),
                 _ => FoundObject::Lost("it is gone".into()),

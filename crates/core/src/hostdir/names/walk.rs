@@ -62,9 +62,9 @@ impl Walk<'_> {
             let committed = || state.register(dir, name).map(|register| register.newest());
             let id = private.or_else(committed)?;
             if private.is_none()
-                && let Some(object) = state.objects.get_mut(&id)
+                && let Some(object) = state.objects.get_mut(&id).filter(|object| object.place().is_none())
             {
-                object.place.get_or_insert_with(|| (dir, name.to_vec()));
+                object.set_place(Some((dir, name.into())));
             }
             let kind = state.see(id).unwrap_or(Kind::Special);
             Some((id != 0).then_some(Found { id, kind, stat: None }))
@@ -86,7 +86,7 @@ impl Walk<'_> {
         // A group may have set the name meanwhile: what it has there now is not what it is at home.
         Ok(self.names.with(|state| {
             known(state).unwrap_or_else(|| {
-                let id = state.object_of(&stat, Some((dir, name.to_vec())));
+                let id = state.object_of(&stat, Some((dir, name.into())));
                 Some(Found { id, kind: Kind::of(stat.mode), stat: Some((stat, passes)) })
             })
         }))
@@ -172,7 +172,7 @@ impl Walk<'_> {
             return None;
         }
         self.names.with(|state| {
-            let above = private.or_else(|| state.objects.get(&dir)?.place.as_ref().map(|place| place.0))?;
+            let above = private.or_else(|| state.objects.get(&dir)?.place().map(|place| place.0))?;
             state.see(above);
             Some(above)
         })
@@ -182,7 +182,7 @@ impl Walk<'_> {
     pub fn is_named(&self, id: u64) -> bool {
         id == ROOT
             || self.private.is_some_and(|private| private.place(id).is_some() || private.links(id) > 0)
-            || self.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place.is_some()))
+            || self.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place().is_some()))
     }
 
     /// The target of a symbolic link.
@@ -219,7 +219,7 @@ impl Walk<'_> {
                 host.map(|entry| (entry.name, Entry::Host { ino: entry.ino, kind: entry.kind })).collect();
             for (name, register) in state.registers.get(&dir).into_iter().flatten() {
                 if register.newest() != 0 && !is_private(name) {
-                    all.push((name.clone(), Entry::Object(register.newest())));
+                    all.push((name.to_vec(), Entry::Object(register.newest())));
                 }
             }
             all.iter().for_each(|(_, entry)| {

@@ -60,7 +60,7 @@ impl Finder {
     /// Keeps an object in the table, if it is this inode.
     fn keep(&mut self, found: &Found, inode: (u64, i64)) -> Option<u64> {
         let is_it = self.store.names.with(|state| {
-            let is_it = state.objects.get(&found.id).is_some_and(|object| object.inode == Some(inode));
+            let is_it = state.objects.get(&found.id).is_some_and(|object| object.inode() == Some(inode));
             is_it && state.pin(found.id)
         });
         if is_it {
@@ -105,7 +105,8 @@ impl Finder {
                     continue;
                 }
                 let Ok(Some(found)) = Self::walk(&self.store).lookup(dir, &name) else { continue };
-                let inode = self.store.names.with(|state| state.objects.get(&found.id).and_then(|object| object.inode));
+                let inode =
+                    self.store.names.with(|state| state.objects.get(&found.id).and_then(|object| object.inode()));
                 if let Some(inode) = inode.filter(|inode| wanted.contains(inode))
                     && let Some(id) = self.keep(&found, inode)
                 {

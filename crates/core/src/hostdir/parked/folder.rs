@@ -12,7 +12,6 @@ use super::super::table::{host_error, is_there};
 use super::format::path_of;
 use super::{FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, UNDO, UNFINISHED};
 use crate::error::{Error, Result};
-use crate::rules::acl;
 use crate::site;
 use crate::sync::{AtomicU8, Ordering};
 
@@ -122,29 +121,11 @@ impl StoreInner {
     }
 
     /// Makes a folder of the store's own, where it is not there. It survives when this returns.
-    pub fn make_own_folder(&self, folder: &[u8], has_folder: &AtomicU8, (make, sync): (Site, Site)) -> Result<()> {
-        if has_folder.load(Ordering::Acquire) != 0 {
-            return Ok(());
+    pub fn make_own_folder(&self, folder: &[u8], has_folder: &AtomicU8, sites: (Site, Site)) -> Result<()> {
+        if has_folder.load(Ordering::Acquire) == 0 {
+            self.make_own_folders(sites, &[OWN_FOLDER, folder])?;
+            has_folder.store(1, Ordering::Release);
         }
-        for path in [OWN_FOLDER, folder] {
-            match self.host.mkdir(make, path, 0o700) {
-                Err(error) if error.errno != Errno::EXIST => return Err(host_error(error, path)),
-                _ => {}
-            }
-            // What is made there is to inherit nothing.
-            match self.host.remove_xattr(make, path, acl::DEFAULT) {
-                Err(error) if !matches!(error.errno, Errno::NODATA | Errno::OPNOTSUPP) => {
-                    return Err(host_error(error, path));
-                }
-                _ => {}
-            }
-        }
-        // Also where they were there: a process that died may have made them.
-        for path in [b"", OWN_FOLDER] {
-            self.host.sync_dir(sync, path).map_err(|error| self.poison(&Error::Media(error)))?;
-            self.log.count_barrier();
-        }
-        has_folder.store(1, Ordering::Release);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use super::super::table::host_error;
 use super::{Base, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
 use crate::error::Result;
 use crate::hostdir::names::join;
-use crate::log::checksum::{checksum, payload_checksum, segment_seed};
+use crate::log::checksum::{PIECE, checksum, payload_checksum, segment_seed};
 use crate::log::layout::EntryKind;
 use crate::site;
 pub(crate) use read::ParkedFile;
@@ -247,14 +247,18 @@ impl Writing {
 
     /// Writes the rest. The file survives a crash when this returns, but for its name.
     pub fn finish(mut self, summary: &Summary) -> Result<()> {
-        let catalogue = catalogue(summary);
         debug_assert!(is_readable(summary), "it was looked at before");
         self.head.has_parts = !summary.parts.is_empty();
         self.head.files = summary.contents.len() as u32;
         self.head.names = summary.names().len() as u32;
-        (self.head.catalogue, self.head.catalogue_length) = (self.position, catalogue.len() as u64);
-        self.head.catalogue_checksum = checksum(self.seed, &catalogue);
-        self.put(self.position, &catalogue)?;
+        let (mut length, mut sum) = (0, self.seed);
+        write_catalogue(summary, &mut |bytes| {
+            self.put(self.position + length, bytes)?;
+            (length, sum) = (length + bytes.len() as u64, checksum(sum, bytes));
+            Ok(())
+        })?;
+        (self.head.catalogue, self.head.catalogue_length) = (self.position, length);
+        self.head.catalogue_checksum = sum;
         self.put(0, &self.head.to_bytes())?;
         self.file.sync(site::PARK_SYNC).map_err(|error| host_error(error, &self.path))
     }
@@ -309,7 +313,32 @@ impl Catalogue {
 }
 
 fn catalogue(summary: &Summary) -> Vec<u8> {
+    let mut all = Vec::new();
+    let add = &mut |bytes: &[u8]| {
+        all.extend_from_slice(bytes);
+        Ok(())
+    };
+    write_catalogue(summary, add).expect("memory takes it");
+    all
+}
+
+/// Bytes of the catalogue that are written at a time: a whole number of what checksums go by.
+const AT_A_TIME: usize = 1 << 20;
+const _: () = assert!(AT_A_TIME.is_multiple_of(PIECE));
+
+/// Writes a catalogue from front to back, so that of a large one only a part is in memory.
+fn write_catalogue(summary: &Summary, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut all = Catalogue::default();
+    let mut is_first = true;
+    let mut pass_on = |all: &mut Catalogue, least: usize| -> Result<()> {
+        while all.0.len() >= least.max(1) || (least == 0 && is_first) {
+            let length = all.0.len().min(AT_A_TIME);
+            write(&all.0[..length])?;
+            all.0.drain(..length);
+            is_first = false;
+        }
+        Ok(())
+    };
     if let Some(coordinator) = &summary.coordinator {
         all.add(COORDINATOR, 0, &coordinator.to_bytes());
     }
@@ -322,14 +351,17 @@ fn catalogue(summary: &Summary) -> Vec<u8> {
         if let Some(base) = settled.base {
             all.add(BASE, id, base_entry(base).as_bytes());
         }
+        pass_on(&mut all, AT_A_TIME)?;
     }
     for (id, known) in &summary.objects {
         if let Known::Born(birth) = known {
             all.add(CREATE, *id, &birth.to_bytes());
         }
+        pass_on(&mut all, AT_A_TIME)?;
     }
     for ((dir, name), &(before, after)) in summary.names() {
-        all.add(NAME, *dir, &Value { before, after, name: name.clone() }.to_bytes());
+        all.add(NAME, *dir, &Value { before, after, name: name.to_vec() }.to_bytes());
+        pass_on(&mut all, AT_A_TIME)?;
     }
     for (id, content) in &summary.contents {
         all.truncate(*id, content.limit);
@@ -339,6 +371,7 @@ fn catalogue(summary: &Summary) -> Vec<u8> {
         }
         content.pieces.iter().for_each(|piece| all.entry(WRITE, *id, piece));
         all.truncate(*id, content.size);
+        pass_on(&mut all, AT_A_TIME)?;
     }
     for (id, (set, mtime_ns)) in &summary.sets {
         let Set { mode, uid, gid, atime_ns, .. } = *set;
@@ -349,8 +382,9 @@ fn catalogue(summary: &Summary) -> Vec<u8> {
             let value = value.as_ref().map(|value| value.to_vec());
             all.add(XATTR, *id, &Xattr { name: name.clone(), value, before }.to_bytes());
         }
+        pass_on(&mut all, AT_A_TIME)?;
     }
-    all.0
+    pass_on(&mut all, 0)
 }
 
 /// The objects that a group has found, directories before what is in them.
@@ -378,7 +412,7 @@ fn identity(settled: &Settled) -> Identity {
         uid: stat.uid,
         gid: stat.gid,
         nlink: stat.nlink,
-        name: place.1.clone(),
+        name: place.1.to_vec(),
     }
 }
 
@@ -449,7 +483,7 @@ mod tests {
             nlink: 1,
             ..Stat::default()
         };
-        let settled = |ino, mode, place, base| Known::Settled(Settled { stat: stat(ino, mode), place, base });
+        let settled = |ino, mode, place, base| Known::Settled(Box::new(Settled { stat: stat(ino, mode), place, base }));
         let born = |mode: u32| {
             let (uid, gid, rdev, btime_ns, atime_ns, mtime_ns) = (1, 2, 0, 3, 4, 5);
             Known::Born(Arc::new(Birth { mode, uid, gid, rdev, btime_ns, atime_ns, mtime_ns, target: Vec::new() }))
@@ -459,14 +493,14 @@ mod tests {
             let (inode, absolute, relative) = ((3, 4), place("/other"), place("../other"));
             summary.parts.push(Neighbour { volume_id: [number as u8; 16], number, inode, absolute, relative });
         }
-        summary.objects.insert(30, settled(11, 0o040755, (ROOT, b"d".to_vec()), None));
+        summary.objects.insert(30, settled(11, 0o040755, (ROOT, b"d"[..].into()), None));
         // What is in it has a lower number.
-        summary.objects.insert(20, settled(12, 0o100644, (30, b"a".to_vec()), Some(Base::Sum(77))));
+        summary.objects.insert(20, settled(12, 0o100644, (30, b"a"[..].into()), Some(Base::Sum(77))));
         summary.objects.insert(40, born(0o040700));
         summary.objects.insert(41, born(0o100600));
         for (name, before, after) in [((ROOT, "n"), 0, 40), ((30, "a"), 20, 0), ((40, "a"), 0, 20), ((40, "b"), 0, 41)]
         {
-            summary.add_name((name.0, name.1.into()), before, after);
+            summary.add_name((name.0, name.1.as_bytes().into()), before, after);
         }
         let piece = |offset, position| Piece { offset, length: 10, position, checksum: 99 };
         let content = |limit, size, space, pieces| Content { limit, size, space, pieces };
@@ -500,7 +534,7 @@ mod tests {
         let reading = Reading { bytes: all, end: Some(head.catalogue), summary: Summary::default(), open: None };
         let summary = reading.all().expect("its catalogue");
         assert_eq!(catalogue(&summary), all);
-        let names: Vec<_> = summary.names().keys().map(|(_, name)| name.as_slice()).collect();
+        let names: Vec<_> = summary.names().keys().map(|(_, name)| &**name).collect();
         assert_eq!((names, summary.sets.len()), (vec![&b"l"[..], b"b"], 3));
     }
 
@@ -532,6 +566,24 @@ mod tests {
         assert_eq!(catalogue(&again), bytes);
         assert_eq!(again.path_after(41).unwrap(), b"n/b");
         assert_eq!((again.path_before(20).unwrap(), again.path_after(20).unwrap()), (b"d/a".to_vec(), b"n/a".to_vec()));
+    }
+
+    /// One part is written after the other, and their checksums add up.
+    #[test]
+    fn a_catalogue_is_written_in_parts() {
+        for count in [0, 1, 20_000] {
+            let mut summary = Summary::default();
+            (0..count).for_each(|n| summary.add_name((ROOT, format!("{n:07}").into_bytes().into()), 0, 1 << 40 | n));
+            let (mut parts, mut sum) = (Vec::new(), 7);
+            let take = &mut |bytes: &[u8]| {
+                parts.push(bytes.to_vec());
+                sum = checksum(sum, bytes);
+                Ok(())
+            };
+            write_catalogue(&summary, take).expect("memory takes it");
+            let all = parts.concat();
+            assert_eq!((parts.len(), sum), (all.len().div_ceil(AT_A_TIME).max(1), checksum(7, &all)), "{count}");
+        }
     }
 
     #[test]

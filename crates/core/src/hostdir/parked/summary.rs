@@ -48,7 +48,7 @@ pub(crate) enum Known {
     /// It made it.
     Born(Arc<Birth>),
     /// It was there.
-    Settled(Settled),
+    Settled(Box<Settled>),
 }
 
 /// An object that a group has found.
@@ -156,13 +156,18 @@ impl Summary {
         }
     }
 
+    /// Adds a name that a new object gets, without telling what has moved.
+    pub fn add_new(&mut self, name: Name, after: u64) {
+        self.names.insert(name, (0, after));
+    }
+
     /// Adds a name that is otherwise. Names come in order.
     pub fn add_name(&mut self, name: Name, before: u64, after: u64) {
         if before != 0 {
-            self.moves.entry(before).or_default().lost.push(name.clone());
+            add_one(&mut self.moves.entry(before).or_default().lost, &name);
         }
         if after != 0 {
-            self.moves.entry(after).or_default().gained.push(name.clone());
+            add_one(&mut self.moves.entry(after).or_default().gained, &name);
         }
         self.names.insert(name, (before, after));
     }
@@ -219,7 +224,7 @@ impl Summary {
         let mut at = id;
         while at != ROOT {
             let (dir, name) = &self.settled(at)?.place;
-            parts.push(name.as_slice());
+            parts.push(&**name);
             at = *dir;
         }
         Some(joined(parts))
@@ -233,7 +238,7 @@ impl Summary {
 
     /// The path of a name as it is to be; nothing where its directory is to have none.
     pub fn name_after(&self, name: &Name) -> Option<Vec<u8>> {
-        let mut parts = vec![name.1.as_slice()];
+        let mut parts = vec![&*name.1];
         let (mut at, mut seen) = (name.0, BTreeSet::new());
         while at != ROOT {
             if !seen.insert(at) {
@@ -249,7 +254,7 @@ impl Summary {
     /// The path of an object as it is to be; nothing for what is to have no name.
     pub fn path_after(&self, id: u64) -> Option<Vec<u8>> {
         let (dir, name) = self.place_after(id)?;
-        self.name_after(&(dir, name.to_vec()))
+        self.name_after(&(dir, name.into()))
     }
 
     fn place_after(&self, id: u64) -> Option<(u64, &[u8])> {
@@ -261,6 +266,14 @@ impl Summary {
         let is_lost = moves.is_some_and(|moves| moves.lost.contains(place));
         (!is_lost).then_some((place.0, &place.1))
     }
+}
+
+/// Most objects move by one name.
+fn add_one(names: &mut Vec<Name>, name: &Name) {
+    if names.is_empty() {
+        names.reserve_exact(1);
+    }
+    names.push(name.clone());
 }
 
 fn joined(mut parts: Vec<&[u8]>) -> Vec<u8> {

@@ -20,6 +20,7 @@ pub use space::Space;
 pub use value::Value;
 pub use xattr::Xattr;
 
+use crate::rules::{PERMISSIONS, TYPE};
 use rustix::fs::FileType;
 
 /// Bytes of the longest name, of a file as of an extended attribute.
@@ -28,11 +29,6 @@ pub const LONGEST_NAME: usize = 255;
 pub const LONGEST_TARGET: usize = 4095;
 /// Bytes of the longest value of an extended attribute.
 pub const LONGEST_XATTR: usize = 65536;
-
-/// The bits of a mode that a call can change.
-const PERMISSIONS: u32 = 0o7777;
-/// The bits of a mode that tell the type.
-const TYPE: u32 = 0o170000;
 
 /// Whether it is the type of an object and its permissions, and nothing else.
 fn is_mode(mode: u32) -> bool {

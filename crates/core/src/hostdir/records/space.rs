@@ -69,7 +69,7 @@ mod tests {
     fn a_payload_reads_back() {
         for (how, flags) in FLAGS {
             let bits = [(how.zeroes(), ZEROES), (how.reserves(), RESERVES), (how.extends(), EXTENDS)];
-            assert_eq!(flags, bits.iter().map(|(is_set, bit)| u32::from(*is_set) * bit).sum());
+            assert_eq!(flags, bits.iter().map(|(is_set, bit)| u32::from(*is_set) * bit).sum::<u32>());
             for length in [1, 4096, u64::MAX] {
                 let space = Space { length, how };
                 assert_eq!(Space::checked(&space.to_bytes()), Some(space));

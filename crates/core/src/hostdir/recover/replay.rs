@@ -115,6 +115,8 @@ impl KnownFiles {
 }
 
 impl scan::Replay for Replay<'_> {
+    type Kind = EntryKind;
+
     #[inline]
     fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()> {
         if group.parts.is_empty() {

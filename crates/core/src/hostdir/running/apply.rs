@@ -44,12 +44,12 @@ impl Applying<'_> {
 
     /// The path of a name: as it was, or is to be in what is new.
     pub fn path_of(&self, name: &Name) -> Vec<u8> {
-        self.summary.name_before(name).or_else(|| self.summary.name_after(name)).unwrap_or_else(|| name.1.clone())
+        self.summary.name_before(name).or_else(|| self.summary.name_after(name)).unwrap_or_else(|| name.1.to_vec())
     }
 
     /// A name, where its directory is.
     fn last(&self, name: &Name) -> Option<Last> {
-        Some(Last { dir: *self.ids.get(&name.0)?, name: name.1.clone() })
+        Some(Last { dir: *self.ids.get(&name.0)?, name: name.1.to_vec() })
     }
 
     /// What is otherwise, each once.
@@ -130,7 +130,7 @@ impl Running {
         let summary = applying.summary;
         let mut wanted = Wanted::default();
         for name in summary.names().keys() {
-            wanted.names.extend(applying.last(name).map(|last| (last.dir, last.name)));
+            wanted.names.extend(applying.ids.get(&name.0).map(|dir| (*dir, name.1.clone())));
         }
         for (&id, moves) in summary.moved() {
             let Some(found) = applying.found(id) else { continue };

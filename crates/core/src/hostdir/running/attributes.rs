@@ -1,19 +1,19 @@
 //! What a running group does to mode, owner and times. It decides as the kernel would for who calls, and logs
 //! what comes of it.
 
-use rustix::io::Errno;
 use wholly_host::Stat;
 
 use super::names::{At, check_bits, refused};
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::{Found, Kind, PERMISSIONS, Set, TRIES, Wanted};
+use crate::hostdir::names::{Found, Kind, Moment, PERMISSIONS, Set, TRIES, Wanted};
 use crate::hostdir::records::{Attributes, AttributesBefore};
 use crate::log::layout::EntryKind;
 use crate::rules::acl;
+use crate::rules::attributes::Asked;
 use crate::rules::permit::{self, Who};
-use crate::rules::set_id::{SET_GROUP_ID, SET_USER_ID, may_set_group_id, privileges, without_set_id};
+use crate::rules::set_id::{SET_GROUP_ID, SET_USER_ID, privileges};
 use crate::rules::xattr::CAPABILITY;
 
 /// An object whose attributes belong to the group.
@@ -39,22 +39,16 @@ pub(in crate::hostdir) struct Wish {
 }
 
 impl Wish {
-    fn has_owner(&self) -> bool {
-        self.uid.is_some() || self.gid.is_some()
-    }
-
-    /// Whether it costs a file its privileges.
-    fn drops_privileges(&self) -> bool {
-        self.chown || self.has_owner()
-    }
-
-    fn has_times(&self) -> bool {
-        self.atime_ns.is_some() || self.mtime_ns.is_some()
+    /// For the rules.
+    fn asked(&self) -> Asked {
+        let Wish { mode, uid, gid, atime_ns, mtime_ns, now, chown } = *self;
+        Asked { mode, uid, gid, times: atime_ns.or(mtime_ns).map(|_| now), chown }
     }
 
     /// Whether it asks for anything.
     pub fn is_any(&self) -> bool {
-        self.mode.is_some() || self.has_owner() || self.has_times()
+        let Asked { mode, uid, gid, times, .. } = self.asked();
+        mode.is_some() || uid.is_some() || gid.is_some() || times.is_some()
     }
 }
 
@@ -108,18 +102,9 @@ impl Running {
         if !wish.is_any() && !wish.chown {
             return Ok(());
         }
-        let Mine { found, stat, .. } = &mine;
-        let mut mode = wish.mode.unwrap_or(stat.mode & PERMISSIONS);
-        if wish.drops_privileges() && matches!(found.kind, Kind::Regular | Kind::Special) {
-            mode = without_set_id(mode, stat.gid, &self.who);
-        }
-        if wish.mode.is_some() && !may_set_group_id(&self.who, wish.gid.unwrap_or(stat.gid)) {
-            mode &= !SET_GROUP_ID;
-        }
-        let mode = Some(mode).filter(|mode| wish.mode.is_some() || *mode != stat.mode & PERMISSIONS);
-        let wish = Wish { mode, ..wish };
-        if let Some(mode) = mode
-            && let Some(acl) = self.acl_of(at, found, acl::ACCESS)
+        let wish = Wish { mode: wish.asked().mode(&self.who, &mine.stat), ..wish };
+        if let Some(mode) = wish.mode
+            && let Some(acl) = self.acl_of(at, &mine.found, acl::ACCESS)
         {
             self.put_xattr(at, &mine, acl::ACCESS, Some(&acl.with_mode(mode).to_bytes()))?;
             return self.set_rest(at, &mine, wish).map_err(|error| self.break_off(error));
@@ -130,7 +115,10 @@ impl Running {
     /// Sets what a call asks for, the access list excepted.
     fn set_rest(&mut self, at: At<'_>, mine: &Mine, wish: Wish) -> Result<()> {
         let found = &mine.found;
-        if wish.drops_privileges() && found.kind == Kind::Regular && self.xattr_of(at, found, CAPABILITY)?.is_some() {
+        if wish.asked().drops_privileges()
+            && found.kind == Kind::Regular
+            && self.xattr_of(at, found, CAPABILITY)?.is_some()
+        {
             self.put_xattr(at, mine, CAPABILITY, None)?;
             let set = if wish.is_any() { self.set(mine, wish) } else { Ok(()) };
             return set.map_err(|error| self.break_off(error));
@@ -138,25 +126,9 @@ impl Running {
         if wish.is_any() { self.set(mine, wish) } else { Ok(()) }
     }
 
-    /// As the kernel does, in its order (fs/attr.c).
     pub(super) fn check_may_set(&self, at: At<'_>, mine: &Mine, wish: &Wish) -> Result<()> {
-        let (who, stat) = (&self.who, &mine.stat);
-        let owns = who.owns(stat);
-        let gives = |uid: u32| who.is_superuser() || (owns && uid == stat.uid);
-        let shares = |gid: u32| who.is_superuser() || (owns && (gid == stat.gid || who.is_in(gid)));
-        if !wish.uid.is_none_or(gives) || !wish.gid.is_none_or(shares) {
-            return refused(at, Errno::PERM);
-        }
-        match wish.mode {
-            Some(_) if mine.found.kind == Kind::Symlink => return refused(at, Errno::OPNOTSUPP),
-            Some(_) if !owns => return refused(at, Errno::PERM),
-            _ => {}
-        }
-        match wish.has_times() && !owns {
-            true if !wish.now => refused(at, Errno::PERM),
-            true if !self.allows(who, &mine.found, stat, permit::WRITE) => refused(at, Errno::ACCESS),
-            _ => Ok(()),
-        }
+        let may_write = || self.may(&mine.found, &mine.stat, permit::WRITE);
+        wish.asked().check(&self.who, &mine.stat, may_write).or_else(|errno| refused(at, errno))
     }
 
     /// The group is about to change the content of a file that it has joined.
@@ -221,7 +193,7 @@ impl Running {
         let last = store.names.with(|state| {
             let object = state.objects.get_mut(&id)?;
             if set.atime_ns.is_some() {
-                object.read_ns = None;
+                object.read = Moment::default();
             }
             Some(object.last)
         });

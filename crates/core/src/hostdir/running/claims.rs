@@ -55,9 +55,7 @@ impl Running {
             let private = self.names_mut();
             let taken: Result<u64, u64> = store.names.with(|state| {
                 debug_assert!(wanted.objects().all(|id| state.objects.contains_key(&id)), "a call keeps what it finds");
-                let mut all = wanted.clone();
-                all.shared.extend(wanted.names.iter().map(|name| name.0));
-                state.claims.take(claimer, all, &mut private.held)?;
+                state.claim(claimer, wanted.clone(), &mut private.held)?;
                 let names = wanted.names.iter().filter_map(|(dir, name)| state.register(*dir, name));
                 let objects = wanted.alone.iter().chain(&wanted.attributes).filter_map(|id| state.objects.get(id));
                 let last = names.map(|register| register.last()).chain(objects.map(|object| object.last)).max();
@@ -115,7 +113,7 @@ impl Running {
                 continue;
             }
             let mut wanted = wanted?;
-            wanted.names.push((last.dir, last.name.clone()));
+            wanted.names.push((last.dir, last.name[..].into()));
             self.claim(&wanted)?;
             let now = self.walk().lookup(last.dir, &last.name)?;
             if self.is_there(last.dir) && now.as_ref().map(|found| found.id) == found.map(|found| found.id) {

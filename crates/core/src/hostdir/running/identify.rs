@@ -94,7 +94,7 @@ impl StoreInner {
     pub(super) fn settle(&self, id: u64) -> Result<()> {
         // First the directories that it is in: they get others with it, and are compared when it is looked for.
         let is_found = |dir: &u64| !matches!(*dir, ROOT | ANCHORS | BLANKS);
-        let above = self.names.with(|state| Some(state.objects.get(&id)?.home.as_ref()?.0).filter(is_found));
+        let above = self.names.with(|state| Some(state.objects.get(&id)?.home()?.0).filter(is_found));
         if let Some(dir) = above {
             self.settle(dir)?;
         }
@@ -103,7 +103,7 @@ impl StoreInner {
             let object = state.objects.get(&id)?;
             let file = object.file.upgrade().map_or(0, |file| file.identified.load(Ordering::Acquire));
             // The log has told already; or it is to be made yet, or we have made it.
-            let is_open = object.inode.is_some() && object.known && object.identified.max(file) < tail;
+            let is_open = object.inode().is_some() && object.known && object.identified.max(file) < tail;
             state.host_path(id).filter(|_| is_open)
         });
         let Some(path) = path else { return Ok(()) };

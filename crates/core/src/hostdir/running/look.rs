@@ -163,13 +163,13 @@ impl Known {
             place,
             birth: object.birth.clone(),
             unsure: object.unsure,
-            links: object.links,
+            links: object.links.into(),
             shown,
             file: object.file.upgrade(),
             set: object.sets.as_of(u64::MAX),
-            mtime_ns: object.mtime_ns,
-            ctime_ns: object.ctime_ns,
-            read_ns: object.read_ns,
+            mtime_ns: object.mtime.ns(),
+            ctime_ns: object.ctime.ns(),
+            read_ns: object.read.ns(),
         })
     }
 }

@@ -13,6 +13,7 @@ use crate::hostdir::names::{DIRECTORY, Found, Kind, Last, REGULAR, SYMLINK, TRIE
 use crate::hostdir::records::{Birth, Value};
 use crate::hostdir::room::Promise;
 use crate::log::layout::EntryKind;
+use crate::rules::names::{check_kind, check_rename};
 use crate::rules::permit;
 
 /// The bits of a mode that make a program run as its owner or group.
@@ -279,7 +280,7 @@ impl Running {
                 return Err(Error::NotFound(to.show()));
             }
             let mut wanted = self.what_a_rename_claims(&old, &new, &moved, taken.as_ref(), how);
-            wanted.names.extend([(old.dir, old.name.clone()), (new.dir, new.name.clone())]);
+            wanted.names.extend([(old.dir, old.name[..].into()), (new.dir, new.name[..].into())]);
             self.claim(&wanted)?;
             let id = |found: Option<Found>| found.map(|found| found.id);
             let same = self.is_there(old.dir)
@@ -350,25 +351,21 @@ impl Running {
     ) -> Result<bool> {
         let is_in =
             |dir: &Found, last: &Last| dir.kind == Kind::Directory && self.all_above(last.dir).contains(&dir.id);
-        match (taken, how) {
-            (Some(_), Rename::NoReplace) => Err(Error::Exists(to.show())),
-            (None, Rename::Exchange) => Err(Error::NotFound(to.show())),
-            _ if is_in(moved, new) => refused(from, Errno::INVAL),
-            (Some(taken), Rename::Exchange) if is_in(taken, old) => refused(to, Errno::INVAL),
-            (Some(taken), _) if is_in(taken, old) => refused(to, Errno::NOTEMPTY),
-            (Some(taken), _) => Ok(taken.id != moved.id),
-            _ => Ok(true),
-        }
+        let is_above = (is_in(moved, new), taken.is_some_and(|taken| is_in(taken, old)));
+        check_rename(how, taken.map(|taken| taken.id == moved.id), is_above).or_else(|errno| match errno {
+            Errno::EXIST => Err(Error::Exists(to.show())),
+            Errno::NOENT => Err(Error::NotFound(to.show())),
+            errno => refused(if is_above.0 { from } else { to }, errno),
+        })
     }
 
     /// Whether what moves may take the place of what is there.
     fn check_replaces(&self, to: At<'_>, moved: &Found, taken: &Found) -> Result<()> {
         let is_dir = |found: &Found| found.kind == Kind::Directory;
-        match (is_dir(moved), is_dir(taken)) {
-            (true, false) => refused(to, Errno::NOTDIR),
-            (false, true) => refused(to, Errno::ISDIR),
-            (true, true) if !self.walk().list(taken.id)?.is_empty() => refused(to, Errno::NOTEMPTY),
-            _ => Ok(()),
+        check_kind(is_dir(moved), is_dir(taken)).or_else(|errno| refused(to, errno))?;
+        match is_dir(taken) && !self.walk().list(taken.id)?.is_empty() {
+            true => refused(to, Errno::NOTEMPTY),
+            false => Ok(()),
         }
     }
 }

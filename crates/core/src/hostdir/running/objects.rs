@@ -153,7 +153,7 @@ impl Running {
             opened => drop(opened?),
         }
         let had_home = |state: &mut State| {
-            state.objects.get(&id).is_some_and(|object| object.inode.is_some()) && state.host_path(id).is_none()
+            state.objects.get(&id).is_some_and(|object| object.inode().is_some()) && state.host_path(id).is_none()
         };
         if file.home().is_none() && self.store.names.with(had_home) && file.home().is_none() {
             return Err(Error::NotFound(path));
@@ -225,7 +225,7 @@ impl Running {
             let now = self.store.host.now_ns();
             self.store.names.with(|state| {
                 if let Some(object) = state.objects.get_mut(&id) {
-                    object.read_ns = Some(now);
+                    object.read = Some(now).into();
                 }
             });
         }

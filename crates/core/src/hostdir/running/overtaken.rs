@@ -114,7 +114,7 @@ impl Running {
     pub(super) fn at_home(&self, id: u64) -> Result<AtHome> {
         let _still = self.store.names.keep_homes();
         let (path, inode) = self.store.names.with(|state| {
-            let inode = state.objects.get(&id).and_then(|object| object.inode);
+            let inode = state.objects.get(&id).and_then(|object| object.inode());
             (state.host_path(id), inode)
         });
         match path.filter(|_| inode.is_some() || id == ROOT) {
@@ -129,8 +129,8 @@ impl Running {
         let (path, inode, is_stray) = self.store.names.with(|state| {
             // The value of a group that is not home is not there yet.
             let register = state.register(dir, name);
-            let (home, stray) = register.map_or((before, false), |register| (register.home, register.stray));
-            let inode = state.objects.get(&home).and_then(|object| object.inode);
+            let (home, stray) = register.map_or((before, false), |register| (register.home(), register.is_stray()));
+            let inode = state.objects.get(&home).and_then(|object| object.inode());
             (state.host_path_of(dir, name), inode, stray)
         });
         match path.filter(|_| !is_stray) {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::joint::folder::prepared_path;
-use crate::hostdir::names::{Found, Kind, ROOT, names_in};
+use crate::hostdir::names::{Change, Found, Kind, ROOT, names_in};
 use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
     is_readable, path_of, runs,
@@ -192,22 +192,31 @@ impl Running {
         let mut summary = Summary::default();
         let everybody = Running::looking(self.store.clone());
         let told: BTreeSet<u64> = self.told().iter().map(|(id, _)| *id).collect();
-        let mut speaks_of: BTreeSet<u64> = told.clone();
-        let born: BTreeSet<u64> = self.names.iter().flat_map(|private| private.born()).copied().collect();
+        let mut speaks_of: Vec<u64> = told.iter().copied().collect();
+        let is_born = |id: u64| self.names.as_ref().is_some_and(|private| private.is_born(id));
+        let mut dir = 0;
         for (name, change) in self.names.iter().flat_map(|private| private.changes()) {
-            if change.committed != change.after {
-                summary.add_name(name.clone(), change.committed, change.after);
-                speaks_of.extend([name.0, change.committed, change.after]);
+            let Change { committed, after } = *change;
+            if committed == after {
+                continue;
             }
+            match what_for == For::Undo && committed == 0 && is_born(after) {
+                true => summary.add_new(name.clone(), after),
+                false => summary.add_name(name.clone(), committed, after),
+            }
+            if std::mem::replace(&mut dir, name.0) != name.0 {
+                speaks_of.push(dir);
+            }
+            speaks_of.extend([committed, after].into_iter().filter(|id| *id != 0));
         }
         // What the group made and gave no name is gone with it, and so is what nobody else has a name of any more.
         let stays = |id: u64, summary: &Summary| -> Result<bool> {
             let gains = summary.moved().get(&id).is_some_and(|moves| !moves.gained.is_empty());
             let loses = summary.moved().contains_key(&id);
             if what_for == For::Undo {
-                return Ok(!born.contains(&id));
+                return Ok(!is_born(id));
             }
-            match born.contains(&id) {
+            match is_born(id) {
                 true => Ok(gains),
                 false if gains || !loses => Ok(gains || self.has_place(id)),
                 false => Ok(!self.has_lost_all(id)?),
@@ -215,7 +224,7 @@ impl Running {
         };
         for (i, file) in self.seat().files.iter().enumerate() {
             let id = file.inner.id;
-            let before = if born.contains(&id) { 0 } else { file.inner.size.load(Ordering::Acquire) };
+            let before = if is_born(id) { 0 } else { file.inner.size.load(Ordering::Acquire) };
             let ranges = match file.staged {
                 Some(_) => self.staged_runs(i)?,
                 None => self
@@ -232,27 +241,26 @@ impl Running {
             };
             let is_same = ranges.is_empty() && space.is_empty() && file.limit >= before && file.size == before;
             if !is_same && stays(id, &summary)? {
-                let limit = if born.contains(&id) { 0 } else { file.limit.min(LARGEST_FILE) };
+                let limit = if is_born(id) { 0 } else { file.limit.min(LARGEST_FILE) };
                 summary.contents.insert(id, Content { limit, size: file.size, space, pieces: runs(ranges) });
-                speaks_of.insert(id);
+                speaks_of.push(id);
             }
         }
         let of_files: HashMap<u64, Mtime> = self.seat().files.iter().map(|file| (file.inner.id, file.mtime)).collect();
         for (id, set) in self.names.iter().flat_map(|private| private.sets()) {
             if stays(*id, &summary)? {
-                let told = self.told_mtime(*id, born.contains(id), &of_files);
+                let told = self.told_mtime(*id, is_born(*id), &of_files);
                 summary.sets.insert(*id, (set.clone(), told));
-                speaks_of.insert(*id);
+                speaks_of.push(*id);
             }
         }
-        speaks_of.remove(&0);
-        let mut todo: Vec<u64> = speaks_of.into_iter().collect();
+        let mut todo = speaks_of;
         while let Some(id) = todo.pop() {
             let is_silent = id == ROOT && !summary.sets.contains_key(&ROOT) && !told.contains(&ROOT);
             if summary.objects.contains_key(&id) || is_silent {
                 continue;
             }
-            let known = self.known(&everybody, id, born.contains(&id))?;
+            let known = self.known(&everybody, id, is_born(id))?;
             match known {
                 Some(Known::Settled(settled)) => {
                     todo.extend((settled.place.0 != 0).then_some(settled.place.0));
@@ -269,7 +277,8 @@ impl Running {
     }
 
     fn has_place(&self, id: u64) -> bool {
-        id == ROOT || self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place.is_some()))
+        id == ROOT
+            || self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.place().is_some()))
     }
 
     /// The time of the last change of an object, where the group has set that.
@@ -287,12 +296,12 @@ impl Running {
     fn known(&self, everybody: &Running, id: u64, born: bool) -> Result<Option<Known>> {
         let (birth, place) = self.store.names.with(|state| {
             let object = state.objects.get(&id);
-            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.place.clone()))
+            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.place().cloned()))
         });
         if born {
             return Ok(birth.map(Known::Born));
         }
-        let place = if id == ROOT { Some((0, Vec::new())) } else { place };
+        let place = if id == ROOT { Some((0, [].into())) } else { place };
         let Some(place) = place else { return Ok(None) };
         let inode = self.inode(id)?;
         let mut stat = match self.at_home(id)? {
@@ -306,7 +315,7 @@ impl Running {
             }
         };
         (stat.ino, stat.btime_ns) = inode;
-        Ok(Some(Known::Settled(Settled { stat, place, base: None })))
+        Ok(Some(Known::Settled(Box::new(Settled { stat, place, base: None }))))
     }
 
     /// What the table knows of an object that a bystander has taken away.
@@ -342,7 +351,7 @@ impl Running {
             .with(|state| {
                 let object = state.objects.get(&id)?;
                 // What a pass is making, a crash may unmake.
-                object.inode.filter(|_| object.made < tail && object.known)
+                object.inode().filter(|_| object.made < tail && object.known)
             })
             .unwrap_or((0, 0)))
     }

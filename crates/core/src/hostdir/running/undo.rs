@@ -32,7 +32,7 @@
 //!     `──crash──► gone                               `──refused, or a crash──► undone
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use wholly_host::Rename;
@@ -184,7 +184,7 @@ impl Running {
             if id == ROOT || !is_made(summary, id) {
                 let stat = looking.stat_of(id)?;
                 summary.sets.entry(id).or_insert_with(|| (Set::default(), Some(stat.mtime_ns)));
-                let root = || Known::Settled(Settled { stat, place: (0, Vec::new()), base: None });
+                let root = || Known::Settled(Box::new(Settled { stat, place: (0, [].into()), base: None }));
                 if id == ROOT {
                     summary.objects.entry(id).or_insert_with(root);
                 }
@@ -192,11 +192,14 @@ impl Running {
         }
         // What the group has made is only taken away: what it was made as does not matter.
         let names: Vec<u64> = summary.names().values().flat_map(|(before, after)| [*before, *after]).collect();
+        let mut placeholders = HashMap::new();
+        let adopted: HashSet<u64> = self.names.iter().flat_map(|names| &names.adopted).copied().collect();
         for id in names {
             if id != 0 && !summary.objects.contains_key(&id) {
                 let kind = self.store.names.with(|state| state.objects.get(&id).map_or(0, |object| object.mode()));
-                let is_adopted = self.names.as_ref().is_some_and(|names| names.adopted.contains(&id));
-                summary.objects.insert(id, Known::Born(Arc::new(placeholder(kind, is_adopted))));
+                let looks = (kind, adopted.contains(&id));
+                let birth = placeholders.entry(looks).or_insert_with(|| Arc::new(placeholder(looks.0, looks.1)));
+                summary.objects.insert(id, Known::Born(birth.clone()));
             }
         }
         debug_assert!(is_readable(summary), "an undo is read as it is written");
@@ -237,7 +240,7 @@ impl Running {
             self.join_named(&applying.path(id), &found(id, summary.kind(id)))?;
         }
         for ((dir, name), (before, after)) in summary.names() {
-            self.set_name(&Last { dir: *dir, name: name.clone() }, *after, *before)?;
+            self.set_name(&Last { dir: *dir, name: name.to_vec() }, *after, *before)?;
         }
         for &id in summary.moved().keys().filter(|id| summary.kind(**id) == Kind::Regular) {
             let file = self.store.file_of(b"", &found(id, Kind::Regular))?;

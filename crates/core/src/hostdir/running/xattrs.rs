@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
-use wholly_host::SetXattr;
+use wholly_host::{SetXattr, Stat};
 
 use super::Running;
 use super::attributes::Mine;
 use super::names::{At, refused};
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Found, Kind, Set, XattrValue, xattr_checksum};
+use crate::hostdir::names::{Found, Set, XattrValue, xattr_checksum};
 use crate::hostdir::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
 use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
 use crate::rules::acl;
 use crate::rules::permit;
-use crate::rules::xattr::{CAPABILITY, SECURITY, TRUSTED, USER, are_capabilities, check_name, may_see};
+use crate::rules::xattr::{
+    CAPABILITY, SECURITY, TRUSTED, USER, are_capabilities, check_get, check_name, check_set, may_see,
+};
 use crate::sync::{AtomicU8, Ordering};
 
 /// An extended attribute that is set, or removed.
@@ -61,16 +63,12 @@ impl Running {
     /// An extended attribute, as somebody sees it who may not see all.
     fn xattr_as_asked(&self, at: At<'_>, found: &Found, name: &[u8]) -> Result<Option<Vec<u8>>> {
         check_xattr_name(at, name)?;
-        if !may_see(&self.who, name) || !may_have_xattr(name, found.kind) {
-            return Ok(None);
+        let stat = if name.starts_with(USER) { self.stat(at.bytes(), found)? } else { Stat::default() };
+        let may_read = || self.may(found, &stat, permit::READ);
+        match check_get(&self.who, found.kind.bits(), name, may_read).or_else(|errno| refused(at, errno))? {
+            true => Ok(self.xattr_of(at, found, name)?.map(|value| value.to_vec())),
+            false => Ok(None),
         }
-        if acl::is_acl(name) && found.kind == Kind::Symlink {
-            return refused(at, Errno::OPNOTSUPP);
-        }
-        if name.starts_with(USER) && !self.allows(&self.who, found, &self.stat(at.bytes(), found)?, permit::READ) {
-            return refused(at, Errno::ACCESS);
-        }
-        Ok(self.xattr_of(at, found, name)?.map(|value| value.to_vec()))
     }
 
     pub(in crate::hostdir) fn xattrs(&self, at: At<'_>) -> Result<Vec<Vec<u8>>> {
@@ -104,15 +102,8 @@ impl Running {
 
     pub(super) fn check_may_set_xattr(&self, at: At<'_>, name: &[u8], mine: &Mine) -> Result<()> {
         check_xattr_name(at, name)?;
-        let Mine { found, stat, .. } = mine;
-        if !name.starts_with(USER) {
-            return if self.who.is_superuser() { Ok(()) } else { refused(at, Errno::PERM) };
-        }
-        let sticks = found.kind == Kind::Directory && stat.mode & permit::STICKY != 0 && !self.who.owns(stat);
-        if sticks || !may_have_xattr(name, found.kind) {
-            return refused(at, Errno::PERM);
-        }
-        if self.allows(&self.who, found, stat, permit::WRITE) { Ok(()) } else { refused(at, Errno::ACCESS) }
+        let may_write = || self.may(&mine.found, &mine.stat, permit::WRITE);
+        check_set(&self.who, &mine.stat, name, may_write).or_else(|errno| refused(at, errno))
     }
 
     /// What is set of an object and not home: what is committed, and what the group has set.
@@ -231,9 +222,4 @@ fn check_xattr_name(at: At<'_>, name: &[u8]) -> Result<()> {
         return Err(Error::invalid("the name of an extended attribute cannot hold a zero byte"));
     }
     check_name(name).or_else(|errno| refused(at, errno))
-}
-
-/// Whether objects of this kind have attributes of this name.
-fn may_have_xattr(name: &[u8], kind: Kind) -> bool {
-    !name.starts_with(USER) || matches!(kind, Kind::Regular | Kind::Directory)
 }

@@ -13,7 +13,7 @@ use crate::hostdir::records::{Baseline, Identity, Value};
 use crate::hostdir::recover::Replay;
 use crate::hostdir::shadow::Shadows;
 use crate::log::checksum::payload_checksum;
-use crate::log::layout::{Entry, EntryKind, Head, Kept, LINE, Origin, RecordKind, Superblock};
+use crate::log::layout::{Entry, EntryKind, Head, Kept, LINE, LogPart, Origin, RecordKind, Superblock};
 use crate::log::salvage::{Collected, Fault, Group, Lost, Rebuilt, collect, payload_of};
 use crate::log::scan::{CommittedGroup, Record, RecordView, Replay as _};
 
@@ -47,7 +47,7 @@ enum Extent {
 /// See the head of this file.
 pub(super) struct Proof<'a> {
     log: &'a Log,
-    collected: Collected,
+    collected: Collected<EntryKind>,
     says: Vec<Says>,
     /// Indices of groups in commit order, and what of them is kept, with the sequence that it gets.
     order: Vec<(usize, Extent, u64)>,
@@ -65,7 +65,7 @@ pub(super) struct Proof<'a> {
 impl<'a> Proof<'a> {
     /// Reads the log and finds out what is proven.
     pub fn of(log: &'a Log, homes: &dyn Homes, inodes: &Inodes) -> Result<Proof<'a>> {
-        let collected = collect(&*log.region, log.superblock.as_ref())?;
+        let collected = collect(&*log.region, log.superblock.as_deref())?;
         let checkpointing = collected.checkpointing;
         let mut proof = Proof {
             log,
@@ -97,7 +97,7 @@ impl<'a> Proof<'a> {
         }
     }
 
-    fn group(&self, i: usize) -> &Group {
+    fn group(&self, i: usize) -> &Group<EntryKind> {
         &self.collected.groups[i]
     }
 
@@ -344,9 +344,8 @@ impl<'a> Proof<'a> {
     }
 
     fn superblock(&self) -> Superblock {
-        Superblock {
+        let log = LogPart {
             volume_id: [0; 16],
-            origin: Origin::default(),
             generation: 1,
             incarnation: self.collected.incarnation,
             tail: self.collected.tail,
@@ -357,10 +356,11 @@ impl<'a> Proof<'a> {
             kept: Kept::default(),
             committed: 0,
             block: self.collected.block as u32,
-        }
+        };
+        Superblock { log, client: Origin::default() }
     }
 
-    pub fn collected(&self) -> &Collected {
+    pub fn collected(&self) -> &Collected<EntryKind> {
         &self.collected
     }
 
@@ -388,11 +388,11 @@ impl<'a> Proof<'a> {
             if what == Extent::All {
                 for part in &group.parts {
                     debug_assert_eq!(part.head.kind, RecordKind::Part);
-                    to.append(part, part.head, &part.entries, change)?;
+                    to.append(part, part.head, &part.entries, &mut *change)?;
                 }
             }
             let (head, entries) = self.commit_of(i, what, sequence);
-            to.append(&group.commit, head, &entries, change)?;
+            to.append(&group.commit, head, &entries, &mut *change)?;
         }
         Ok(())
     }
@@ -404,7 +404,7 @@ impl<'a> Proof<'a> {
 
     /// What has become of each group.
     pub fn report(&self) -> Vec<SalvagedGroup> {
-        let of = |(i, group): (usize, &Group)| {
+        let of = |(i, group): (usize, &Group<EntryKind>)| {
             let fate = self.left_out.get(&i).cloned().unwrap_or(Fate::Written);
             let sequence = group.sequence();
             let may_be_half_home = matches!(fate, Fate::LeftOut(_))

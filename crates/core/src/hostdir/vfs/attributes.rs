@@ -2,14 +2,16 @@
 
 use wholly_host::{SetXattr, Stat};
 
+use super::StoreVfs;
 use super::handles::OpenFile;
-use super::{StoreVfs, file_type, who};
 use crate::error::Error;
-use crate::hostdir::names::Kind;
 use crate::hostdir::running::{At, Running, Wish};
-use crate::rules::permit::{READ, SEARCH, WRITE};
+use crate::rules::attributes::check_size;
+use crate::rules::permit::{WRITE, Who, check_access};
 use crate::sync::Ordering;
-use crate::vfs::{Access, Attr, Context, Errno, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags};
+use crate::vfs::{
+    Access, Attr, Context, Errno, FileType, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags,
+};
 
 /// The times that records can tell.
 const EARLIEST_NS: i64 = i64::MIN + 1;
@@ -29,7 +31,7 @@ impl StoreVfs {
         let stat = self.stat(running, id)?;
         Ok(Attr {
             ino,
-            kind: file_type(Kind::of(stat.mode), stat.mode),
+            kind: FileType::from_raw_mode(stat.mode),
             mode: Mode::from_raw_mode(stat.mode & 0o7777),
             nlink: stat.nlink.into(),
             uid: stat.uid,
@@ -54,22 +56,15 @@ impl StoreVfs {
 
     /// Whether the permissions of an object allow all of `wanted`.
     pub(super) fn permits(&self, ctx: &Context, running: &Running, id: u64, wanted: u32) -> Result<bool> {
-        let who = who(ctx);
+        let who = Who::of(ctx);
         Ok(who.is_superuser() || running.allows(&who, &running.object(id)?, &self.stat(running, id)?, wanted))
     }
 
     pub(super) fn check_access(&self, ctx: &Context, ino: Ino, access: Access) -> Result<()> {
         let id = self.inodes.id(ino)?;
-        let bits = [(Access::READ_OK, READ), (Access::WRITE_OK, WRITE), (Access::EXEC_OK, SEARCH)];
-        let wanted = bits.iter().filter(|(flag, _)| access.contains(*flag)).fold(0, |wanted, (_, bit)| wanted | bit);
         self.look(ctx, |running| {
-            let stat = self.stat(running, id)?;
-            // Not even the superuser executes what nobody may.
-            let executable = stat.mode & 0o111 != 0 || Kind::of(stat.mode) == Kind::Directory;
-            match self.permits(ctx, running, id, wanted)? && (wanted & SEARCH == 0 || executable) {
-                true => Ok(()),
-                false => Err(Errno::ACCESS),
-            }
+            let mode = self.stat(running, id)?.mode;
+            check_access(access, mode, |wanted| self.permits(ctx, running, id, wanted))
         })
     }
 
@@ -99,15 +94,8 @@ impl StoreVfs {
     }
 
     fn check_size(&self, ctx: &Context, id: u64, file: Option<&OpenFile>, size: u64) -> Result<()> {
-        if i64::try_from(size).is_err() {
-            return Err(Errno::INVAL);
-        }
         self.look(ctx, |running| {
-            match running.object(id)?.kind {
-                Kind::Regular => {}
-                Kind::Directory => return Err(Errno::ISDIR),
-                _ => return Err(Errno::INVAL),
-            }
+            check_size(running.object(id)?.kind.bits(), size)?;
             match file {
                 Some(file) if file.id != id || !file.writes() => Err(Errno::INVAL),
                 None if !self.permits(ctx, running, id, WRITE)? => Err(Errno::ACCESS),
@@ -144,7 +132,7 @@ impl StoreVfs {
     /// The content of a file is about to change: see [`Running::drop_privileges`]. Gives whether the file has
     /// privileges.
     pub(super) fn drop_privileges(&self, ctx: &Context, id: u64) -> Result<bool> {
-        let who = who(ctx);
+        let who = Who::of(ctx);
         let (any, some_go) = self.look(ctx, |running| Ok(running.has_privileges(id, &who)?))?;
         if some_go {
             self.change(ctx, |running| Ok(running.drop_privileges(At::Object(id))?))?;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use super::StoreVfs;
 use super::handles::{Listed, Open, OpenDirectory};
-use super::{StoreVfs, who};
 use crate::hostdir::names::{Kind, TYPE};
 use crate::hostdir::running::Running;
-use crate::rules::permit::READ;
+use crate::rules::permit::{READ, Who};
 use crate::sync::Mutex;
 use crate::vfs::{Context, DirEntry, Errno, FileType, Handle, Ino, Result};
 
@@ -18,7 +18,7 @@ impl StoreVfs {
             if running.object(id)?.kind != Kind::Directory {
                 return Err(Errno::NOTDIR);
             }
-            match who(ctx).is_superuser() || self.permits(ctx, running, id, READ)? {
+            match Who::of(ctx).is_superuser() || self.permits(ctx, running, id, READ)? {
                 true => Ok(()),
                 false => Err(Errno::ACCESS),
             }

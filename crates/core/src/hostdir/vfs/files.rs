@@ -3,11 +3,11 @@
 use wholly_host::Fallocate;
 
 use super::handles::{Open, OpenFile};
-use super::{StoreVfs, Way, who};
+use super::{StoreVfs, Way};
 use crate::hostdir::handle::File;
-use crate::hostdir::names::{Kind, REGULAR, TRIES};
+use crate::hostdir::names::{REGULAR, TRIES};
 use crate::hostdir::running::{At, Running};
-use crate::rules::permit::{READ, SEARCH, WRITE};
+use crate::rules::permit::{SEARCH, WRITE, Who, check_open};
 use crate::sync::Ordering;
 use crate::vfs::{Attr, Context, Errno, FallocateFlags, Handle, Ino, Mode, OFlags, Result};
 
@@ -29,24 +29,9 @@ impl StoreVfs {
 
     /// That the user may open an object so.
     fn check_open(&self, ctx: &Context, running: &Running, id: u64, flags: OFlags) -> Result<()> {
-        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
-        let kind = running.object(id)?.kind;
-        match kind {
-            Kind::Symlink => return Err(Errno::LOOP),
-            Kind::Special => return Err(Errno::NXIO),
-            Kind::Regular if flags.contains(OFlags::DIRECTORY) => return Err(Errno::NOTDIR),
-            Kind::Directory if writes => return Err(Errno::ISDIR),
-            _ => {}
-        }
-        let reads = !flags.contains(OFlags::WRONLY);
-        let wanted = if reads { READ } else { 0 } | if writes { WRITE } else { 0 };
-        if !self.permits(ctx, running, id, wanted)? {
-            return Err(Errno::ACCESS);
-        }
-        if flags.contains(OFlags::NOATIME) && !who(ctx).owns(&self.stat(running, id)?) {
-            return Err(Errno::PERM);
-        }
-        if kind == Kind::Directory { Err(Errno::ISDIR) } else { Ok(()) }
+        let permits = |wanted| self.permits(ctx, running, id, wanted);
+        let owns = || Ok(Who::of(ctx).owns(&self.stat(running, id)?));
+        check_open(running.object(id)?.kind.bits(), flags, permits, owns)
     }
 
     /// Opens a regular file that the user may open.

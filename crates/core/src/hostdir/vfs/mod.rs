@@ -44,7 +44,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::implicit::Policy;
-use super::names::Kind;
 use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
 use crate::error::Error;
@@ -166,7 +165,7 @@ impl StoreVfs {
         let mut running = group.write().unwrap();
         self.used_by_name(|| {
             let running = running.as_mut().ok_or_else(gone)?;
-            running.act_as(who(&Context::superuser()));
+            running.act_as(Who::of(&Context::superuser()));
             change(running)
         })
     }
@@ -233,7 +232,7 @@ impl StoreVfs {
         match self.way(ctx)? {
             Way::Policy => self.look(ctx, |_| {
                 let mut running = Running::looking(self.store.clone());
-                running.act_as(who(ctx));
+                running.act_as(Who::of(ctx));
                 call(&running)
             }),
             // Who acts is the group's: others wait.
@@ -243,7 +242,7 @@ impl StoreVfs {
 
     /// A call that changes names or attributes.
     fn change<T>(&self, ctx: &Context, call: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
-        let who = who(ctx);
+        let who = Who::of(ctx);
         match self.way(ctx)? {
             Way::Policy => {
                 let (value, committed) = self.used(|| {
@@ -279,20 +278,6 @@ impl StoreVfs {
             }
             Way::Policy => Ok(self.used(|| self.store.check_usable())?),
         }
-    }
-}
-
-fn who(ctx: &Context) -> Who {
-    let uid = if ctx.is_permitted { 0 } else { ctx.uid };
-    Who::User { uid, gid: ctx.gid, groups: ctx.groups.as_slice().into() }
-}
-
-fn file_type(kind: Kind, mode: u32) -> FileType {
-    match kind {
-        Kind::Regular => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Special => FileType::from_raw_mode(mode),
     }
 }
 

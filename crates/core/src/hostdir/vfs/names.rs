@@ -2,25 +2,21 @@
 
 use wholly_host::{Rename, Stat};
 
+use super::StoreVfs;
 use super::inodes::Kept;
-use super::{StoreVfs, who};
 use crate::hostdir::handle::File;
 use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, TRIES, TYPE};
 use crate::hostdir::records::Birth;
 use crate::hostdir::running::{At, Running};
-use crate::rules::permit::SEARCH;
-use crate::vfs::{Attr, Context, Errno, FileType, Ino, Mode, NAME_MAX, PATH_MAX, RenameFlags, Result};
+use crate::rules::names::{check_name, check_node, check_target, rename_of};
+use crate::rules::permit::{SEARCH, Who};
+use crate::vfs::{Attr, Context, Errno, FileType, Ino, Mode, RenameFlags, Result};
 
 /// A name that a call may be about.
 pub(in crate::hostdir) fn single(dir: u64, name: &[u8]) -> Result<()> {
-    match name {
-        _ if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG),
-        b"" | b"." | b".." => Err(Errno::INVAL),
-        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
-        // Nobody sees it, and nobody may make it.
-        _ if dir == ROOT && name == OWN_FOLDER => Err(Errno::PERM),
-        _ => Ok(()),
-    }
+    check_name(name)?;
+    // Nobody sees it, and nobody may make it.
+    if dir == ROOT && name == OWN_FOLDER { Err(Errno::PERM) } else { Ok(()) }
 }
 
 impl StoreVfs {
@@ -100,16 +96,9 @@ impl StoreVfs {
         mode: Mode,
         rdev: u64,
     ) -> Result<Attr> {
-        let device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
-        match kind {
-            FileType::RegularFile | FileType::Fifo | FileType::Socket => {}
-            FileType::Directory => return Err(Errno::PERM),
-            _ if !device => return Err(Errno::INVAL),
-            _ if !who(ctx).is_superuser() => return Err(Errno::PERM),
-            _ => {}
-        }
+        let rdev = check_node(&Who::of(ctx), kind, rdev)?;
         let mode = kind.as_raw_mode() | mode.as_raw_mode() & 0o7777;
-        self.make(ctx, dir, name, mode, |birth| birth.rdev = if device { rdev } else { 0 })
+        self.make(ctx, dir, name, mode, |birth| birth.rdev = rdev)
     }
 
     pub(super) fn make_directory(&self, ctx: &Context, dir: Ino, name: &[u8], mode: Mode) -> Result<Attr> {
@@ -117,12 +106,7 @@ impl StoreVfs {
     }
 
     pub(super) fn make_link(&self, ctx: &Context, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        match target.len() {
-            0 => return Err(Errno::NOENT),
-            length if length >= PATH_MAX => return Err(Errno::NAMETOOLONG),
-            _ if target.contains(&0) => return Err(Errno::INVAL),
-            _ => {}
-        }
+        check_target(target)?;
         self.make(ctx, dir, name, SYMLINK | 0o777, |birth| birth.target = target.to_vec())
     }
 
@@ -160,12 +144,7 @@ impl StoreVfs {
         (to, new_name): (Ino, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        let how = match flags {
-            _ if flags.is_empty() => Rename::Replace,
-            RenameFlags::NOREPLACE => Rename::NoReplace,
-            RenameFlags::EXCHANGE => Rename::Exchange,
-            _ => return Err(Errno::INVAL),
-        };
+        let how = rename_of(flags)?;
         let (from, to) = (self.inodes.id(from)?, self.inodes.id(to)?);
         let mut lost = None;
         self.change(ctx, |running| {

@@ -124,7 +124,7 @@ use super::{
 use crate::format::log::{LogArea, LogSeed, lines_of, payload_lines};
 use crate::format::{BLOCK, Lba, Seed};
 
-pub use recover::{Patch, patches};
+pub use recover::{Patch, lane_patches, patches, store};
 
 const FRESH: Site = Site("wal.fresh");
 const UNDO: Site = Site("wal.undo");
@@ -269,8 +269,8 @@ impl Engine for FineGrainedWal {
         true
     }
 
-    fn blocks_for_call(&self, bytes: u64) -> u64 {
-        Lanes::blocks_in_chain(bytes)
+    fn blocks_for_call(&self, logged: Logged) -> u64 {
+        Lanes::blocks_in_chain(logged.bytes, logged.zeros)
     }
 
     fn blocks_for_commit(&self, changes: u64) -> u64 {

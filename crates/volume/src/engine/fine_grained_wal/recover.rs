@@ -53,44 +53,59 @@ impl Patch {
 pub fn patches(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<Vec<Patch>> {
     let mut patches = Vec::new();
     for lane in 0..area.lanes {
-        let Found { redo, commit, undo } = lanes::read_lane(region, area, seed, lane)?;
-        let commit = commit.map(|(at, line)| Patch { at, len: LINE as u64, what: Bytes::Believed(line.to_vec()) });
-        let redo = redo.into_iter().map(|Redo { from, at, len }| {
-            let what = from.map_or(Bytes::Zeros, Bytes::Logged);
-            Patch { at, len, what }
-        });
-        let old = |(at, bytes): (u64, Vec<u8>)| Patch { at, len: bytes.len() as u64, what: Bytes::Old(bytes) };
-        // A group that is not committed may have been built on the last one of its lane, never the other way round.
-        for patch in commit.into_iter().chain(redo).chain(undo.into_iter().rev().map(old)) {
-            check_within(region, patch.at, patch.len as usize)?;
-            patches.push(patch);
-        }
+        patches.extend(lane_patches(region, area, seed, lane)?);
     }
+    Ok(patches)
+}
+
+/// The same of one lane. Lanes do not depend on each other.
+///
+/// # Errors
+/// If the lane is damaged; the medium's.
+pub fn lane_patches(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) -> Result<Vec<Patch>> {
+    let Found { redo, commit, undo } = lanes::read_lane(region, area, seed, lane)?;
+    let commit = commit.map(|(at, line)| Patch { at, len: LINE as u64, what: Bytes::Believed(line.to_vec()) });
+    let redo = redo.into_iter().map(|Redo { from, at, len }| {
+        let what = from.map_or(Bytes::Zeros, Bytes::Logged);
+        Patch { at, len, what }
+    });
+    let old = |(at, bytes): (u64, Vec<u8>)| Patch { at, len: bytes.len() as u64, what: Bytes::Old(bytes) };
+    // A group that is not committed may have been built on the last one of its lane, never the other way round.
+    let patches: Vec<Patch> = commit.into_iter().chain(redo).chain(undo.into_iter().rev().map(old)).collect();
+    patches.iter().try_for_each(|patch| check_within(region, patch.at, patch.len as usize))?;
     Ok(patches)
 }
 
 /// Repairs the volume. What is stored is durable on return.
 pub(super) fn recover(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<()> {
-    let patches = patches(region, area, seed)?;
+    store(region, &patches(region, area, seed)?)
+}
+
+/// Stores patches. They are durable on return.
+///
+/// # Errors
+/// The medium's.
+pub fn store(region: &dyn Region, patches: &[Patch]) -> Result<()> {
     if patches.is_empty() {
         return Ok(());
     }
     // Whoever stored these may have died before the fence. If a crash took them away, what is made again from here on
     // would be of a group that is not committed.
-    let (believed, patches): (Vec<Patch>, Vec<Patch>) =
-        patches.into_iter().partition(|patch| matches!(patch.what, Bytes::Believed(_)));
-    for Patch { at, what, .. } in &believed {
-        if let Bytes::Believed(bytes) = what {
-            region.write(RECOVER_COMMIT, *at, bytes)?;
+    let mut believes = false;
+    for patch in patches {
+        if let Bytes::Believed(bytes) = &patch.what {
+            region.write(RECOVER_COMMIT, patch.at, bytes)?;
+            believes = true;
         }
     }
-    if !believed.is_empty() {
+    if believes {
         region.fence(RECOVER_FENCE)?;
     }
     for patch in patches {
-        match patch.what {
-            Bytes::Believed(bytes) | Bytes::Old(bytes) => region.write(RECOVER, patch.at, &bytes)?,
-            Bytes::Logged(from) => region.write_from(RECOVER, patch.at, region, from, patch.len as usize)?,
+        match &patch.what {
+            Bytes::Believed(_) => {}
+            Bytes::Old(bytes) => region.write(RECOVER, patch.at, bytes)?,
+            Bytes::Logged(from) => region.write_from(RECOVER, patch.at, region, *from, patch.len as usize)?,
             Bytes::Zeros => region.write(RECOVER, patch.at, &ZEROS[..patch.len as usize])?,
         }
     }

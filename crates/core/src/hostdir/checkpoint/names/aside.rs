@@ -64,7 +64,7 @@ impl StoreInner {
                 false => Err(stale(at.path)),
             }
         };
-        look().inspect_err(|_| self.give_back(&aside, at, (ANCHORS, aside_name(id, name)), name))
+        look().inspect_err(|_| self.give_back(&aside, at, (ANCHORS, aside_name(id, name).into()), name))
     }
 
     /// Removes a directory that a group had adopted, with all that is in it.
@@ -91,7 +91,7 @@ impl StoreInner {
             inode if at.inode.is_none_or(|it| it == inode) => Ok(()),
             _ => Err(stale(at.path)),
         };
-        look().inspect_err(|_| self.give_back(anchor, at, (ANCHORS, id_name(id)), name))
+        look().inspect_err(|_| self.give_back(anchor, at, (ANCHORS, id_name(id).into()), name))
     }
 
     /// What was moved is another object, or cannot be removed: it gets its name back.
@@ -215,7 +215,7 @@ impl StoreInner {
                 state.set_home(*dir, name, 0);
                 state.hang(one.instead, *folder);
             } else if let Some(object) = state.objects.get_mut(&one.object) {
-                object.inode = Some(stat.inode());
+                object.set_inode(Some(stat.inode()));
                 state.set_home(*dir, name, one.object);
             }
         };
@@ -229,7 +229,7 @@ impl StoreInner {
 
     /// Whether what lies at this place is strange.
     pub(super) fn is_strange(&self, folder: u64, entry: &[u8]) -> bool {
-        self.names.with(|state| state.strange.iter().any(|one| one.place.0 == folder && one.place.1 == entry))
+        self.names.with(|state| state.strange.iter().any(|one| one.place.0 == folder && *one.place.1 == *entry))
     }
 }
 

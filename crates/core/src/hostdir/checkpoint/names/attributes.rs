@@ -1,16 +1,15 @@
 //! Attributes go home: owner, extended attributes and mode before the names, so that nobody finds an object by its name
 //! with the attributes of another; times last, for all that a pass does changes them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use wholly_host::{SetXattr, Stat};
 
-use super::{Kind, NamePlan};
+use super::{Kind, NamePlan, in_order};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{Object, ROOT, Set, State};
+use crate::hostdir::names::{Moment, Object, ROOT, Set, State};
 use crate::hostdir::table::host_error;
 use crate::rules::acl;
 use crate::site;
@@ -26,7 +25,7 @@ impl NamePlan<'_> {
                 }
                 match object.file.upgrade() {
                     Some(file) => self.timed_files.push(file),
-                    None if is_set || object.mtime_ns.is_some() => self.timed.push(*id),
+                    None if is_set || object.mtime.ns().is_some() => self.timed.push(*id),
                     None => {}
                 }
             }
@@ -36,17 +35,16 @@ impl NamePlan<'_> {
     /// Looks whether objects are where they should be whose attributes or times are to be set, and compares the
     /// attributes.
     pub(super) fn look_at_objects(&self) -> Result<()> {
-        let all: BTreeSet<u64> = self.set.iter().chain(&self.timed).copied().collect();
-        for id in all {
+        for id in in_order(self.set.iter().chain(&self.timed).copied()) {
             let store = self.store;
             // What a pass has made, and a crash may have undone, is nobody's yet.
             let place = store.names.with(|state| {
                 let object = state.objects.get(&id).filter(|object| !object.unsure)?;
                 // The store's directory is what it is.
-                if object.inode.is_none() && id != ROOT {
+                if object.inode().is_none() && id != ROOT {
                     return None;
                 }
-                Some((state.host_path(id)?, object.inode, object.sets.as_of(self.target)))
+                Some((state.host_path(id)?, object.inode(), object.sets.as_of(self.target)))
             });
             let Some((path, inode, set)) = place else { continue };
             if let Some(change) = self.look_at(id, &path, inode, &set)? {
@@ -83,8 +81,7 @@ impl NamePlan<'_> {
     /// Gives objects the attributes that they are to have, times excepted.
     pub fn set_attributes(&mut self) -> Result<()> {
         let store = self.store;
-        let all: BTreeSet<u64> = self.mend.drain(..).chain(self.set.iter().copied()).collect();
-        for id in all {
+        for id in in_order(std::mem::take(&mut self.mend).into_iter().chain(self.set.iter().copied())) {
             let whole = store.names.with(|state| {
                 let object = state.objects.get(&id)?;
                 Some((state.host_path(id)?, object.kind, self.wanted_of(object)))
@@ -161,7 +158,7 @@ impl NamePlan<'_> {
         for &id in &self.timed {
             let whole = store.names.with(|state| {
                 let object = state.objects.get(&id)?;
-                let mtime_ns = object.mtime_ns.filter(|_| object.mtime_sequence < self.target);
+                let mtime_ns = object.mtime.ns().filter(|_| object.mtime_sequence < self.target);
                 // A file that somebody has found since the plan was made has taken it over.
                 let file = object.file.upgrade();
                 let mtime_ns = mtime_ns.or_else(|| file.as_ref()?.mtime_as_of(self.target));
@@ -184,9 +181,9 @@ impl NamePlan<'_> {
             }
             store.names.with(|state| {
                 if let Some(object) = state.objects.get_mut(&id)
-                    && object.mtime_ns == mtime_ns
+                    && object.mtime.ns() == mtime_ns
                 {
-                    object.mtime_ns = None;
+                    object.mtime = Moment::default();
                 }
             });
         }

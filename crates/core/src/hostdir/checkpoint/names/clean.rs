@@ -63,10 +63,9 @@ impl StoreInner {
                 let id = id_of(&name);
                 let needed = |state: &mut State| {
                     let hangs =
-                        |object: &Object| object.home.as_ref().is_some_and(|home| home.0 == folder && home.1 == name);
-                    let is_wanted = |object: &Object| {
-                        folder == BLANKS && (object.place.is_some() || state.claims.objects().any(|other| other == id))
-                    };
+                        |object: &Object| object.home().is_some_and(|home| home.0 == folder && *home.1 == *name);
+                    let is_wanted =
+                        |object: &Object| folder == BLANKS && (object.place().is_some() || state.is_claimed(id));
                     state.objects.get(&id).is_some_and(|object| hangs(object) && (!empty || is_wanted(object)))
                 };
                 if !self.names.with(needed) {
@@ -120,7 +119,7 @@ impl StoreInner {
                 let birth = object.birth.clone().filter(|_| object.kind == Kind::of(stat.mode));
                 birth.map(|birth| (id, birth))
             };
-            register.values.iter().rev().find_map(|&(_, id)| born(id))
+            register.values().find_map(|(_, id)| born(id))
         });
         let conflict = || Error::Conflict {
             path: String::from_utf8_lossy(path).into_owned(),
@@ -137,6 +136,6 @@ impl StoreInner {
             }
         }
         let is_it = |path: &[u8], now: &Stat| Ok(now.inode() == stat.inode() && is_blank(host, path, now, &birth)?);
-        self.take_away(site::NAMES_CLEAN, at, (&(dir, name.to_vec()), id), &is_it).map_err(failed)
+        self.take_away(site::NAMES_CLEAN, at, (&(dir, name.into()), id), &is_it).map_err(failed)
     }
 }

@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 use wholly_host::{At, HostFile, HostFs, Rename, Stat};
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::aside::stale;
@@ -27,13 +28,10 @@ impl NamePlan<'_> {
             return Ok(());
         }
         self.begun = true;
-        for i in 0..self.changes.len() {
-            if self.changes[i].stray {
-                let (dir, name) = &self.changes[i].name;
-                self.store.remove_stray(&self.path_of(&self.changes[i].name)?, *dir, name)?;
-                self.store.names.with(|state| state.set_home(*dir, name, 0));
-                self.changes[i].stray = false;
-            }
+        for i in std::mem::take(&mut self.stray) {
+            let (dir, name) = &self.changes[i].name;
+            self.store.remove_stray(&self.path_of(&self.changes[i].name)?, *dir, name)?;
+            self.store.names.with(|state| state.set_home(*dir, name, 0));
         }
         match self.make_all() {
             // Removed names free space. What must not be lost with them hangs on an anchor first.
@@ -58,6 +56,8 @@ impl NamePlan<'_> {
             store.host.sync_all(site::NAMES_BARRIER).map_err(|error| store.poison(&Error::Media(error)))?;
             store.log.count_barrier();
         }
+        // They are made: of very many there is no list any more.
+        self.make = Vec::new();
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl NamePlan<'_> {
     fn hang_all(&mut self) -> Result<()> {
         // Of a name that no group has changed the log only has to be told.
         let nameless = |id: &u64| {
-            self.store.names.with(|state| state.objects.get(id).is_some_and(|object| object.place.is_none()))
+            self.store.names.with(|state| state.objects.get(id).is_some_and(|object| object.place().is_none()))
         };
         let kept: Vec<u64> = self.keep.iter().copied().filter(nameless).collect();
         for id in self.move_.iter().chain(&kept).copied().collect::<Vec<_>>() {
@@ -103,10 +103,14 @@ impl NamePlan<'_> {
     }
 
     fn places_a_staged_file(&self) -> bool {
-        self.store.names.with(|state| {
-            let wanted = self.changes.iter().map(|change| change.want).filter(|id| !self.make.contains(id));
-            wanted.into_iter().any(|id| super::hangs_in(state, id, BLANKS))
-        })
+        let mut hanging: HashSet<u64> = self.store.names.with(|state| {
+            let wanted = self.changes.iter().map(|change| change.want);
+            wanted.filter(|id| super::hangs_in(state, *id, BLANKS)).collect()
+        });
+        for id in &self.make {
+            hanging.remove(id);
+        }
+        !hanging.is_empty()
     }
 
     /// Creates a virtual object, empty.
@@ -114,11 +118,11 @@ impl NamePlan<'_> {
         let store = self.store;
         let (birth, inode) = store.names.with(|state| {
             let object = state.objects.get(&id);
-            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.inode))
+            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.inode()))
         });
         let Some(birth) = birth.filter(|_| inode.is_none()) else { return Ok(()) };
         // At its place, where that is free and its directory there.
-        let change = self.wanted.get(&id).map(|&i| &self.changes[i]).filter(|change| change.home == 0);
+        let change = self.first_wanted(id).map(|i| &self.changes[i]).filter(|change| change.home == 0);
         let place = change
             .map(|change| change.name.clone())
             .filter(|(dir, _)| *dir == ROOT || store.names.with(|state| state.host_path(*dir).is_some()));
@@ -130,7 +134,7 @@ impl NamePlan<'_> {
             Some(place) => place,
             None => {
                 store.make_folders()?;
-                (BLANKS, id_name(id))
+                (BLANKS, id_name(id).into())
             }
         };
         let path = self.path_of(&place)?;
@@ -151,7 +155,7 @@ impl NamePlan<'_> {
         let aside = match kind != Kind::Regular && place.0 != BLANKS && self.is_shared(place.0)? {
             true => {
                 store.make_folders()?;
-                Some(self.path_of(&(BLANKS, id_name(id)))?)
+                Some(self.path_of(&(BLANKS, id_name(id).into()))?)
             }
             false => None,
         };
@@ -264,7 +268,7 @@ impl NamePlan<'_> {
         let store = self.store;
         let (home, path, is_dir) = store.names.with(|state| {
             let object = state.objects.get(&id);
-            let home = object.and_then(|object| object.home.clone());
+            let home = object.and_then(|object| object.home().cloned());
             let is_dir = object.is_some_and(|object| object.kind == Kind::Directory);
             (home, state.host_path(id), is_dir)
         });
@@ -273,7 +277,7 @@ impl NamePlan<'_> {
             return Ok(());
         }
         store.make_folders()?;
-        let to = self.path_of(&(ANCHORS, id_name(id)))?;
+        let to = self.path_of(&(ANCHORS, id_name(id).into()))?;
         let at = store.names.with(|state| state.object_at(id, &path));
         if !is_dir {
             let link = || match store.host.hard_link_at(site::NAMES_ANCHOR, at, to[..].into()) {
@@ -299,7 +303,7 @@ impl NamePlan<'_> {
             },
         );
         moved.map_err(|error| host_error(error, &path))?;
-        if let Some(i) = self.place_in_changes(&(dir, name)) {
+        if let Some(i) = self.place_in_changes(dir, &name) {
             self.changes[i].home = 0;
         }
         Ok(())
@@ -309,8 +313,9 @@ impl NamePlan<'_> {
     fn know(&mut self) -> Result<()> {
         let store = self.store;
         let unknown: Vec<u64> = store.names.with(|state| {
-            let made = |id: &&u64| state.objects.get(id).is_some_and(|object| object.inode.is_some() && !object.known);
-            let named = |id: &&u64| state.objects.get(id).is_some_and(|object| object.place.is_some());
+            let made =
+                |id: &&u64| state.objects.get(id).is_some_and(|object| object.inode().is_some() && !object.known);
+            let named = |id: &&u64| state.objects.get(id).is_some_and(|object| object.place().is_some());
             let kept = self.keep.iter().filter(named);
             self.make.iter().filter(made).chain(kept).copied().collect()
         });

@@ -47,7 +47,7 @@ use rustix::io::Errno;
 use super::StoreInner;
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{ANCHORS, BLANKS, Kind, Name, Object, State, id_name, join};
+use crate::hostdir::names::{ANCHORS, BLANKS, Kind, Name, Object, ROOT, Register, State, id_name, join};
 use crate::hostdir::table::host_error;
 
 /// A name that is to be another object's, or nobody's.
@@ -58,8 +58,6 @@ struct Change {
     home: u64,
     /// What it is to have; 0 for nothing.
     want: u64,
-    /// What is there is what a pass before a crash made, and is removed first.
-    stray: bool,
 }
 
 /// What a pass is to do with names.
@@ -68,8 +66,10 @@ pub(super) struct NamePlan<'a> {
     target: u64,
     /// In the order of names.
     changes: Vec<Change>,
-    /// Where in it an object is first wanted.
-    wanted: HashMap<u64, usize>,
+    /// Where in it each object is first wanted, in the order of objects.
+    wanted: Vec<u32>,
+    /// Where in it the host has what a pass before a crash made, which is removed first; in order.
+    stray: Vec<usize>,
     /// Virtual objects that are to have a name, directories before what is in them; and what was made before and the
     /// log does not know.
     make: Vec<u64>,
@@ -97,8 +97,8 @@ pub(super) struct NamePlan<'a> {
     default_acls: HashMap<u64, bool>,
     /// Directories, and whether others may change names in them.
     shared: HashMap<u64, bool>,
-    /// All objects whose names or attributes the pass changes.
-    touched: HashSet<u64>,
+    /// All objects whose names or attributes the pass changes, in order.
+    touched: Vec<u64>,
     /// Whether something was done, that has to be made durable.
     begun: bool,
 }
@@ -114,7 +114,8 @@ impl<'a> NamePlan<'a> {
             store,
             target,
             changes: Vec::new(),
-            wanted: HashMap::new(),
+            wanted: Vec::new(),
+            stray: Vec::new(),
             make: Vec::new(),
             move_: Vec::new(),
             keep: Vec::new(),
@@ -128,15 +129,14 @@ impl<'a> NamePlan<'a> {
             nameless: Vec::new(),
             default_acls: HashMap::new(),
             shared: HashMap::new(),
-            touched: HashSet::new(),
+            touched: Vec::new(),
             begun: false,
         };
         store.names.with(|state| {
             plan.find_changes(state, target);
             plan.idle = state.idle_on_anchors(store.log.tail());
             // Before the plan has files open.
-            plan.spent = state.spent_blanks(target);
-            plan.spent.retain(|id| !plan.wanted.contains_key(id));
+            plan.spent = state.spent_blanks(target).into_iter().filter(|id| !plan.wants(*id)).collect();
             plan.find_attributes(state);
         });
         plan.look_for_bystanders()?;
@@ -145,13 +145,13 @@ impl<'a> NamePlan<'a> {
         let named = plan.changes.iter().flat_map(|change| [change.home, change.want]);
         let lists =
             [&plan.make, &plan.move_, &plan.keep, &plan.idle, &plan.spent, &plan.mend, &plan.set, &plan.nameless];
-        plan.touched = named.chain(lists.into_iter().flatten().copied()).collect();
+        plan.touched = in_order(named.chain(lists.into_iter().flatten().copied()).filter(|id| *id != 0));
         Ok(plan)
     }
 
     /// Whether the pass changes names or attributes of an object, and with them its time of change on the host.
     pub fn touches(&self, id: u64) -> bool {
-        self.touched.contains(&id)
+        self.touched.binary_search(&id).is_ok()
     }
 
     fn find_changes(&mut self, state: &mut State, target: u64) {
@@ -159,28 +159,29 @@ impl<'a> NamePlan<'a> {
         for (dir, names) in &state.registers {
             for (name, register) in names {
                 let want = register.as_of(target);
-                if want != register.home || register.stray {
-                    let name = (*dir, name.clone());
-                    self.changes.push(Change { name, home: register.home, want, stray: register.stray });
+                if want != register.home() || register.is_stray() {
+                    self.changes.push(Change { name: (*dir, name.clone()), home: register.home(), want });
                 }
             }
         }
         self.changes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        for (i, change) in self.changes.iter().enumerate() {
-            if change.want != 0 {
-                self.wanted.entry(change.want).or_insert(i);
-            }
-        }
+        let changes = &self.changes;
+        let is_stray = |change: &Change| state.register(change.name.0, &change.name.1).is_some_and(Register::is_stray);
+        self.stray = (0..changes.len()).filter(|i| is_stray(&changes[*i])).collect();
+        let want = |i: u32| changes[i as usize].want;
+        self.wanted = (0..changes.len() as u32).filter(|i| want(*i) != 0).collect();
+        self.wanted.sort_unstable_by_key(|i| (want(*i), *i));
+        self.wanted.dedup_by_key(|i| want(*i));
         // Names that stay are enough for an object not to need an anchor.
         let mut stays: HashMap<u64, Name> = HashMap::new();
         for (dir, names) in &state.registers {
             let same =
-                names.iter().filter(|(_, register)| register.home != 0 && register.as_of(target) == register.home);
-            stays.extend(same.map(|(name, register)| (register.home, (*dir, name.clone()))));
+                names.iter().filter(|(_, register)| register.home() != 0 && register.as_of(target) == register.home());
+            stays.extend(same.map(|(name, register)| (register.home(), (*dir, name.clone()))));
         }
         for (id, name) in &stays {
             // Rather a home that no group says anything of: a later one may have ended this name.
-            let home = state.objects.get(id).and_then(|object| object.home.as_ref());
+            let home = state.objects.get(id).and_then(Object::home);
             let is_free = home
                 .is_some_and(|(dir, name)| *dir != ANCHORS && *dir != BLANKS && state.register(*dir, name).is_none());
             if !is_free {
@@ -189,10 +190,13 @@ impl<'a> NamePlan<'a> {
         }
         let mut made = HashSet::new();
         for i in 0..self.changes.len() {
-            self.plan_to_make(state, self.changes[i].want, &mut made);
+            let want = self.changes[i].want;
+            if self.first_wanted(want) == Some(i) {
+                self.plan_to_make(state, want, &mut made);
+            }
         }
         let mut lost: Vec<u64> = self.changes.iter().map(|change| change.home).filter(|&id| id != 0).collect();
-        lost.extend(self.wanted.keys().copied().filter(|id| hangs_in(state, *id, ANCHORS)));
+        lost.extend(self.changes.iter().map(|change| change.want).filter(|id| hangs_in(state, *id, ANCHORS)));
         lost.sort_unstable();
         lost.dedup();
         for id in lost {
@@ -205,33 +209,34 @@ impl<'a> NamePlan<'a> {
         }
         // What a running group has made, it may remove; and of who came later a later pass takes the attributes home.
         let is_due =
-            |object: &Object| object.unsure && object.home.is_some() && object.made != 0 && object.made < target;
+            |object: &Object| object.unsure && object.home().is_some() && object.made != 0 && object.made < target;
         self.mend = state.objects.iter().filter(|(_, object)| is_due(object)).map(|(id, _)| *id).collect();
         for (id, object) in state.objects.iter() {
-            if object.kind != Kind::Regular || object.inode.is_some() || self.wants(*id) {
+            if object.kind != Kind::Regular || object.inode().is_some() || self.wants(*id) {
                 continue;
             }
             let file = object.file.upgrade();
             // One of these references is the table's, the other this one.
             let open = file.as_ref().is_some_and(|file| Arc::strong_count(file) > 2) || object.pins > 0;
             let made = object.made != 0 && object.made < self.target;
-            if made && ((open && object.nameable) || object.place.is_some()) {
+            if made && ((open && object.nameable) || object.place().is_some()) {
                 // It may have a name in the log before the next pass, which must find its inode then.
                 self.make.push(*id);
-            } else if made && open && object.place.is_none() && file.is_some_and(|file| !file.is_clean()) {
+            } else if made && open && object.place().is_none() && file.is_some_and(|file| !file.is_clean()) {
                 // What has not been made yet has its bytes published before its names.
                 self.nameless.push(*id);
             }
         }
     }
 
-    /// `id` is made, if it is virtual, after the directories that it is in.
+    /// `id` is made, if it is virtual, after the directories that it is in. What is no directory comes here once.
     fn plan_to_make(&mut self, state: &State, id: u64, made: &mut HashSet<u64>) {
         let Some(object) = state.objects.get(&id) else { return };
-        if (object.inode.is_some() && object.known) || !made.insert(id) || id == crate::hostdir::names::ROOT {
+        let is_there = object.inode().is_some() && object.known;
+        if is_there || id == ROOT || (object.kind == Kind::Directory && !made.insert(id)) {
             return;
         }
-        if let Some(&i) = self.wanted.get(&id) {
+        if let Some(i) = self.first_wanted(id) {
             self.plan_to_make(state, self.changes[i].name.0, made);
         }
         self.make.push(id);
@@ -240,10 +245,10 @@ impl<'a> NamePlan<'a> {
     /// Compares what the host has at each name with what it should have.
     fn look_for_bystanders(&self) -> Result<()> {
         let store = self.store;
-        for change in &self.changes {
+        for (i, change) in self.changes.iter().enumerate() {
             let (dir, name) = &change.name;
             let (path, shown, inode) = store.names.with(|state| {
-                let inode = state.objects.get(&change.home).and_then(|object| object.inode);
+                let inode = state.objects.get(&change.home).and_then(|object| object.inode());
                 (state.host_path_of(*dir, name), state.path_of(*dir, name), inode)
             });
             let Some(path) = path else { continue };
@@ -252,7 +257,7 @@ impl<'a> NamePlan<'a> {
                 Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => None,
                 Err(error) => return Err(host_error(error, &path)),
             };
-            if change.stray || now == inode {
+            if now == inode || self.stray.binary_search(&i).is_ok() {
                 continue;
             }
             let change = match (now, inode) {
@@ -275,7 +280,7 @@ impl<'a> NamePlan<'a> {
             });
             let Some(path) = path.filter(|_| is_dir) else { continue };
             for entry in store.host.read_dir(&path).map_err(|error| host_error(error, &path))? {
-                if self.place_in_changes(&(id, entry.name.clone())).is_none() {
+                if self.place_in_changes(id, &entry.name).is_none() {
                     let path = String::from_utf8_lossy(&join(&path, &entry.name)).into_owned();
                     let change = "another program has put it into a directory that was removed".into();
                     return Err(Error::Conflict { path, change });
@@ -287,12 +292,13 @@ impl<'a> NamePlan<'a> {
 
     /// Of the objects that lose all names that the store knows, those that have others.
     fn find_kept(&mut self) -> Result<()> {
-        let mut lost: HashMap<u64, u32> = HashMap::new();
+        let keep = std::mem::take(&mut self.keep);
+        let mut lost: HashMap<u64, u32> = keep.iter().map(|id| (*id, 0)).collect();
         for change in &self.changes {
-            *lost.entry(change.home).or_default() += 1;
+            lost.entry(change.home).and_modify(|lost| *lost += 1);
         }
         let store = self.store;
-        for id in std::mem::take(&mut self.keep) {
+        for id in keep {
             let Some(path) = store.names.with(|state| state.host_path(id)) else { continue };
             let at = store.names.with(|state| state.object_at(id, &path));
             let stat = match store.host.stat_at(at) {
@@ -307,12 +313,18 @@ impl<'a> NamePlan<'a> {
     }
 
     /// Where a name is among the changes.
-    fn place_in_changes(&self, name: &Name) -> Option<usize> {
-        self.changes.binary_search_by(|change| change.name.cmp(name)).ok()
+    fn place_in_changes(&self, dir: u64, name: &[u8]) -> Option<usize> {
+        self.changes.binary_search_by(|change| (change.name.0, &*change.name.1).cmp(&(dir, name))).ok()
+    }
+
+    /// Where among the changes an object is first wanted.
+    fn first_wanted(&self, id: u64) -> Option<usize> {
+        let at = self.wanted.binary_search_by_key(&id, |i| self.changes[*i as usize].want).ok()?;
+        Some(self.wanted[at] as usize)
     }
 
     fn wants(&self, id: u64) -> bool {
-        self.wanted.contains_key(&id)
+        self.first_wanted(id).is_some()
     }
 
     /// Whether there is nothing to do.
@@ -334,17 +346,26 @@ impl<'a> NamePlan<'a> {
     }
 }
 
+/// These objects, each once.
+fn in_order(ids: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut all: Vec<u64> = ids.collect();
+    all.sort_unstable();
+    all.dedup();
+    all.shrink_to_fit();
+    all
+}
+
 /// Whether somebody goes on using what is no directory, or the log has bytes, attributes or times for it, when its
 /// names are gone that the log knows.
 fn is_needed(state: &State, id: u64) -> bool {
     let Some(object) = state.objects.get(&id).filter(|object| object.kind != Kind::Directory) else { return false };
     // One of these references is the table's, the other this one.
     let is_used = |file: Arc<File>| !file.is_clean() || file.mtime().is_some() || Arc::strong_count(&file) > 2;
-    let is_set = !object.sets.is_empty() || object.mtime_ns.is_some();
+    let is_set = !object.sets.is_empty() || object.mtime.ns().is_some();
     is_set || object.pins > 0 || object.file.upgrade().is_some_and(is_used)
 }
 
 /// Whether an object hangs in one of the store's own folders.
 fn hangs_in(state: &State, id: u64, folder: u64) -> bool {
-    state.objects.get(&id).and_then(|object| object.home.as_ref()).is_some_and(|home| home.0 == folder)
+    state.objects.get(&id).and_then(Object::home).is_some_and(|home| home.0 == folder)
 }

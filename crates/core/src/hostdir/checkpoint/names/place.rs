@@ -44,7 +44,7 @@ impl NamePlan<'_> {
     fn clean_idle_anchors(&self) -> Result<()> {
         let store = self.store;
         for &id in &self.idle {
-            let path = self.path_of(&(ANCHORS, id_name(id)))?;
+            let path = self.path_of(&(ANCHORS, id_name(id).into()))?;
             let remove = || {
                 // Who has found it meanwhile may know it by this name only.
                 let is_idle = store.names.with(|state| state.is_idle_on_anchor(id, store.log.tail()));
@@ -64,7 +64,7 @@ impl NamePlan<'_> {
     fn clean_spent_blanks(&self) -> Result<()> {
         let store = self.store;
         for &id in &self.spent {
-            let path = self.path_of(&(BLANKS, id_name(id)))?;
+            let path = self.path_of(&(BLANKS, id_name(id).into()))?;
             let is_dir =
                 store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.kind == Kind::Directory));
             let remove = || {
@@ -138,8 +138,8 @@ impl NamePlan<'_> {
         let store = self.store;
         let (dir, name) = &change.name;
         let (is, home, from) = store.names.with(|state| {
-            let is = state.register(*dir, name).map_or(0, |register| register.home);
-            let home = state.objects.get(&change.want).and_then(|object| object.home.clone());
+            let is = state.register(*dir, name).map_or(0, |register| register.home());
+            let home = state.objects.get(&change.want).and_then(|object| object.home().cloned());
             (is, home, state.host_path(change.want))
         });
         if is == change.want {
@@ -170,7 +170,7 @@ impl NamePlan<'_> {
             }
             // A link cannot replace what is there.
             store.make_folders()?;
-            let anchor = self.path_of(&(ANCHORS, id_name(id)))?;
+            let anchor = self.path_of(&(ANCHORS, id_name(id).into()))?;
             let link = || store.host.hard_link_at(site::NAMES_LINK, itself, anchor[..].into());
             store.names.change_home(link, |state, ()| state.hang(id, ANCHORS)).map_err(failed)?;
             from = anchor;
@@ -180,7 +180,7 @@ impl NamePlan<'_> {
         let is_it = |_: &[u8], stat: &Stat| Ok(was.is_none_or(|was| was == stat.inode()));
         let rename = || match is {
             0 => store.host.rename_at(site::NAMES_PLACE, from[..].into(), to, Rename::NoReplace),
-            _ => store.replace((&from, (folder, id_name(id))), to, (&change.name, id), &is_it),
+            _ => store.replace((&from, (folder, id_name(id).into())), to, (&change.name, id), &is_it),
         };
         let renamed = store.names.change_home(rename, |state, ()| {
             state.unhang(id, folder);

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::hostdir::joint::Neighbour;
-use crate::hostdir::names::{Kind, ROOT, Set};
+use crate::hostdir::names::{Kind, Name, ROOT, Set};
 use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
 use crate::hostdir::table::host_error;
 use crate::index::BLOCK;
@@ -158,8 +158,8 @@ impl<'b> Reading<'b> {
                 let stat = Stat { ino, btime_ns, size, mtime_ns, ctime_ns, mode, uid, gid, nlink, ..Stat::default() };
                 // So none lies in itself.
                 let above = if id == ROOT { parent == 0 } else { parent == ROOT || summary.settled(parent).is_some() };
-                let settled = Settled { stat, place: (parent, name), base: None };
-                above.then(|| summary.objects.insert(id, Known::Settled(settled)).is_none())
+                let settled = Settled { stat, place: (parent, name.into()), base: None };
+                above.then(|| summary.objects.insert(id, Known::Settled(Box::new(settled))).is_none())
             }
             BASE => match summary.objects.get_mut(&id)? {
                 Known::Settled(settled) if settled.base.is_none() => Some({
@@ -186,7 +186,7 @@ impl<'b> Reading<'b> {
             }
             NAME => {
                 let Value { before, after, name } = Value::checked(payload)?;
-                let name = (id, name);
+                let name: Name = (id, name.into());
                 let follows = summary.names().last_key_value().is_none_or(|(last, _)| *last < name);
                 summary.add_name(name, before, after);
                 Some(follows)

@@ -1,0 +1,61 @@
+//! Which process has a volume open: its lock says that there is one, and `/proc` which.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, openat, statat};
+use rustix::io::{Result, read};
+
+/// Processes whose descriptors are looked at.
+const MOST_PROCESSES: usize = 100_000;
+
+fn open(at: impl AsFd, path: &str) -> Result<OwnedFd> {
+    openat(at, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The entries of a directory that are numbers, in order.
+fn numbers(dir: &OwnedFd) -> Result<Vec<u32>> {
+    let entries = Dir::read_from(dir)?.take(MOST_PROCESSES).filter_map(Result::ok);
+    let mut all: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok()).collect();
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// The beginning of a small file.
+fn text(at: &OwnedFd, path: &str) -> Result<String> {
+    let mut bytes = [0; 1024];
+    let len = read(open(at, path)?, &mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
+}
+
+/// Whether a process has locked the file by one of its descriptors.
+fn has_locked(process: &OwnedFd, file: (u64, u64)) -> Result<bool> {
+    for number in numbers(&open(process, "fd")?)? {
+        let is_it = statat(process, format!("fd/{number}"), AtFlags::empty())
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file);
+        if is_it && text(process, &format!("fdinfo/{number}")).is_ok_and(|info| info.contains("OFDLCK")) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn find(file: &OwnedFd) -> Result<Option<(u32, String)>> {
+    let stat = fstat(file)?;
+    let proc = open(CWD, "/proc")?;
+    for pid in numbers(&proc)? {
+        // Others come and go, or are not ours to look at.
+        let Ok(process) = open(&proc, &pid.to_string()) else { continue };
+        if has_locked(&process, (stat.st_dev, stat.st_ino)).unwrap_or(false) {
+            let name = text(&process, "comm").unwrap_or_default();
+            return Ok(Some((pid, name.trim_end().to_owned())));
+        }
+    }
+    Ok(None)
+}
+
+/// Who has locked a file, in words.
+pub fn of(file: &OwnedFd) -> String {
+    match find(file) {
+        Ok(Some((pid, name))) => format!("process {pid} ({name}) has the volume open"),
+        _ => "another process has the volume open".into(),
+    }
+}
