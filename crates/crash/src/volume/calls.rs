@@ -1,5 +1,5 @@
-//! Programs of calls on a volume: [workloads](Workload) of calls, kills and closes. Each call is compared with the model
-//! before the volume is crashed.
+//! Programs of calls on a volume: [workloads](Workload) of calls, kills and closes. Each call is compared with the
+//! model before the volume is crashed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
