@@ -362,6 +362,28 @@ fn what_another_program_changed_stays_as_it_is() {
     }
 }
 
+/// A conflict is of the object that had the name first: what came to it later from elsewhere is no worse for it.
+#[test]
+fn what_lost_only_its_place_to_another_program_is_proven() {
+    for (dir, medium) in Dir::on_media("salvage-values") {
+        let store = init(&dir, medium);
+        for name in ["m", "f"] {
+            let mut group = store.begin();
+            let file = group.create(name, 0o644).unwrap();
+            group.write_at(&file, 0, &[7; 700]).unwrap();
+            group.commit().unwrap();
+        }
+        let mut group = store.begin();
+        group.rename("m", "f", Rename::Replace).unwrap();
+        group.commit().unwrap();
+        drop(store);
+        fs::write(dir.join("f"), "by an editor").unwrap();
+        let (salvaged, out) = salvage(&dir);
+        assert_eq!(fates(&salvaged), "w--", "{salvaged:#?}");
+        assert_eq!((out.read("m"), out.read("f")), (vec![7; 700], b"by an editor".to_vec()));
+    }
+}
+
 #[test]
 fn what_cannot_be_salvaged_is_an_error() {
     for (dir, medium) in Dir::on_media("salvage-refused") {

@@ -47,7 +47,7 @@ pub(crate) struct Claims<S = RandomState> {
 }
 
 impl<S: BuildHasher> Claims<S> {
-    /// Who stands against what `owner` wants.
+    /// Who stands against what `owner` wants; 0 if an object is not in the table.
     fn against(&self, objects: &Objects, owner: u64, wanted: &Wanted) -> Option<u64> {
         let other = |by: Option<&u64>| by.copied().filter(|&by| by != owner);
         let owned = |id: &u64| objects.get(id)?.owner().filter(|&by| by != owner);
@@ -60,7 +60,8 @@ impl<S: BuildHasher> Claims<S> {
         };
         let shared = || wanted.shared.iter().find_map(owned);
         let attributes = || wanted.attributes.iter().find_map(|id| other(self.attributes.get(id)));
-        names.or_else(alone).or_else(shared).or_else(attributes)
+        let missing = || wanted.alone.iter().any(|id| !objects.contains_key(id)).then_some(0);
+        names.or_else(alone).or_else(shared).or_else(attributes).or_else(missing)
     }
 
     /// Gives `owner` all that it wants, and adds to `held` what of that is new to it; or tells who has some of it. The
@@ -122,7 +123,7 @@ impl<S: BuildHasher> Claims<S> {
     ) {
         self.release_names(owner, names);
         for id in alone {
-            objects.get_mut(id).into_iter().for_each(Object::disown);
+            objects.get_mut(id).into_iter().for_each(|object| object.disown(owner));
         }
         for id in &held.attributes {
             self.attributes.remove(id);
@@ -238,6 +239,17 @@ mod tests {
         table.take(2, name(5, "b"), &mut second).unwrap();
         table.release(1, &name(5, "a"));
         assert_eq!(table.take(1, name(5, "a"), &mut first), Err(2), "a group gives up what is its own");
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_is_nobodys() {
+        let mut table = <Table>::new();
+        let mut held = Wanted::default();
+        assert_eq!(table.take(1, Wanted { alone: vec![5, 7], ..Wanted::default() }, &mut held), Err(0));
+        assert!(held.alone.is_empty() && !table.has(5));
+        table.take(1, alone(5), &mut held).unwrap();
+        table.release(2, &held);
+        assert!(table.has(5), "a group gives up what is its own");
     }
 
     /// Nothing is left of a call that got a part only.

@@ -231,9 +231,11 @@ impl Object {
         std::mem::replace(&mut self.owner, group) == 0
     }
 
-    /// Nobody claims it any more.
-    pub(super) fn disown(&mut self) {
-        self.owner = 0;
+    /// A group claims it no more.
+    pub(super) fn disown(&mut self, group: u64) {
+        if self.owner == group {
+            self.owner = 0;
+        }
     }
 
     /// See [`State::hang`](super::State::hang).

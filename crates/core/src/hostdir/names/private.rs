@@ -178,8 +178,8 @@ impl Private {
     /// The group made an object, which it has just claimed.
     pub fn add_born(&mut self, id: u64) {
         debug_assert!(self.born.last() < Some(&id), "ids go up");
-        let claimed = self.held.alone.pop();
-        debug_assert_eq!(claimed, Some(id), "what is made is claimed");
+        let claimed = self.held.alone.pop_if(|claimed| *claimed == id);
+        debug_assert!(claimed.is_some(), "what is made is claimed");
         self.born.push(id);
         self.count(id, -1);
     }

@@ -378,7 +378,10 @@ impl NameReplay {
         for (dir, name) in names {
             let stat = self.looked.get(&(dir, name.clone())).copied().flatten();
             let register = self.state.register(dir, &name).expect("it was just listed");
-            let could_be: Vec<u64> = register.values().map(|value| value.1).chain([register.home()]).collect();
+            // The earliest first: of that a conflict is.
+            let mut could_be: Vec<u64> = register.values().map(|value| value.1).collect();
+            could_be.reverse();
+            could_be.push(register.home());
             let is = stat.and_then(|stat| self.state.by_inode.get(&(stat.ino, stat.btime_ns)).copied());
             let (home, stray) = match (&stat, is) {
                 (None, _) => (0, false),

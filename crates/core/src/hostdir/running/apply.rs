@@ -150,7 +150,8 @@ impl Running {
                 }
             }
         }
-        wanted.shared.retain(|id| !wanted.alone.contains(id));
+        let alone: HashSet<u64> = wanted.alone.iter().copied().collect();
+        wanted.shared.retain(|id| !alone.contains(id));
         let others = summary.sets.keys().filter(|id| summary.kind(**id) != Kind::Regular);
         wanted.attributes.extend(others.filter_map(|id| applying.ids.get(id)));
         self.claim(&wanted)

@@ -90,7 +90,9 @@ impl Running {
         atime_ns: Option<i64>,
         mtime_ns: Option<i64>,
     ) -> Result<()> {
-        self.set_attributes(path.into(), Wish { atime_ns, mtime_ns, ..Wish::default() })
+        // The earliest time stands for none.
+        let told = |ns: Option<i64>| ns.map(|ns| ns.max(i64::MIN + 1));
+        self.set_attributes(path.into(), Wish { atime_ns: told(atime_ns), mtime_ns: told(mtime_ns), ..Wish::default() })
     }
 
     /// Sets all of it, or nothing.

@@ -178,8 +178,10 @@ impl Running {
             (*set, *mtime) = (before, Some(stat.mtime_ns));
         }
         // Of what changes otherwise, the time.
-        let dirs: Vec<u64> =
+        let mut dirs: Vec<u64> =
             summary.names().keys().map(|(dir, _)| *dir).chain(summary.contents.keys().copied()).collect();
+        // Names are in the order of their directories.
+        dirs.dedup();
         for id in dirs {
             if id == ROOT || !is_made(summary, id) {
                 let stat = looking.stat_of(id)?;
