@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use wholly_host::HostMedium;
+use wholly_volume::EngineKind;
 
 const ABOUT: &str = "Atomic updates of several files: wholly or not at all";
 
@@ -474,6 +475,7 @@ Examples:
   wholly crash two-files --world pmem --effort thorough
   wholly crash random-1..200 --world disk-ext4     two hundred random workloads
   wholly crash --effort thorough --piece 3/8        one of eight pieces of a long run
+  wholly crash --subject volume:fine_grained_wal ones pairs     every call on a volume, and all pairs of calls
   wholly crash --replay two-files:pmem:p26:set:0,3 --html crash.html";
 
 /// `wholly crash`.
@@ -482,8 +484,11 @@ pub struct CrashArgs {
     /// Workloads: names, random-SEED, random-FROM..TO [default: all written by hand, and some on names]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// World: medium and host file system; repeatable
-    #[arg(long = "world", value_name = "NAME", default_values_t = ["pmem".to_string(), "disk".to_string()])]
+    /// What to explore: `store`, or `volume:ENGINE` with an engine that promises something (`fine_grained_wal`)
+    #[arg(long, value_name = "SUBJECT", default_value = "store", value_parser = parse_subject)]
+    pub subject: SubjectArg,
+    /// World: medium and host file system; repeatable [default: pmem, and disk for a store, pmem-x86 for a volume]
+    #[arg(long = "world", value_name = "NAME")]
     pub worlds: Vec<String>,
     /// How much of each workload to explore
     #[arg(long, value_enum, default_value_t = Effort::Hunt)]
@@ -500,6 +505,24 @@ pub struct CrashArgs {
     /// Write the replayed state as an HTML page
     #[arg(long, value_name = "FILE", requires = "replay")]
     pub html: Option<PathBuf>,
+}
+
+/// What is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubjectArg {
+    /// A store.
+    Store,
+    /// A volume with this engine.
+    Volume(EngineKind),
+}
+
+fn parse_subject(text: &str) -> Result<SubjectArg, String> {
+    let mut engines = wholly_crash::volume::ENGINES.into_iter();
+    match text.strip_prefix("volume:").map(|name| engines.find(|engine| engine.name() == name)) {
+        Some(Some(engine)) => Ok(SubjectArg::Volume(engine)),
+        None if text == "store" => Ok(SubjectArg::Store),
+        _ => Err("a subject is store or volume:ENGINE, such as volume:fine_grained_wal".into()),
+    }
 }
 
 /// One of several pieces of a long run.

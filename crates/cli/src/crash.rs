@@ -1,19 +1,24 @@
 //! `wholly crash`: the crash explorer, for people.
 
-use crate::args::{CrashArgs, Effort, Piece};
+use crate::args::{CrashArgs, Effort, Piece, SubjectArg};
 use crate::error::{Exit, Failure};
 use crate::html;
 use crate::output::{Ui, print, shown};
 use serde::Serialize;
 use std::time::Instant;
 use wholly_crash::{
-    Limits, Outcome, SETTINGS, Seen, Setting, Workload,
+    Limits, Outcome, SETTINGS, Seen, Setting, Subject, Workload,
     archive::{self, Archive},
     catalogue, explore_into, replay, sequences,
+    volume::{self, Calls, OnVolume},
 };
+use wholly_volume::EngineKind;
 
 /// Workloads whose runs are recorded before any of them is explored.
 const AT_ONCE: usize = 32;
+
+/// More programs on a volume than this are many: less is done to each.
+const MANY: usize = 20;
 
 /// Columns of a replayed table.
 const WIDTH: usize = 150;
@@ -58,6 +63,7 @@ struct Violation {
 #[derive(Serialize)]
 struct Listed {
     workloads: Vec<Named>,
+    workloads_on_volumes: Vec<Named>,
     worlds: Vec<Named>,
 }
 
@@ -120,6 +126,11 @@ fn worlds() -> Vec<Named> {
 pub fn names(option: Option<&str>) -> Vec<(String, String)> {
     let named = match option {
         Some("--world") => worlds(),
+        Some("--subject") => {
+            let volumes = volume::ENGINES.map(|engine| format!("volume:{}", engine.name()));
+            let subject = |name| Named { name, about: "subject".into() };
+            std::iter::once("store".to_string()).chain(volumes).map(subject).collect()
+        }
         Some("--effort" | "--piece" | "--replay" | "--html") => return Vec::new(),
         _ => {
             let several = ["ones", "pairs", "some-pairs", "by-hand", "parked", "staged", "staged-pairs", "adopted"];
@@ -131,14 +142,18 @@ pub fn names(option: Option<&str>) -> Vec<(String, String)> {
 }
 
 fn list(ui: &Ui) -> Result<Exit, Failure> {
-    let listed = Listed { workloads: workloads(), worlds: worlds() };
+    let named = |(name, about): (&str, &str)| Named { name: name.into(), about: about.into() };
+    let on_volumes = volume::BY_HAND.iter().map(|(name, about, _)| named((name, about))).collect();
+    let listed = Listed { workloads: workloads(), workloads_on_volumes: on_volumes, worlds: worlds() };
     ui.emit("crash", &listed, |listed| {
         let lines =
             |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
         format!(
             "workloads (also random-SEED and names-SEED; ones, pairs and some-pairs of all calls on names; parked, \
-             staged-pairs; and scripts):\n{}\nworlds:\n{}",
+             staged-pairs; and scripts):\n{}\nworkloads on volumes (also ones, pairs and some-pairs of all calls; and \
+             scripts):\n{}\nworlds (those of persistent memory for volumes, too):\n{}",
             lines(&listed.workloads),
+            lines(&listed.workloads_on_volumes),
             lines(&listed.worlds)
         )
     })?;
@@ -164,6 +179,7 @@ struct Task {
 enum Work {
     Workloads(Vec<Workload>, Limits),
     Archive(Archive, archive::Limits),
+    Volume(Vec<OnVolume<Calls>>, Limits),
 }
 
 impl Task {
@@ -172,12 +188,36 @@ impl Task {
         match &self.work {
             Work::Workloads(workloads, _) => workloads.len(),
             Work::Archive(..) => 1,
+            Work::Volume(programs, _) => programs.len(),
         }
     }
 }
 
+/// Programs on a volume that are explored where none is asked for, a line each.
+const ON_VOLUME: [&str; 3] = ["by-hand", "ones", "pairs"];
+
+/// What is done to a volume.
+fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Failure> {
+    let (limits, of_many) = match args.effort {
+        Effort::Hunt => (Limits::hunt(), Limits::sweep()),
+        Effort::Quick => (Limits::quick(), Limits::glance()),
+        Effort::Thorough => (Limits::thorough(), Limits::hunt()),
+    };
+    let asked = args.workloads.iter().map(|name| &**name);
+    let names: Vec<&str> = if args.workloads.is_empty() { ON_VOLUME.to_vec() } else { asked.collect() };
+    let task = |name: &str| {
+        let programs = volume::several(engine, name).ok_or_else(|| unknown("workload", name))?;
+        let limits = if programs.len() > MANY { &of_many } else { &limits };
+        Ok(Task { name: name.into(), work: Work::Volume(programs, limits.clone()) })
+    };
+    names.into_iter().map(task).collect()
+}
+
 /// What is done in a world.
 fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
+    if let SubjectArg::Volume(engine) = args.subject {
+        return tasks_on_volume(args, engine);
+    }
     let (limits, of_names, of_archive) = match args.effort {
         Effort::Hunt => (Limits::hunt(), Limits::glance(), archive::Limits::hunt()),
         Effort::Quick => (Limits::quick(), Limits::hunt(), archive::Limits::quick()),
@@ -216,6 +256,10 @@ fn keep_piece(tasks: &mut [Vec<Task>], piece: Piece) {
                 workloads.retain(|_| is_ours());
                 !workloads.is_empty()
             }
+            Work::Volume(programs, _) => {
+                programs.retain(|_| is_ours());
+                !programs.is_empty()
+            }
             Work::Archive(..) => is_ours(),
         });
     }
@@ -228,11 +272,14 @@ fn unknown(what: &str, name: &str) -> Failure {
 }
 
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let worlds: Vec<Setting> = args
-        .worlds
-        .iter()
-        .map(|name| Setting::find(name).ok_or_else(|| unknown("world", name)))
-        .collect::<Result<_, _>>()?;
+    let (named, default): (fn(&str) -> Option<Setting>, _) = match args.subject {
+        SubjectArg::Volume(_) => (volume::setting, ["pmem", "pmem-x86"]),
+        SubjectArg::Store => (Setting::find, ["pmem", "disk"]),
+    };
+    let asked = args.worlds.iter().map(|name| &**name);
+    let names: Vec<&str> = if args.worlds.is_empty() { default.to_vec() } else { asked.collect() };
+    let worlds = names.into_iter().map(|name| named(name).ok_or_else(|| unknown("world", name)));
+    let worlds: Vec<Setting> = worlds.collect::<Result<_, _>>()?;
     let mut tasks = worlds.iter().map(|world| tasks(args, world)).collect::<Result<Vec<_>, _>>()?;
     let count = |tasks: &[Vec<Task>]| -> usize { tasks.iter().flatten().map(Task::count).sum() };
     let whole = count(&tasks);
@@ -255,18 +302,14 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
         for task in tasks {
             let mut together = Outcome::default();
             let before = (seen.distinct(), seen.nested());
-            let mut done = |some: Outcome, count: usize| {
+            let done = &mut |some: Outcome, count: usize| {
                 together.merge(some);
                 bar.set_message(format!("explored; {} states", seen.distinct()));
                 bar.inc(count as u64);
             };
             match &task.work {
-                Work::Workloads(workloads, limits) => {
-                    for some in workloads.chunks(AT_ONCE) {
-                        let one = |w: &Workload| wholly_crash::Job { workload: w.clone(), setting: world.clone() };
-                        done(explore_into(&seen, &some.iter().map(one).collect::<Vec<_>>(), limits), some.len());
-                    }
-                }
+                Work::Workloads(workloads, limits) => in_lots(workloads, world, (&seen, limits), done),
+                Work::Volume(programs, limits) => in_lots(programs, world, (&seen, limits), done),
                 Work::Archive(archive, limits) => done(archive::explore(*archive, world, &seen, limits), 1),
             }
             (together.distinct, together.nested) = (seen.distinct() - before.0, seen.nested().saturating_sub(before.1));
@@ -284,6 +327,19 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     explored.seconds = start.elapsed().as_secs_f64();
     ui.emit("crash", &explored, |explored| text(explored, &all))?;
     Ok(if explored.violations.is_empty() { Exit::DONE } else { Exit::DAMAGED })
+}
+
+/// Explores subjects in a world, so many at once, and tells each time what came of it.
+fn in_lots<S: Subject + Clone>(
+    subjects: &[S],
+    world: &Setting,
+    (seen, limits): (&Seen, &Limits),
+    done: &mut impl FnMut(Outcome, usize),
+) {
+    for some in subjects.chunks(AT_ONCE) {
+        let one = |subject: &S| wholly_crash::Job { subject: subject.clone(), setting: world.clone() };
+        done(explore_into(seen, &some.iter().map(one).collect::<Vec<_>>(), limits), some.len());
+    }
 }
 
 fn job(workload: &str, world: &Setting, outcome: &Outcome) -> Job {

@@ -8,7 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use wholly_crash::{Job, Limits, Outcome, Seen, Setting, Violation, catalogue, explore, explore_into, sequences};
+use wholly_crash::{
+    Job, Limits, Outcome, Seen, Setting, Subject, Violation, catalogue, explore, explore_into, sequences, volume,
+};
 
 /// Violations after which a workload is given up.
 const MOST: usize = 12;
@@ -20,31 +22,38 @@ fn main() {
         all => (false, all),
     };
     let [what, world, effort] = args else {
-        eprintln!("usage: hunt [shorten] WORKLOADS|some-COUNT|SCRIPT WORLD glance|hunt|quick");
+        eprintln!("usage: hunt [shorten] [volume:ENGINE:]WORKLOADS|some-COUNT|SCRIPT WORLD sweep|glance|hunt|quick");
         std::process::exit(2);
     };
-    let setting = Setting::named(world);
+    let on_volume = what.strip_prefix("volume:").and_then(|rest| rest.split_once(':'));
+    let setting = if on_volume.is_some() { volume::setting(world).expect("a world") } else { Setting::named(world) };
     let limits = match &**effort {
+        "sweep" => Limits::sweep(),
         "glance" => Limits::glance(),
         "hunt" => Limits::hunt(),
         _ => Limits::quick(),
     };
     if shortens {
         shorten(what, &setting, &Limits { violations: 1, ..limits });
-    } else {
-        hunt(what, &setting, &Limits { violations: MOST, ..limits });
+        return;
     }
-}
-
-fn hunt(what: &str, setting: &Setting, limits: &Limits) {
+    let limits = Limits { violations: MOST, ..limits };
+    if let Some((engine, what)) = on_volume {
+        let engine = volume::ENGINES.into_iter().find(|known| known.name() == engine).expect("an engine");
+        return hunt(&volume::several(engine, what).expect("a workload"), &setting, &limits);
+    }
     let workloads = match what.strip_prefix("some-").and_then(|count| count.parse().ok()) {
         Some(count) => sequences::some_pairs(7, count),
         None => catalogue::several(what).expect("a workload"),
     };
+    hunt(&workloads, &setting, &limits);
+}
+
+fn hunt<S: Subject + Clone>(workloads: &[S], setting: &Setting, limits: &Limits) {
     let (seen, mut all, mut failing) = (Seen::default(), Outcome::default(), 0);
     let mut kinds: BTreeMap<String, (u64, Violation)> = BTreeMap::new();
-    for workload in &workloads {
-        let job = Job { workload: workload.clone(), setting: setting.clone() };
+    for workload in workloads {
+        let job = Job { subject: workload.clone(), setting: setting.clone() };
         let outcome = explore_into(&seen, &[job], limits);
         failing += u64::from(!outcome.violations.is_empty());
         for violation in &outcome.violations {

@@ -18,9 +18,9 @@ use wholly_sim::World;
 
 use crate::bystanders::perform;
 use crate::look::at_home;
-use crate::run::format;
 use crate::script::{op, workload};
 use crate::setting::Setting;
+use crate::store::format;
 use crate::tree::{Kind, State, on_host};
 use crate::workload::{Step, Workload};
 

@@ -18,9 +18,9 @@ use wholly::{Error, Group, Store};
 use wholly_sim::{ExploreLimits, Explorer, Image, Place, Trace, World};
 
 use crate::look::{at_home, tree};
-use crate::run::{format, in_group, open};
 use crate::script::{op, workload};
 use crate::setting::Setting;
+use crate::store::{format, in_group, open};
 use crate::tree::{Kind, SITE, State, on_host};
 use crate::workload::{FRESH, Op, Step, Workload};
 

@@ -18,9 +18,10 @@ use wholly_sim::{ExploreLimits, Explorer, Image, Pick, SimConfig, World};
 
 use crate::life::{Extent, live};
 use crate::look::served;
-use crate::run::{Allowed, Run, open, run};
+use crate::run::{Allowed, Run, run};
 use crate::script::workload;
 use crate::setting::Setting;
+use crate::store::open;
 use crate::workload::Workload;
 
 /// What the stores have done that are copied, as [scripts](crate::script).

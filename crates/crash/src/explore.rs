@@ -17,7 +17,8 @@ use crate::mutants::{Breakable, breakable};
 use crate::run::{Allowed, Run, run};
 use crate::seen::Seen;
 use crate::setting::Setting;
-use crate::workload::{Start, Workload, mix};
+use crate::subject::Subject;
+use crate::workload::{Workload, mix};
 
 /// How far everything is gone through.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct Limits {
     pub go_on_one_in: u64,
     /// Where something is broken in the run: only from there on.
     pub from_break: bool,
+    /// So many operations that a run begins with are not crashed: other programs begin with the same.
+    pub skipped: usize,
     /// Whether each recovery that comes by a rare site is crashed from there on, and not only some of them.
     pub every_rare: bool,
     /// Threads that share the points.
@@ -65,6 +68,7 @@ impl Limits {
             nested_samples: 2,
             go_on_one_in: 4,
             from_break: false,
+            skipped: 0,
             every_rare: false,
             workers: 2,
             violations: 3,
@@ -87,6 +91,13 @@ impl Limits {
             ..ExploreLimits::default()
         };
         Limits { states, nested_one_in: 8, nested_points: 3, violations: 1, ..Limits::quick() }
+    }
+
+    /// Of very many small programs, a little each.
+    pub fn sweep() -> Limits {
+        let states =
+            ExploreLimits { exhaustive_bits: 2, single_units: 0, samples: 3, focus_bits: 0, ..Limits::hunt().states };
+        Limits { states, nested_one_in: 64, whole_one_in: 64, nested_points: 2, nested_samples: 1, ..Limits::hunt() }
     }
 
     /// What is tried first of a hunt: less than enough, but most of what is broken shows.
@@ -189,36 +200,36 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A workload in a world.
+/// A subject, with its program, in a world.
 #[derive(Clone, Debug)]
-pub struct Job {
-    /// What is done.
-    pub workload: Workload,
+pub struct Job<S = Workload> {
+    /// What is explored.
+    pub subject: S,
     /// Where.
     pub setting: Setting,
 }
 
-/// Explores one workload in one world.
-pub fn explore(workload: &Workload, setting: &Setting, limits: &Limits) -> Outcome {
-    explore_all(&[Job { workload: workload.clone(), setting: setting.clone() }], limits)
+/// Explores one subject in one world.
+pub fn explore<S: Subject + Clone>(subject: &S, setting: &Setting, limits: &Limits) -> Outcome {
+    explore_all(&[Job { subject: subject.clone(), setting: setting.clone() }], limits)
 }
 
 /// Explores many, counting a state once.
-pub fn explore_all(jobs: &[Job], limits: &Limits) -> Outcome {
+pub fn explore_all<S: Subject>(jobs: &[Job<S>], limits: &Limits) -> Outcome {
     explore_into(&Seen::default(), jobs, limits)
 }
 
 /// Explores many, leaving out what was seen before. Points are shared by the workers; what is found does not depend on
 /// who takes which.
-pub fn explore_into(seen: &Seen, jobs: &[Job], limits: &Limits) -> Outcome {
+pub fn explore_into<S: Subject>(seen: &Seen, jobs: &[Job<S>], limits: &Limits) -> Outcome {
     let mut total = Outcome::default();
     let mut prepared = Vec::new();
     for job in jobs {
-        let run = run(&job.workload, &job.setting);
+        let run = run(&job.subject, &job.setting);
         total.runs += 1;
         total.busy += run.busy;
-        if let Some(what) = run.wrong() {
-            let replay = format!("{}:{}:run", job.workload.name, job.setting.name);
+        if let Some(what) = run.wrong(&job.subject) {
+            let replay = format!("{}:{}:run", job.subject.name(), job.setting.name);
             total.violations.push(Violation { replay, what });
         }
         prepared.push(Prepared::new(job, run, limits));
@@ -244,8 +255,8 @@ pub fn explore_into(seen: &Seen, jobs: &[Job], limits: &Limits) -> Outcome {
     total
 }
 
-struct Prepared<'j> {
-    job: &'j Job,
+struct Prepared<'j, S> {
+    job: &'j Job<S>,
     run: Run,
     /// Of the world: a state is one of its world.
     world: u64,
@@ -256,19 +267,13 @@ struct Prepared<'j> {
     stop: AtomicBool,
 }
 
-impl<'j> Prepared<'j> {
-    fn new(job: &'j Job, run: Run, limits: &Limits) -> Self {
-        let Workload { start, min_segments, max_segments, gather_bytes, stage_bytes, open_files, policy, .. } =
-            &job.workload;
-        // Who lives on looks at the files that a workload speaks of.
-        let files = if *start == Start::Files { job.workload.files() } else { Vec::new() };
-        let rules = format!(
-            "{} {start:?} {files:?} {min_segments} {max_segments} {gather_bytes} {stage_bytes} {open_files} \
-             {policy:?}",
-            job.setting.name
-        );
+impl<'j, S: Subject> Prepared<'j, S> {
+    fn new(job: &'j Job<S>, run: Run, limits: &Limits) -> Self {
+        let rules = format!("{} {}", job.setting.name, job.subject.rules());
         let broken = run.trace.events.iter().position(|event| event.fate != Fate::Normal);
-        let first = if limits.from_break { broken.unwrap_or(0) as u64 } else { 0 };
+        let broken = if limits.from_break { broken.unwrap_or(0) as u64 } else { 0 };
+        let skipped = limits.skipped.checked_sub(1).and_then(|last| run.operations.get(last));
+        let first = skipped.map_or(0, |operation| operation.end).max(broken);
         Prepared {
             job,
             world: hash_of(&job.setting.name),
@@ -286,7 +291,7 @@ fn hash_of(text: &str) -> u64 {
 }
 
 /// Sites from which on to its end every recovery that is crashed inside is crashed.
-pub(crate) const RARE: [Site; 1] = [site::RECOVER_WIPE];
+pub(crate) const RARE: [Site; 3] = [site::RECOVER_WIPE, Site("wal.recover.commit"), Site("wal.recover")];
 
 /// At a point inside of recovery, so many of the last events are lost in turn.
 const NESTED_EVENTS: usize = 4;
@@ -298,8 +303,8 @@ struct Worker<'a> {
 }
 
 /// A state on its way to the judge.
-struct Case<'c> {
-    job: &'c Job,
+struct Case<'c, S> {
+    job: &'c Job<S>,
     allowed: &'c Allowed,
     /// Choices so far, each inside of the recovery from the one before.
     path: &'c str,
@@ -309,7 +314,7 @@ struct Case<'c> {
 }
 
 impl Worker<'_> {
-    fn job(&mut self, prepared: &Prepared<'_>) {
+    fn job<S: Subject>(&mut self, prepared: &Prepared<'_, S>) {
         let run = &prepared.run;
         let points = run.trace.events.len() as u64 + 1;
         let mut explorer = Explorer::new(&run.trace);
@@ -321,7 +326,7 @@ impl Worker<'_> {
             }
             explorer.seek(point);
             let allowed = run.allowed(point);
-            let path = format!("{}:{}", prepared.job.workload.name, prepared.job.setting.name);
+            let path = format!("{}:{}", prepared.job.subject.name(), prepared.job.setting.name);
             let case = Case { job: prepared.job, allowed: &allowed, path: &path, owes: mix(allowed.hash()), depth: 0 };
             self.kill(prepared, &case, &explorer, run);
             let limits = self.limited(prepared.job, &explorer.point());
@@ -332,11 +337,11 @@ impl Worker<'_> {
     }
 
     /// The limits of a point: with the units that recovery reads first, those it looks at where none survives.
-    fn limited(&self, job: &Job, at: &Point) -> ExploreLimits {
+    fn limited<S: Subject>(&self, job: &Job<S>, at: &Point) -> ExploreLimits {
         let mut limits = self.limits.states.clone();
         if limits.focus_bits > 0 && at.combinations() > 1 << limits.exhaustive_bits.min(63) {
             let none = at.image_of(&Choice { point: at.index(), pick: Pick::None });
-            limits.focus = at.units_read(&reads_of(&job.workload, &job.setting, &none));
+            limits.focus = at.units_read(&reads_of(&job.subject, &job.setting, &none));
         }
         limits
     }
@@ -347,16 +352,16 @@ impl Worker<'_> {
         }
     }
 
-    fn kill(&mut self, prepared: &Prepared<'_>, case: &Case<'_>, explorer: &Explorer<'_>, run: &Run) {
+    fn kill<S: Subject>(&mut self, prepared: &Prepared<'_, S>, case: &Case<'_, S>, explorer: &Explorer<'_>, run: &Run) {
         let choice = Choice { point: explorer.index(), pick: Pick::Kill };
         self.outcome.kills += 1;
         let _ = self.visit(prepared, case, run, &choice, &explorer.kill_image());
     }
 
-    fn visit(
+    fn visit<S: Subject>(
         &mut self,
-        prepared: &Prepared<'_>,
-        case: &Case<'_>,
+        prepared: &Prepared<'_, S>,
+        case: &Case<'_, S>,
         run: &Run,
         choice: &Choice,
         image: &Image,
@@ -377,7 +382,7 @@ impl Worker<'_> {
             twice: whole || nested || sampled(self.limits.go_on_one_in, 2),
             go_on: whole || nested || sampled(self.limits.go_on_one_in, 3),
         };
-        match live(&case.job.workload, &case.job.setting, image, case.allowed, extent) {
+        match live(&case.job.subject, &case.job.setting, image, case.allowed, extent) {
             Ok(life) => {
                 self.seen.state(mix(life.fingerprint ^ prepared.world), case.depth > 0);
                 let every_rare = self.limits.every_rare && case.depth == 0 && !nested;
@@ -399,10 +404,10 @@ impl Worker<'_> {
     }
 
     /// Crashes inside of a recovery and of what followed it.
-    fn nested(
+    fn nested<S: Subject>(
         &mut self,
-        prepared: &Prepared<'_>,
-        case: &Case<'_>,
+        prepared: &Prepared<'_, S>,
+        case: &Case<'_, S>,
         choice: &Choice,
         life: Life,
         hash: u64,

@@ -20,8 +20,9 @@ use wholly_sim::{Choice, Image, Mutation, MutationKind, Pick, Place, World};
 use crate::anatomy::Anatomy;
 use crate::explore::Violation;
 use crate::look::served_but;
-use crate::run::{Run, open, run};
+use crate::run::{Run, run};
 use crate::setting::Setting;
+use crate::store::open;
 use crate::tree::State;
 use crate::workload::{Promise, Start, Workload, mix};
 

@@ -29,6 +29,8 @@ pub(crate) const FIFO: u32 = 0o010_000;
 pub trait Names {
     /// Whether looking at an object may change the time of its last access.
     const NOTES_LOOKS: bool;
+    /// Whether a crash leaves all that `lstat` says as it is, inode numbers and times too.
+    const IS_EXACT: bool = false;
     /// The entries of a directory.
     fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>>;
     /// What lstat(2) says.
@@ -240,20 +242,39 @@ pub fn tree<N: Names>(names: &mut N, trouble: Trouble<'_>) -> Result<State, Stri
             if N::NOTES_LOOKS && shown.atime == Time::Clock {
                 shown.atime = Time::Either;
             }
+            shown.exact = N::IS_EXACT.then(|| exact(stat));
             found.add(&path, stat.ino, stat.nlink, shown)?;
         }
     }
-    let state = found.state()?;
+    let mut state = found.state()?;
     absent(names, &state, trouble)?;
+    if N::IS_EXACT {
+        match names.metadata(".") {
+            Ok(stat) => state.root_is(exact(stat)),
+            Err(error) => trouble(".", error)?,
+        }
+    }
     Ok(state)
+}
+
+/// What is the same for all who look.
+fn exact(stat: Stat) -> Stat {
+    // Looking renews the time of access, and blocks of directories come and go without anybody's change.
+    let (size, allocated) = if stat.mode & TYPE == DIR { (0, 0) } else { (stat.size, stat.allocated) };
+    Stat { atime_ns: 0, size, allocated, ..stat }
 }
 
 /// Names of extended attributes, and values by name.
 type Xattrs = (Vec<Vec<u8>>, BTreeMap<Vec<u8>, Vec<u8>>);
 
-/// The extended attributes of users that the object at `path` lists, and those that it has, of all that it may have.
+/// Not those that a security module of the host gives to every file.
+fn is_compared(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.")
+}
+
+/// The extended attributes that the object at `path` lists, and those that it has, of all that it may have.
 fn xattrs(names: &mut impl Names, path: &str) -> wholly::Result<Xattrs> {
-    let mut listed: Vec<_> = names.xattrs(path)?.into_iter().filter(|name| name.starts_with(b"user.")).collect();
+    let mut listed: Vec<_> = names.xattrs(path)?.into_iter().filter(|name| is_compared(name)).collect();
     listed.sort();
     let mut values = BTreeMap::new();
     for name in listed.iter().cloned().chain(XATTRS.map(|name| name.as_bytes().to_vec())) {
@@ -279,6 +300,7 @@ fn shown(
         atime: Time::shown(atime_ns),
         mtime: Time::shown(mtime_ns),
         xattrs: xattrs.into_iter().map(named).collect(),
+        exact: None,
     }
 }
 

@@ -17,6 +17,7 @@ use crate::catalogue;
 use crate::explore::{Limits, Outcome, RARE, Violation, explore};
 use crate::run;
 use crate::setting::{Setting, word};
+use crate::subject::Subject;
 use crate::workload::Workload;
 
 /// What can be broken about a call that made an event of this kind.
@@ -206,39 +207,39 @@ fn kind_of(number: u8) -> MutationKind {
 
 /// A hunt for mutants of one world.
 ///
-/// A workload that does not pass a site cannot notice what is broken there. Of those that do, the ones that caught most
+/// A program that does not pass a site cannot notice what is broken there. Of those that do, the ones that caught most
 /// so far come first, then the cheap ones; all of them are glanced through before the first is gone through at length.
-pub struct Hunt<'s> {
+pub struct Hunt<'s, S = Workload> {
     setting: &'s Setting,
     prey: Vec<Mutation>,
-    packs: Vec<Pack>,
+    packs: Vec<Pack<S>>,
     next: AtomicUsize,
 }
 
-/// A workload, what it can notice, and how often it did.
-struct Pack {
-    workload: Workload,
+/// A program, what it can notice, and how often it did.
+struct Pack<S> {
+    subject: S,
     passes: Breakable,
     catches: AtomicUsize,
 }
 
-impl<'s> Hunt<'s> {
-    /// Every mutation of every site that the workloads pass in this world, inside of recoveries too.
-    pub fn new(workloads: &[Workload], setting: &'s Setting) -> Hunt<'s> {
+impl<'s, S: Subject + Clone> Hunt<'s, S> {
+    /// Every mutation of every site that the programs pass in this world, inside of recoveries too.
+    pub fn new(subjects: &[S], setting: &'s Setting) -> Hunt<'s, S> {
         let limits = Limits { workers: 2, ..Limits::glance() };
-        let pack = |workload: &Workload| {
-            let Outcome { breakable, .. } = explore(workload, setting, &limits);
-            Pack { workload: workload.clone(), passes: breakable, catches: AtomicUsize::new(0) }
+        let pack = |subject: &S| {
+            let Outcome { breakable, .. } = explore(subject, setting, &limits);
+            Pack { subject: subject.clone(), passes: breakable, catches: AtomicUsize::new(0) }
         };
-        let mut packs: Vec<Pack> = workloads.iter().map(pack).collect();
-        packs.sort_by_cached_key(|pack| cost(&pack.workload, setting));
+        let mut packs: Vec<Pack<S>> = subjects.iter().map(pack).collect();
+        packs.sort_by_cached_key(|pack| cost(&pack.subject, setting));
         let all: Breakable = packs.iter().flat_map(|pack| pack.passes.iter().copied()).collect();
         let prey = all.into_iter().map(|(site, kind)| Mutation::new(Site(site), kind_of(kind))).collect();
         Hunt { setting, prey, packs, next: AtomicUsize::new(0) }
     }
 
     /// Only the sites that `wanted` wants.
-    pub fn only(mut self, wanted: impl Fn(Site) -> bool) -> Hunt<'s> {
+    pub fn only(mut self, wanted: impl Fn(Site) -> bool) -> Hunt<'s, S> {
         self.prey.retain(|mutation| wanted(mutation.site));
         self
     }
@@ -267,13 +268,13 @@ impl<'s> Hunt<'s> {
         }
         let broken = self.setting.broken(mutation);
         let site = (mutation.site.0, number_of(mutation.kind));
-        let mut packs: Vec<&Pack> = self.packs.iter().filter(|pack| pack.passes.contains(&site)).collect();
+        let mut packs: Vec<&Pack<S>> = self.packs.iter().filter(|pack| pack.passes.contains(&site)).collect();
         packs.sort_by_cached_key(|pack| std::cmp::Reverse(pack.catches.load(Ordering::Relaxed)));
         for limits in std::iter::once(&Limits::glance()).chain(proof.is_none().then_some(limits)) {
             let every_rare = RARE.contains(&mutation.site);
             let limits = Limits { workers: 1, violations: 1, every_rare, ..limits.clone() };
             for pack in &packs {
-                mutant.caught = explore(&pack.workload, &broken, &limits).violations.into_iter().next();
+                mutant.caught = explore(&pack.subject, &broken, &limits).violations.into_iter().next();
                 if mutant.caught.is_some() {
                     pack.catches.fetch_add(1, Ordering::Relaxed);
                     return mutant;
@@ -284,11 +285,11 @@ impl<'s> Hunt<'s> {
     }
 }
 
-/// About how long a workload takes to explore: by the events of a run and the bytes it stores.
-fn cost(workload: &Workload, setting: &Setting) -> usize {
+/// About how long a program takes to explore: by the events of a run and the bytes it stores.
+fn cost<S: Subject>(subject: &S, setting: &Setting) -> usize {
     let bytes = |kind: &EventKind| match kind {
         EventKind::Store { data, .. } => data.len(),
         _ => 0,
     };
-    run(workload, setting).trace.events.iter().map(|event| 64 + bytes(&event.kind)).sum()
+    run(subject, setting).trace.events.iter().map(|event| 64 + bytes(&event.kind)).sum()
 }

@@ -39,7 +39,7 @@ pub fn read_beside(workload: &Workload, setting: &Setting) -> Result<u64, String
         looks += 1;
         ControlFlow::Continue(())
     });
-    run.wrong().map_or(Ok(looks), |what| Err(format!("{}:{}: {what}", workload.name, setting.name)))
+    run.wrong(workload).map_or(Ok(looks), |what| Err(format!("{}:{}: {what}", workload.name, setting.name)))
 }
 
 /// Reads along a run in which nothing crashes. Returns what it should not have seen, and after how many events.

@@ -23,9 +23,9 @@ use wholly_sim::{ExploreLimits, Explorer, Image, World};
 
 use crate::bystanders::perform;
 use crate::look::at_home;
-use crate::run::format;
 use crate::script::workload;
 use crate::setting::Setting;
+use crate::store::format;
 use crate::tree::{State, make_in_layer};
 use crate::workload::{Op, Step, Workload};
 

@@ -1,5 +1,5 @@
 //! Rebuilding one state from its name: `WORKLOAD:WORLD:CHOICE`, with `/CHOICE` for each crash inside of the recovery
-//! before it.
+//! before it. Before it stands the subject, where that is no store: `volume:ENGINE:`.
 
 use std::fmt;
 
@@ -10,6 +10,8 @@ use crate::catalogue;
 use crate::life::{Extent, live};
 use crate::run::{Run, run};
 use crate::setting::Setting;
+use crate::subject::Subject;
+use crate::volume::{self, Calls, OnVolume};
 use crate::workload::Workload;
 
 /// What a state turned out to be.
@@ -42,15 +44,23 @@ pub struct BadName(pub(crate) String);
 /// # Errors
 /// Where the name has no meaning, or none any more: it is from another version of the program.
 pub fn replay(name: &str) -> Result<Replay, BadName> {
-    let (workload, setting, path) = parse(name)?;
-    let workload = match workload {
-        Recorded::Archive(archive) => return archive::replay(archive, name, &setting, path),
-        Recorded::Workload(workload) => workload,
-    };
-    let mut at = run(&workload, &setting);
+    let (recorded, setting, path) = parse(name)?;
+    match recorded {
+        Recorded::Archive(archive) => archive::replay(archive, name, &setting, path),
+        Recorded::Workload(workload) => replay_of(&workload, name, &setting, path),
+        Recorded::Volume(subject) => replay_of(&subject, name, &setting, path),
+    }
+}
+
+/// Rebuilds and judges a state of a subject in a world; `path` is what follows both in the state's name.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_of<S: Subject>(subject: &S, name: &str, setting: &Setting, path: &str) -> Result<Replay, BadName> {
+    let mut at = run(subject, setting);
     let mut done = Replay { name: name.into(), crashes: Vec::new(), violation: None };
     if path == "run" {
-        done.violation = at.wrong();
+        done.violation = at.wrong(subject);
         return Ok(done);
     }
     for choice in path.split('/') {
@@ -60,7 +70,7 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
         let image = at.trace.image_of(&choice);
         let timeline = timeline(&at.trace, &choice);
         done.crashes.push(Crash { moment: at.moment(choice.point), choice, timeline });
-        match live(&workload, &setting, &image, &allowed, Extent::WHOLE) {
+        match live(subject, setting, &image, &allowed, Extent::WHOLE) {
             Ok(life) => {
                 at = Run {
                     trace: life.world.trace(),
@@ -102,20 +112,32 @@ pub(crate) fn timeline(trace: &Trace, choice: &Choice) -> Timeline {
 enum Recorded {
     Workload(Workload),
     Archive(Archive),
+    Volume(OnVolume<Calls>),
 }
 
 /// What was recorded, the world and the choices.
 fn parse(name: &str) -> Result<(Recorded, Setting, &str), BadName> {
     let bad = || BadName(name.into());
-    let (workload, rest) = name.split_once(':').ok_or_else(bad)?;
-    let (setting, path) = rest.split_once(':').ok_or_else(bad)?;
-    let workload = match (Archive::named(workload), catalogue::find(workload)) {
-        (Some(archive), _) => Recorded::Archive(archive),
-        (None, Some(workload)) => Recorded::Workload(workload),
-        (None, None) => return Err(BadName(format!("{name}: no workload {workload:?}"))),
+    let (subject, of_subject) = match name.strip_prefix("volume:") {
+        Some(rest) => rest.split_once(':').map(|(engine, rest)| (Some(engine), rest)).ok_or_else(bad)?,
+        None => (None, name),
     };
-    let setting = Setting::find(setting).ok_or_else(|| BadName(format!("{name}: no world {setting:?}")))?;
-    Ok((workload, setting, path))
+    let (workload, rest) = of_subject.split_once(':').ok_or_else(bad)?;
+    let (world, path) = rest.split_once(':').ok_or_else(bad)?;
+    let no = |what: &str, name_of: &str| BadName(format!("{name}: no {what} {name_of:?}"));
+    let Some(engine) = subject else {
+        let recorded = match (Archive::named(workload), catalogue::find(workload)) {
+            (Some(archive), _) => Recorded::Archive(archive),
+            (None, Some(workload)) => Recorded::Workload(workload),
+            (None, None) => return Err(no("workload", workload)),
+        };
+        return Ok((recorded, Setting::find(world).ok_or_else(|| no("world", world))?, path));
+    };
+    let engine =
+        volume::ENGINES.into_iter().find(|known| known.name() == engine).ok_or_else(|| no("engine", engine))?;
+    let program = Calls::named(workload).ok_or_else(|| no("workload", workload))?;
+    let setting = volume::setting(world).ok_or_else(|| no("world", world))?;
+    Ok((Recorded::Volume(OnVolume { engine, program }), setting, path))
 }
 
 impl fmt::Display for Replay {

@@ -1,25 +1,17 @@
-//! Running a workload in a recording world: what happened, and what could be seen after each operation.
+//! Running a program in a recording world: what happened, and what could be seen after each operation.
 //!
 //! An *operation* is what has a begin and a return in the trace: making the store, opening it, the body of a group, its
 //! commit or abort, a call, a checkpoint, a close. Only commits and calls change the state.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use wholly::{Error, File, Group, ParkedId, Policy, Store};
 use wholly_sim::{EventKind, Mark, Trace, World};
 
-use crate::apart::go_together;
-use crate::look::{FIFO, served, tree};
-use crate::reader::read_along;
 use crate::setting::Setting;
-use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, OWNER, State, in_layer, make_in_layer, times};
-use crate::workload::{Op, Promise, Start, Step, Workload, mix};
-
-/// What identifies the store of every workload.
-const VOLUME_ID: [u8; 16] = *b"crash explorer..";
+use crate::subject::{Beginning, Subject};
+use crate::tree::State;
+use crate::workload::{Promise, mix};
 
 /// One operation of a run.
 #[derive(Clone, Debug)]
@@ -67,13 +59,12 @@ impl Allowed {
 }
 
 impl Run {
-    /// What is wrong although nothing crashed: the run itself, or what a program has seen that [reads](crate::reader)
-    /// the directory beside it.
-    pub(crate) fn wrong(&self) -> Option<String> {
+    /// What is wrong although nothing crashed: the run itself, or what a program has seen beside it.
+    pub(crate) fn wrong(&self, subject: &impl Subject) -> Option<String> {
         if let Some(failure) = &self.failure {
             return Some(format!("without a crash: {failure}"));
         }
-        read_along(self).map(|(point, what)| format!("{what} (after event {point})"))
+        subject.seen_beside(self).map(|(point, what)| format!("{what} (after event {point})"))
     }
 
     /// What a crash at `point` may leave.
@@ -103,48 +94,58 @@ impl Run {
     }
 }
 
-/// Makes the store of a world.
-pub(crate) fn format(world: &Arc<World>, workload: &Workload, setting: &Setting) -> wholly::Result<()> {
-    Store::format_on(&*world.log(), &workload.options(setting.segment_bytes()), VOLUME_ID)
-}
-
-/// Opens the store of a world.
-pub fn open(world: &Arc<World>, workload: &Workload, setting: &Setting) -> wholly::Result<Store> {
-    Store::open_on(world.log(), world.host(), workload.options(setting.segment_bytes()), None)
-}
-
-/// Runs a workload, recorded. With a mutation it may fail on the way; that is no panic but part of the result.
-pub fn run(workload: &Workload, setting: &Setting) -> Run {
-    let world = World::new(setting.sim.clone());
-    let initial = workload.initial();
-    initial.put_into(&world);
-    let mut runner = Runner {
-        workload,
-        setting,
-        world: world.clone(),
-        store: None,
-        files: BTreeMap::new(),
-        state: initial.clone(),
-        visible: initial.clone(),
-        writes: 0,
-        parks: 0,
-        busy: 0,
-        operations: Vec::new(),
-    };
-    let failure = match crate::quiet::catch(|| runner.all()) {
+/// Runs a program, recorded. With a mutation it may fail on the way; that is no panic but part of the result.
+pub fn run<S: Subject>(subject: &S, setting: &Setting) -> Run {
+    let Beginning { world, state, is_made } = subject.begin(setting);
+    let mut recorder = Recorder { world, operations: Vec::new(), busy: 0 };
+    let failure = match crate::quiet::catch(|| subject.perform(setting, &mut recorder)) {
         Ok(Ok(())) => None,
         Ok(Err(failure)) => Some(failure),
         Err(panic) => Some(format!("panic: {panic}")),
     };
-    let (operations, busy) = (std::mem::take(&mut runner.operations), runner.busy);
-    if failure.is_some() {
-        // What a panic left may not be fit to be dropped.
-        std::mem::forget(runner);
-    }
-    let before = vec![Promise::new(initial)];
-    let mut run = Run { trace: world.trace(), before, unmade: true, operations, busy, failure };
+    let Recorder { world, operations, busy } = recorder;
+    let before = vec![Promise::new(state)];
+    let mut run = Run { trace: world.trace(), before, unmade: !is_made, operations, busy, failure };
     run.place_operations();
     run
+}
+
+/// Records a program.
+pub struct Recorder {
+    /// Where it runs.
+    pub world: Arc<World>,
+    operations: Vec<Operation>,
+    /// Groups that were given up because another one was in the way.
+    pub busy: u64,
+}
+
+impl Recorder {
+    /// An operation begins, whose effect, once it has returned, is `after`. Returns its number.
+    pub fn begin(&mut self, label: impl Into<String>, after: &State) -> u64 {
+        let (op, label): (u64, String) = (self.operations.len() as u64, label.into());
+        let state = match self.operations.last() {
+            Some(last) if last.state.is_same(after) => last.state.clone(),
+            _ => Promise::new(after.clone()),
+        };
+        let named = Cow::from(label.clone());
+        self.operations.push(Operation { label: named, begin: u64::MAX, end: u64::MAX, state });
+        self.world.mark(Mark::Begin { op, label });
+        op
+    }
+
+    /// It has returned.
+    pub fn end(&mut self, op: u64) {
+        self.world.mark(Mark::Return { op });
+    }
+
+    /// What an operation has left, where that was not known when it began.
+    pub fn leaves(&mut self, op: u64, state: &State) {
+        let (before, from) = self.operations.split_at_mut(op as usize);
+        from[0].state = match before.last() {
+            Some(last) if last.state.is_same(state) => last.state.clone(),
+            _ => Promise::new(state.clone()),
+        };
+    }
 }
 
 impl Run {
@@ -158,467 +159,4 @@ impl Run {
             }
         }
     }
-}
-
-struct Runner<'w> {
-    workload: &'w Workload,
-    setting: &'w Setting,
-    world: Arc<World>,
-    store: Option<Store>,
-    /// What is open, by the path by which it was opened.
-    files: BTreeMap<String, File>,
-    /// What has committed.
-    state: State,
-    /// What everybody sees: under other policies than `per-op` that runs ahead of what has committed.
-    visible: State,
-    writes: u64,
-    parks: u32,
-    busy: u64,
-    operations: Vec<Operation>,
-}
-
-type Failed = String;
-
-fn failed(what: &str) -> impl Fn(wholly::Error) -> Failed + '_ {
-    move |error| format!("{what}: {error}")
-}
-
-impl Runner<'_> {
-    fn all(&mut self) -> Result<(), Failed> {
-        self.operation("making the store", self.state.clone(), |runner| {
-            format(&runner.world, runner.workload, runner.setting).map_err(failed("making the store"))
-        })?;
-        self.open()?;
-        for (i, step) in self.workload.steps.iter().enumerate() {
-            self.step(i, step)?;
-            let served = served(&self.world, self.store(), self.workload)?;
-            if let Some(difference) = self.visible.difference(&served) {
-                return Err(format!("after step {i}: {difference}"));
-            }
-        }
-        // Dropped, not closed: what is in the log stays there.
-        self.drop_all()
-    }
-
-    fn store(&self) -> &Store {
-        self.store.as_ref().expect("it is open")
-    }
-
-    /// What is committed once the calls on a file so far have.
-    fn synced(&self, file: &str) -> State {
-        let mut after = self.state.clone();
-        match self.workload.policy {
-            Policy::PerOp => {}
-            Policy::PerSync => after.take_content(file, &self.visible),
-            Policy::Shared { .. } => after = self.visible.clone(),
-        }
-        after
-    }
-
-    /// Gives up every file, which under some policies commits what was done to it.
-    fn drop_files(&mut self) -> Result<(), Failed> {
-        if self.visible == self.state {
-            self.files.clear();
-        }
-        while let Some((path, file)) = self.files.pop_first() {
-            let after = match self.workload.policy {
-                Policy::Shared { .. } => self.state.clone(),
-                _ => self.synced(&format!("@{path}")),
-            };
-            self.operation(format!("close of {path}"), after, |_| {
-                drop(file);
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-
-    fn drop_all(&mut self) -> Result<(), Failed> {
-        self.drop_files()?;
-        let store = self.store.take();
-        self.operation("end of the process", self.visible.clone(), |_| {
-            drop(store);
-            Ok(())
-        })
-    }
-
-    /// Records an operation whose effect, once it has returned, is `after`.
-    fn operation<T>(
-        &mut self,
-        label: impl Into<String>,
-        after: State,
-        body: impl FnOnce(&mut Self) -> Result<T, Failed>,
-    ) -> Result<T, Failed> {
-        let (op, label): (u64, String) = (self.operations.len() as u64, label.into());
-        let state = match self.operations.last() {
-            Some(last) if last.state.is_same(&after) => last.state.clone(),
-            _ => Promise::new(after.clone()),
-        };
-        let named = Cow::from(label.clone());
-        self.operations.push(Operation { label: named, begin: u64::MAX, end: u64::MAX, state });
-        self.world.mark(Mark::Begin { op, label });
-        let result = body(self)?;
-        self.world.mark(Mark::Return { op });
-        self.state = after;
-        Ok(result)
-    }
-
-    fn open(&mut self) -> Result<(), Failed> {
-        self.operation("open", self.state.clone(), |runner| {
-            let store = open(&runner.world, runner.workload, runner.setting).map_err(failed("open"))?;
-            if let Some(conflict) = store.recovery().conflicts.first() {
-                return Err(format!("open reports a conflict: {conflict:?}"));
-            }
-            runner.store = Some(store);
-            Ok(())
-        })?;
-        self.state.reopen();
-        self.visible = self.state.clone();
-        for path in self.state.opened() {
-            let file = self.store().open_file(path).map_err(failed("opening a file"))?;
-            self.files.insert(path.into(), file);
-        }
-        Ok(())
-    }
-
-    fn bytes(&mut self, op: &Op) -> Vec<u8> {
-        let bytes = op.bytes(self.writes + 1);
-        self.writes += u64::from(bytes.is_some());
-        bytes.unwrap_or_default()
-    }
-
-    fn step(&mut self, i: usize, step: &Step) -> Result<(), Failed> {
-        match step {
-            Step::Group { ops, commit } => {
-                let mut group = self.begin(i)?;
-                if let Some(busy) = self.ops(i, &mut group, ops)? {
-                    return Err(format!("in a group that is alone: {busy}"));
-                }
-                if *commit {
-                    return self.commit(i, group);
-                }
-                self.abort(i, group)?;
-                self.has_given_back(ops)
-            }
-            Step::Across { first, second } => self.across(i, first, second),
-            Step::Park { ops, stays } => self.park(i, ops, *stays),
-            Step::Apply { number, clash } => self.apply(i, *number, *clash),
-            Step::Discard { number } => {
-                let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
-                [&mut after, &mut visible].into_iter().for_each(|state| state.discard(*number));
-                let id = self.parked(*number)?;
-                self.operation(format!("discard {i}"), after, |runner| {
-                    runner.store().discard(id).map_err(failed("discard"))
-                })?;
-                self.visible = visible;
-                Ok(())
-            }
-            Step::Keep => {
-                let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
-                [&mut after, &mut visible].into_iter().for_each(|state| state.set_temporary(false));
-                self.operation(format!("keep {i}"), after, |runner| runner.store().keep().map_err(failed("keep")))?;
-                self.visible = visible;
-                Ok(())
-            }
-            Step::Call(op) => self.call(i, op),
-            Step::Checkpoint => self.operation(format!("checkpoint {i}"), self.state.clone(), |runner| {
-                runner.store().checkpoint().map_err(failed("checkpoint"))?;
-                Ok(())
-            }),
-            Step::Announce => self.operation(format!("lot {i}"), self.state.clone(), |runner| {
-                runner.store().announce_lot().map_err(failed("announcement of a lot"))
-            }),
-            Step::Pass => self.operation(format!("pass {i}"), self.state.clone(), |runner| {
-                runner.store().take_lot_home().map_err(failed("pass"))?;
-                Ok(())
-            }),
-            Step::Reopen { close } => {
-                if *close {
-                    self.drop_files()?;
-                    let store = self.store.take().expect("it is open");
-                    self.operation(format!("close {i}"), self.visible.clone(), |_| {
-                        store.close().map_err(failed("close"))
-                    })?;
-                } else {
-                    self.drop_all()?;
-                }
-                self.open()
-            }
-            Step::Sync(file) => {
-                let Some(handle) = self.files.get(*file).cloned() else { return Ok(()) };
-                self.operation(format!("sync {i}"), self.synced(file), |_| handle.sync().map_err(failed("sync")))
-            }
-        }
-    }
-
-    fn begin(&mut self, i: usize) -> Result<Open, Failed> {
-        let group = self.operation(format!("group {i}"), self.state.clone(), |runner| Ok(runner.store().begin()))?;
-        Ok(Open { group, base: self.visible.clone(), private: self.visible.clone(), files: BTreeMap::new() })
-    }
-
-    /// Does ops in a group, up to the first that another group is in the way of: what that one says.
-    fn ops(&mut self, i: usize, open: &mut Open, ops: &[Op]) -> Result<Option<Error>, Failed> {
-        for op in ops {
-            let bytes = self.bytes(op);
-            // What is written to is found as it was before.
-            let handle = open.private.handle(op.file()).map(String::from);
-            let refused = open.private.apply(op, &bytes).err();
-            if refused.is_some() && op.is_of_bytes() {
-                continue;
-            }
-            let made = handle.as_ref().and_then(|path| open.files.get(path)).cloned();
-            let is_made = made.is_some();
-            let file = made.or_else(|| self.files.get(&handle?).cloned());
-            // A file that a group joins is synced first; what it has made itself it does not join.
-            let changes =
-                op.is_of_bytes() && (!bytes.is_empty() || matches!(op, Op::SetLen { .. } | Op::Fallocate { .. }));
-            let joins = !is_made && (changes || matches!(op, Op::Append { .. }));
-            let after = if joins { self.synced(op.file()) } else { self.state.clone() };
-            let done = self.operation(format!("in group {i}"), after, |runner| {
-                if let Op::Adopt { path, whole } = op {
-                    runner.bring(path, *whole, &bytes)?;
-                }
-                Ok(open.perform(file, op, &bytes))
-            })?;
-            match (done, refused) {
-                (Ok(()), None) => {}
-                (Err(busy @ Error::Busy(..)), _) => return Ok(Some(busy)),
-                (Err(error), Some(refused)) if error.errno() == refused.raw_os_error() => {}
-                (Err(error), None) => return Err(format!("in a group: {op:?}: {error}")),
-                (done, Some(refused)) => return Err(format!("in a group: {op:?}: {done:?} instead of {refused}")),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Another program makes in the layer what is to be adopted.
-    fn bring(&self, path: &str, whole: bool, bytes: &[u8]) -> Result<(), Failed> {
-        let host = self.world.host();
-        if host.stat(wholly::LAYER.as_bytes()).is_err() {
-            self.store().make_layer().map_err(failed("making the layer"))?;
-        }
-        make_in_layer(&*host, path, whole, bytes).map_err(|error| format!("in the layer: {error}"))
-    }
-
-    /// What a group had adopted, and did not commit, lies in the layer again.
-    fn has_given_back(&self, ops: &[Op]) -> Result<(), Failed> {
-        let host = self.world.host();
-        let lost = |path: &&str| host.stat(in_layer(path).as_bytes()).is_err();
-        let adopted = ops.iter().filter_map(|op| if let Op::Adopt { path, .. } = op { Some(*path) } else { None });
-        match adopted.into_iter().find(lost) {
-            Some(path) => Err(format!("what was to be adopted as {path} is not given back")),
-            None => Ok(()),
-        }
-    }
-
-    fn commit(&mut self, i: usize, mut open: Open) -> Result<(), Failed> {
-        let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
-        for state in [&mut after, &mut visible] {
-            let exclude = |what| format!("two groups that exclude each other were let through: {what}");
-            state.merge(&open.base, &open.private).map_err(exclude)?;
-        }
-        if self.workload.start != Start::Files {
-            let mut seen = tree(&mut open.group, &mut |path, error| Err(format!("group {i}, {path}: {error}")))?;
-            seen.take_parked(&visible);
-            if let Some(difference) = visible.difference(&seen) {
-                return Err(format!("as group {i} sees it, {difference}"));
-            }
-        }
-        self.operation(format!("commit {i}"), after, |_| open.group.commit().map_err(failed("commit")))?;
-        self.files.append(&mut open.files);
-        self.visible = visible;
-        Ok(())
-    }
-
-    fn abort(&mut self, i: usize, open: Open) -> Result<(), Failed> {
-        let Open { group, files, .. } = open;
-        drop(files);
-        self.operation(format!("abort {i}"), self.state.clone(), |_| {
-            group.abort();
-            Ok(())
-        })
-    }
-
-    fn park(&mut self, i: usize, ops: &[Op], stays: bool) -> Result<(), Failed> {
-        let mut open = self.begin(i)?;
-        if let Some(busy) = self.ops(i, &mut open, ops)? {
-            return Err(format!("in a group that is alone: {busy}"));
-        }
-        let Open { group, private, files, .. } = open;
-        drop(files);
-        let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
-        [&mut after, &mut visible].into_iter().for_each(|state| state.park(&private, stays));
-        self.parks += 1;
-        let note = self.parks.to_string();
-        self.operation(format!("park {i}"), after, |_| {
-            group.park(&note, (!stays).then_some(Duration::ZERO)).map_err(failed("park"))
-        })?;
-        self.visible = visible;
-        Ok(())
-    }
-
-    /// The id of a parked group.
-    fn parked(&self, number: u32) -> Result<ParkedId, Failed> {
-        let all = self.store().parked().map_err(failed("what is parked"))?;
-        let parked = all.iter().find(|parked| parked.note == number.to_string());
-        parked.map(|parked| parked.id).ok_or_else(|| format!("group {number} is not parked"))
-    }
-
-    fn apply(&mut self, i: usize, number: u32, clash: bool) -> Result<(), Failed> {
-        let id = self.parked(number)?;
-        let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
-        if !clash {
-            for state in [&mut after, &mut visible] {
-                state
-                    .apply_parked(number)
-                    .map_err(|what| format!("parked group {number} cannot be applied: {what}"))?;
-            }
-        }
-        let done = self.operation(format!("apply {i}"), after, |runner| Ok(runner.store().apply(id)))?;
-        self.visible = visible;
-        match (done, clash) {
-            (Ok(()), false) | (Err(Error::ChangedMeanwhile(..)), true) => Ok(()),
-            (done, _) => Err(format!("apply {i}: {done:?}, and clash is {clash}")),
-        }
-    }
-
-    fn across(&mut self, i: usize, first: &[Op], second: &[Op]) -> Result<(), Failed> {
-        let mut one = self.begin(i)?;
-        if let Some(busy) = self.ops(i, &mut one, first)? {
-            return Err(format!("in a group that is alone: {busy}"));
-        }
-        let mut other = self.begin(i)?;
-        if let Some(busy) = self.ops(i, &mut other, second)? {
-            if go_together(&other.base, first, second) {
-                return Err(format!("two groups that have nothing to do with each other: {busy}"));
-            }
-            self.busy += 1;
-            self.abort(i, other)?;
-        } else {
-            self.commit(i, other)?;
-        }
-        self.commit(i, one)
-    }
-
-    fn call(&mut self, i: usize, op: &Op) -> Result<(), Failed> {
-        let mut visible = self.visible.clone();
-        let bytes = self.bytes(op);
-        let handle = visible.handle(op.file()).map(String::from);
-        let refused = visible.apply(op, &bytes).err();
-        if refused.is_some() && op.is_of_bytes() {
-            return Ok(());
-        }
-        let file = handle.and_then(|path| self.files.get(&path).cloned());
-        let at_once = self.workload.policy == Policy::PerOp || !op.is_of_bytes();
-        let after = if at_once { visible.clone() } else { self.state.clone() };
-        let done = self.operation(format!("call {i}"), after, |runner| Ok(call(runner.store(), file, op, &bytes)))?;
-        match (done, refused) {
-            (Ok(made), None) => self.files.extend(made.map(|file| (op.file().into(), file))),
-            (Err(error), Some(refused)) if error.errno() == refused.raw_os_error() => {}
-            (Err(error), None) => return Err(format!("call {i}: {op:?}: {error}")),
-            (done, Some(refused)) => return Err(format!("call {i}: {op:?}: {:?} instead of {refused}", done.err())),
-        }
-        self.visible = visible;
-        Ok(())
-    }
-}
-
-/// A group that has begun.
-struct Open {
-    group: Group<'static>,
-    /// What everybody saw when it began.
-    base: State,
-    /// As it sees everything, but for what others have committed since.
-    private: State,
-    /// Files that it made, by path.
-    files: BTreeMap<String, File>,
-}
-
-impl Open {
-    fn perform(&mut self, file: Option<File>, op: &Op, bytes: &[u8]) -> wholly::Result<()> {
-        let made = in_group(&mut self.group, file, op, bytes)?;
-        self.files.extend(made.map(|file| (op.file().into(), file)));
-        Ok(())
-    }
-}
-
-/// Does an op in a group; `file`, where it is open, is the one whose bytes it changes. Returns a file that it made.
-pub(crate) fn in_group(
-    group: &mut Group<'_>,
-    file: Option<File>,
-    op: &Op,
-    bytes: &[u8],
-) -> wholly::Result<Option<File>> {
-    let mut opened = |path: &str| match &file {
-        Some(file) => Ok(file.clone()),
-        None => group.open_file(path),
-    };
-    match op {
-        Op::Create(path) => return group.create(path, FILE_MODE).map(Some),
-        Op::Mkdir(path) => group.mkdir(path, DIR_MODE),
-        Op::Adopt { path, .. } => group.import(in_layer(path), path),
-        Op::Mknod(path) => group.mknod(path, FIFO | FIFO_MODE, 0),
-        Op::Symlink { target, path } => group.symlink(target, path),
-        Op::Link { from, to } => group.link(from, to),
-        Op::Unlink(path) => group.unlink(path),
-        Op::Rmdir(path) => group.rmdir(path),
-        Op::Rename { from, to, how } => group.rename(from, to, *how),
-        Op::Write { file, offset, .. } => {
-            let file = opened(file)?;
-            group.write_at(&file, *offset, bytes)
-        }
-        Op::Append { file, .. } => {
-            let file = opened(file)?;
-            group.append(&file, bytes).map(drop)
-        }
-        Op::SetLen { file, length } => {
-            let file = opened(file)?;
-            group.set_len(&file, *length)
-        }
-        Op::Fallocate { file, how, offset, length } => {
-            let file = opened(file)?;
-            group.fallocate(&file, *how, *offset, *length)
-        }
-        Op::SetMode { path, mode } => group.set_mode(path, *mode),
-        Op::SetOwner(path) => group.set_owner(path, Some(OWNER.0), Some(OWNER.1)),
-        Op::SetTimes { path, atime, mtime } => {
-            let (accessed, changed) = times(bytes);
-            group.set_times(path, atime.then_some(accessed), mtime.then_some(changed))
-        }
-        Op::SetXattr { path, name, how, .. } => group.set_xattr(path, name, bytes, *how),
-        Op::RemoveXattr { path, name } => group.remove_xattr(path, name),
-    }
-    .map(|()| None)
-}
-
-/// The same outside of groups.
-fn call(store: &Store, file: Option<File>, op: &Op, bytes: &[u8]) -> wholly::Result<Option<File>> {
-    let opened = |path: &str| match &file {
-        Some(file) => Ok(file.clone()),
-        None => store.open_file(path),
-    };
-    match op {
-        Op::Create(path) => return store.create_file(path, FILE_MODE).map(Some),
-        Op::Mkdir(path) => store.mkdir(path, DIR_MODE),
-        Op::Adopt { .. } => panic!("only groups adopt"),
-        Op::Mknod(path) => store.mknod(path, FIFO | FIFO_MODE, 0),
-        Op::Symlink { target, path } => store.symlink(target, path),
-        Op::Link { from, to } => store.link(from, to),
-        Op::Unlink(path) => store.unlink(path),
-        Op::Rmdir(path) => store.rmdir(path),
-        Op::Rename { from, to, how } => store.rename(from, to, *how),
-        Op::Write { file, offset, .. } => opened(file)?.write_at(*offset, bytes),
-        Op::Append { file, .. } => opened(file)?.append(bytes).map(drop),
-        Op::SetLen { file, length } => opened(file)?.set_len(*length),
-        Op::Fallocate { file, how, offset, length } => opened(file)?.fallocate(*how, *offset, *length),
-        Op::SetMode { path, mode } => store.set_mode(path, *mode),
-        Op::SetOwner(path) => store.set_owner(path, Some(OWNER.0), Some(OWNER.1)),
-        Op::SetTimes { path, atime, mtime } => {
-            let (accessed, changed) = times(bytes);
-            store.set_times(path, atime.then_some(accessed), mtime.then_some(changed))
-        }
-        Op::SetXattr { path, name, how, .. } => store.set_xattr(path, name, bytes, *how),
-        Op::RemoveXattr { path, name } => store.remove_xattr(path, name),
-    }
-    .map(|()| None)
 }

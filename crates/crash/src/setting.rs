@@ -111,7 +111,8 @@ pub fn word(kind: MutationKind) -> &'static str {
 
 fn parse_mutation(text: &str) -> Option<Mutation> {
     let (site, kind) = text.split_once('=')?;
-    let site = *site::ALL.iter().find(|known| known.0 == site)?;
+    let sites = site::ALL.iter().copied().chain(wholly_volume::sites());
+    let site = { sites }.find(|known| known.0 == site)?;
     use MutationKind::{DelayWrite, DropOrder, DropWrite, Late, Split};
     let kinds = [DropOrder, DropWrite, DelayWrite, Late, Split];
     let kind = kinds.into_iter().find(|known| word(*known) == kind)?;

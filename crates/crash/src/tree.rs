@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly::Stat;
 use wholly_host::{Fallocate, Rename};
 use wholly_sim::World;
 
@@ -70,11 +71,15 @@ pub struct Object {
     pub mtime: Time,
     /// Its extended attributes.
     pub xattrs: BTreeMap<String, Arc<[u8]>>,
+    /// All that `lstat` says, where somebody has looked who asks for that: two are compared where both have it. The
+    /// model foretells none. The time of the last access is left out, and the size of a directory.
+    pub exact: Option<Stat>,
 }
 
 impl Object {
     pub(crate) fn new(kind: Kind, mode: u32) -> Object {
-        Object { kind, mode, owner: None, atime: Time::Clock, mtime: Time::Clock, xattrs: BTreeMap::new() }
+        let (atime, mtime) = (Time::Clock, Time::Clock);
+        Object { kind, mode, owner: None, atime, mtime, xattrs: BTreeMap::new(), exact: None }
     }
 
     /// The directory of a store, or another one that was there before it.
@@ -182,6 +187,11 @@ impl State {
         self.guest = guest;
     }
 
+    /// What `lstat` says of the directory itself.
+    pub(crate) fn root_is(&mut self, exact: Stat) {
+        self.objects.get_mut(&ROOT).expect("the root stays").exact = Some(exact);
+    }
+
     fn add(&mut self, object: Object) -> Number {
         let number = self.next;
         self.next += 1;
@@ -287,6 +297,7 @@ impl State {
     /// # Errors
     /// That of the system call, where it refuses. Then nothing has changed.
     pub fn apply(&mut self, op: &Op, bytes: &[u8]) -> Result<(), Errno> {
+        self.objects.values_mut().for_each(|object| object.exact = None);
         match op {
             Op::Create(path) => {
                 let number = self.make(path, Object::file([], FILE_MODE))?;

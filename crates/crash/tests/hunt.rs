@@ -10,7 +10,7 @@ fn no_workload_is_torn_at_a_glance() {
     let (seen, mut all) = (Seen::default(), Outcome::default());
     for (world, workloads) in [("pmem", catalogue::all()), ("disk", catalogue::all()), ("disk-ext4", of_names)] {
         let setting = Setting::named(world);
-        let job = |workload: Workload| Job { workload, setting: setting.clone() };
+        let job = |workload: Workload| Job { subject: workload, setting: setting.clone() };
         let outcome = explore_into(&seen, &workloads.into_iter().map(job).collect::<Vec<_>>(), &Limits::glance());
         println!("{world}: {outcome}\n");
         outcome.assert_clean();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use wholly::sync::{AtomicBool, Ordering};
+use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::{
     Error as MediaError, FileSystem, Guarantees, Region, Site,
@@ -30,7 +31,7 @@ use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
 use crate::fs::overlay::Overlay;
 use crate::fs::remedy::Remedy;
 use crate::fs::repair::{self, Mended, Repair};
-use crate::fs::{self, Core, mount, resize};
+use crate::fs::{Core, mount, resize};
 use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
 
 const LENGTH: Site = Site("volume.length");
@@ -114,9 +115,8 @@ pub struct VolumeOptions {
     pub label: String,
     /// Whether a new volume may replace what is in the file or device.
     pub force: bool,
-    /// The time of changes: tests have one of their own.
-    #[doc(hidden)]
-    pub clock: fn() -> Time,
+    /// The clock that times of files are taken from.
+    pub clock: fn() -> Timestamp,
 }
 
 impl Default for VolumeOptions {
@@ -127,7 +127,7 @@ impl Default for VolumeOptions {
             engine: EngineKind::None,
             label: String::new(),
             force: false,
-            clock: fs::last_tick,
+            clock: crate::fs::clock,
         }
     }
 }
@@ -246,18 +246,26 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSpace`] if it is too small.
     pub fn format_region(region: &dyn Region, options: &VolumeOptions) -> Result<()> {
-        options.engine.check_medium(region)?;
         let mut id = [0; 16];
         let got = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
         got.map_err(|errno| Error::Media(MediaError::new("getrandom", "", errno)))?;
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let now = Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 };
+        Self::format_region_as(region, options, id)
+    }
+
+    /// [`format_region`](Self::format_region) with an id that no other volume has.
+    ///
+    /// # Errors
+    /// As `format_region`.
+    #[doc(hidden)]
+    pub fn format_region_as(region: &dyn Region, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
+        options.engine.check_medium(region)?;
+        let Timestamp { sec, nsec } = (options.clock)();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let making = mount::Making {
-            volume_id: id,
+            volume_id,
             label: options.label.as_bytes(),
             owner,
-            now,
+            now: Time { sec, nsec },
             engine: options.engine.number(),
             has_log: options.engine != EngineKind::None,
             has_heads: options.engine == EngineKind::HybridLog,
@@ -435,6 +443,13 @@ impl Volume {
     /// Those of the medium: the volume is then not clean.
     pub fn close(self) -> Result<()> {
         self.inner.close()
+    }
+
+    /// Ends without an unmount, as the death of the process does: nothing more is written.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.inner.closed.store(true, Ordering::Release);
+        self.inner.core.end();
     }
 
     /// Makes all changes so far durable.

@@ -37,9 +37,9 @@ use wholly_sim::{ExploreLimits, Explorer, History, Image, Mutation, MutationKind
 use crate::coverage::is_joint;
 use crate::look::{at_home, served, tree};
 use crate::mutants::applicable;
-use crate::run::in_group;
 use crate::script::workload;
 use crate::setting::Setting;
+use crate::store::in_group;
 use crate::tree::State;
 use crate::workload::{Op, Step, Workload};
 pub use refused::{Refusals, refused};

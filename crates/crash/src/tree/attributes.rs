@@ -106,7 +106,7 @@ impl Object {
             if self.sets(before) {
                 return Err("both have changed attributes of an object".into());
             }
-            let Object { kind: _, mode, owner, atime, mtime: _, xattrs } = after.clone();
+            let Object { kind: _, mode, owner, atime, mtime: _, xattrs, exact: _ } = after.clone();
             (self.mode, self.owner, self.atime, self.xattrs) = (mode, owner, atime, xattrs);
         }
         if after.mtime != before.mtime {

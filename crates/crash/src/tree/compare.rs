@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Kind, Object, State, Time};
+use super::{Kind, Object, ROOT, State, Time};
 use crate::workload::mix;
 
 impl State {
     /// A hash of all that can be seen.
     pub fn hash(&self) -> u64 {
         let mut order = BTreeMap::new();
-        let parked = self.parked().into_iter().fold(u64::from(self.guest), |h, number| mix(h ^ u64::from(number)));
+        let of_root = hash_detail(u64::from(self.guest), &self.objects[&ROOT]);
+        let parked = self.parked().into_iter().fold(of_root, |h, number| mix(h ^ u64::from(number)));
         self.paths().into_iter().fold(parked, |h, (path, number)| {
             let first = order.len() as u64;
             let known = *order.entry(number).or_insert(first);
@@ -38,6 +39,9 @@ impl State {
         }
         if self.guest != other.guest {
             return Some(format!("it is {} guest", if other.guest { "a" } else { "no" }));
+        }
+        if let Some(difference) = differ_in_detail(".", &self.objects[&ROOT], &other.objects[&ROOT]) {
+            return Some(difference);
         }
         let (mut there, mut here) = (BTreeMap::new(), BTreeMap::new());
         let missing = mine.iter().find(|(path, _)| !theirs.contains_key(*path));
@@ -104,8 +108,16 @@ fn differ(path: &str, should: &Object, is: &Object) -> Option<String> {
     }
     let names = should.xattrs.keys().chain(is.xattrs.keys());
     let mut values = names.map(|name| (name, is.xattrs.get(name), should.xattrs.get(name)));
-    let (name, is, should) = values.find(|(_, is, should)| is != should)?;
-    differs(name, value(is), value(should))
+    if let Some((name, is, should)) = values.find(|(_, is, should)| is != should) {
+        return differs(name, value(is), value(should));
+    }
+    differ_in_detail(path, should, is)
+}
+
+/// The same in what only some ask for.
+fn differ_in_detail(path: &str, should: &Object, is: &Object) -> Option<String> {
+    let (should, is) = (should.exact.as_ref()?, is.exact.as_ref()?);
+    (should != is).then(|| format!("{path} is {is:?} instead of {should:?}"))
 }
 
 /// The value of an extended attribute, in words.
@@ -123,8 +135,12 @@ fn hash_attributes(h: u64, object: &Object) -> u64 {
         Time::Set(time_ns) => mix(time_ns as u64) | 2,
     };
     let owner = object.owner.map_or(0, |(uid, gid)| u64::from(uid) << 32 | u64::from(gid) | 1 << 63);
-    let h = mix(mix(mix(h ^ owner) ^ time(object.atime)) ^ time(object.mtime));
+    let h = hash_detail(mix(mix(mix(h ^ owner) ^ time(object.atime)) ^ time(object.mtime)), object);
     object.xattrs.iter().fold(h, |h, (name, value)| hash_bytes(hash_bytes(h, name.as_bytes()), value))
+}
+
+fn hash_detail(h: u64, object: &Object) -> u64 {
+    object.exact.map_or(h, |exact| hash_bytes(h, format!("{exact:?}").as_bytes()))
 }
 
 fn hash_bytes(h: u64, bytes: &[u8]) -> u64 {

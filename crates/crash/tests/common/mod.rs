@@ -13,7 +13,7 @@ pub fn is_long() -> bool {
 pub fn explored(seen: &Seen, workloads: &[Workload], setting: &Setting, limits: &Limits) -> Outcome {
     let least = if is_long() { 1 } else { 2 };
     let limits = &Limits { whole_one_in: limits.whole_one_in.max(least), ..limits.clone() };
-    let job = |workload: &Workload| Job { workload: workload.clone(), setting: setting.clone() };
+    let job = |workload: &Workload| Job { subject: workload.clone(), setting: setting.clone() };
     let outcome = explore_into(seen, &workloads.iter().map(job).collect::<Vec<_>>(), limits);
     println!("{}: {} workloads, {outcome}\n", setting.name, workloads.len());
     outcome.assert_clean();

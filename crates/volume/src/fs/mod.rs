@@ -50,6 +50,7 @@ use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 use rustix::time::{ClockId, clock_gettime};
 pub use wholly::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock};
+use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::Site;
 
@@ -67,18 +68,15 @@ use table::{ByNumber, Inode, State, Table};
 /// Bytes of the largest file.
 pub const LARGEST_FILE: u64 = 1 << 48;
 
-/// Tells the time of changes.
-pub type Clock = fn() -> Time;
-
-/// The time of the kernel's last tick, as its own file systems have it.
-pub fn last_tick() -> Time {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
-    Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
-}
-
 /// Where the core stores, whatever the engine.
 pub fn sites() -> Vec<Site> {
     [map::SITES, storage::SITES, mount::SITES, resize::SITES].concat()
+}
+
+/// The time of the kernel's last tick, as its own file systems have it.
+pub fn clock() -> Timestamp {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    Timestamp { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
 }
 
 /// A mounted volume.
@@ -99,13 +97,13 @@ pub struct Core {
     /// The running explicit groups.
     groups: Mutex<ByNumber<Arc<Explicit>>>,
     failed: AtomicBool,
-    clock: Clock,
     /// Held for reading by each running group, and for writing by an unmount.
     gate: RwLock<()>,
+    clock: fn() -> Timestamp,
 }
 
 impl Core {
-    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize, clock: Clock) -> Core {
+    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize, clock: fn() -> Timestamp) -> Core {
         let (blocks, inodes) = {
             let superblock = storage.superblock.lock().unwrap();
             (superblock.blocks, superblock.inodes)
@@ -165,7 +163,8 @@ impl Core {
 
     /// The time of a change.
     pub fn now(&self) -> Time {
-        (self.clock)()
+        let Timestamp { sec, nsec } = (self.clock)();
+        Time { sec, nsec }
     }
 
     /// A number for a new inode.

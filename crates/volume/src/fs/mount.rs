@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use wholly::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
@@ -21,9 +22,10 @@ use crate::format::saved::{MAX_RUNS, Table};
 use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
 use crate::format::{BLOCK, Fault, Lba, Run, Seed, Stream};
 
+const WIPE: Site = Site("volume.wipe");
 const SAVE: Site = Site("volume.save");
 const FENCE: Site = Site("volume.fence");
-pub const SITES: &[Site] = &[SAVE, FENCE];
+pub const SITES: &[Site] = &[WIPE, SAVE, FENCE];
 
 /// The fewest blocks of a volume with a log.
 const MIN_BLOCKS_WITH_LOG: u64 = 64;
@@ -58,6 +60,30 @@ impl StorageView for Plain<'_> {
 
     fn release(&mut self, _at: Lba) {
         unreachable!("nothing is given up while a volume is made");
+    }
+}
+
+/// A volume that is being made: it has no superblock before all else is durable.
+struct Unnamed<'r>(Plain<'r>);
+
+impl Load for Unnamed<'_> {
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        self.0.load(at, offset, buf)
+    }
+}
+
+impl StorageView for Unnamed<'_> {
+    fn update(&mut self, site: Site, at: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
+        let is_copy = copies(self.0.region.len() / BLOCK as u64).contains(&at);
+        if is_copy { Ok(()) } else { self.0.update(site, at, offset, bytes) }
+    }
+
+    fn fresh(&mut self) -> Lba {
+        self.0.fresh()
+    }
+
+    fn release(&mut self, at: Lba) {
+        self.0.release(at);
     }
 }
 
@@ -106,7 +132,12 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         heads,
         repair: None,
     };
-    let mut view = Plain { region, next: after_log + heads.map_or(0, |heads| heads.0.count) };
+    // What was there is not found any more: it is overwritten now.
+    for at in copies(blocks) {
+        region.write(WIPE, at.byte(), &[0; BLOCK])?;
+    }
+    region.fence(FENCE)?;
+    let mut view = Unnamed(Plain { region, next: after_log + heads.map_or(0, |heads| heads.0.count) });
     let storage = Storage::new(superblock);
     storage.redo(&Operation::Structure(Structure::GrowInodes { blocks: FIRST_INODE_BLOCKS }), &mut view)?;
     let times = Some(Times { atime: now, mtime: now, ctime: now, btime: now });
@@ -126,7 +157,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let mut superblock = storage.superblock.lock().unwrap();
     superblock.is_clean = true;
     for _ in 0..2 {
-        write_superblock(&mut view, &mut superblock)?;
+        write_superblock(&mut view.0, &mut superblock)?;
         region.fence(FENCE)?;
     }
     Ok(())
@@ -188,14 +219,17 @@ pub fn mount(
     region: &Arc<dyn Region>,
     engine: Box<dyn Engine>,
     cache_bytes: usize,
-    clock: super::Clock,
+    clock: fn() -> Timestamp,
 ) -> Result<Core> {
     if !read_superblock(&**region)?.is_clean {
         engine.recover()?;
     }
     // The newest may have been one that recovery has undone.
     let superblock = read_superblock(&**region)?;
-    ensure_slot(&**region, &superblock)?;
+    // It is durable in its slot only now, if only the copy had it, or if the process that wrote it died before its
+    // fence. The next generation goes to the other slot and to the copy, and a crash may leave neither whole.
+    write_slot(&mut Plain { region: &**region, next: 0 }, &superblock)?;
+    region.fence(FENCE)?;
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
     let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());

@@ -156,7 +156,7 @@ fn attach(region: &Arc<dyn Region>, in_place: &InPlace<'_>, nameless: &[(u64, u3
         Errno::NOSPC => Error::NoSpace("names of inodes that have none".into()),
         errno => Error::Refused("lost+found".into(), errno),
     };
-    let core = mount::mount(region, in_place(region), CACHE, super::last_tick)?;
+    let core = mount::mount(region, in_place(region), CACHE, super::clock)?;
     let root = core.named(ROOT)?;
     let name_of = |number: u32, name: &str| match number {
         0 => name.to_owned(),

@@ -6,14 +6,13 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use wholly::vfs::{Context, Ino, OFlags, Vfs};
+use wholly::vfs::{Context, Ino, OFlags, Timestamp, Vfs};
 use wholly_media::{PersistenceDomain, Site};
 use wholly_posix::Tree;
 use wholly_sim::{
     Choice, CountingRegion, Counts, Event, ExploreLimits, Explorer, Image, Medium, Mutation, Pick, PmemMode, Random,
     SimConfig, Trace, World,
 };
-use wholly_volume::format::inode::Time;
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 use crate::groups::Move;
@@ -36,7 +35,7 @@ pub struct Subject {
     pub engine: EngineKind,
     pub blocks: u64,
     /// The time of changes.
-    pub clock: Option<fn() -> Time>,
+    pub clock: Option<fn() -> Timestamp>,
 }
 
 impl Subject {

@@ -4,12 +4,11 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use wholly::vfs::{FallocateFlags, OFlags, Result};
+use wholly::vfs::{FallocateFlags, OFlags, Result, Timestamp};
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::{EventKind, Mutation, MutationKind};
 use wholly_volume::EngineKind;
-use wholly_volume::format::inode::Time;
 
 use crate::explore::{BLOCKS, Limits, Outcome, Recorded, Subject};
 use crate::scripts::{SCRIPTS, Script};
@@ -18,8 +17,8 @@ thread_local!(static NOW: Cell<i64> = const { Cell::new(1_000_000_000) });
 
 /// A clock that stands still, unless a step moves it: a call that writes content over other content changes times, and
 /// so metadata, or not.
-fn clock() -> Time {
-    Time { sec: NOW.get(), nsec: 0 }
+fn clock() -> Timestamp {
+    Timestamp { sec: NOW.get(), nsec: 0 }
 }
 
 fn tick() {

@@ -59,7 +59,8 @@
 //! 7. Entries of an aborted group are data, zero and link entries only: undo entries are stored by commits, which do
 //!    not fail but with the volume. Recovery ignores the former in a group that is not committed.
 //! 8. What recovery has undone and made again is durable before the incarnation rises, which makes all entries void at
-//!    once; nothing else is stored or served before. So recovery can be interrupted anywhere, and repeated.
+//!    once; nothing else is stored or served before. A commit entry is durable before recovery makes anything again
+//!    because of it: its writer may have died before the fence. So recovery can be interrupted anywhere, and repeated.
 //! 9. Blocks that the entries of a group take beyond its half are reserved at the begin of the group, and are free
 //!    again when its commit has returned. A group that is not committed has none that anyone else could take before
 //!    the recovery has ended. A block that is taken again still has entries of the group before: those of another lane
@@ -139,6 +140,7 @@ const HOME: Site = Site("wal.home");
 const HOME_FENCE: Site = Site("wal.home.fence");
 const SETTLE: Site = Site("wal.settle");
 const SETTLE_FENCE: Site = Site("wal.settle.fence");
+const RECOVER_COMMIT: Site = Site("wal.recover.commit");
 const RECOVER: Site = Site("wal.recover");
 const RECOVER_FENCE: Site = Site("wal.recover.fence");
 
@@ -158,6 +160,7 @@ pub const SITES: &[Site] = &[
     HOME_FENCE,
     SETTLE,
     SETTLE_FENCE,
+    RECOVER_COMMIT,
     RECOVER,
     RECOVER_FENCE,
 ];

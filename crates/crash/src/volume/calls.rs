@@ -1,0 +1,258 @@
+//! Programs of calls on a volume: [workloads](Workload) of calls, kills and closes. Each call is compared with the
+//! model before the volume is crashed.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use wholly::{DirEntry, Stat};
+use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeFile};
+
+use super::{Making, OnVolume, Program, Running};
+use crate::look::{FIFO, Names};
+use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, Kind, OWNER, State, times};
+use crate::workload::{Op, Step, Workload};
+use crate::{script, sequences, store};
+
+/// A workload whose steps are calls, kills, closes and checkpoints.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    workload: Workload,
+    making: Making,
+}
+
+/// Programs with names of their own: name, what it covers, script.
+pub const BY_HAND: &[(&str, &str, &str)] = &[
+    ("made", "making a volume, and its first unmount", "bare,close"),
+    ("made-again", "making a volume in the place of another one", "dirs,close"),
+    (
+        "orphan",
+        "a file without a name, when the process dies",
+        "bare,call.fill-A/foo,call.unlink-A/foo,call.write-@A/foo,kill,call.create-foo",
+    ),
+    (
+        "orphan-closed",
+        "a file without a name, when the volume is closed",
+        "bare,call.more-A/foo,call.unlink-A/foo,call.append-@A/foo,close,call.create-foo",
+    ),
+    (
+        "renamed-over",
+        "a file that replaces another, and goes on after an unmount",
+        "dirs,call.create-foo,call.fill-@foo,call.rename-foo-A/foo,close,call.append-A/foo",
+    ),
+];
+
+/// One in so many of the pairs is `some-pairs`.
+const ONE_IN: usize = 20;
+
+/// The programs that a name stands for: `by-hand`, `ones`, `pairs`, `some-pairs`, that of one, or a script.
+pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
+    let on_volume = |program| OnVolume { engine, program };
+    let workloads = match name {
+        "by-hand" => return BY_HAND.iter().map(|(name, ..)| Calls::named(name).map(on_volume)).collect(),
+        "ones" => sequences::calls(),
+        "pairs" => sequences::pairs_of_calls(),
+        "some-pairs" => sequences::pairs_of_calls().into_iter().step_by(ONE_IN).collect(),
+        _ => return Calls::named(name).map(|program| vec![on_volume(program)]),
+    };
+    Some(workloads.into_iter().map(|workload| on_volume(Calls { workload, making: Making::Before })).collect())
+}
+
+impl Calls {
+    /// The program with this name, or of this script.
+    pub fn named(name: &str) -> Option<Calls> {
+        let script = BY_HAND.iter().find(|(known, ..)| *known == name).map_or(name, |(.., script)| script);
+        let workload = Workload { name: name.into(), ..script::workload(script)? };
+        let is_known = |step: &Step| matches!(step, Step::Call(_) | Step::Reopen { .. } | Step::Checkpoint);
+        let making = match name {
+            "made" => Making::New,
+            "made-again" => Making::Over,
+            _ => Making::Before,
+        };
+        workload.steps.iter().all(is_known).then_some(Calls { workload, making })
+    }
+}
+
+impl Program for Calls {
+    fn name(&self) -> String {
+        self.workload.name.clone()
+    }
+
+    fn making(&self) -> Making {
+        self.making
+    }
+
+    fn prepare(&self, volume: &Volume) -> Result<(), String> {
+        let state = self.workload.initial();
+        for (path, number) in state.paths() {
+            let object = state.object(number);
+            match &object.kind {
+                Kind::Dir(_) => volume.mkdir(&path, object.mode),
+                Kind::File(content) => {
+                    volume.create_file(&path, object.mode).and_then(|file| file.write_at(0, content))
+                }
+                kind => panic!("{path} cannot be there at first: {kind:?}"),
+            }
+            .map_err(|error| format!("{path}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
+        let made_before = self.making == Making::Before;
+        let model = if made_before { self.workload.initial() } else { State::default() };
+        let mut caller = Caller { running, model, files: BTreeMap::new(), writes: 0 };
+        caller.has_opened()?;
+        for (i, step) in self.workload.steps.iter().enumerate() {
+            caller.step(i, step)?;
+            if let Some(difference) = caller.model.difference(caller.running.state()) {
+                return Err(format!("after step {i}: {difference}"));
+            }
+        }
+        // Without a process nobody closes them.
+        caller.running.die();
+        Ok(())
+    }
+
+    fn ops_after(&self, state: &State) -> Vec<Op> {
+        store::ops_after(&self.workload, state)
+    }
+
+    fn rules(&self) -> String {
+        format!("{:?}", self.workload.start)
+    }
+}
+
+/// Who makes the calls.
+struct Caller<'c, 'r> {
+    running: &'c mut Running<'r>,
+    model: State,
+    /// What is open, by the path by which it was opened.
+    files: BTreeMap<String, Arc<VolumeFile>>,
+    writes: u64,
+}
+
+impl Caller<'_, '_> {
+    /// Another process opens every file.
+    fn has_opened(&mut self) -> Result<(), String> {
+        self.model.reopen();
+        for path in self.model.opened() {
+            let file = self.running.volume().open_file(path).map_err(|error| format!("opening {path}: {error}"))?;
+            self.files.insert(path.into(), Arc::new(file));
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, i: usize, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Call(op) => self.call(i, op),
+            Step::Checkpoint => self
+                .running
+                .step(&format!("sync {i}"), |volume| volume.sync())?
+                .map_err(|error| format!("sync: {error}")),
+            Step::Reopen { close } => {
+                if *close {
+                    self.files.clear();
+                    self.running.close()?;
+                } else {
+                    self.running.die();
+                    self.files.clear();
+                }
+                self.running.open()?;
+                self.has_opened()
+            }
+            step => Err(format!("{step:?} is no step of a volume")),
+        }
+    }
+
+    fn call(&mut self, i: usize, op: &Op) -> Result<(), String> {
+        let bytes = op.bytes(self.writes + 1);
+        self.writes += u64::from(bytes.is_some());
+        let bytes = bytes.unwrap_or_default();
+        let handle = self.model.handle(op.file()).map(String::from);
+        let refused = self.model.apply(op, &bytes).err();
+        if refused.is_some() && op.is_of_bytes() {
+            return Ok(());
+        }
+        let file = handle.and_then(|path| self.files.get(&path).cloned());
+        let done = self.running.step(&format!("call {i}"), |volume| call(volume, file, op, &bytes))?;
+        match (done, refused) {
+            (Ok(made), None) => self.files.extend(made.map(|file| (op.file().into(), file))),
+            (Err(error), Some(refused)) if error.errno() == refused.raw_os_error() => {}
+            (Err(error), None) => return Err(format!("call {i}: {op:?}: {error}")),
+            (done, Some(refused)) => return Err(format!("call {i}: {op:?}: {:?} instead of {refused}", done.err())),
+        }
+        Ok(())
+    }
+}
+
+/// Makes a call; `file`, where it is open, is the one whose bytes it changes. Returns a file that it made.
+pub(super) fn call(
+    volume: &VolumeCalls,
+    file: Option<Arc<VolumeFile>>,
+    op: &Op,
+    bytes: &[u8],
+) -> wholly::Result<Option<Arc<VolumeFile>>> {
+    let opened = |path: &str| match &file {
+        Some(file) => Ok(file.clone()),
+        None => volume.open_file(path).map(Arc::new),
+    };
+    match op {
+        Op::Create(path) => return volume.create_file(path, FILE_MODE).map(Arc::new).map(Some),
+        Op::Mkdir(path) => volume.mkdir(path, DIR_MODE),
+        Op::Adopt { .. } => panic!("only stores adopt"),
+        Op::Mknod(path) => volume.mknod(path, FIFO | FIFO_MODE, 0),
+        Op::Symlink { target, path } => volume.symlink(target, path),
+        Op::Link { from, to } => volume.link(from, to),
+        Op::Unlink(path) => volume.unlink(path),
+        Op::Rmdir(path) => volume.rmdir(path),
+        Op::Rename { from, to, how } => volume.rename(from, to, *how),
+        Op::Write { file, offset, .. } => opened(file)?.write_at(*offset, bytes),
+        Op::Append { file, .. } => opened(file)?.append(bytes).map(drop),
+        Op::SetLen { file, length } => opened(file)?.set_len(*length),
+        Op::Fallocate { file, how, offset, length } => opened(file)?.fallocate(*how, *offset, *length),
+        Op::SetMode { path, mode } => volume.set_mode(path, *mode),
+        Op::SetOwner(path) => volume.set_owner(path, Some(OWNER.0), Some(OWNER.1)),
+        Op::SetTimes { path, atime, mtime } => {
+            let (accessed, changed) = times(bytes);
+            volume.set_times(path, atime.then_some(accessed), mtime.then_some(changed))
+        }
+        Op::SetXattr { path, name, how, .. } => volume.set_xattr(path, name, bytes, *how),
+        Op::RemoveXattr { path, name } => volume.remove_xattr(path, name),
+    }
+    .map(|()| None)
+}
+
+impl Names for &VolumeCalls {
+    const NOTES_LOOKS: bool = true;
+    const IS_EXACT: bool = true;
+
+    fn read_dir(&mut self, path: &str) -> wholly::Result<Vec<DirEntry>> {
+        VolumeCalls::read_dir(self, path)
+    }
+
+    fn metadata(&mut self, path: &str) -> wholly::Result<Stat> {
+        VolumeCalls::metadata(self, path)
+    }
+
+    fn read_link(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        VolumeCalls::read_link(self, path)
+    }
+
+    fn xattrs(&mut self, path: &str) -> wholly::Result<Vec<Vec<u8>>> {
+        VolumeCalls::xattrs(self, path)
+    }
+
+    fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>> {
+        VolumeCalls::xattr(self, path, OsStr::from_bytes(name))
+    }
+
+    fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
+        let file = self.open_file(path)?;
+        let mut content = vec![0; file.metadata()?.size as usize];
+        let read = file.read_at(0, &mut content)?;
+        content.truncate(read);
+        Ok(content)
+    }
+}

@@ -1,0 +1,390 @@
+//! A volume with an engine, as a subject.
+//!
+//! What a call does is a group, and durable when the call returns. The states between which a crash may choose are
+//! looked at, not foretold: without a crash, the volume is opened in a copy of the world after each operation. So all
+//! that `lstat` says is compared, inode numbers and times too. A program that has a model of its own compares that as
+//! well ([`Calls`]).
+//!
+//! Nothing in a run comes from the machine: the volume's id and its clock are given, and operations are made by two
+//! threads in turn, so that no fence covers what the operation before it has stored. Opens are made by the thread that
+//! does not make the first operation.
+//!
+//! The engine `none` promises nothing after a crash, and is no subject.
+
+mod calls;
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use wholly::Error;
+use wholly::vfs::Timestamp;
+use wholly_media::Region;
+use wholly_sim::{SimConfig, World};
+use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeOptions};
+
+use crate::life::Life;
+use crate::look::tree;
+use crate::run::{Recorder, Run};
+use crate::setting::Setting;
+use crate::subject::{Beginning, NotOpened, Subject};
+use crate::tree::State;
+use crate::workload::{Op, Promise};
+use calls::call;
+pub use calls::{BY_HAND, Calls, several};
+
+/// Bytes of a volume: 128 blocks.
+pub const BYTES: u64 = 128 * 4096;
+
+/// Which volume it is.
+pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
+
+/// The one that was there before a program makes this one in its place.
+const OTHER_ID: [u8; 16] = *b"the other volume";
+
+/// The engines that promise something after a crash.
+pub const ENGINES: [EngineKind; 1] = [EngineKind::FineGrainedWal];
+
+/// The worlds in which they are explored.
+pub const WORLDS: [&str; 3] = ["pmem", "pmem-x86", "pmem-eadr"];
+
+/// When a volume is made; when the first operation of a run happens; when what follows a crash does: in s since 1970.
+const MADE: i64 = 1_000;
+const RUNS: i64 = 2_000;
+const LATER: i64 = 1_000_000;
+
+thread_local! {
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+    static NOW: Cell<i64> = const { Cell::new(MADE) };
+}
+
+fn clock() -> Timestamp {
+    Timestamp { sec: NOW.get(), nsec: 0 }
+}
+
+/// From here on calls are made by this thread, at this time.
+fn turn_to(thread: u64, now: i64) {
+    THREAD.set(thread);
+    NOW.set(now);
+}
+
+/// The world with this name, for volumes.
+pub fn setting(name: &str) -> Option<Setting> {
+    let setting = Setting::find(name).filter(|setting| setting.sim.log.is_pmem())?;
+    let sim = SimConfig { thread: || THREAD.get(), log_len: BYTES, ..(*setting.sim).clone() };
+    Some(Setting { sim: Arc::new(sim), ..setting })
+}
+
+/// The sites that a volume with such an engine passes.
+pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
+    let mut sites = wholly_volume::sites();
+    sites.retain(|site| engine == EngineKind::None || !site.0.starts_with("none."));
+    sites
+}
+
+/// Where a program's volume comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Making {
+    /// It was made before, and nothing of that is recorded.
+    Before,
+    /// The program makes it, where nothing was.
+    New,
+    /// The program makes it in the place of another one.
+    Over,
+}
+
+/// What is done to a volume.
+pub trait Program: Sync {
+    /// What it is called.
+    fn name(&self) -> String;
+
+    /// Where its volume comes from.
+    fn making(&self) -> Making {
+        Making::Before
+    }
+
+    /// Fills the volume that is there before anything is recorded.
+    ///
+    /// # Errors
+    /// In words.
+    fn prepare(&self, volume: &Volume) -> Result<(), String>;
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// In words: what is not as it should be.
+    fn perform(&self, running: &mut Running<'_>) -> Result<(), String>;
+
+    /// What is done after a recovery that has served `state`. What cannot be done is left out. Programs that differ in
+    /// this differ in their [`rules`](Self::rules).
+    fn ops_after(&self, state: &State) -> Vec<Op>;
+
+    /// What of it decides what follows a crash.
+    fn rules(&self) -> String;
+}
+
+/// A program on a volume.
+#[derive(Clone, Debug)]
+pub struct OnVolume<P> {
+    /// The engine.
+    pub engine: EngineKind,
+    /// The program.
+    pub program: P,
+}
+
+/// A volume that is open. If it is dropped, the process dies.
+pub struct OpenVolume(Option<Volume>);
+
+impl Deref for OpenVolume {
+    type Target = Volume;
+    fn deref(&self) -> &Volume {
+        self.0.as_ref().expect("it is open")
+    }
+}
+
+impl Drop for OpenVolume {
+    fn drop(&mut self) {
+        if let Some(volume) = self.0.take() {
+            volume.abandon();
+        }
+    }
+}
+
+fn options(engine: EngineKind) -> VolumeOptions {
+    VolumeOptions { cache_bytes: 1 << 20, engine, clock, ..VolumeOptions::default() }
+}
+
+fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result<(), String> {
+    Volume::format_region_as(&*world.log(), &options(engine), volume_id).map_err(|error| format!("making it: {error}"))
+}
+
+fn open(world: &Arc<World>) -> wholly::Result<OpenVolume> {
+    Volume::open_region(world.log(), &options(EngineKind::None)).map(|volume| OpenVolume(Some(volume)))
+}
+
+/// What a volume serves whose process dies now, without a crash.
+fn look(world: &World) -> Result<State, String> {
+    let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
+    let world = World::from_image(&world.latest(), sound);
+    let volume = open(&world).map_err(|error| format!("without a crash, open: {error}"))?;
+    serves(&volume)
+}
+
+fn serves(mut volume: &VolumeCalls) -> Result<State, String> {
+    tree(&mut volume, &mut |path, error| Err(format!("{path}: {error}")))
+}
+
+impl<P: Program> Subject for OnVolume<P> {
+    type Open = OpenVolume;
+
+    /// Looking renews times of access, in groups of their own.
+    const OBSERVES_IN_RECOVERY: bool = false;
+
+    fn name(&self) -> String {
+        format!("volume:{}:{}", self.engine.name(), self.program.name())
+    }
+
+    fn rules(&self) -> String {
+        format!("volume {} {}", self.engine.name(), self.program.rules())
+    }
+
+    fn begin(&self, setting: &Setting) -> Beginning {
+        let volume_id = match self.program.making() {
+            Making::Before => VOLUME_ID,
+            Making::Over => OTHER_ID,
+            Making::New => {
+                return Beginning { world: World::new(setting.sim.clone()), state: State::default(), is_made: false };
+            }
+        };
+        turn_to(0, MADE);
+        let world = World::new(SimConfig { mutations: Vec::new(), ..(*setting.sim).clone() });
+        let made = format(&world, self.engine, volume_id).and_then(|()| {
+            let mut volume = open(&world).map_err(|error| error.to_string())?;
+            self.program.prepare(&volume)?;
+            // Whoever looks after a crash has no times of access to renew, but those of what has changed since.
+            turn_to(0, MADE + 1);
+            serves(&volume)?;
+            let volume = volume.0.take().expect("it is open");
+            volume.close().map_err(|error| error.to_string())?;
+            look(&world)
+        });
+        let state = made.unwrap_or_else(|what| panic!("{}: before it begins: {what}", self.name()));
+        let is_made = self.program.making() == Making::Before;
+        Beginning { world: World::from_image(&world.latest(), setting.sim.clone()), state, is_made }
+    }
+
+    fn perform(&self, _setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
+        turn_to(0, RUNS);
+        let making = self.program.making();
+        let state = if making == Making::New { State::default() } else { look(&recorder.world)? };
+        // What a panic left may not be fit to be dropped.
+        let mut running = ManuallyDrop::new(Running { engine: self.engine, recorder, volume: None, state, steps: 0 });
+        if making != Making::Before {
+            running.make()?;
+        }
+        running.open()?;
+        self.program.perform(&mut running)?;
+        drop(ManuallyDrop::into_inner(running));
+        THREAD.set(0);
+        Ok(())
+    }
+
+    fn check(&self, world: &Arc<World>) -> Result<(), String> {
+        let checked = Volume::check_region(&*world.log()).map_err(|error| error.to_string())?;
+        checked.findings.first().map_or(Ok(()), |finding| Err(finding.to_string()))
+    }
+
+    fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenVolume, NotOpened> {
+        turn_to(0, LATER);
+        open(world).map_err(|error| match error {
+            Error::Unsupported(_) | Error::Corrupt { .. } => NotOpened::Unmade(error.to_string()),
+            error => NotOpened::Failed(error.to_string()),
+        })
+    }
+
+    fn observe(&self, _world: &Arc<World>, volume: &OpenVolume) -> Result<State, String> {
+        serves(volume)
+    }
+
+    /// New calls. Each is durable when it returns; what an earlier life has logged counts no more.
+    fn go_on(&self, life: &mut Life, volume: &OpenVolume, state: Promise) -> Result<Promise, String> {
+        let (mut state, mut after) = (state.clone(), (*state).clone());
+        for (i, op) in (1..).zip(self.program.ops_after(&state)) {
+            let bytes = op.bytes(u64::from(u32::MAX) + i).unwrap_or_default();
+            if after.apply(&op, &bytes).is_err() {
+                continue;
+            }
+            NOW.set(LATER + i as i64);
+            state = Promise::new(after.clone());
+            life.operation("a new call", &state, |_| {
+                call(volume, None, &op, &bytes).map(drop).map_err(|error| format!("a new call: {op:?}: {error}"))
+            })?;
+        }
+        life.expect(self, volume, &state, "after new calls")?;
+        Ok(state)
+    }
+
+    fn close(&self, mut volume: OpenVolume) -> Result<(), String> {
+        volume.0.take().expect("it is open").close().map_err(|error| error.to_string())
+    }
+
+    fn at_rest(&self, world: &Arc<World>, _state: &State) -> Result<(), String> {
+        at_rest(&*world.log())
+    }
+
+    fn was_closed(&self, _volume: &OpenVolume) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn seen_beside(&self, _run: &Run) -> Option<(u64, String)> {
+        None
+    }
+}
+
+/// That a volume is sound and clean, with all copies of its superblock, and without an inode that nothing names.
+fn at_rest(region: &dyn Region) -> Result<(), String> {
+    let checked = Volume::check_region(region).map_err(|error| error.to_string())?;
+    if let Some(finding) = checked.findings.first().or(checked.lost_copies.first()) {
+        return Err(finding.to_string());
+    }
+    match (checked.is_clean, checked.orphans) {
+        (true, 0) => Ok(()),
+        (is_clean, orphans) => Err(format!("{orphans} orphans, clean {is_clean}")),
+    }
+}
+
+/// A program that is running, and recorded.
+pub struct Running<'r> {
+    engine: EngineKind,
+    recorder: &'r mut Recorder,
+    volume: Option<OpenVolume>,
+    /// What is there, as it was looked at last.
+    state: State,
+    steps: u64,
+}
+
+impl Running<'_> {
+    /// What is there.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The volume that is open.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn volume(&self) -> &Volume {
+        self.volume.as_ref().expect("it is open")
+    }
+
+    /// Records an operation, by the thread whose turn it is.
+    fn operation<T>(&mut self, label: &str, body: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
+        let op = self.recorder.begin(label, &self.state);
+        let done = body(self).map_err(|what| format!("{label}: {what}"))?;
+        self.recorder.end(op);
+        self.state = look(&self.recorder.world).map_err(|what| format!("{label}: {what}"))?;
+        self.recorder.leaves(op, &self.state);
+        Ok(done)
+    }
+
+    fn turn(&mut self) {
+        self.steps += 1;
+        // Every other group changes no time of what the group before it has changed.
+        turn_to(self.steps % 2, RUNS + self.steps as i64 / 2);
+    }
+
+    fn make(&mut self) -> Result<(), String> {
+        self.operation("making it", |running| format(&running.recorder.world, running.engine, VOLUME_ID))
+    }
+
+    /// Opens the volume.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn open(&mut self) -> Result<(), String> {
+        THREAD.set(0);
+        self.operation("open", |running| {
+            let volume = open(&running.recorder.world).map_err(|error| error.to_string())?;
+            running.volume = Some(volume);
+            Ok(())
+        })
+    }
+
+    /// One call, or whatever survives a crash wholly or not at all.
+    ///
+    /// # Errors
+    /// In words: why the volume does not open any more.
+    pub fn step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
+        self.turn();
+        self.operation(label, |running| Ok(body(running.volume())))
+    }
+
+    /// Unmounts the volume.
+    ///
+    /// # Errors
+    /// In words; if something is left that should not be.
+    pub fn close(&mut self) -> Result<(), String> {
+        self.turn();
+        self.operation("close", |running| {
+            let mut volume = running.volume.take().expect("it is open");
+            volume.0.take().expect("it is open").close().map_err(|error| error.to_string())?;
+            at_rest(&*running.recorder.world.log())
+        })
+    }
+
+    /// The process dies.
+    pub fn die(&mut self) {
+        self.volume = None;
+    }
+
+    /// Something that is done to a volume which is not open.
+    ///
+    /// # Errors
+    /// Those of `body`.
+    pub fn offline(&mut self, label: &str, body: impl FnOnce(&dyn Region) -> wholly::Result<()>) -> Result<(), String> {
+        assert!(self.volume.is_none(), "it is not open");
+        self.turn();
+        self.operation(label, |running| body(&*running.recorder.world.log()).map_err(|error| error.to_string()))
+    }
+}

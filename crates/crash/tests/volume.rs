@@ -1,0 +1,48 @@
+//! The crash explorer over volumes: programs of calls in the store's vocabulary, with its model. Scripts of other calls
+//! are explored by the tests of `volume`.
+//!
+//! `make test` glances at every call and at one in twenty of all pairs; `wholly crash --subject` goes through all.
+
+use wholly_crash::volume::{Calls, ENGINES, OnVolume, WORLDS, setting, several};
+use wholly_crash::{Job, Limits, Outcome, Seen, explore, explore_into, replay};
+use wholly_media::Site;
+use wholly_sim::{Mutation, MutationKind};
+
+/// One test, so that its two workers are all there are.
+#[test]
+fn no_call_is_torn_lost_or_invented() {
+    let (seen, mut all) = (Seen::default(), Outcome::default());
+    for engine in ENGINES {
+        for (number, name) in (0..).zip(WORLDS) {
+            let setting = setting(name).expect("a world");
+            // What an open does is seen with those written by hand, and what the first of two calls does with each by
+            // itself.
+            let of_first = [("ones", 1), ("some-pairs", 2)];
+            let more = if number == 0 { &of_first[..] } else { &[] };
+            for (name, skipped) in [("by-hand", 0)].iter().chain(more) {
+                let subjects = several(engine, name).expect("programs");
+                let job = |subject: &OnVolume<Calls>| Job { subject: subject.clone(), setting: setting.clone() };
+                let limits = Limits { skipped: *skipped, ..Limits::sweep() };
+                for some in subjects.chunks(32) {
+                    all.merge(explore_into(&seen, &some.iter().map(job).collect::<Vec<_>>(), &limits));
+                }
+            }
+        }
+    }
+    (all.distinct, all.nested) = (seen.distinct(), seen.nested());
+    println!("{all}");
+    all.assert_clean();
+}
+
+/// A violation names a state that can be rebuilt.
+#[test]
+fn a_planted_bug_is_replayed() {
+    let subject = several(ENGINES[0], "bare,call.write-A/foo").expect("a script").remove(0);
+    let broken = Mutation::new(Site("wal.commit.fence"), MutationKind::DropOrder);
+    let outcome = explore(&subject, &setting("pmem").expect("a world").broken(broken), &Limits::hunt());
+    let violation = outcome.violations.first().expect("it is seen");
+    let name = "volume:fine_grained_wal:bare,call.write-A/foo:pmem@wal.commit.fence=drop-order:";
+    assert!(violation.replay.starts_with(name), "{violation}");
+    let again = replay(&violation.replay).expect("a violation names its state");
+    assert!(again.violation.is_some(), "{violation} does not replay:\n{again}");
+}

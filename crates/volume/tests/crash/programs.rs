@@ -1,0 +1,121 @@
+//! What the explorer does to a volume here: scripts, and what is done to a volume that is not open.
+
+use std::sync::LazyLock;
+
+use wholly::vfs::{Context, Ino, Vfs};
+use wholly_crash::volume::{BYTES, OnVolume, Program, Running, setting};
+use wholly_crash::{FRESH, Op, Setting, State};
+use wholly_posix::Tree;
+use wholly_volume::{EngineKind, Volume, VolumeVfs};
+
+use crate::groups::{Move, Story, stories};
+use crate::scripts::{SCRIPTS, Script};
+
+#[derive(Clone, Copy)]
+pub enum Done {
+    /// Each step is an operation.
+    Script(&'static Script),
+    /// So is each move.
+    Story(&'static Story),
+    /// The volume gets smaller, and larger again. Nothing of what there is changes.
+    Resizing,
+}
+
+/// All scripts on a volume, and what else is done.
+pub fn all() -> Vec<OnVolume<Done>> {
+    let scripts = SCRIPTS.iter().map(Done::Script);
+    scripts.chain([Done::Resizing]).chain(STORIES.iter().map(Done::Story)).map(on_volume).collect()
+}
+
+static STORIES: LazyLock<Vec<Story>> = LazyLock::new(stories);
+
+pub fn on_volume(program: Done) -> OnVolume<Done> {
+    OnVolume { engine: EngineKind::FineGrainedWal, program }
+}
+
+pub fn world(name: &str) -> Setting {
+    setting(name).expect("a world")
+}
+
+fn with_tree<T>(volume: &Volume, body: impl FnOnce(&Tree<'_>) -> T) -> T {
+    body(&Tree::new(&VolumeVfs::new(volume), Ino::ROOT))
+}
+
+impl Program for Done {
+    fn name(&self) -> String {
+        match self {
+            Done::Script(script) => script.name.into(),
+            Done::Story(story) => story.name.clone(),
+            Done::Resizing => "resizing".into(),
+        }
+    }
+
+    fn prepare(&self, volume: &Volume) -> Result<(), String> {
+        let prepared = with_tree(volume, |tree| match self {
+            Done::Script(script) => (script.before)(tree),
+            Done::Story(story) => (story.before)(tree),
+            Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
+        });
+        prepared.map_err(|errno| errno.to_string())
+    }
+
+    fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
+        let script = match self {
+            Done::Script(script) => script,
+            Done::Story(story) => return tell(story, running),
+            Done::Resizing => {
+                running.close()?;
+                running.offline("shrink", |region| Volume::resize_region(region, BYTES - 20 * 4096))?;
+                return running.offline("grow", |region| Volume::resize_region(region, BYTES));
+            }
+        };
+        for (number, step) in script.steps.iter().enumerate() {
+            let before = running.state().clone();
+            let label = format!("step {number}");
+            let done = running.step(&label, |volume| with_tree(volume, step))?;
+            done.map_err(|errno| format!("{label}: {errno}"))?;
+            if before == *running.state() {
+                return Err(format!("{label} changes nothing"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Three groups, so that a lane of the log is used again.
+    fn ops_after(&self, _state: &State) -> Vec<Op> {
+        let write = |offset, length| Op::Write { file: FRESH, offset, length };
+        vec![Op::Create(FRESH), write(0, 5000), write(10, 3000), write(10, 3000), Op::Unlink(FRESH)]
+    }
+
+    fn rules(&self) -> String {
+        String::new()
+    }
+}
+
+fn tell(story: &Story, running: &mut Running<'_>) -> Result<(), String> {
+    let mut groups = [None; 2];
+    for (number, step) in story.moves.iter().enumerate() {
+        let before = running.state().clone();
+        let label = format!("move {number}");
+        let done = running.step(&label, |volume| {
+            let vfs = VolumeVfs::new(volume);
+            let tree = Tree::new(&vfs, Ino::ROOT);
+            match *step {
+                Move::Out(step) => step(&tree),
+                Move::Begin(group) => vfs.begin_group().map(|id| groups[group] = Some(id)),
+                Move::In(group, step) => {
+                    step(&Tree { ctx: Context { group: groups[group], ..tree.ctx.clone() }, ..tree.clone() })
+                }
+                Move::Commit(group) => vfs.commit_group(groups[group].expect("it runs")),
+                Move::Abort(group) => vfs.abort_group(groups[group].expect("it runs")),
+            }
+        })?;
+        done.map_err(|errno| format!("{label}: {errno}"))?;
+        match (step, before != *running.state()) {
+            (Move::Out(_), false) => return Err(format!("{label} changes nothing")),
+            (Move::Begin(_) | Move::In(..) | Move::Abort(_), true) => return Err(format!("{label} is seen")),
+            _ => {}
+        }
+    }
+    Ok(())
+}
