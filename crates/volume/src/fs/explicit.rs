@@ -665,7 +665,8 @@ impl Core {
         });
         let mut states: Vec<RwLockWriteGuard<'_, State>> =
             twins.iter().map(|twin| shared(twin).state.write().unwrap()).collect();
-        // All places are looked up first: what is read now is as others know it, and damage that is met changes nothing.
+        // All places are looked up first: what is read now is as others know it, and damage that is met changes
+        // nothing.
         let mut places = Vec::new();
         for (twin, state) in twins.iter().zip(&states) {
             let Some((shared, changes)) = twin.changes() else { continue };

@@ -52,7 +52,8 @@ impl HybridLog {
         }
         let lines: Vec<u64> = draft.changes().map(|(at, _)| at / LINE as u64).collect();
         if is_changed {
-            // Blocks that it frees may have changes of a group in doubt, and are soon another's. Or its heads are wiped.
+            // Blocks that it frees may have changes of a group in doubt, and are soon another's; or its heads are
+            // wiped.
             let all = draft.pended.releases || !draft.pended.left.is_empty();
             let settled = self.settle(Some(&lines[..]).filter(|_| !all))?;
             region.fence(LOG_FENCE)?;
