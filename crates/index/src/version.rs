@@ -21,7 +21,8 @@ const BEFORE_THINNING_SHIFT: u32 = LENGTH_SHIFT + LENGTH_BITS;
 pub(super) const BEFORE_THINNING: u16 = 64;
 
 /// What one write has made of a block, and its place in the block's list. The kind decides how finely:
-/// [`RunVersion`] by the byte, [`LinesVersion`](super::LinesVersion) by the cache line. Lists and the arena are the same for both.
+/// [`RunVersion`] by the byte, [`LinesVersion`](super::LinesVersion) by the cache line. Lists and the arena are
+/// the same for both.
 pub trait Version: Copy + std::fmt::Debug + PartialEq {
     /// As the arena keeps it. Words are atomic only to be shared; what orders them is the slot's lock.
     type Cell: Default + Send + Sync;
