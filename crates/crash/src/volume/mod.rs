@@ -78,8 +78,12 @@ pub fn setting(name: &str) -> Option<Setting> {
 
 /// The sites that a volume with such an engine passes.
 pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
+    let engines =
+        [(EngineKind::None, "none."), (EngineKind::FineGrainedWal, "wal."), (EngineKind::HybridLog, "hybrid.")];
+    let is_of_another =
+        |site: &wholly_media::Site| engines.iter().any(|(other, begin)| *other != engine && site.0.starts_with(begin));
     let mut sites = wholly_volume::sites();
-    sites.retain(|site| engine == EngineKind::None || !site.0.starts_with("none."));
+    sites.retain(|site| !is_of_another(site));
     sites
 }
 
