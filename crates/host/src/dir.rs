@@ -84,7 +84,7 @@ impl Pmem {
 ///
 /// # Example
 /// ```
-/// use crate::{HostFile, HostFs, HostDir, HostOptions};
+/// use wholly_host::{HostFile, HostFs, HostDir, HostOptions};
 /// use wholly_media::Site;
 /// # let path = std::env::temp_dir().join(format!("wholly-doc-{}", std::process::id()));
 /// # std::fs::create_dir(&path).unwrap();

@@ -78,7 +78,7 @@ pub enum Trust {
 /// # Example
 /// ```
 /// use std::sync::Arc;
-/// use crate::{HostDir, HostOptions, StoreHome, Trust};
+/// use wholly_host::{HostDir, HostOptions, StoreHome, Trust};
 /// use wholly_media::{Region, Site};
 /// # let path = std::env::temp_dir().join(format!("wholly-doc-home-{}", std::process::id()));
 /// # std::fs::create_dir(&path).unwrap();
@@ -92,7 +92,7 @@ pub enum Trust {
 /// assert_eq!(log.len(), 1 << 20);
 /// home.remove()?;
 /// # drop((dir, log)); std::fs::remove_dir_all(&path).unwrap();
-/// # Ok::<(), crate::HomeError>(())
+/// # Ok::<(), wholly_host::HomeError>(())
 /// ```
 #[derive(Debug)]
 pub struct StoreHome {

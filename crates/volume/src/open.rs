@@ -622,6 +622,8 @@ fn recovered<T>(region: &dyn Region, look: impl FnOnce(&Overlay<'_>) -> Result<T
 }
 
 fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<Checked> {
+    // Of an engine that is not known nobody knows what a log may have.
+    EngineKind::of(&mount::read_superblock(region)?)?;
     let (mut checked, logged) = recovered(region, |over| check::check(over, watch))?;
     checked.findings.splice(..0, logged.damage);
     Ok(checked)
@@ -648,6 +650,7 @@ fn repair_structure(
         Err(error) => return Err(error),
     }
     let superblock = mount::read_superblock(&**region)?;
+    EngineKind::of(&superblock)?;
     let is_whole = dump::superblocks(&**region)?.iter().all(|copy| copy.decoded.is_ok());
     if how == Repair::Safe && !forced && superblock.is_clean && is_whole && repaired.done.is_empty() {
         repaired.checked = Checked { is_clean: true, blocks: superblock.blocks, ..Checked::default() };

@@ -41,7 +41,7 @@ impl fmt::Display for Level {
 /// # Example
 /// ```
 /// use std::sync::Arc;
-/// use crate::{HostDir, HostOptions, Level, Support};
+/// use wholly_host::{HostDir, HostOptions, Level, Support};
 /// # let path = std::env::temp_dir().join(format!("wholly-doc-support-{}", std::process::id()));
 /// # std::fs::create_dir(&path).unwrap();
 /// let dir = Arc::new(HostDir::open(&path, HostOptions::default())?);

@@ -135,7 +135,7 @@ fn alone(name: &str, before: Step, steps: &[Step], after: &[Step]) -> [Story; 2]
 pub fn stories() -> Vec<Story> {
     // It gets what an abort has given back, or a commit has freed.
     let again: &[Step] =
-        &[|t| t.create("again", 0o644).map(drop), |t| t.open("again", OFlags::RDWR)?.write(0, &[3; 20_000]).map(drop)];
+        &[|t| t.create("later", 0o644).map(drop), |t| t.open("later", OFlags::RDWR)?.write(0, &[3; 20_000]).map(drop)];
     let mut all = Vec::new();
     all.extend(alone("data", files, DATA, &[|t| t.open("a", OFlags::RDWR)?.write(50, &[1; 9000]).map(drop)]));
     all.extend(alone("names", files, NAMES, again));
