@@ -179,9 +179,12 @@ impl Version for RunVersion {
     }
 }
 
+/// Made when the first of its versions is.
+type Chunk<V> = OnceLock<Box<[<V as Version>::Cell]>>;
+
 /// Where all versions of a store live.
 pub struct VersionArena<V: Version = RunVersion> {
-    chunks: Box<[OnceLock<Box<[V::Cell]>>]>,
+    chunks: Box<[Chunk<V>]>,
     free: Mutex<Free>,
 }
 

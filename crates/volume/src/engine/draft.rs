@@ -162,7 +162,9 @@ impl Draft {
         let first = at.byte() / LINE as u64;
         let of_block = self.lines.range(first..first + (BLOCK / LINE) as u64);
         let changed: Vec<u64> = of_block.map(|(line, _)| *line).collect();
-        changed.iter().for_each(|line| drop(self.lines.remove(line)));
+        for line in &changed {
+            self.lines.remove(line);
+        }
     }
 
     /// The lines that change, by the byte of the volume at which each begins.
