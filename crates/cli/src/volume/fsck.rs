@@ -73,7 +73,7 @@ impl Shown {
                 bar.set_position(done);
             }
             Shown::Lines(file) => {
-                // Some hundred lines a pass. Who does not read them any more is no failure.
+                // Some hundred lines a pass. If their reader has gone, the check goes on.
                 if done % (total / 100).max(1) == 0 {
                     let _ = writeln!(file, "{pass} {done} {total} {}", volume.display());
                 }

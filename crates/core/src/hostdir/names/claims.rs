@@ -35,7 +35,7 @@ impl Wanted {
     }
 }
 
-/// See the head of this file. `S` hashes names: by a key of its own, so that nobody can choose names with one hash.
+/// See the head of this file. `S` hashes names with a key of its own, so that nobody can choose names with equal hashes.
 #[derive(Default)]
 pub(crate) struct Claims<S = RandomState> {
     hasher: S,
@@ -47,7 +47,7 @@ pub(crate) struct Claims<S = RandomState> {
 }
 
 impl<S: BuildHasher> Claims<S> {
-    /// Who stands against what `owner` wants; 0 if an object is not in the table.
+    /// The group that has a claim against what `owner` wants; 0 if an object is not in the table.
     fn against(&self, objects: &Objects, owner: u64, wanted: &Wanted) -> Option<u64> {
         let other = |by: Option<&u64>| by.copied().filter(|&by| by != owner);
         let owned = |id: &u64| objects.get(id)?.owner().filter(|&by| by != owner);

@@ -226,7 +226,7 @@ impl Object {
         (self.owner != 0).then_some(self.owner)
     }
 
-    /// A group claims it, which nobody else has. Whether the group had not yet.
+    /// Claims it for a group; nobody else has it. Returns whether the claim is new.
     pub(super) fn own(&mut self, group: u64) -> bool {
         std::mem::replace(&mut self.owner, group) == 0
     }
