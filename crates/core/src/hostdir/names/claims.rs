@@ -35,7 +35,7 @@ impl Wanted {
     }
 }
 
-/// See the head of this file. `S` hashes names with a key of its own, so that nobody can choose names with equal hashes.
+/// See the head of this file. `S` hashes names with a key of its own, so that nobody can choose equal hashes.
 #[derive(Default)]
 pub(crate) struct Claims<S = RandomState> {
     hasher: S,
