@@ -127,8 +127,7 @@ impl Running {
     /// Makes an object that has no name.
     pub(super) fn bear_nameless(&mut self, birth: Birth) -> Result<u64> {
         self.promise(Promise::object(Kind::of(birth.mode), &birth.target), b"a new file or directory")?;
-        let birth = Arc::new(birth);
-        let id = self.store.names.with(|state| state.bear(birth.clone()));
+        let id = self.store.names.with(|state| state.bear(&birth));
         self.claim(&Wanted { alone: vec![id], ..Wanted::default() })?;
         self.names_mut().add_born(id);
         self.log_entry(EntryKind::Create, id, &birth.to_bytes())?;
