@@ -81,22 +81,22 @@ impl Private {
 
     /// Sets a name that has been `before`, for the group, which has claimed it. `is_dir` says whether `after` is a
     /// directory.
-    pub fn set(&mut self, dir: u64, name: &[u8], before: u64, (after, is_dir): (u64, bool)) {
-        let shared: Name = (dir, name.into());
+    pub fn set(&mut self, name: Name, before: u64, (after, is_dir): (u64, bool)) {
         let new = || Change { committed: before, after };
-        let change = self.changes.get_or_insert_with(shared.clone(), new);
+        let change = self.changes.get_or_insert_with(name.clone(), new);
         change.after = after;
         // A call claims few names.
-        let held = self.held.names.iter().rev().take(8).position(|held| held.0 == dir && *held.1 == *name);
+        let held = self.held.names.iter().rev().take(8).position(|held| *held == name);
         if let Some(behind) = held {
             self.held.names.swap_remove(self.held.names.len() - 1 - behind);
         }
-        if self.places.get(&before).is_some_and(|place| place.0 == dir && *place.1 == *name) {
+        let dir = name.0;
+        if self.places.get(&before) == Some(&name) {
             self.places.remove(&before);
         }
         // What is the group's own, and no directory, has a name as long as it has links.
         if after != 0 && (is_dir || !self.is_born(after)) {
-            self.places.insert(after, shared);
+            self.places.insert(after, name);
         }
         for (id, more) in [(before, -1), (after, 1)] {
             if id != 0 {
