@@ -6,8 +6,8 @@
 //!
 //! # Counts
 //!
-//! Each case is run first by one thread on a region that counts ([`CountingRegion`](wholly_sim::CountingRegion)): calls,
-//! bytes, lines of 64 bytes and fences of each group, by phase:
+//! Each case is run first by one thread on a region that counts ([`CountingRegion`](wholly_sim::CountingRegion)):
+//! calls, bytes, lines of 64 bytes and fences of each group, by phase:
 //!
 //! | phase | what is counted |
 //! |---|---|
@@ -48,8 +48,8 @@ use crate::system::System;
 use crate::{Error, Result};
 use wholly_media::pmem::Emulation;
 
-/// Nanoseconds of a fence in model time. The emulator of the paper adds nothing to a fence; this is what the instruction
-/// takes by itself. With 0, each bound gives the same verdict.
+/// Nanoseconds of a fence in model time. The emulator of the paper adds nothing to a fence; this is what the
+/// instruction takes by itself, about.
 pub const FENCE_NS: f64 = 20.0;
 
 /// Files of a case unless `--files` says otherwise: a quarter of the paper's. Counts for a group are the same.
