@@ -31,6 +31,7 @@ Suites: groups, open, store, run, mount, volume, fcfs
   --seed N           seed of the random sequence (default 1)
   --base NAME        the system that ratios refer to (default raw; fcfs: none); cases of the suites store, run, mount
                      and volume have their own
+  --log-size BYTES   fcfs: the largest log that is recovered, with K, M or G (default 64M; the paper: 5G)
   --program FILE     the command `wholly` that is measured by the suites run, mount and volume (default: the one beside this program)
   --tiny             a few groups only, to see that everything works
 ";
@@ -53,6 +54,7 @@ pub struct Options {
     seed: u64,
     base: Option<String>,
     emulation: Option<Emulation>,
+    log_bytes: Option<u64>,
     program: Option<PathBuf>,
     tiny: bool,
 }
@@ -78,6 +80,7 @@ impl Options {
             seed: 1,
             base: None,
             emulation: None,
+            log_bytes: None,
             program: None,
             tiny: false,
         };
@@ -99,6 +102,7 @@ impl Options {
                 "--files" => options.files = Some(number(&argument, &value()?)?),
                 "--seed" => options.seed = number(&argument, &value()?)?,
                 "--base" => options.base = Some(value()?),
+                "--log-size" => options.log_bytes = Some(bytes(&argument, &value()?)?),
                 "--program" => options.program = Some(value()?.into()),
                 suite if !suite.starts_with('-') && options.suite.is_empty() => options.suite = argument,
                 _ => return Err(format!("unknown argument {argument}").into()),
@@ -155,6 +159,7 @@ impl Options {
             seed: self.seed,
             base: self.base.clone().unwrap_or_else(|| if of_paper { "none" } else { "raw" }.into()),
             emulation: self.emulation.unwrap_or(if of_paper { Emulation::PAPER } else { Emulation::None }),
+            log_bytes: self.log_bytes.unwrap_or(if self.tiny { 1 << 20 } else { 64 << 20 }),
             tiny: self.tiny,
         })
     }
@@ -236,6 +241,18 @@ fn number<T: std::str::FromStr>(argument: &str, value: &str) -> Result<T> {
     value.parse().map_err(|_| format!("{argument} needs a number, not {value:?}").into())
 }
 
+/// A number of bytes, of KiB, MiB or GiB.
+fn bytes(argument: &str, value: &str) -> Result<u64> {
+    let (digits, shift) = match value.char_indices().last() {
+        Some((at, 'K')) => (&value[..at], 10),
+        Some((at, 'M')) => (&value[..at], 20),
+        Some((at, 'G')) => (&value[..at], 30),
+        _ => (value, 0),
+    };
+    let count: u64 = number(argument, digits)?;
+    count.checked_mul(1 << shift).ok_or_else(|| format!("{argument}: {value} is too large").into())
+}
+
 fn emulation(name: &str) -> Result<Emulation> {
     match name {
         "none" => Ok(Emulation::None),
@@ -294,6 +311,8 @@ mod tests {
         let plan = parse("fcfs --case two_files").unwrap().plan().unwrap();
         assert_eq!((plan.base.as_str(), plan.emulation, plan.media.len()), ("none", Emulation::PAPER, 1));
         assert_eq!(plan.cases[0].files, fcfs::FILES);
+        let log_bytes = |line: &str| parse(line).unwrap().plan().unwrap().log_bytes;
+        assert_eq!(["fcfs", "fcfs --log-size 5G", "fcfs --log-size 7"].map(log_bytes), [64 << 20, 5 << 30, 7]);
         let plan = parse("fcfs --emulate paper:50 --files 1000 --base raw").unwrap().plan().unwrap();
         assert_eq!(plan.emulation, Emulation::Paper { latency_ns: 50, bandwidth: 4e9 });
         assert_eq!((plan.base.as_str(), plan.cases[0].files), ("raw", 1000));
@@ -310,6 +329,8 @@ mod tests {
             ("groups more", "more"),
             ("groups --emulate slow", "slow"),
             ("groups --emulate paper:slow", "paper:slow"),
+            ("fcfs --log-size 5X", "number"),
+            ("fcfs --log-size 99999999999G", "too large"),
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(expected), "{line}: {error}");

@@ -28,6 +28,8 @@ pub struct Plan {
     pub base: String,
     /// What persistent memory is slowed down to.
     pub emulation: Emulation,
+    /// Suite `fcfs`: bytes of the largest log that is recovered.
+    pub log_bytes: u64,
     /// Only to see that everything works: turns of a few groups.
     pub tiny: bool,
 }

@@ -110,13 +110,15 @@ pub const VOLUME: [Case; 10] = [
 ///
 /// - `two_files`: two overwrites of 1 byte to 16 KiB at any byte, in two of the files of 4 MiB.
 /// - `size_64` to `size_16k`: aligned overwrites of that size.
-pub const FCFS: [Case; 6] = [
+/// - `recovery`: of a log that `two_files` has left.
+pub const FCFS: [Case; 7] = [
     of_paper("two_files", Size::Uniform(1, 16 << 10)),
     of_paper("size_64", Size::Aligned(64)),
     of_paper("size_256", Size::Aligned(256)),
     of_paper("size_1k", Size::Aligned(1 << 10)),
     of_paper("size_4k", Size::Aligned(4 << 10)),
     of_paper("size_16k", Size::Aligned(16 << 10)),
+    of_paper("recovery", Size::Uniform(1, 16 << 10)),
 ];
 
 const fn case(name: &'static str, files: u32, file_bytes: u64, updates: usize, size: Size, on_disk: bool) -> Case {

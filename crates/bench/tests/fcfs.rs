@@ -68,6 +68,21 @@ fn counts_are_the_same_each_time() {
     assert_ne!(one, serde_json::to_string(&run(&format!("{line} --seed 2")).counts).unwrap());
 }
 
+/// Each pending block goes home at a mount: its lines by one store at least.
+#[test]
+fn what_recovery_stores_grows_with_the_log() {
+    let report = run("--tiny --case recovery --system hybrid_log");
+    let recovered: Vec<&CountRow> = report.counts.iter().collect();
+    assert_eq!(recovered.len(), 4, "a quarter, a third, a half and all of the log");
+    for (row, measured) in recovered.iter().zip(&report.rows) {
+        assert!(row.phases["recovery"].lines > 2.0 && row.system == "hybrid_log", "{row:?}");
+        assert!(measured.open_ns.is_some() && measured.disk_bytes.unwrap() >= 256 << 10, "{measured:?}");
+    }
+    assert!(recovered.windows(2).all(|two| two[0].groups < two[1].groups));
+    assert_eq!(bound(&report, "correlation").met, Some(true), "{:?}", report.bounds);
+    assert_eq!(bound(&report, "5 GiB").met, None);
+}
+
 #[test]
 fn a_bound_is_met_missed_or_not_measured() {
     let met = |bound: Bound| (bound.value, bound.met, bound.why);

@@ -88,6 +88,7 @@ fn plan() -> Plan {
         seed: 1,
         base: "b".into(),
         emulation: Emulation::None,
+        log_bytes: 0,
         tiny: true,
     }
 }

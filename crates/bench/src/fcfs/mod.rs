@@ -6,8 +6,8 @@
 //!
 //! # Counts
 //!
-//! Each case is run first by one thread on a region that counts ([`CountingRegion`](wholly_sim::CountingRegion)): calls,
-//! bytes, lines of 64 bytes and fences of each group, by phase:
+//! Each case is run first by one thread on a region that counts ([`CountingRegion`](wholly_sim::CountingRegion)):
+//! calls, bytes, lines of 64 bytes and fences of each group, by phase:
 //!
 //! | phase | what is counted |
 //! |---|---|
@@ -32,6 +32,11 @@
 //! - *steady*: with them, as if the calling threads had to wait for all of them.
 //! - Threads wait at the same time, at most as many as the emulator admits: n threads take 1/n of the time.
 //!
+//! # Recovery
+//!
+//! The case `recovery` mounts volumes after the death of a process that has left a log (`recovery.rs`), of systems that
+//! leave one. Its counts are of the mount, divided by the groups in the log.
+//!
 //! # Wall time
 //!
 //! Then the systems take turns, as in the suite `groups`, with one, two and six threads, each on files of its own. The
@@ -39,6 +44,7 @@
 
 mod counts;
 mod formula;
+mod recovery;
 mod subject;
 mod wall;
 
@@ -48,8 +54,8 @@ use crate::system::System;
 use crate::{Error, Result};
 use wholly_media::pmem::Emulation;
 
-/// Nanoseconds of a fence in model time. The emulator of the paper adds nothing to a fence; this is what the instruction
-/// takes by itself. With 0, each bound gives the same verdict.
+/// Nanoseconds of a fence in model time. The emulator of the paper adds nothing to a fence; this is what the
+/// instruction takes by itself, about.
 pub const FENCE_NS: f64 = 20.0;
 
 /// Files of a case unless `--files` says otherwise: a quarter of the paper's. Counts for a group are the same.
@@ -77,6 +83,10 @@ pub fn run(
     settings.insert("fcfs.delay_ns".into(), model.delay_ns.to_string());
     for case in &plan.cases {
         for medium in &plan.media {
+            if case.name == recovery::CASE {
+                recovery::run(plan, chosen, (case, medium), &model, report, progress)?;
+                continue;
+            }
             let label = format!("{}/{} on {}", case.suite, case.name, medium.name());
             for subject in subject::all().filter(|subject| is_chosen(chosen, subject.name, &plan.base)) {
                 progress(&format!("{label}: counting {}", subject.name));
@@ -96,8 +106,8 @@ pub fn run(
         }
     }
     wall::run(plan, chosen, peers, report, progress)?;
-    let bounds = bounds(&report.counts, &model).into_iter().chain(wall::bounds(plan, report));
-    report.bounds = bounds.collect();
+    let bounds = bounds(&report.counts, &model).into_iter().chain(recovery::bounds(report));
+    report.bounds = bounds.chain(wall::bounds(plan, report)).collect();
     Ok(())
 }
 

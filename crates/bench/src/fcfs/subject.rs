@@ -48,10 +48,15 @@ impl Subject {
 
     /// A region for the volume of a case, in a file of the place. Its size is the paper's: 6 GB for 4 GB of files.
     pub fn region(case: &Case, place: &Place, prefault: bool) -> Result<PmemRegion> {
+        // The engine's own space beside: in a small volume it is a larger part.
+        Self::region_of(place, case.data_bytes() / 2 * 3 + (1 << 20), prefault)
+    }
+
+    /// A region of so many bytes.
+    pub fn region_of(place: &Place, bytes: u64, prefault: bool) -> Result<PmemRegion> {
         let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::open(place.dir.join("volume.img"), how, Mode::RUSR | Mode::WUSR)?;
-        // The engine's own space beside: in a small volume it is a larger part.
-        rustix::fs::ftruncate(&file, (case.data_bytes() / 2 * 3 + (1 << 20)) / 4096 * 4096)?;
+        rustix::fs::ftruncate(&file, bytes / 4096 * 4096)?;
         Ok(PmemRegion::open(file, PmemOptions { prefault, ..PmemOptions::default() })?)
     }
 
@@ -151,5 +156,10 @@ impl Open {
         files.into_iter().try_for_each(|file| vfs.release(&ctx, file))?;
         drop(vfs);
         volume.close().map_err(failed)
+    }
+
+    /// Ends as by the death of the process.
+    pub fn abandon(self) {
+        self.volume.abandon();
     }
 }

@@ -1,6 +1,7 @@
 //! The wall clock: the systems in turns.
 
 use super::counts::groups_of_fill;
+use super::recovery::CASE;
 use super::subject::{Open, Subject, all};
 use super::{THREADS, is_chosen};
 use crate::Result;
@@ -167,14 +168,15 @@ pub(super) fn run(
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
     peers.retain(|peer| PEERS.contains(&peer.name()) && is_chosen(chosen, peer.name(), &plan.base));
+    // More threads are for the paper's figure.
+    let is_run = |case: &str, threads: u32| case != CASE && (threads == 1 || case == "two_files");
     for threads in THREADS {
         let mut systems = systems(plan, chosen, threads);
         if threads == 1 {
             systems.append(&mut peers);
         }
         let with_threads = Plan {
-            // More threads are for the paper's figure.
-            cases: plan.cases.iter().filter(|case| threads == 1 || case.name == "two_files").copied().collect(),
+            cases: plan.cases.iter().filter(|case| is_run(case.name, threads)).copied().collect(),
             ..plan.clone()
         };
         let passed = harness::run(&with_threads, &mut systems, progress)?;
