@@ -59,7 +59,9 @@ fn small_groups_cost_what_can_be_counted_by_hand() {
 fn counts_are_the_same_each_time() {
     let line = "--files 8 --case two_files --turns 1 --turn-ms 1 --emulate none";
     let [one, two] = [run(line), run(line)].map(|report| {
-        assert_eq!(row(&report, "two_files", "none").formula, "equal to the line");
+        for system in ["none", "fine_grained_wal"] {
+            assert_eq!(row(&report, "two_files", system).formula, "equal to the line", "{system}");
+        }
         assert!(bound(&report, "hybrid_log / none, wall time deferred").bound == 1.35);
         assert_eq!(report.machine.emulator, None);
         serde_json::to_string(&report.counts).unwrap()
