@@ -80,6 +80,8 @@ pub(crate) fn empty_report(plan: &Plan) -> Report {
         machine: Machine::this(&plan.media),
         rows: Vec::new(),
         skipped: Vec::new(),
+        counts: Vec::new(),
+        bounds: Vec::new(),
     };
     report.machine.emulator = plan.emulation.describe();
     let settings = &mut report.machine.settings;
