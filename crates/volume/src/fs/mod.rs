@@ -97,6 +97,8 @@ pub struct Core {
     /// The running explicit groups.
     groups: Mutex<ByNumber<Arc<Explicit>>>,
     failed: AtomicBool,
+    /// Blocks that ordinary groups leave free.
+    pub kept: u64,
     /// Held for reading by each running group, and for writing by an unmount.
     gate: RwLock<()>,
     clock: fn() -> Timestamp,
@@ -109,6 +111,7 @@ impl Core {
             (superblock.blocks, superblock.inodes)
         };
         Core {
+            kept: group::kept_by(&*engine),
             engine,
             storage,
             blocks: Space::all_used(blocks),
