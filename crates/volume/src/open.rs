@@ -18,9 +18,10 @@ use wholly_media::{
 use wholly::vfs::Vfs;
 
 use crate::engine::Engine;
-use crate::engine::fine_grained_wal::{self, FineGrainedWal, Patch};
+use crate::engine::fine_grained_wal::{self, FineGrainedWal};
 use crate::engine::hybrid_log::{self, HybridLog};
 use crate::engine::none::NoneEngine;
+use crate::engine::patch::{self, Patch};
 use crate::format::head::HeadSeed;
 use crate::format::inode::Time;
 use crate::format::log::LogSeed;
@@ -671,7 +672,7 @@ fn repair_structure(
             repaired.done.push(mended("the volume", "it was not unmounted", done));
         }
     } else {
-        fine_grained_wal::store(&**region, &patches)?;
+        patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
         repair::end_log(&**region)?;
         let lost = |finding: &Finding| Mended { finding: finding.clone(), done: "its groups are lost".into() };
         repaired.done.extend(damage.iter().map(lost));

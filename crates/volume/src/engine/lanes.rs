@@ -14,6 +14,7 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::Allocate;
+use super::draft::Draft;
 use crate::format::log::{self, ENTRIES, Entry, LINE, LaneSeed, LogArea, LogSeed, OLD_MAX, payload_lines};
 use crate::format::{BLOCK, Lba, Run};
 
@@ -245,7 +246,7 @@ impl Entries {
     }
 
     /// Notes old bytes. `left` more such entries follow.
-    pub fn undo(
+    fn undo(
         &mut self,
         region: &dyn Region,
         sites: &Sites,
@@ -257,6 +258,25 @@ impl Entries {
         let mut old = [0; OLD_MAX];
         old[..bytes.len()].copy_from_slice(bytes);
         self.entry(region, sites.undo, &Entry::Undo { at, len: bytes.len() as u8, old })
+    }
+
+    /// Notes the old bytes of all that a draft changes. Whether there is anything.
+    pub fn undo_all(
+        &mut self,
+        region: &dyn Region,
+        sites: &Sites,
+        space: &mut dyn Allocate,
+        draft: &Draft,
+    ) -> Result<bool> {
+        let mut left = draft.changes().map(|(_, line)| line.runs(OLD_MAX).count() as u64).sum::<u64>();
+        let is_changed = left > 0;
+        for (at, line) in draft.changes() {
+            for run in line.runs(OLD_MAX) {
+                left -= 1;
+                self.undo(region, sites, space, (at + run.start as u64, &line.old[run]), left)?;
+            }
+        }
+        Ok(is_changed)
     }
 
     /// Notes new bytes.

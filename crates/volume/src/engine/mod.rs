@@ -35,7 +35,9 @@ pub mod draft;
 pub mod fine_grained_wal;
 pub mod hybrid_log;
 mod lanes;
+mod logging;
 pub mod none;
+pub mod patch;
 
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};

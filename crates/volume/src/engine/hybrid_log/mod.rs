@@ -134,13 +134,14 @@ use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
 use super::draft::Drafting;
-use super::lanes::{Lanes, Sites};
+use super::lanes::Sites;
+use super::logging::{Logging, ZEROS, commit_each};
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Operation, Part, Placed, Replay,
-    StorageView, View, check_within, read_within,
+    StorageView, View,
 };
 use crate::format::head::{HeadSeed, HeadTable};
-use crate::format::log::{LogArea, LogSeed};
+use crate::format::log::LogArea;
 use crate::format::{BLOCK, Lba, Run, Seed};
 
 pub use pending::Pended;
@@ -189,14 +190,10 @@ pub const SITES: &[Site] = &[
 
 const ENTRIES: Sites = Sites { undo: UNDO, head: HEAD, payload: PENDING, link: LINK };
 
-/// Undo entries of inodes and names that any group may have: a rename that exchanges two names of five slots has 40.
-const FEW: u64 = 64;
 /// Ends of a range that a group may make zeros.
 const ENDS: u64 = 2;
 /// A home with more heads than this is written back by the next call that writes (the paper's threshold, III-D).
 const MOST_VERSIONS: usize = 5;
-
-static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// The last group that was committed in a lane.
 #[derive(Clone, Debug)]
@@ -211,13 +208,9 @@ struct Last {
 
 /// See the module.
 pub struct HybridLog {
-    region: Arc<dyn Region>,
-    lanes: Lanes,
+    base: Logging,
     table: HeadTable,
-    volume: Seed,
     head_seed: Mutex<HeadSeed>,
-    groups: AtomicU64,
-    commits: AtomicU64,
     /// By lane. Held over the fence of a settled word.
     lasts: Vec<Mutex<Last>>,
     /// From a home to its list.
@@ -238,13 +231,9 @@ impl HybridLog {
     pub fn new(region: Arc<dyn Region>, area: LogArea, table: HeadTable, volume: Seed, incarnation: u64) -> Self {
         let last = || Mutex::new(Last { sequence: 0, check: 0, is_settled: true, lines: Vec::new() });
         HybridLog {
-            region,
-            lanes: Lanes::new(area, LogSeed::of(volume, incarnation)),
+            base: Logging::new(region, area, (volume, incarnation), FRESH),
             table,
-            volume,
             head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
-            groups: AtomicU64::new(1),
-            commits: AtomicU64::new(1),
             lasts: (0..area.lanes).map(|_| last()).collect(),
             index: FileIndex::default(),
             arena: VersionArena::new(),
@@ -258,30 +247,12 @@ impl HybridLog {
     fn head_seed(&self) -> HeadSeed {
         *self.head_seed.lock().unwrap()
     }
-
-    fn store(&self, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
-        check_within(&*self.region, at, bytes.len())?;
-        Ok(self.region.write(site, at, bytes)?)
-    }
-
-    /// Writes to blocks that have no content yet: what `data` does not cover becomes zeros.
-    fn store_fresh(&self, home: Lba, offset: usize, data: &[u8]) -> Result<()> {
-        let (begin, end) = (home.byte() + offset as u64, (offset + data.len()) % BLOCK);
-        if offset > 0 {
-            self.store(FRESH, home.byte(), &ZEROS[..offset])?;
-        }
-        self.store(FRESH, begin, data)?;
-        if end > 0 {
-            self.store(FRESH, begin + data.len() as u64, &ZEROS[end..])?;
-        }
-        Ok(())
-    }
 }
 
 impl Load for HybridLog {
     #[inline]
     fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
-        read_within(&*self.region, at.byte() + offset as u64, buf)
+        self.base.load(at, offset, buf)
     }
 }
 
@@ -325,22 +296,22 @@ impl Engine for HybridLog {
     }
 
     fn recover(&self) -> Result<()> {
-        recover::recover(&*self.region, &self.lanes.area, &self.table, (self.lanes.seed(), self.head_seed()))
+        let lanes = &self.base.lanes;
+        recover::recover(&*self.base.region, &lanes.area, &self.table, (lanes.seed(), self.head_seed()))
     }
 
     fn start(&self, incarnation: u64) {
-        self.lanes.start(LogSeed::of(self.volume, incarnation));
-        *self.head_seed.lock().unwrap() = HeadSeed::of(self.volume, incarnation);
+        self.base.start(incarnation);
+        *self.head_seed.lock().unwrap() = HeadSeed::of(self.base.volume, incarnation);
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {
-        // Four pointers in an entry; at the ends of each of a few runs, fewer.
-        let undo = self.lanes.blocks_for(FEW + logged.pointers.div_ceil(4), 0);
+        let undo = self.base.lanes.blocks_for(Logging::most_undo(logged.pointers), 0);
         undo + if logged.bytes > 0 { logged.bytes.div_ceil(BLOCK as u64) + 1 } else { ENDS }
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {
-        GroupId(self.groups.fetch_add(1, Ordering::Relaxed))
+        self.base.begin()
     }
 
     fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
@@ -350,24 +321,15 @@ impl Engine for HybridLog {
             // They may have had content until now.
             (0..count).for_each(|i| self.leave(&mut part.draft.pended, Lba(start.0 + i)));
         }
-        let drafting = Drafting { region: &*self.region, draft: part.draft, space: part.space };
+        let drafting = Drafting { region: &*self.base.region, draft: part.draft, space: part.space };
         replay.redo(operation, &mut Noting { engine: self, drafting })
     }
 
     fn write(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
-        let Some(home) = at.home else {
-            let run = part.space.take((offset + data.len()).div_ceil(BLOCK) as u64);
-            let data = &data[..data.len().min(run.count as usize * BLOCK - offset)];
-            part.draft.stored = true;
-            self.store_fresh(run.start, offset, data)?;
-            return Ok(Placed::Elsewhere(run));
-        };
-        if !at.valid {
-            // The pointer says so still: whatever is there reads as zeros.
-            part.draft.stored = true;
-            self.store_fresh(home, offset, data)?;
-            return Ok(Placed::Home);
+        if let Some(placed) = self.base.write_unseen(part, at, offset, data)? {
+            return Ok(placed);
         }
+        let home = at.home.expect("else nobody sees it");
         for (i, offset, inside) in pending::blocks(offset, data.len()) {
             let at = DataAt { block: at.block + i, home: Some(Lba(home.0 + i)), ..*at };
             self.pend(part, &at, offset, &data[inside])?;
@@ -382,18 +344,14 @@ impl Engine for HybridLog {
     fn read(&self, _view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
         let home = at.home.expect("only what has a home is read");
         if self.pending_blocks() == 0 {
-            return read_within(&*self.region, home.byte() + offset as u64, buf);
+            return self.base.load(home, offset, buf);
         }
         pending::blocks(offset, buf.len())
             .try_for_each(|(i, offset, inside)| self.read_block(Lba(home.0 + i), offset, &mut buf[inside]))
     }
 
     fn commit(&self, parts: &mut [Part<'_>], _how: Durability, _replay: &dyn Replay) -> Result<CommitSequence> {
-        let mut last = 0;
-        for part in parts {
-            last = self.commit_one(part)?;
-        }
-        Ok(CommitSequence(last))
+        commit_each(parts, |part| self.commit_one(part))
     }
 
     fn wait(&self, _upto: CommitSequence) -> Result<()> {
@@ -418,7 +376,7 @@ impl Engine for HybridLog {
         if wanted == u64::MAX
             && let Some(settling) = self.settle(None)?
         {
-            self.region.fence(HOME_FENCE)?;
+            self.base.region.fence(HOME_FENCE)?;
             settling.end();
         }
         self.write_back(wanted, maps)

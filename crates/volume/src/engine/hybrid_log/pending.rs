@@ -60,7 +60,7 @@ fn read_lines(region: &dyn Region, from: Lba, lines: u64, offset: usize, buf: &m
 impl HybridLog {
     /// Reads the latest committed bytes of a home.
     pub(super) fn read_block(&self, home: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
-        let region = &*self.region;
+        let region = &*self.base.region;
         let guard = self.index.get(home.0).map(|slot| slot.read());
         let newest = guard.as_ref().map_or(NO_VERSION, |guard| guard.newest());
         if newest == NO_VERSION || buf.is_empty() {
@@ -77,7 +77,7 @@ impl HybridLog {
 
     /// Writes bytes over others, inside of one block, to a pending block of the group.
     pub(super) fn pend(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<()> {
-        let region = &*self.region;
+        let region = &*self.base.region;
         let home = at.home.expect("only what has a home is written over");
         check_within(region, home.byte(), BLOCK)?;
         let mut tentative = match part.draft.pended.blocks.get(&home.0) {

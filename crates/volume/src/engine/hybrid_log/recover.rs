@@ -5,7 +5,7 @@ use wholly::Result;
 use wholly_media::Region;
 
 use super::{RECOVER, RECOVER_FENCE};
-use crate::engine::fine_grained_wal::Patch;
+use crate::engine::patch::Patch;
 use crate::engine::{check_within, corrupt, lanes, read_within};
 use crate::format::head::{self, HeadSeed, HeadTable, PendingHead, runs};
 use crate::format::log::{self, ENTRIES, Entry, LINE, LogArea, LogSeed, OLD_MAX, SETTLED};
