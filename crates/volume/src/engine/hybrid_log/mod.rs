@@ -105,11 +105,40 @@
 //!     block.
 //! 12. Recovery copies what counts home in commit order, fences, and raises the incarnation, which makes all heads void
 //!     at once. It can be interrupted anywhere, and repeated. After an unmount there are no lists.
-//! 13. Threads: each store of a group is fenced by the thread that made it. A group is of one thread so far.
+//! 13. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread.
 //!
-//! Explicit groups, which are not here yet: heads are stored in the commit, so a group that lives long has its pending
-//! blocks only, and takes a lane for the time of its commit; reads of the group look into its draft first. What it
-//! drops is dropped at its commit, as here.
+//! # Explicit groups
+//!
+//! States: *running*, from `begin` to the commit or the abort, with calls one at a time; *committing*, through the
+//! epochs above, of which the calls have made the lines of content; then committed, or aborted.
+//!
+//! | epoch | what is stored | fence at its end |
+//! |---|---|---|
+//! | 0 | at a call: fresh blocks, lines of pending blocks, content of own blocks | `hybrid.call.fence` |
+//! | 1, 2 | in the commit: as above | |
+//!
+//! What a crash leaves, one instruction before the fence of a call: lines of blocks that are free then, or reserved and
+//! without content; no head is there, nor an undo entry.
+//!
+//! A group costs what the same changes cost in one call, and a fence for each call that stores content: its commit has
+//! 1 fence without changes of metadata, else 2. Lines that are written over again in the same group are in the same
+//! pending block: a head each block, however often it was written.
+//!
+//! 14. What a call of an explicit group stores is ordered before the call returns, by the thread that made it: the
+//!     commit may be another thread's, and its fence does not cover it. So the sum in the commit entry of such a group
+//!     proves heads, undo entries and bytes in place that its commit has stored, and lines that are durable already.
+//! 15. Heads are stored in the commit only, from the lines that the draft names then. A group takes a lane for the time
+//!     of its commit. So an abort stores nothing, and the blocks of an aborted group have no head that recovery could
+//!     take for one of the group that gets its sequence.
+//! 16. *Own block*: one that the group took itself, in an earlier call. Its content is stored in place: nobody else can
+//!     reach it, and it has no list. A pending block is never an own block of which a map knows.
+//! 17. The core lets nobody else write to a file that a running group has changed, nor swap its pointers (`Maps::swap`
+//!     says no): the homes that the draft names are those of the maps in the group's draft, until the commit has
+//!     returned. Lists of such homes may go home meanwhile: the latest lines of committed groups are the same after it,
+//!     and the group's own are in its pending blocks.
+//! 18. The group reads its own lines over the latest committed ones. A home that it frees, or that loses its content, is
+//!     in its draft no more; the pending block is free when the group has ended. The lists of such homes are dropped by
+//!     its commit, like those of an implicit group; until then others read them.
 //!
 //! | file | idea |
 //! |---|---|
@@ -152,6 +181,7 @@ const PENDING: Site = Site("hybrid.pending");
 const HEAD: Site = Site("hybrid.head");
 const UNDO: Site = Site("hybrid.undo");
 const LINK: Site = Site("hybrid.link");
+const CALL_FENCE: Site = Site("hybrid.call.fence");
 const LOG_FENCE: Site = Site("hybrid.log.fence");
 const PLACE_FENCE: Site = Site("hybrid.place.fence");
 const COMMIT: Site = Site("hybrid.commit");
@@ -173,6 +203,7 @@ pub const SITES: &[Site] = &[
     HEAD,
     UNDO,
     LINK,
+    CALL_FENCE,
     LOG_FENCE,
     PLACE_FENCE,
     COMMIT,
@@ -204,6 +235,11 @@ struct Last {
     is_settled: bool,
     /// Lines of the volume that it has changed in place, in ascending order.
     lines: Vec<u64>,
+}
+
+/// Blocks, at most, that so many bytes of content take that are written over others.
+fn most_pending(bytes: u64) -> u64 {
+    if bytes == 0 { 0 } else { bytes.div_ceil(BLOCK as u64) + 1 }
 }
 
 /// See the module.
@@ -278,8 +314,9 @@ impl StorageView for Noting<'_> {
     }
 
     fn release(&mut self, at: Lba) {
-        self.drafting.draft.pended.releases = true;
-        self.engine.leave(&mut self.drafting.draft.pended, at);
+        let Drafting { draft, space, .. } = &mut self.drafting;
+        draft.pended.releases = true;
+        self.engine.leave(&mut draft.pended, *space, at);
         // Else it would be a part of what proves the group, and soon another's.
         self.drafting.draft.forget(at);
         self.drafting.release(at);
@@ -307,7 +344,23 @@ impl Engine for HybridLog {
 
     fn log_blocks(&self, logged: Logged) -> u64 {
         let undo = self.base.lanes.blocks_for(Logging::most_undo(logged.pointers), 0);
-        undo + if logged.bytes > 0 { logged.bytes.div_ceil(BLOCK as u64) + 1 } else { ENDS }
+        undo + if logged.bytes > 0 { most_pending(logged.bytes) } else { ENDS }
+    }
+
+    fn has_groups(&self) -> bool {
+        true
+    }
+
+    fn blocks_for_call(&self, logged: Logged) -> u64 {
+        most_pending(logged.bytes) + logged.zeros
+    }
+
+    fn blocks_for_commit(&self, changes: u64) -> u64 {
+        self.base.lanes.blocks_for(changes, 0)
+    }
+
+    fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
+        self.base.end_call(part, CALL_FENCE)
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {
@@ -316,10 +369,10 @@ impl Engine for HybridLog {
 
     fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
         if let Operation::Map { count, to: Mapped::Reserved(start), .. } = *operation
-            && self.pending_blocks() > 0
+            && (self.pending_blocks() > 0 || !part.draft.pended.blocks.is_empty())
         {
             // They may have had content until now.
-            (0..count).for_each(|i| self.leave(&mut part.draft.pended, Lba(start.0 + i)));
+            (0..count).for_each(|i| self.leave(&mut part.draft.pended, part.space, Lba(start.0 + i)));
         }
         let drafting = Drafting { region: &*self.base.region, draft: part.draft, space: part.space };
         replay.redo(operation, &mut Noting { engine: self, drafting })
@@ -338,16 +391,26 @@ impl Engine for HybridLog {
     }
 
     fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()> {
-        self.pend(part, at, offset, &ZEROS[..len])
+        match self.base.write_unseen(part, at, offset, &ZEROS[..len])? {
+            Some(_) => Ok(()),
+            None => self.pend(part, at, offset, &ZEROS[..len]),
+        }
     }
 
-    fn read(&self, _view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
+    fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
         let home = at.home.expect("only what has a home is read");
-        if self.pending_blocks() == 0 {
+        let own = match view {
+            View::Group(draft) if !draft.pended.blocks.is_empty() => Some(&draft.pended),
+            _ => None,
+        };
+        if self.pending_blocks() == 0 && own.is_none() {
             return self.base.load(home, offset, buf);
         }
-        pending::blocks(offset, buf.len())
-            .try_for_each(|(i, offset, inside)| self.read_block(Lba(home.0 + i), offset, &mut buf[inside]))
+        pending::blocks(offset, buf.len()).try_for_each(|(i, offset, inside)| {
+            let (home, buf) = (Lba(home.0 + i), &mut buf[inside]);
+            self.read_block(home, offset, buf)?;
+            own.map_or(Ok(()), |own| own.overlay(&*self.base.region, home, offset, buf))
+        })
     }
 
     fn commit(&self, parts: &mut [Part<'_>], _how: Durability, _replay: &dyn Replay) -> Result<CommitSequence> {
