@@ -1,5 +1,5 @@
-//! What engines that log on persistent memory have in common: lanes, numbers of groups, and stores to blocks that nobody
-//! but the running group can reach.
+//! What engines that log on persistent memory have in common: lanes, numbers of groups, and stores to blocks that
+//! nobody but the running group can reach.
 
 use std::sync::Arc;
 

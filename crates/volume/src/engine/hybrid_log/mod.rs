@@ -136,9 +136,9 @@
 //!     says no): the homes that the draft names are those of the maps in the group's draft, until the commit has
 //!     returned. Lists of such homes may go home meanwhile: the latest lines of committed groups are the same after it,
 //!     and the group's own are in its pending blocks.
-//! 18. The group reads its own lines over the latest committed ones. A home that it frees, or that loses its content, is
-//!     in its draft no more; the pending block is free when the group has ended. The lists of such homes are dropped by
-//!     its commit, like those of an implicit group; until then others read them.
+//! 18. The group reads its own lines over the latest committed ones. A home that it frees, or that loses its content,
+//!     is in its draft no more; the pending block is free when the group has ended. The lists of such homes are dropped
+//!     by its commit, like those of an implicit group; until then others read them.
 //!
 //! | file | idea |
 //! |---|---|
