@@ -359,8 +359,8 @@ impl Cursor {
 pub struct Found {
     /// To be made, in this order, because the group is committed.
     pub redo: Vec<Redo>,
-    /// The commit entry that says so, and where it stands.
-    pub commit: Option<(u64, [u8; LINE])>,
+    /// Where the commit entry stands that says so.
+    pub commit: Option<u64>,
     /// To be undone, in the reverse of this order, because it is not.
     pub undo: Vec<(u64, Vec<u8>)>,
 }
@@ -395,7 +395,7 @@ pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) 
     {
         let settled = line(half.start.byte() + log::SETTLED)?[..8] == read.check.to_le_bytes();
         if !settled {
-            found.commit = Some((half.start.byte(), line(half.start.byte())?));
+            found.commit = Some(half.start.byte());
             let from = half.start.byte() + ENTRIES;
             let chain = read_redo(region, (seed, from, committed), (entries, sum), &mut found.redo)?;
             if let Some(Entry::Chain { group, start, entries, sum }) = chain {

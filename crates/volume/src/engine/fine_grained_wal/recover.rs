@@ -8,7 +8,7 @@ use super::RECOVERY;
 use crate::engine::check_within;
 use crate::engine::lanes::{self, Found, Redo};
 use crate::engine::patch::{self, Patch};
-use crate::format::log::{LogArea, LogSeed};
+use crate::format::log::{LINE, LogArea, LogSeed};
 
 /// All that recovery has to store, in this order. Only reads.
 ///
@@ -28,7 +28,7 @@ pub fn patches(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<Vec
 /// If the lane is damaged; the medium's.
 pub fn lane_patches(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) -> Result<Vec<Patch>> {
     let Found { redo, commit, undo } = lanes::read_lane(region, area, seed, lane)?;
-    let commit = commit.map(|(at, line)| Patch::believed(at, line.to_vec()));
+    let commit = commit.map(|at| Patch::there(at, LINE as u64));
     let redo = redo.into_iter().map(|Redo { from, at, len }| match from {
         Some(from) => Patch::copied(at, len, from),
         None => Patch::zeros(at, len),

@@ -104,7 +104,10 @@
 //! 11. Pending blocks are taken from the group's reservation: a commit never meets `ENOSPC`. Writing back takes no
 //!     block.
 //! 12. Recovery copies what counts home in commit order, fences, and raises the incarnation, which makes all heads void
-//!     at once. It can be interrupted anywhere, and repeated. After an unmount there are no lists.
+//!     at once. It can be interrupted anywhere, and repeated. After an unmount there are no lists. Before it makes
+//!     anything because of a group whose writer may have died before the fence, it stores and fences again all that
+//!     proves the group: the commit entry; of a group in doubt its heads with their lines, undo entries and bytes in
+//!     place, too.
 //! 13. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread.
 //!
 //! # Explicit groups
@@ -165,6 +168,7 @@ use wholly_media::{Region, Site};
 use super::draft::Drafting;
 use super::lanes::Sites;
 use super::logging::{Logging, ZEROS, commit_each};
+use super::patch;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Operation, Part, Placed, Replay,
     StorageView, View,
@@ -193,6 +197,7 @@ const SWAP: Site = Site("hybrid.swap");
 const SWAP_FENCE: Site = Site("hybrid.swap.fence");
 const WIPE: Site = Site("hybrid.wipe");
 const WIPE_FENCE: Site = Site("hybrid.wipe.fence");
+const RECOVER_PROOF: Site = Site("hybrid.recover.proof");
 const RECOVER: Site = Site("hybrid.recover");
 const RECOVER_FENCE: Site = Site("hybrid.recover.fence");
 
@@ -215,9 +220,13 @@ pub const SITES: &[Site] = &[
     SWAP_FENCE,
     WIPE,
     WIPE_FENCE,
+    RECOVER_PROOF,
     RECOVER,
     RECOVER_FENCE,
 ];
+
+/// Where recovery stores.
+const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER_PROOF, patch: RECOVER, fence: RECOVER_FENCE };
 
 const ENTRIES: Sites = Sites { undo: UNDO, head: HEAD, payload: PENDING, link: LINK };
 
