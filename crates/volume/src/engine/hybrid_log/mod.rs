@@ -108,6 +108,9 @@
 //!     anything because of a group whose writer may have died before the fence, it stores and fences again all that
 //!     proves the group: the commit entry; of a group in doubt its heads with their lines, undo entries and bytes in
 //!     place, too.
+//!     Not covered: the pointer of a swap whose process died before `hybrid.swap.fence`. Recovery reads no map, so it
+//!     does not store the pointer again; if the power fails in a later life before that line was stored, the old home
+//!     is the file's once more, and perhaps another's.
 //! 13. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread.
 //!
 //! # Explicit groups
