@@ -65,7 +65,8 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    const ALL: [EngineKind; 3] = [EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog];
+    /// All of them.
+    pub const ALL: &'static [EngineKind] = &[EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -78,7 +79,7 @@ impl EngineKind {
 
     /// The engine with this name.
     pub fn named(name: &str) -> Option<EngineKind> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
     /// The number that stands in a superblock.
@@ -91,7 +92,7 @@ impl EngineKind {
     }
 
     fn of(superblock: &Superblock) -> Result<EngineKind> {
-        let kind = Self::ALL.into_iter().find(|kind| kind.number() == superblock.engine);
+        let kind = Self::ALL.iter().copied().find(|kind| kind.number() == superblock.engine);
         kind.ok_or_else(|| Error::Unsupported(format!("the volume's engine has number {}", superblock.engine)))
     }
 

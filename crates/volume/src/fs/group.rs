@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::RwLockReadGuard;
 
-use wholly::sync::MutexGuard;
+use wholly::sync::{MutexGuard, RwLockReadGuard};
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};
 

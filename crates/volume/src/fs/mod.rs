@@ -45,11 +45,11 @@ pub mod storage;
 pub mod table;
 pub mod xattrs;
 
-use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 pub use wholly::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
-use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock};
+use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::Site;
