@@ -19,9 +19,10 @@ use wholly_media::{
 use wholly::vfs::Vfs;
 
 use crate::engine::Engine;
-use crate::engine::fine_grained_wal::{self, FineGrainedWal, Patch};
+use crate::engine::fine_grained_wal::{self, FineGrainedWal};
 use crate::engine::hybrid_log::{self, HybridLog};
 use crate::engine::none::NoneEngine;
+use crate::engine::patch::{self, Patch};
 use crate::format::head::HeadSeed;
 use crate::format::inode::Time;
 use crate::format::log::LogSeed;
@@ -736,7 +737,7 @@ fn repair_structure(
             }
         }
     } else {
-        fine_grained_wal::store(&**region, &patches)?;
+        patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
         repair::end_log(&**region)?;
         let lost = |what: &'static str| move |finding: Finding| Mended { finding, done: format!("{what} lost") };
         repaired.done.extend(damage.into_iter().map(lost("its groups are")));
