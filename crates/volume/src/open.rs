@@ -729,7 +729,7 @@ fn repair_structure(
     }
     if damage.is_empty() && unreadable.is_empty() && examined.checked.findings.is_empty() {
         if !superblock.is_clean {
-            fine_grained_wal::store(&**region, &patches)?;
+            patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
             repair::end_log(&**region)?;
             if repaired.done.is_empty() {
                 let done = "what the last mount has left is put in order";
