@@ -14,7 +14,7 @@ use wholly_sim::{Choice, EventKind, ExploreLimits, Mutation, MutationKind, Pick,
 use wholly_volume::{EngineKind, Repair, Volume, VolumeOptions};
 
 use crate::explore::{BLOCKS, Limits, Outcome, Recorded, Subject};
-use crate::groups::{Move, Story, alone};
+use crate::groups::{Move, Story, alone, expect};
 use crate::programs::{Done, world};
 use crate::scripts::{SCRIPTS, Script, Step};
 
@@ -256,9 +256,13 @@ pub fn stories() -> Vec<Story> {
         Move::Out(|t| write(t, "b", 0, &[106; 100])),
         Move::Out(|t| t.create("c", 0o644).map(drop)),
         Move::Out(|t| write(t, "c", 0, &[107; 9000])),
+        Move::In(0, |t| expect(t.content("a")?[100..300] == [0; 200])),
         Move::In(0, |t| write(t, "a", 4000, &[108; 200])),
         Move::Commit(0),
-        Move::Out(|t| write(t, "a", 4000, &[109; 200])),
+        Move::Out(|t| {
+            expect(t.content("a")?[100..300] == [0; 200] && t.content("c")? == [107; 9000])?;
+            write(t, "a", 4000, &[109; 200])
+        }),
     ]);
     all.push(Story { name: "homes stay".into(), before: two, moves: due });
     all
