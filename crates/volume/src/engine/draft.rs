@@ -234,6 +234,8 @@ impl StorageView for Drafting<'_> {
     }
 
     fn release(&mut self, at: Lba) {
+        // It is soon another's.
+        self.draft.forget(at);
         self.space.release(Run { start: at, count: 1 });
     }
 }

@@ -62,21 +62,25 @@ impl Logging {
         FEW + pointers.div_ceil(4)
     }
 
-    fn store(&self, part: &mut Part<'_>, at: u64, bytes: &[u8]) -> Result<()> {
+    /// Stores to a block that nobody else can reach before the commit.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn store(&self, part: &mut Part<'_>, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
         part.draft.stored = true;
         check_within(&*self.region, at, bytes.len())?;
-        Ok(self.region.write(self.fresh, at, bytes)?)
+        Ok(self.region.write(site, at, bytes)?)
     }
 
     /// Writes to blocks that have no content yet: what `data` does not cover becomes zeros.
     fn store_fresh(&self, part: &mut Part<'_>, home: Lba, offset: usize, data: &[u8]) -> Result<()> {
         let (begin, end) = (home.byte() + offset as u64, (offset + data.len()) % BLOCK);
         if offset > 0 {
-            self.store(part, home.byte(), &ZEROS[..offset])?;
+            self.store(part, self.fresh, home.byte(), &ZEROS[..offset])?;
         }
-        self.store(part, begin, data)?;
+        self.store(part, self.fresh, begin, data)?;
         if end > 0 {
-            self.store(part, begin + data.len() as u64, &ZEROS[end..])?;
+            self.store(part, self.fresh, begin + data.len() as u64, &ZEROS[end..])?;
         }
         Ok(())
     }
@@ -96,10 +100,10 @@ impl Logging {
             }
             // The pointer says so still: whatever is there reads as zeros.
             Some(home) if !at.valid => self.store_fresh(part, home, offset, data)?,
-            Some(home) if at.own => self.store(part, home.byte() + offset as u64, data)?,
+            Some(home) if at.own => self.store(part, self.fresh, home.byte() + offset as u64, data)?,
             Some(_) => return Ok(None),
         }
-        Ok(Some(Placed::Home))
+        Ok(Some(Placed::Home(data.len())))
     }
 
     /// The end of a call of an explicit group: what the call has stored is ordered by the thread that stored it.

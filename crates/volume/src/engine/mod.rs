@@ -20,7 +20,8 @@
 //!    ([`Engine::commit`] has returned, or later by a callback of engines that commit in the background).
 //! 4. `commit` takes several groups; `wait` is apart from it, so that a group can be atomic now and durable later.
 //! 5. Each store to the medium names its [`Site`]; an engine lists its own in `SITES`.
-//! 6. Data of a block goes to its home, or elsewhere if the engine says so: then the core records the new pointer.
+//! 6. Data of a block goes to its home, or elsewhere if the engine says so: then the core records the new pointer. The
+//!    engine decides for as many blocks at a time as go the same way; the core goes on with the rest.
 //! 7. The core tells at the begin how much a group is going to log ([`Logged`]), so that the blocks for that are
 //!    reserved like all others ([`Engine::log_blocks`]).
 //! 8. The core keeps others from what a group changes, by its locks, until [`Engine::commit`] has returned: no two
@@ -333,8 +334,8 @@ pub struct DataAt {
 /// Where a write went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// To its home.
-    Home,
+    /// To its home: so many bytes. They may be fewer than were to be written.
+    Home(usize),
     /// To other blocks: the core has to record them. They may be fewer than were to be written.
     Elsewhere(Run),
 }
@@ -446,7 +447,7 @@ pub trait Engine: Load + Send + Sync {
     ///
     /// # Errors
     /// As `record`.
-    fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()>;
+    fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<Placed>;
 
     /// Reads data that has a home, from byte `offset` of the block on.
     ///

@@ -133,32 +133,25 @@ impl Core {
     fn write_part(&self, inode: &Inode, state: &mut State, at: u64, data: &[u8]) -> Result<usize> {
         let (first, last) = (at / B, (at + data.len() as u64 - 1) / B);
         let piece = self.piece(&self.sight(inode), inode, state, at, data.len())?;
-        if piece.len == data.len() && piece.at(inode).valid && inode.twin.is_none() {
-            return self.overwrite(inode, state, &piece, at, data);
-        }
-        let (missing, valid) = self.missing(inode, state, first, last + 1)?;
-        let logged = Logged { pointers: last + 1 - first, bytes: (valid * B).min(data.len() as u64), zeros: 0 };
-        // What is there already can be written over on a full volume.
-        let need = if missing > 0 { Need::Ordinary } else { Need::Vital };
-        let mut group = self.begin_logging(inode, Kind::Implicit, missing, need, logged)?;
-        let mut done = 0;
+        let mut group = if piece.len == data.len() && piece.at(inode).valid && inode.twin.is_none() {
+            let logged = Logged { bytes: data.len() as u64, ..Logged::default() };
+            Group::begin_logging(self, Kind::Implicit, 0, Need::Vital, logged)?
+        } else {
+            let (missing, valid) = self.missing(inode, state, first, last + 1)?;
+            let logged = Logged { pointers: last + 1 - first, bytes: (valid * B).min(data.len() as u64), zeros: 0 };
+            // What is there already can be written over on a full volume.
+            let need = if missing > 0 { Need::Ordinary } else { Need::Vital };
+            self.begin_logging(inode, Kind::Implicit, missing, need, logged)?
+        };
+        let (mut done, mut next) = (0, Some(piece));
         while done < data.len() {
-            let piece = self.piece(&group, inode, state, at + done as u64, data.len() - done)?.cut(&group);
-            let target = piece.at(inode);
-            let placed = group.write(&target, piece.offset, &data[done..done + piece.len])?;
-            let run = match (placed, target.home) {
-                (Placed::Elsewhere(run), _) => Some(run),
-                (Placed::Home, Some(home)) if !target.valid => Some(Run { start: home, count: piece.blocks() }),
-                (Placed::Home, _) => None,
+            let piece = match next.take() {
+                Some(piece) => piece,
+                None => self.piece(&group, inode, state, at + done as u64, data.len() - done)?,
             };
-            if let Some(run) = run {
-                let to = Mapped::Written(run.start);
-                group.record(&Operation::Map { on: inode.id, first: piece.block, count: run.count, to })?;
-                self.reload(&group, inode, state)?;
-                done += piece.len.min((run.count * B) as usize - piece.offset);
-            } else {
-                done += piece.len;
-            }
+            let piece = piece.cut(&group);
+            let placed = group.write(&piece.at(inode), piece.offset, &data[done..done + piece.len])?;
+            done += self.record_placed(&mut group, inode, state, &piece, placed)?;
         }
         let size = Some(at + data.len() as u64).filter(|end| *end > state.record.owned.size);
         self.content_changed(&mut group, inode, state, size)?;
@@ -166,23 +159,26 @@ impl Core {
         Ok(data.len())
     }
 
-    /// Writes where content is, in consecutive blocks.
-    fn overwrite(&self, inode: &Inode, state: &mut State, piece: &Piece, at: u64, data: &[u8]) -> Result<usize> {
-        let logged = Logged { bytes: data.len() as u64, ..Logged::default() };
-        let mut group = Group::begin_logging(self, Kind::Implicit, 0, Need::Vital, logged)?;
-        let target = piece.at(inode);
-        let mut written = data.len();
-        if let Placed::Elsewhere(run) = group.write(&target, piece.offset, data)? {
-            let to = Mapped::Written(run.start);
-            group.record(&Operation::Map { on: inode.id, first: piece.block, count: run.count, to })?;
-            self.reload(&group, inode, state)?;
-            written = written.min((run.count * B) as usize - piece.offset);
-        }
-        let end = at + written as u64;
-        let size = Some(end).filter(|end| *end > state.record.owned.size);
-        self.content_changed(&mut group, inode, state, size)?;
-        group.commit()?;
-        Ok(written)
+    /// Records where content of a piece has been placed. Returns how many bytes.
+    fn record_placed(
+        &self,
+        group: &mut Group<'_>,
+        inode: &Inode,
+        state: &mut State,
+        piece: &Piece,
+        placed: Placed,
+    ) -> Result<usize> {
+        let (run, len) = match (placed, piece.pointer) {
+            (Placed::Elsewhere(run), _) => (run, piece.len.min((run.count * B) as usize - piece.offset)),
+            (Placed::Home(len), Some(pointer)) if pointer.reserved => {
+                (Run { start: pointer.block, count: ((piece.offset + len) as u64).div_ceil(B) }, len)
+            }
+            (Placed::Home(len), _) => return Ok(len),
+        };
+        let to = Mapped::Written(run.start);
+        group.record(&Operation::Map { on: inode.id, first: piece.block, count: run.count, to })?;
+        self.reload(&*group, inode, state)?;
+        Ok(len)
     }
 
     /// The blocks that it takes to map all of `first..end`: 0 if all are. And how many have content.
@@ -230,20 +226,28 @@ impl Core {
     }
 
     /// Makes zeros of a part of a block, if it has content.
-    fn zero_part(&self, group: &mut Group<'_>, inode: &Inode, state: &State, from: u64, to: u64) -> Result<()> {
+    fn zero_part(&self, group: &mut Group<'_>, inode: &Inode, state: &mut State, from: u64, to: u64) -> Result<()> {
         if from >= to {
             return Ok(());
         }
         let piece = self.piece(&*group, inode, state, from, (to - from) as usize)?.cut(group);
         let at = piece.at(inode);
         if at.valid {
-            group.zero(&at, piece.offset, piece.len)?;
+            let placed = group.zero(&at, piece.offset, piece.len)?;
+            self.record_placed(group, inode, state, &piece, placed)?;
         }
         Ok(())
     }
 
     /// Makes zeros of the parts of blocks at the ends of a range. Returns the whole blocks in between.
-    fn zero_ends(&self, group: &mut Group<'_>, inode: &Inode, state: &State, from: u64, to: u64) -> Result<(u64, u64)> {
+    fn zero_ends(
+        &self,
+        group: &mut Group<'_>,
+        inode: &Inode,
+        state: &mut State,
+        from: u64,
+        to: u64,
+    ) -> Result<(u64, u64)> {
         let (first, last) = (from.div_ceil(B), to / B);
         if first > last {
             self.zero_part(group, inode, state, from, to)?;

@@ -322,7 +322,7 @@ impl<'c> Group<'c> {
     ///
     /// # Errors
     /// The volume has failed then.
-    pub fn zero(&mut self, at: &DataAt, offset: usize, len: usize) -> Result<()> {
+    pub fn zero(&mut self, at: &DataAt, offset: usize, len: usize) -> Result<Placed> {
         let core = self.core;
         self.is_recorded |= matches!(self.body, Whose::Explicit(_));
         let zeroed = self.body.part(core, |engine, part| engine.zero(part, at, offset, len));
@@ -453,7 +453,7 @@ mod tests {
     /// A group ends without a commit: nothing has happened, or the volume is poisoned.
     #[test]
     fn operations_that_are_not_committed_poison_the_volume() {
-        for engine in ["none", "fine_grained_wal", "hybrid_log"].into_iter().filter_map(EngineKind::named) {
+        for engine in EngineKind::ALL.iter().copied() {
             let world = World::new(Arc::new(SimConfig { log_len: 128 * 4096, ..SimConfig::pmem() }));
             let options = VolumeOptions { engine, ..VolumeOptions::default() };
             Volume::format_region(&*world.log(), &options).expect("make a volume");

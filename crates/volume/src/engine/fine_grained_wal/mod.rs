@@ -281,16 +281,17 @@ impl Engine for FineGrainedWal {
         self.log(part, 2 + payload_lines(data.len() as u64), |entries, space| {
             entries.data(&*self.base.region, &ENTRIES, space, (to, data))
         })?;
-        Ok(Placed::Home)
+        Ok(Placed::Home(data.len()))
     }
 
-    fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()> {
-        if self.base.write_unseen(part, at, offset, &ZEROS[..len])?.is_some() {
-            return Ok(());
+    fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<Placed> {
+        if let Some(placed) = self.base.write_unseen(part, at, offset, &ZEROS[..len])? {
+            return Ok(placed);
         }
         let to = at.home.expect("only what has a home is zeroed").byte() + offset as u64;
         check_within(&*self.base.region, to, len)?;
-        self.log(part, 2, |entries, space| entries.zero(&*self.base.region, &ENTRIES, space, (to, len as u64)))
+        self.log(part, 2, |entries, space| entries.zero(&*self.base.region, &ENTRIES, space, (to, len as u64)))?;
+        Ok(Placed::Home(len))
     }
 
     fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {

@@ -334,8 +334,7 @@ impl StorageView for Noting<'_> {
         let Drafting { draft, space, .. } = &mut self.drafting;
         draft.pended.releases = true;
         self.engine.leave(&mut draft.pended, *space, at);
-        // Else it would be a part of what proves the group, and soon another's.
-        self.drafting.draft.forget(at);
+        // With what is changed there: it would be a part of what proves the group.
         self.drafting.release(at);
     }
 }
@@ -404,14 +403,11 @@ impl Engine for HybridLog {
             let at = DataAt { block: at.block + i, home: Some(Lba(home.0 + i)), ..*at };
             self.pend(part, &at, offset, &data[inside])?;
         }
-        Ok(Placed::Home)
+        Ok(Placed::Home(data.len()))
     }
 
-    fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()> {
-        match self.base.write_unseen(part, at, offset, &ZEROS[..len])? {
-            Some(_) => Ok(()),
-            None => self.pend(part, at, offset, &ZEROS[..len]),
-        }
+    fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<Placed> {
+        self.write(part, at, offset, &ZEROS[..len])
     }
 
     fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {

@@ -153,12 +153,13 @@ impl Engine for NoneEngine {
             self.fill(home, offset, data.len())?;
         }
         self.store(DATA, home.byte() + offset as u64, data)?;
-        Ok(Placed::Home)
+        Ok(Placed::Home(data.len()))
     }
 
-    fn zero(&self, _part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()> {
+    fn zero(&self, _part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<Placed> {
         let home = at.home.expect("only what has a home is zeroed");
-        self.store(ZERO, home.byte() + offset as u64, &ZEROS[..len])
+        self.store(ZERO, home.byte() + offset as u64, &ZEROS[..len])?;
+        Ok(Placed::Home(len))
     }
 
     fn read(&self, _view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
