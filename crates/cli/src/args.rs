@@ -719,8 +719,8 @@ pub struct MountArgs {
 }
 
 const MKFS_EXAMPLES: &str = "\
-The engine `none` gives no consistency: after a crash, anything may be lost. `fine_grained_wal` and `hybrid_log` keep
-each call wholly or not at all; they need persistent memory.
+The engine `none` gives no consistency: after a crash, anything may be lost. `fine_grained_wal`, `hybrid_log` and `undo`
+keep each call wholly or not at all; they need persistent memory.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
@@ -794,6 +794,8 @@ pub enum VolumeEngine {
     FineGrainedWal,
     /// The same promise; content that is written over other content is stored once, and copied home later
     HybridLog,
+    /// The same promise; old content is logged, or a new block takes the place of one of which half changes
+    Undo,
 }
 
 /// `wholly fsck`.

@@ -198,7 +198,7 @@ fn the_engine_is_chosen() {
     let on_disk = rig.path("v.img");
     let refused = wholly(&["mkfs", &on_disk, "--size", "16M", "--engine", "fine_grained_wal", "--medium", "disk"]);
     assert!(refused.err.contains("persistent memory"), "{}", refused.err);
-    for engine in ["fine_grained_wal", "hybrid_log"] {
+    for engine in ["fine_grained_wal", "hybrid_log", "undo"] {
         let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());
         let made = wholly(&["mkfs", &image, "--size", "16M", "--engine", engine]);
         let (stat, checked) = (wholly(&["stat", &image]), wholly(&["fsck", "-n", &image]));

@@ -52,6 +52,12 @@ fn with_pending_blocks() {
 }
 
 #[test]
+fn with_undo() {
+    let region = PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region");
+    run(Arc::new(region), EngineKind::Undo);
+}
+
+#[test]
 fn on_a_disk() {
     run(Arc::new(DiskRegion::open(file(256 << 20), "disk").expect("a region")), EngineKind::None);
 }

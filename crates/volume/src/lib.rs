@@ -6,8 +6,8 @@
 //! # Terms
 //!
 //! - *core*: the file system (`fs/`): inodes, directories, maps, allocators. *Engine*: decides when and how changes
-//!   become permanent (`engine/`): `none` gives no consistency after a crash, `fine_grained_wal` and `hybrid_log` keep
-//!   each group wholly or not at all.
+//!   become permanent (`engine/`): `none` gives no consistency after a crash, the others keep each group wholly or
+//!   not at all.
 //! - *operation*: a logical change of metadata ([`engine::Operation`]). *Mutator*: the function that makes the change
 //!   in the bytes on the medium, through a [`engine::StorageView`] that the engine provides.
 //! - *storage version*: metadata on the medium. *Memory version*: metadata as running calls see it.
@@ -91,6 +91,7 @@ pub fn repair_sites() -> Vec<wholly_media::Site> {
 
 /// All others.
 pub fn sites() -> Vec<wholly_media::Site> {
-    let engines = [engine::none::SITES, engine::fine_grained_wal::SITES, engine::hybrid_log::SITES];
+    use engine::{fine_grained_wal, hybrid_log, none, undo};
+    let engines = [none::SITES, fine_grained_wal::SITES, hybrid_log::SITES, undo::SITES];
     [fs::sites(), engines.concat()].concat()
 }

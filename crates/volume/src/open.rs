@@ -22,6 +22,7 @@ use crate::engine::fine_grained_wal::{self, FineGrainedWal};
 use crate::engine::hybrid_log::{self, HybridLog};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
+use crate::engine::undo::{self, UndoLog};
 use crate::engine::{Engine, Moved};
 use crate::format::head::HeadSeed;
 use crate::format::inode::Time;
@@ -63,11 +64,15 @@ pub enum EngineKind {
     /// Undo of metadata by the byte; content goes to other blocks by the cache line, and home later. On persistent
     /// memory, with the same promise.
     HybridLog,
+    /// Undo of metadata and content by the word, in place; a block of which half changes gets another place. On
+    /// persistent memory, with the same promise.
+    Undo,
 }
 
 impl EngineKind {
     /// All of them.
-    pub const ALL: &'static [EngineKind] = &[EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog];
+    pub const ALL: &'static [EngineKind] =
+        &[EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -75,6 +80,7 @@ impl EngineKind {
             EngineKind::None => "none",
             EngineKind::FineGrainedWal => "fine_grained_wal",
             EngineKind::HybridLog => "hybrid_log",
+            EngineKind::Undo => "undo",
         }
     }
 
@@ -89,6 +95,7 @@ impl EngineKind {
             EngineKind::None => 0,
             EngineKind::FineGrainedWal => 1,
             EngineKind::HybridLog => 2,
+            EngineKind::Undo => 3,
         }
     }
 
@@ -101,7 +108,7 @@ impl EngineKind {
     fn check_log(self, superblock: &Superblock) -> Result<()> {
         let is_there = match self {
             EngineKind::None => true,
-            EngineKind::FineGrainedWal => superblock.log.is_some(),
+            EngineKind::FineGrainedWal | EngineKind::Undo => superblock.log.is_some(),
             EngineKind::HybridLog => superblock.log.is_some() && superblock.heads.is_some(),
         };
         let fault = crate::format::Fault("the engine has no log");
@@ -534,7 +541,8 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine
         (EngineKind::HybridLog, Some(log), Some(table)) => {
             Box::new(HybridLog::new(region.clone(), log, table, seed, incarnation))
         }
-        (EngineKind::FineGrainedWal | EngineKind::HybridLog, ..) => {
+        (EngineKind::Undo, Some(log), _) => Box::new(UndoLog::new(region.clone(), log, seed, incarnation)),
+        (EngineKind::FineGrainedWal | EngineKind::HybridLog | EngineKind::Undo, ..) => {
             return Err(crate::engine::corrupt("superblock", crate::format::Fault("the engine has no log")));
         }
     })
@@ -587,8 +595,12 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
         }
         return Ok(logged);
     }
+    let of_lane = match EngineKind::of(superblock)? {
+        EngineKind::Undo => undo::lane_patches,
+        _ => fine_grained_wal::lane_patches,
+    };
     for lane in 0..log.lanes {
-        match fine_grained_wal::lane_patches(region, log, seed, lane) {
+        match of_lane(region, log, seed, lane) {
             Ok(patches) => logged.patches.extend(patches),
             Err(error) => logged.damage.push(of_log(error)?),
         }

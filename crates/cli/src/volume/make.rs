@@ -52,6 +52,7 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
             VolumeEngine::None => EngineKind::None,
             VolumeEngine::FineGrainedWal => EngineKind::FineGrainedWal,
             VolumeEngine::HybridLog => EngineKind::HybridLog,
+            VolumeEngine::Undo => EngineKind::Undo,
         },
         ..VolumeOptions::default()
     };
@@ -68,10 +69,10 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         let bytes = size(made.blocks * made.block_bytes);
         let promise = match args.engine {
             VolumeEngine::None => "the engine gives no consistency: after a crash, anything may be lost\n",
-            VolumeEngine::FineGrainedWal | VolumeEngine::HybridLog if made.emulated => {
+            _ if made.emulated => {
                 "persistence is emulated: the engine keeps what was done over the death of processes only\n"
             }
-            VolumeEngine::FineGrainedWal | VolumeEngine::HybridLog => "each call is durable when it returns\n",
+            _ => "each call is durable when it returns\n",
         };
         format!("{} is a volume of {bytes}, engine {}, on {}\n{promise}", made.volume, made.engine, made.medium)
     })?;

@@ -58,6 +58,12 @@ fn lines(at: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<usiz
     })
 }
 
+/// The lines of a block.
+pub(super) fn lines_of(at: Lba) -> std::ops::Range<u64> {
+    let first = at.byte() / LINE as u64;
+    first..first + (BLOCK / LINE) as u64
+}
+
 impl Redo {
     /// What of it is at `at` and beyond.
     fn tail(self, at: u64) -> Redo {
@@ -136,7 +142,7 @@ impl Draft {
         }
     }
 
-    fn put(&mut self, region: &dyn Region, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn put(&mut self, region: &dyn Region, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
         for (number, inside, here) in lines(at, bytes.len()) {
             let part = &bytes[here];
             if let Some(line) = self.lines.get_mut(&number) {
@@ -157,14 +163,40 @@ impl Draft {
         Ok(())
     }
 
+    /// How many lines it has.
+    pub(super) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
     /// A block that the group frees: what it has changed there matters to nobody.
     pub(super) fn forget(&mut self, at: Lba) {
-        let first = at.byte() / LINE as u64;
-        let of_block = self.lines.range(first..first + (BLOCK / LINE) as u64);
+        let of_block = self.lines.range(lines_of(at));
         let changed: Vec<u64> = of_block.map(|(line, _)| *line).collect();
         for line in &changed {
             self.lines.remove(line);
         }
+    }
+
+    /// Calls `each` with the old bytes of the runs of changed words in some lines, and where they are. In a line, a run
+    /// goes from a first to a last changed word; runs that meet at the end of a line are one.
+    pub(super) fn each_old_run(
+        &self,
+        lines: std::ops::Range<u64>,
+        mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (mut at, mut old) = (0, Vec::new());
+        for (number, line) in self.lines.range(lines) {
+            for run in line.runs(LINE) {
+                let from = number * LINE as u64 + run.start as u64;
+                if at + old.len() as u64 != from && !old.is_empty() {
+                    each(at, &old)?;
+                    old.clear();
+                }
+                at = if old.is_empty() { from } else { at };
+                old.extend_from_slice(&line.old[run]);
+            }
+        }
+        if old.is_empty() { Ok(()) } else { each(at, &old) }
     }
 
     /// Stores what changes.

@@ -140,6 +140,15 @@ fn lines_for(bytes: u64) -> u64 {
     bytes / LINE as u64 + 2 * (bytes / BLOCK as u64 + 2)
 }
 
+/// Lines of the entry of a run of old bytes.
+fn lines_of_old(old: &[u8]) -> u64 {
+    if old.len() <= OLD_MAX || is_zeros(old) { 1 } else { 1 + payload_lines(old.len() as u64) }
+}
+
+pub(super) fn is_zeros(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
 /// A commit that has begun. If it is dropped before its end, it has failed.
 pub struct Committing<'l>(&'l Lanes);
 
@@ -279,24 +288,64 @@ impl Entries {
         Ok(is_changed)
     }
 
+    /// The same, with one entry for each run of changed words, however long it is.
+    pub fn undo_runs(
+        &mut self,
+        region: &dyn Region,
+        sites: &Sites,
+        space: &mut dyn Allocate,
+        draft: &Draft,
+    ) -> Result<()> {
+        let (all, mut left) = (0..u64::MAX, 0);
+        draft.each_old_run(all.clone(), |_, old| {
+            left += lines_of_old(old);
+            Ok(())
+        })?;
+        draft.each_old_run(all, |at, old| {
+            left -= lines_of_old(old);
+            if old.len() <= OLD_MAX {
+                return self.undo(region, sites, space, (at, old), left);
+            }
+            if is_zeros(old) {
+                self.make_room(region, sites.link, space, (1, left + 1))?;
+                return self.entry(region, sites.undo, &Entry::OldZeros { at, len: old.len() as u64 });
+            }
+            self.with_payload(region, sites, space, ((at, old), left), |at, len, sum| Entry::Old { at, len, sum })
+        })
+    }
+
     /// Notes new bytes.
     pub fn data(
         &mut self,
         region: &dyn Region,
         sites: &Sites,
         space: &mut dyn Allocate,
-        (mut at, mut bytes): (u64, &[u8]),
+        data: (u64, &[u8]),
+    ) -> Result<()> {
+        self.with_payload(region, sites, space, (data, 0), |at, len, sum| Entry::Data { at, len, sum })
+    }
+
+    /// Notes bytes of any length. `left` more lines follow.
+    fn with_payload(
+        &mut self,
+        region: &dyn Region,
+        sites: &Sites,
+        space: &mut dyn Allocate,
+        ((mut at, mut bytes), left): ((u64, &[u8]), u64),
+        entry: fn(u64, u64, u64) -> Entry,
     ) -> Result<()> {
         while !bytes.is_empty() {
             let lines = 1 + payload_lines(bytes.len() as u64);
-            self.make_room(region, sites.link, space, (2, lines))?;
+            self.make_room(region, sites.link, space, (2, lines + left))?;
             let most = (self.room() - 1) as usize * LINE;
             let (part, rest) = bytes.split_at(bytes.len().min(most));
             let len = part.len() as u64;
-            let sum = self.seed.payload_sum(self.at, part);
-            self.entry(region, sites.head, &Entry::Data { at, len, sum })?;
+            let entry = entry(at, len, self.seed.payload_sum(self.at, part));
+            self.entry(region, sites.head, &entry)?;
             region.write(sites.payload, self.at, part)?;
-            self.redo.push(Redo { from: Some(self.at), at, len });
+            if let Entry::Data { .. } = entry {
+                self.redo.push(Redo { from: Some(self.at), at, len });
+            }
             self.at += payload_lines(len) * LINE as u64;
             (at, bytes) = (at + len, rest);
         }
@@ -370,31 +419,16 @@ pub struct Found {
 /// # Errors
 /// If the entries of a committed group are damaged; the medium's.
 pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) -> Result<Found> {
-    let chains = seed.chains();
-    let seed = seed.lane(lane);
-    let line = |at: u64| -> Result<[u8; LINE]> {
-        let mut line = [0; LINE];
-        super::read_within(region, at, &mut line)?;
-        Ok(line)
-    };
-    let mut last: Option<(log::Read, Run)> = None;
-    for parity in 0..2 {
-        let half = area.half(lane, parity);
-        let read = log::decode(seed, half.start.byte(), &line(half.start.byte())?);
-        let is_commit = |read: &log::Read| matches!(read.entry, Entry::Commit { .. }) && read.sequence % 2 == parity;
-        if let Some(read) = read.filter(is_commit)
-            && last.is_none_or(|(last, _)| read.sequence > last.sequence)
-        {
-            last = Some((read, half));
-        }
-    }
+    let last = last_commit(region, area, seed, lane)?;
+    let (chains, seed) = (seed.chains(), seed.lane(lane));
     let mut found = Found::default();
     let committed = last.map_or(0, |(read, _)| read.sequence);
     if let Some((read, half)) = last
         && let Entry::Commit { entries, sum, redo: true, .. } = read.entry
     {
-        let settled = line(half.start.byte() + log::SETTLED)?[..8] == read.check.to_le_bytes();
-        if !settled {
+        let mut settled = [0; 8];
+        super::read_within(region, half.start.byte() + log::SETTLED, &mut settled)?;
+        if settled != read.check.to_le_bytes() {
             found.commit = Some(half.start.byte());
             let from = half.start.byte() + ENTRIES;
             let chain = read_redo(region, (seed, from, committed), (entries, sum), &mut found.redo)?;
@@ -406,15 +440,45 @@ pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) 
             }
         }
     }
-    let running = committed + 1;
-    let from = area.half(lane, running).start.byte() + ENTRIES;
-    walk(region, (seed, from, running), &mut |_, read| {
+    walk(region, running(area, seed, lane, committed), &mut |_, read| {
         if let Entry::Undo { at, len, old } = read.entry {
             found.undo.push((at, old[..usize::from(len)].to_vec()));
         }
         Ok(true)
     })?;
     Ok(found)
+}
+
+/// The commit entry of the last committed group of a lane, and the half with it.
+///
+/// # Errors
+/// The medium's.
+pub(super) fn last_commit(
+    region: &dyn Region,
+    area: &LogArea,
+    seed: LogSeed,
+    lane: u32,
+) -> Result<Option<(log::Read, Run)>> {
+    let mut last: Option<(log::Read, Run)> = None;
+    for parity in 0..2 {
+        let half = area.half(lane, parity);
+        let mut line = [0; LINE];
+        super::read_within(region, half.start.byte(), &mut line)?;
+        let read = log::decode(seed.lane(lane), half.start.byte(), &line);
+        let is_commit = |read: &log::Read| matches!(read.entry, Entry::Commit { .. }) && read.sequence % 2 == parity;
+        if let Some(read) = read.filter(is_commit)
+            && last.is_none_or(|(last, _)| read.sequence > last.sequence)
+        {
+            last = Some((read, half));
+        }
+    }
+    Ok(last)
+}
+
+/// Where the group after the last committed one of a lane has its entries.
+pub(super) fn running(area: &LogArea, seed: LaneSeed, lane: u32, committed: u64) -> (LaneSeed, u64, u64) {
+    let sequence = committed + 1;
+    (seed, area.half(lane, sequence).start.byte() + ENTRIES, sequence)
 }
 
 fn damaged() -> Error {
@@ -446,7 +510,7 @@ fn read_redo(
             }
             Entry::Zero { at, len } if len <= BLOCK as u64 => redo.push(Redo { from: None, at, len }),
             Entry::Chain { .. } => chain = Some(read.entry),
-            Entry::Undo { .. } | Entry::Link(_) => {}
+            Entry::Undo { .. } | Entry::Old { .. } | Entry::OldZeros { .. } | Entry::Link(_) => {}
             Entry::Commit { .. } | Entry::Zero { .. } => return Err(damaged()),
         }
         Ok(count < entries)
@@ -474,7 +538,9 @@ pub(super) fn walk(
         at += LINE as u64;
         match read.entry {
             Entry::Link(Run { start: Lba(start), .. }) => at = start.saturating_mul(BLOCK as u64),
-            Entry::Data { len, .. } => at = at.saturating_add(payload_lines(len).saturating_mul(LINE as u64)),
+            Entry::Data { len, .. } | Entry::Old { len, .. } => {
+                at = at.saturating_add(payload_lines(len).saturating_mul(LINE as u64))
+            }
             _ => {}
         }
     }

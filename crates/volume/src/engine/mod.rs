@@ -39,6 +39,7 @@ mod lanes;
 mod logging;
 pub mod none;
 pub mod patch;
+pub mod undo;
 
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};

@@ -76,6 +76,8 @@ const ZERO: u8 = 3;
 const LINK: u8 = 4;
 const COMMIT: u8 = 5;
 const CHAIN: u8 = 6;
+const OLD: u8 = 7;
+const OLD_ZEROS: u8 = 8;
 
 /// What an entry says. Places are bytes of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +90,22 @@ pub enum Entry {
         len: u8,
         /// They; the rest is 0.
         old: [u8; OLD_MAX],
+    },
+    /// The same of more bytes: the payload, in the lines behind this one.
+    Old {
+        /// Where.
+        at: u64,
+        /// Bytes of the payload.
+        len: u64,
+        /// Its checksum.
+        sum: u64,
+    },
+    /// The same, where zeros stood.
+    OldZeros {
+        /// Where.
+        at: u64,
+        /// How many.
+        len: u64,
     },
     /// What a committed group has at a place: the payload, in the lines behind this one.
     Data {
@@ -196,14 +214,14 @@ pub fn encode(seed: LaneSeed, stands: u64, (sequence, number): (u64, u32), entry
             bytes = old;
             (UNDO, at, len)
         }
-        Entry::Data { at, len, sum } => {
+        Entry::Data { at, len, sum } | Entry::Old { at, len, sum } => {
             put(0, len);
             put(8, sum);
-            (DATA, at, 0)
+            (if matches!(entry, Entry::Old { .. }) { OLD } else { DATA }, at, 0)
         }
-        Entry::Zero { at, len } => {
+        Entry::Zero { at, len } | Entry::OldZeros { at, len } => {
             put(0, len);
-            (ZERO, at, 0)
+            (if matches!(entry, Entry::OldZeros { .. }) { OLD_ZEROS } else { ZERO }, at, 0)
         }
         Entry::Link(run) => {
             put(0, run.count);
@@ -251,6 +269,8 @@ pub fn decode(seed: LaneSeed, stands: u64, line: &[u8; LINE]) -> Option<Read> {
         UNDO if (1..=OLD_MAX).contains(&raw.old_len.into()) => Entry::Undo { at, len: raw.old_len, old: raw.bytes },
         DATA => Entry::Data { at, len: word(0), sum: word(8) },
         ZERO => Entry::Zero { at, len: word(0) },
+        OLD => Entry::Old { at, len: word(0), sum: word(8) },
+        OLD_ZEROS => Entry::OldZeros { at, len: word(0) },
         LINK => Entry::Link(Run { start: Lba(at), count: word(0) }),
         CHAIN => Entry::Chain { group: word(16), start: Lba(at), entries: word(8) as u32, sum: word(0) },
         COMMIT => Entry::Commit { entries: word(8) as u32, sum: word(0), redo: word(16) != 0, order: at },
@@ -281,6 +301,8 @@ mod tests {
             Entry::Undo { at: 8200, len: 32, old: [9; OLD_MAX] },
             Entry::Data { at: 8200, len: 4000, sum: 77 },
             Entry::Zero { at: 1 << 50, len: 1 },
+            Entry::Old { at: 8192, len: 100, sum: 78 },
+            Entry::OldZeros { at: 1 << 49, len: 4096 },
             Entry::Link(Run { start: Lba(1 << 38), count: 9 }),
             Entry::Chain { group: 1 << 60, start: Lba(7), entries: 8, sum: 9 },
             Entry::Commit { entries: 6, sum: u64::MAX, redo: true, order: 5 },

@@ -41,7 +41,16 @@ fn the_core_knows_engines_by_the_trait_only() {
     assert_eq!(
         lines_with(
             "fs",
-            &["engine::none", "engine::fine_grained", "engine::hybrid", "NoneEngine", "FineGrained", "HybridLog"]
+            &[
+                "engine::none",
+                "engine::fine_grained",
+                "engine::hybrid",
+                "engine::undo",
+                "NoneEngine",
+                "FineGrained",
+                "HybridLog",
+                "UndoLog"
+            ]
         ),
         none
     );

@@ -8,7 +8,7 @@ use wholly_volume::VolumeVfs;
 use crate::place::{Place, is_long, populate};
 
 /// Volumes with each engine that has groups.
-const WITH_GROUPS: [fn(u64) -> Place; 2] = [Place::logged, Place::pending];
+const WITH_GROUPS: [fn(u64) -> Place; 3] = [Place::logged, Place::pending, Place::undone];
 
 /// The same tree in a group.
 fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {

@@ -55,9 +55,14 @@ impl Place {
         Place::with_garbage(bytes, EngineKind::HybridLog)
     }
 
-    /// On persistent memory, with each engine.
-    pub fn each(bytes: u64) -> [Place; 3] {
-        [Place::pmem(bytes), Place::logged(bytes), Place::pending(bytes)]
+    /// The same, with the engine that undoes content, too.
+    pub fn undone(bytes: u64) -> Place {
+        Place::with_garbage(bytes, EngineKind::Undo)
+    }
+
+    /// The same, with each engine.
+    pub fn each(bytes: u64) -> Vec<Place> {
+        EngineKind::ALL.iter().map(|engine| Place::with_garbage(bytes, *engine)).collect()
     }
 
     fn with_garbage(bytes: u64, engine: EngineKind) -> Place {

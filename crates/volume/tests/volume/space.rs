@@ -112,7 +112,9 @@ fn full_in_each_way() {
             t.file(format!("{i}"), 0o644, b"").and_then(|file| file.write(i as u64 * 7_000_000_000, b"x")).map(drop)
         }),
     ];
-    for ((what, fill), place) in fills.into_iter().flat_map(|fill| Place::each(4 << 20).map(|place| (fill, place))) {
+    for ((what, fill), place) in
+        fills.into_iter().flat_map(|fill| Place::each(4 << 20).into_iter().map(move |place| (fill, place)))
+    {
         let volume = place.open();
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);

@@ -55,7 +55,7 @@ fn start(image: &Image) -> Child {
 
 #[test]
 fn the_death_of_its_process_frees_a_volume() {
-    for engine in [EngineKind::None, EngineKind::FineGrainedWal] {
+    for engine in [EngineKind::None, EngineKind::FineGrainedWal, EngineKind::Undo] {
         let image = Image::new("takeover", engine);
         for round in 1..=5 {
             let mut child = start(&image);
@@ -73,7 +73,7 @@ fn the_death_of_its_process_frees_a_volume() {
             }
             child.kill().expect("kill it");
             child.wait().expect("it is dead");
-            if engine == EngineKind::FineGrainedWal {
+            if engine != EngineKind::None {
                 let checked = Volume::check(&image.0, &options(engine)).expect("nobody has it");
                 assert_eq!(checked.findings, [], "round {round}");
             } else {
