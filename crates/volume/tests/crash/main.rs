@@ -6,13 +6,13 @@
 //! `WHOLLY_LONG=1` tries many more states.
 
 mod costs;
-mod driven;
 mod explore;
 mod groups;
 mod hybrid;
 mod planted;
 mod programs;
 mod scripts;
+mod survival;
 mod tree;
 
 use explore::{Limits, Outcome, Recorded, Subject};
