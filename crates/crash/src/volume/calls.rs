@@ -257,10 +257,6 @@ impl Names for &VolumeCalls {
     }
 
     fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
-        let file = self.open_file(path)?;
-        let mut content = vec![0; file.metadata()?.size as usize];
-        let read = file.read_at(0, &mut content)?;
-        content.truncate(read);
-        Ok(content)
+        VolumeCalls::read_file(self, path)
     }
 }
