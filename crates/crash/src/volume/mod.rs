@@ -1,9 +1,9 @@
 //! A volume with an engine, as a subject.
 //!
-//! What a call does is a group, and durable when the call returns. The states between which a crash may choose are
-//! looked at, not foretold: without a crash, the volume is opened in a copy of the world after each operation. So all
-//! that `lstat` says is compared, inode numbers and times too. A program that has a model of its own compares that as
-//! well ([`Calls`]).
+//! What a call does is a group, and durable when the call returns; explicit groups are durable when their commit
+//! returns. The states between which a crash may choose are looked at, not foretold: without a crash, the volume is
+//! opened in a copy of the world after each operation. So all that `lstat` says is compared, inode numbers and times
+//! too. A program that has a model of its own compares that as well ([`Calls`]).
 //!
 //! Nothing in a run comes from the machine: the volume's id and its clock are given, and operations are made by two
 //! threads in turn, so that no fence covers what the operation before it has stored. Opens are made by the thread that
@@ -44,7 +44,7 @@ pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 const OTHER_ID: [u8; 16] = *b"the other volume";
 
 /// The engines that promise something after a crash.
-pub const ENGINES: [EngineKind; 1] = [EngineKind::FineGrainedWal];
+pub const ENGINES: [EngineKind; 2] = [EngineKind::FineGrainedWal, EngineKind::HybridLog];
 
 /// The worlds in which they are explored.
 pub const WORLDS: [&str; 3] = ["pmem", "pmem-x86", "pmem-eadr"];
@@ -337,6 +337,11 @@ impl Running<'_> {
     /// If it is not.
     pub fn volume(&self) -> &Volume {
         self.volume.as_ref().expect("it is open")
+    }
+
+    /// A group is given up because another one is in its way.
+    fn is_in_the_way(&mut self) {
+        self.recorder.busy += 1;
     }
 
     /// What volumes that this has opened did to the medium since this was called last.
