@@ -485,7 +485,7 @@ pub struct CrashArgs {
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// What to explore: `store`, or `volume:ENGINE` with an engine that promises something (`fine_grained_wal`,
-    /// `hybrid_log`)
+    /// `hybrid_log`, `undo`)
     #[arg(long, value_name = "SUBJECT", default_value = "store", value_parser = parse_subject)]
     pub subject: SubjectArg,
     /// World: medium and host file system; repeatable [default: pmem, and disk for a store, pmem-x86 for a volume]

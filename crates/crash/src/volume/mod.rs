@@ -44,7 +44,7 @@ pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 const OTHER_ID: [u8; 16] = *b"the other volume";
 
 /// The engines that promise something after a crash.
-pub const ENGINES: [EngineKind; 2] = [EngineKind::FineGrainedWal, EngineKind::HybridLog];
+pub const ENGINES: [EngineKind; 3] = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
 
 /// The worlds in which they are explored.
 pub const WORLDS: [&str; 3] = ["pmem", "pmem-x86", "pmem-eadr"];
@@ -83,8 +83,12 @@ pub fn setting(name: &str) -> Option<Setting> {
 
 /// The sites that a volume with such an engine passes.
 pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
-    let engines =
-        [(EngineKind::None, "none."), (EngineKind::FineGrainedWal, "wal."), (EngineKind::HybridLog, "hybrid.")];
+    let engines = [
+        (EngineKind::None, "none."),
+        (EngineKind::FineGrainedWal, "wal."),
+        (EngineKind::HybridLog, "hybrid."),
+        (EngineKind::Undo, "undo."),
+    ];
     let is_of_another =
         |site: &wholly_media::Site| engines.iter().any(|(other, begin)| *other != engine && site.0.starts_with(begin));
     let mut sites = wholly_volume::sites();

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use wholly_crash::volume::{BYTES, OnVolume, Program, Running, VOLUME_ID};
 use wholly_crash::{Op, Run, State, run};
 use wholly_media::Site;
-use wholly_sim::{Count, Counts, Event, EventKind};
+use wholly_sim::{Count, Counts, Event, EventKind, Trace};
 use wholly_volume::format::log::{Entry, LINE, LogArea, LogSeed, decode};
 use wholly_volume::format::{Lba, Seed};
 use wholly_volume::{EngineKind, Volume};
@@ -69,10 +69,19 @@ impl Recorded {
     }
 
     pub fn steps(&self) -> &[Event] {
-        &self.run.trace.events[self.run.operations[0].end as usize..]
+        &self.trace().events[self.first()..]
     }
 
-    fn seed(&self) -> LogSeed {
+    pub fn trace(&self) -> &Trace {
+        &self.run.trace
+    }
+
+    /// The first event of the steps.
+    pub fn first(&self) -> usize {
+        self.run.operations[0].end as usize
+    }
+
+    pub fn seed(&self) -> LogSeed {
         LogSeed::of(Seed::of(&VOLUME_ID), self.incarnation)
     }
 }

@@ -204,9 +204,13 @@ pub fn stories() -> Vec<Story> {
 #[test]
 fn groups_are_private_and_see_themselves() {
     let with_engines = || {
-        let of_both = [EngineKind::FineGrainedWal, EngineKind::HybridLog];
-        let own = crate::hybrid::stories().into_iter().map(|story| (story, EngineKind::HybridLog));
-        of_both.into_iter().flat_map(|engine| stories().into_iter().map(move |story| (story, engine))).chain(own)
+        let of_all = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
+        let of_pending = [EngineKind::HybridLog, EngineKind::Undo];
+        let all = of_all.into_iter().flat_map(|engine| stories().into_iter().map(move |story| (story, engine)));
+        let pending = of_pending
+            .into_iter()
+            .flat_map(|engine| crate::hybrid::stories().into_iter().map(move |story| (story, engine)));
+        all.chain(pending).chain(crate::undo::stories().into_iter().map(|story| (story, EngineKind::Undo)))
     };
 
     for (story, engine) in with_engines() {

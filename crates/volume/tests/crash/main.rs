@@ -1,5 +1,5 @@
-//! Crashes of a volume with the engines `fine_grained_wal` and `hybrid_log`, in simulated persistent memory: every word
-//! that was stored and not fenced may survive or not. After each crash the volume must be sound, and be what it was
+//! Crashes of a volume with each engine that promises something, in simulated persistent memory: every word that was
+//! stored and not fenced may survive or not. After each crash the volume must be sound, and be what it was
 //! before the call in flight or what it was to be after it. Crashes during recovery are crashes, too. Explicit groups
 //! are there wholly once they are committed, and not at all before. The explorer is that of `crash`.
 //!
@@ -12,3 +12,4 @@ mod planted;
 mod programs;
 mod scripts;
 mod survival;
+mod undo;

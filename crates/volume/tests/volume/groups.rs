@@ -65,6 +65,34 @@ fn the_calls_of_the_library() {
     }
 }
 
+/// Where content was that a running group has written over, nothing of others comes, however full the volume gets: the
+/// group may be aborted, and a crash undoes it.
+#[test]
+fn nobody_takes_the_blocks_that_a_group_has_written_over() {
+    for (make, commits) in WITH_GROUPS.into_iter().flat_map(|make| [(make, false), (make, true)]) {
+        let place = make(2 << 20);
+        let volume = place.open();
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.file("a", 0o644, &[1; 40_960]).expect("make a file");
+        let group = vfs.begin_group().expect("begin");
+        let written = within(&tree, group).open("a", OFlags::RDWR).and_then(|a| a.write_all(0, &[2; 40_960]));
+        written.expect("write over all of it");
+        let filler = tree.file("filler", 0o600, b"").expect("make a file");
+        let mut blocks = 0;
+        while filler.write(blocks * 4096, &[3; 4096]).is_ok() {
+            blocks += 1;
+        }
+        assert!(blocks > 100, "{blocks}");
+        assert_eq!(tree.content("a").expect("read"), [1; 40_960], "others see what was there");
+        let ended = if commits { vfs.commit_group(group) } else { vfs.abort_group(group) };
+        ended.expect("end the group");
+        assert_eq!(tree.content("a").expect("read"), [1 + u8::from(commits); 40_960]);
+        assert!(tree.content("filler").expect("read").iter().all(|byte| *byte == 3));
+        place.expect_sound();
+    }
+}
+
 #[test]
 fn other_engines_say_that_they_have_no_groups() {
     let place = Place::pmem(4 << 20);
