@@ -89,7 +89,8 @@ const SCRIPTS_OF_CONTENT: &[Script] = &[
             |t| write(t, "one", 0, &[34; 4000]),
         ],
     },
-    // So many words far from each other change that the log goes on elsewhere, in blocks that another lane has just had.
+    // So many words far from each other change that the log goes on elsewhere, in blocks that another lane has just
+    // had.
     Script {
         name: "long logs",
         before: three,

@@ -89,13 +89,13 @@
 //!    `undo.log.fence`, the pointers after it. A home that was moved or freed keeps its content, and is nobody else's,
 //!    until the commit has returned (rule 3 of the trait): the old pointer leads there if the group is undone.
 //! 7. What a group has changed in a block that it frees is dropped: the block is soon another's.
-//! 8. Recovery stores what it undoes, and fences, before the incarnation rises, which makes all entries void at once. It
-//!    stores bytes also where it finds them in place: whoever put them there may have died before the fence. It can be
-//!    interrupted anywhere, and repeated. It makes nothing because of a commit entry, all of which is durable: bytes in
-//!    place were fenced before it. So it need not make the entry durable.
-//! 9. Blocks that entries take beyond a half are reserved at the begin of the group, and so are those to which homes are
-//!    moved: a commit never meets `ENOSPC`. They are free again when the commit has returned. Entries that are left in
-//!    them are of a lower sequence, or of another lane, and not valid there.
+//! 8. Recovery stores what it undoes, and fences, before the incarnation rises, which makes all entries void at once.
+//!    It stores bytes also where it finds them in place: whoever put them there may have died before the fence. It can
+//!    be interrupted anywhere, and repeated. It makes nothing because of a commit entry, all of which is durable: bytes
+//!    in place were fenced before it. So it need not make the entry durable.
+//! 9. Blocks that entries take beyond a half are reserved at the begin of the group, and so are those to which homes
+//!    are moved: a commit never meets `ENOSPC`. They are free again when the commit has returned. Entries that are left
+//!    in them are of a lower sequence, or of another lane, and not valid there.
 //! 10. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread; what a
 //!     call of an explicit group stores is ordered before the call returns (`undo.call.fence`), as another thread may
 //!     commit. It has stored fresh blocks only.
