@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use wholly::vfs::{FallocateFlags, OFlags, Result};
 use wholly_crash::coverage;
-use wholly_crash::volume::{BYTES, OnVolume, tick};
-use wholly_media::{Region, Site};
+use wholly_crash::volume::{BYTES, OnVolume, Program, tick};
+use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{DelayWrite, DropOrder};
 use wholly_sim::{Event, EventKind, ExploreLimits, Explorer, MutationKind, World};
