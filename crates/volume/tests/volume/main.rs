@@ -9,6 +9,7 @@ mod hard_repair;
 mod known;
 mod large;
 mod mounts;
+mod only_read;
 mod pending;
 mod place;
 mod repair;
