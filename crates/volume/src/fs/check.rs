@@ -2,13 +2,15 @@
 //! `repair.rs`.
 //!
 //! It takes about 80 bytes of memory an inode in use, and three bits a block. `check/disputes.rs` settles who has a
-//! block of several owners.
+//! block of several owners, `check/lines.rs` what is below the root.
 
 mod disputes;
+mod lines;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
+use lines::{Below, Lines};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use wholly::{Error, Result};
@@ -617,10 +619,7 @@ impl Check<'_, '_> {
             Some(_) => self.find("inode 1", "there is no root directory", Remedy::Inode(ROOT)),
             None => self.find("inode 1", "there is no root directory", Remedy::Root),
         }
-        // Each directory is passed once: what is known of one holds for those below it.
-        let (mut sound, mut unsound) = (HashSet::from([ROOT]), HashSet::new());
-        // Those of a circle, by the directory that was met twice; and circles that are cut.
-        let (mut circles, mut cut): (HashMap<u64, u64>, HashSet<u64>) = Default::default();
+        let mut lines = Lines::new();
         for (ino, known) in all {
             self.tick()?;
             let place = format!("inode {ino}");
@@ -641,22 +640,13 @@ impl Check<'_, '_> {
                 self.find(place, format!("its parent is {}, and it says {}", known.found_in, known.parent), remedy);
                 continue;
             }
-            // Up to a directory of which that is known, or round in circles.
-            let (mut line, mut on_line, mut at) = (Vec::new(), HashSet::new(), ino);
-            while !sound.contains(&at) && !unsound.contains(&at) && on_line.insert(at) {
-                line.push(at);
-                at = self.inodes.get(&at).map_or(0, |known| known.parent);
-            }
-            if sound.contains(&at) {
-                sound.extend(line);
-                continue;
-            }
-            let circle = line.iter().skip_while(|ino| **ino != at);
-            circles.extend(circle.map(|ino| (*ino, at)));
-            unsound.extend(line);
-            // One of a circle loses its name.
-            let is_first = circles.get(&ino).is_some_and(|circle| cut.insert(*circle));
-            let remedy = if is_first { Remedy::Name { at: known.found_at } } else { Remedy::Other };
+            let parent = |ino: u64| self.inodes.get(&ino).map_or(0, |known| known.parent);
+            let remedy = match lines.place_of(ino, parent) {
+                Below::Root => continue,
+                // One of a circle loses its name.
+                Below::ItselfFirst => Remedy::Name { at: known.found_at },
+                Below::Nothing => Remedy::Other,
+            };
             self.find(place, "it is not below the root", remedy);
         }
         Ok(())
