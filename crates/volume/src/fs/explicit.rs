@@ -55,6 +55,7 @@ use super::table::{ByNumber, Held, Inode, State};
 use super::{Core, DIRECTORY};
 use crate::engine::{Fields, Kind, Logged};
 use crate::format::dir::TWIN_BITS;
+use crate::format::inode::{Time, Times};
 use claims::{Fresh, Named};
 
 /// Undo entries, at most, for a name that changes in the commit: five slots, and their live word.
@@ -89,6 +90,31 @@ pub struct Changes {
     /// By key.
     names: BTreeMap<u64, Change>,
     fields: Fields,
+    /// Times as others had them when the call began that runs.
+    seen: Times,
+    /// Of the times in `fields`, those of access, modification and change that the group has changed.
+    times: [Option<ChangedTime>; 3],
+}
+
+/// A time that a group has changed.
+#[derive(Clone, Copy)]
+struct ChangedTime {
+    /// What others had then.
+    base: Time,
+    /// When, if it was set to another time than that.
+    set_at: Option<Time>,
+}
+
+impl ChangedTime {
+    /// The latest of the group's change and those of others, whoever commits first.
+    fn latest(self, own: Time, others: Time) -> Time {
+        match self.set_at {
+            _ if others == self.base => own,
+            Some(at) if others <= at => own,
+            Some(_) => others,
+            None => own.max(others),
+        }
+    }
 }
 
 /// What a name has become.
@@ -116,25 +142,37 @@ impl Changes {
         group.record_later(if is_new { BY_NAME } else { 0 });
     }
 
-    /// Sets fields of the directory.
-    pub fn assign(&mut self, group: &mut Group<'_>, fields: &Fields) {
+    /// Sets fields of the directory, whose times were others.
+    pub fn assign(&mut self, group: &mut Group<'_>, before: &Times, fields: &Fields) {
         group.record_later(if self.fields == Fields::default() { BY_FIELDS } else { 0 });
         self.fields.merge(fields);
+        let Some(times) = &fields.times else { return };
+        let pairs = [(before.atime, times.atime), (before.mtime, times.mtime), (before.ctime, times.ctime)];
+        let seen = [self.seen.atime, self.seen.mtime, self.seen.ctime];
+        for ((changed, base), (before, now)) in self.times.iter_mut().zip(seen).zip(pairs) {
+            if before != now {
+                *changed = Some(ChangedTime { base, set_at: None });
+            }
+        }
+    }
+
+    /// Of the times that were just assigned, those of access and of modification were set, to any time.
+    pub fn has_set(&mut self, which: [bool; 2], now: Time) {
+        let seen = [self.seen.atime, self.seen.mtime];
+        for ((changed, base), _) in self.times.iter_mut().zip(seen).zip(which).filter(|(_, is_set)| *is_set) {
+            *changed = Some(ChangedTime { base, set_at: Some(now) });
+        }
     }
 
     /// The fields that it has changed, where others may have changed them since.
-    fn fields_over(&self, shared: &State, me: GroupId) -> Fields {
+    fn fields_over(&self, others: &Times) -> Fields {
         let mut fields = self.fields.clone();
         let Some(times) = &mut fields.times else { return fields };
-        let others = shared.record.times;
-        // The latest one holds.
-        if !shared.has_attributes(Some(me)) {
-            times.atime = times.atime.max(others.atime);
-            times.mtime = times.mtime.max(others.mtime);
-            times.ctime = times.ctime.max(others.ctime);
-        } else if times.ctime < others.ctime {
-            *times = others;
-        }
+        let over = |changed: Option<ChangedTime>, own, others| changed.map_or(others, |it| it.latest(own, others));
+        let [atime, mtime, ctime] = self.times;
+        times.atime = over(atime, times.atime, others.atime);
+        times.mtime = over(mtime, times.mtime, others.mtime);
+        times.ctime = over(ctime, times.ctime, others.ctime);
         fields
     }
 
@@ -334,13 +372,14 @@ impl Core {
     /// Whatever others have changed of a directory since. A call that has locks waits for none: what it misses is being
     /// changed just now.
     fn refresh(twin: &Inode, waits: bool) {
-        let Some((shared, changes)) = twin.changes() else { return };
+        let Some((shared, mut changes)) = twin.changes() else { return };
         let locked = if waits { Ok(shared.state.read().unwrap()) } else { shared.state.try_read() };
         let (Ok(shared), Ok(mut state)) = (locked, twin.state.try_write()) else { return };
         let Some(me) = twin.group().map(|explicit| explicit.id) else { return };
         let more = if shared.has_attributes(Some(me)) { state.record.more } else { shared.record.more };
         state.record = Record { more, ..shared.record };
-        state.record.set(&changes.fields_over(&shared, me));
+        state.record.set(&changes.fields_over(&shared.record.times));
+        changes.seen = shared.record.times;
         state.subdirs = None;
     }
 
@@ -442,7 +481,8 @@ impl Core {
         state: &State,
         is_born: bool,
     ) -> Result<Arc<Inode>> {
-        let changes = (shared.kind == DIRECTORY && !is_born).then(Mutex::default);
+        let changes = || Mutex::new(Changes { seen: state.record.times, ..Changes::default() });
+        let changes = (shared.kind == DIRECTORY && !is_born).then(changes);
         let state = State { record: state.record, nameable: state.nameable, ..State::default() };
         let twin = Arc::new(Inode {
             id: shared.id,

@@ -103,7 +103,7 @@ impl Core {
         let mut group = Group::ending(self, explicit)?;
         for (twin, state) in twins.iter().zip(&mut states) {
             let Some((shared, changes)) = twin.changes() else { continue };
-            self.record_changes(&mut group, explicit.id, (shared, state), &changes, &mut places)?;
+            self.record_changes(&mut group, (shared, state), &changes, &mut places)?;
         }
         group.commit_all()?;
         for (twin, state) in twins.iter().zip(&mut states) {
@@ -136,7 +136,6 @@ impl Core {
     fn record_changes(
         &self,
         group: &mut Group<'_>,
-        me: GroupId,
         (shared, state): (&Inode, &mut State),
         changes: &Changes,
         places: &mut dyn Iterator<Item = (u64, Option<Place>)>,
@@ -162,7 +161,7 @@ impl Core {
                 (None, Some(_)) => unreachable!("a directory with room for a name has a leaf"),
             }
         }
-        let fields = changes.fields_over(state, me);
+        let fields = changes.fields_over(&state.record.times);
         if fields != Fields::default() {
             self.assign(group, shared, state, &fields)?;
         }
