@@ -55,7 +55,7 @@
 //! file.write_at(0, b"new")?;
 //! # drop(file);
 //! volume.close()?; // durable, and clean
-//! # assert_eq!(Volume::check(&path, &VolumeOptions::default())?.findings, []);
+//! # assert_eq!(Volume::check(&path)?.findings, []);
 //! # std::fs::remove_file(&path).unwrap();
 //! # Ok(())
 //! # }

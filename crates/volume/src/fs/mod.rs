@@ -233,7 +233,7 @@ impl Core {
     /// Sets fields of an inode, on the medium and in memory.
     fn assign(&self, group: &mut Group<'_>, inode: &Inode, state: &mut State, fields: &Fields) -> Result<()> {
         match inode.changes() {
-            Some((_, mut changes)) => changes.assign(group, fields),
+            Some((_, mut changes)) => changes.assign(group, &state.record.times, fields),
             None => group.record(&Operation::Assign { on: inode.id, fields })?,
         }
         state.record.set(fields);
