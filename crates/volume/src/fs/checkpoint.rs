@@ -2,10 +2,11 @@
 //! group needs it.
 
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 
 use wholly::Result;
 
-use super::table::Held;
+use super::table::{ByNumber, Held};
 use super::{Core, map};
 use crate::engine::{InoGen, Maps};
 use crate::format::Lba;
@@ -15,13 +16,11 @@ const LOW: u64 = 10;
 /// And then until one in so many is, cheapest lists of versions first.
 const ENOUGH: u64 = 6;
 
-/// Files of which pointers are swapped at a time, at most.
-const MOST_HELD: usize = 1024;
-
 /// Files whose blocks a checkpoint moves.
 struct Files<'c> {
     core: &'c Core,
-    held: RefCell<Vec<Held<'c>>>,
+    /// By inode number. At most those that are in memory already.
+    held: RefCell<ByNumber<Held<'c>>>,
 }
 
 impl Maps for Files<'_> {
@@ -33,15 +32,17 @@ impl Maps for Files<'_> {
     ) -> Result<bool> {
         let core = self.core;
         let mut held = self.held.borrow_mut();
-        if held.last().is_none_or(|last| last.id.ino != file.ino) {
-            if held.len() == MOST_HELD {
-                return Ok(false);
-            }
-            // Another one must not be read from the medium: this one may be about to be freed.
-            let Some(found) = core.in_memory(file.ino) else { return Ok(false) };
-            held.push(found);
+        let inode = match held.entry(file.ino) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            // One that is not in memory must not be read from the medium: it may be about to be freed.
+            Entry::Vacant(entry) => match core.in_memory(file.ino) {
+                Some(found) => entry.insert(found),
+                None => return Ok(false),
+            },
+        };
+        if inode.id != file {
+            return Ok(false);
         }
-        let Some(inode) = held.last().filter(|inode| inode.id == file) else { return Ok(false) };
         let Ok(mut state) = inode.state.try_write() else { return Ok(false) };
         // A running group has the pointers in its draft, and what it has written is about their homes.
         if state.is_claimed() {

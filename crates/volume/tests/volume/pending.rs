@@ -1,7 +1,9 @@
 //! The engine `hybrid_log`: content that waits in pending blocks is read, written back and counted.
 
 use wholly::vfs::{FallocateFlags, Ino, OFlags, Result};
+use wholly_media::Site;
 use wholly_posix::Tree;
+use wholly_sim::CountingRegion;
 use wholly_volume::VolumeVfs;
 
 use crate::place::Place;
@@ -151,5 +153,33 @@ fn the_last_reference_goes_on_a_full_volume() -> Result<()> {
     drop(vfs);
     volume.close().expect("close it");
     assert!(place.expect_sound().is_clean);
+    Ok(())
+}
+
+/// Blocks of two files alternate on the volume, and each is written over wholly: writing them back copies nothing, it
+/// only swaps their pointers, however often it goes from the one file to the other.
+#[test]
+fn writing_back_whole_blocks_of_many_files_copies_nothing() -> Result<()> {
+    const BLOCKS: u64 = 600;
+    let place = Place::pending(16 << 20);
+    let counting = CountingRegion::new(place.region);
+    let place = Place { region: counting.clone() };
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let files = [tree.file("a", 0o644, b"")?, tree.file("b", 0o644, b"")?];
+    for byte in [1, 2] {
+        for (block, file) in (0..BLOCKS).flat_map(|block| files.iter().map(move |file| (block, file))) {
+            file.write_all(block * 4096, &[byte; 4096])?;
+        }
+    }
+    counting.take();
+    drop((files, tree));
+    drop(vfs);
+    volume.close().expect("close it");
+    let counts = counting.take();
+    let lines = |site| counts.get(&Site(site)).map_or(0, |count| count.lines);
+    assert_eq!((lines("hybrid.home"), lines("hybrid.swap")), (0, 2 * BLOCKS));
+    place.expect_sound();
     Ok(())
 }
