@@ -483,6 +483,16 @@ impl Volume {
         self.inner.core.engine.sync()
     }
 
+    /// Writes back content that the engine keeps elsewhere than at home: all that is committed when this is called. Other
+    /// calls go on meanwhile; threads that call this at the same time share the work.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if the medium failed, or the volume is being closed.
+    pub fn checkpoint(&self) -> Result<()> {
+        let _admitted = self.inner.core.admit()?;
+        self.inner.core.checkpoint(&|| u64::MAX)
+    }
+
     /// Begins an explicit group. It never fails: if the volume cannot be used, or its engine has no groups, the calls
     /// on the group say so.
     pub fn begin(&self) -> VolumeGroup {

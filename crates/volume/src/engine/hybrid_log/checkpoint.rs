@@ -5,16 +5,45 @@ use std::collections::BTreeSet;
 
 use index::{Claim, LinesVersion, NO_VERSION, latest_lines};
 use wholly::Result;
-use wholly::sync::{MutexGuard, Ordering};
+use wholly::sync::{Mutex, MutexGuard, Ordering};
 
 use super::{HOME, HOME_FENCE, HybridLog, Last, SETTLE, SWAP, SWAP_FENCE, WIPE, WIPE_FENCE};
-use crate::engine::{InoGen, Maps};
+use crate::engine::{InoGen, Maps, Reclaim};
 use crate::format::head::{self, runs};
 use crate::format::log::{LINE, SETTLED};
 use crate::format::{Lba, Run};
 
-/// Lists that are written back at a time: so many claims are held.
-const AT_ONCE: usize = 1024;
+/// Lists that a thread writes back at a time: so many claims it holds.
+const AT_ONCE: usize = 64;
+
+/// What threads share that write back at the same time.
+#[derive(Default)]
+pub(super) struct Round {
+    /// How many they are.
+    workers: usize,
+    /// Homes that nobody has taken yet, the cheapest last. `None`: nobody has looked since the round began.
+    homes: Option<Vec<u64>>,
+}
+
+/// A thread that takes part in a round.
+struct Worker<'e>(&'e Mutex<Round>);
+
+impl<'e> Worker<'e> {
+    fn join(round: &'e Mutex<Round>) -> Worker<'e> {
+        round.lock().unwrap().workers += 1;
+        Worker(round)
+    }
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        let mut round = self.0.lock().unwrap();
+        round.workers -= 1;
+        if round.workers == 0 {
+            round.homes = None;
+        }
+    }
+}
 
 /// A list that is claimed.
 struct Taken<'e> {
@@ -48,31 +77,48 @@ fn select(versions: impl IntoIterator<Item = LinesVersion>) -> (Option<LinesVers
 }
 
 impl HybridLog {
-    /// Writes back long lists, and then the cheapest until `wanted` blocks are free. Returns the blocks.
-    pub(super) fn write_back(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
+    /// Writes back long lists, and then the cheapest until no more blocks are wanted.
+    pub(super) fn write_back(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
         self.base.lanes.check()?;
-        let _alone = self.writing_back.lock().unwrap();
-        let mut free = Vec::new();
-        let mut long = std::mem::take(&mut *self.long.lock().unwrap());
-        // One may have been dropped, and have got as many again.
-        long.sort_unstable();
-        long.dedup();
-        for lot in long.chunks(AT_ONCE) {
-            self.write_back_lot(lot, maps, &mut free)?;
+        loop {
+            let lot = {
+                let mut long = self.long.lock().unwrap();
+                let from = long.len().saturating_sub(AT_ONCE);
+                long.split_off(from)
+            };
+            if lot.is_empty() {
+                break;
+            }
+            self.write_back_lot(lot, space, maps)?;
         }
-        let homes = if (free.len() as u64) < wanted { self.by_cost() } else { Vec::new() };
-        let mut rest = &homes[..];
-        while !rest.is_empty() && (free.len() as u64) < wanted {
-            // Each list frees at least one block.
-            let missing = usize::try_from(wanted - free.len() as u64).unwrap_or(usize::MAX);
-            let (lot, after) = rest.split_at(rest.len().min(missing).min(AT_ONCE));
-            self.write_back_lot(lot, maps, &mut free)?;
-            rest = after;
+        if space.wanted() == 0 {
+            return Ok(());
         }
-        Ok(free.into_iter().map(|start| Run { start, count: 1 }).collect())
+        let worker = Worker::join(&self.round);
+        loop {
+            let lot = self.next_lot(&worker, space.wanted());
+            if lot.is_empty() {
+                return Ok(());
+            }
+            self.write_back_lot(lot, space, maps)?;
+        }
     }
 
-    /// All homes with lists, those first of which the fewest lines are copied for each block that becomes free.
+    /// The cheapest homes of a round: at most so many as blocks are wanted, since each list makes one free at least.
+    /// Half of them at most are for one thread.
+    fn next_lot(&self, worker: &Worker<'_>, wanted: u64) -> Vec<u64> {
+        let mut round = worker.0.lock().unwrap();
+        if wanted == 0 {
+            return Vec::new();
+        }
+        let homes = round.homes.get_or_insert_with(|| self.by_cost());
+        let most = AT_ONCE.min(homes.len().div_ceil(2));
+        let most = usize::try_from(wanted).map_or(most, |wanted| most.min(wanted));
+        let from = homes.len() - most;
+        homes.split_off(from)
+    }
+
+    /// All homes with lists, those last of which the fewest lines are copied for each block that becomes free.
     fn by_cost(&self) -> Vec<u64> {
         let covered = self.covered.lock().unwrap();
         let mut all = Vec::new();
@@ -85,11 +131,12 @@ impl HybridLog {
                 all.push((u64::from(copied) * 64 / blocks, home));
             }
         });
-        all.sort_unstable();
+        all.sort_unstable_by(|one, other| other.cmp(one));
         all.into_iter().map(|(_, home)| home).collect()
     }
 
-    /// Claims the lists of some homes that have any.
+    /// Claims the lists of some homes that have any. They come in ascending order, each once: so threads that claim many
+    /// wait for each other in one direction.
     fn take_lists(&self, homes: impl Iterator<Item = u64>) -> Vec<Taken<'_>> {
         let mut taken = Vec::new();
         for home in homes {
@@ -106,9 +153,12 @@ impl HybridLog {
         taken
     }
 
-    fn write_back_lot(&self, homes: &[u64], maps: &dyn Maps, free: &mut Vec<Lba>) -> Result<()> {
+    fn write_back_lot(&self, mut homes: Vec<u64>, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
         let region = &*self.base.region;
-        let mut taken = self.take_lists(homes.iter().copied());
+        homes.sort_unstable();
+        // A long list may have been dropped, and have got long again.
+        homes.dedup();
+        let mut taken = self.take_lists(homes.into_iter());
         for list in &mut taken {
             // Who comes now sees the list, and reads none of the lines that change.
             list.claim.drain_readers();
@@ -138,7 +188,9 @@ impl HybridLog {
             }
             region.fence(WIPE_FENCE)?;
         }
-        self.forget(taken, free);
+        let mut free = Vec::new();
+        self.forget(taken, &mut free);
+        free.into_iter().for_each(|start| space.reclaim(Run { start, count: 1 }));
         Ok(())
     }
 
@@ -189,7 +241,6 @@ impl HybridLog {
     /// blocks that are free then.
     pub(super) fn drop_lists(&self, homes: &BTreeSet<u64>) -> Result<Vec<Lba>> {
         let region = &*self.base.region;
-        let _alone = self.writing_back.lock().unwrap();
         let (taken, mut free) = (self.take_lists(homes.iter().copied()), Vec::new());
         if taken.is_empty() {
             return Ok(free);

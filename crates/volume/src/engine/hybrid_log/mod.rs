@@ -101,7 +101,9 @@
 //! 10. A pointer is swapped, and the heads of its list are wiped, while nobody reads or changes its file
 //!     (`Maps::swap`): no commit has old bytes of it, no reader has looked it up, and the new home is nobody's before
 //!     its head is gone. Where the file is in use, or the pointer is not one word (it is in the inode), the lines go
-//!     home. One thread at a time writes back or drops lists (`writing_back`): it holds many claims.
+//!     home. Threads that write back at the same time take lots of different homes (`Round`). Who claims many lists, to
+//!     write back or to drop them, does so in ascending order of their homes, and waits for nobody while it has them but
+//!     for readers, settled words, and the swap of another such thread.
 //! 11. Pending blocks are taken from the group's reservation: a commit never meets `ENOSPC`. Writing back takes no
 //!     block.
 //! 12. Recovery copies what counts home in commit order, fences, and raises the incarnation, which makes all heads void
@@ -112,7 +114,7 @@
 //!     So is the pointer of a swap, by the core, since recovery reads no map. A pointer whose store nobody has fenced
 //!     leads to a block that has a valid head, of a settled group: the heads of its list are wiped behind
 //!     `hybrid.swap.fence`, and the head says whose block it is, and where in the file, for the file is locked until
-//!     then. There is at most one such pointer. Recovery names all blocks with heads that count; the core stores again
+//!     then. Each thread that writes back leaves one such pointer at most. Recovery names all blocks with heads that count; the core stores again
 //!     each pointer that leads to one of them, and fences, before it raises the incarnation. A crash in between leaves
 //!     all heads, so that the next recovery names the same. Until then nobody uses the old home, and recovery copies
 //!     what counts there, too: if the power fails, the old pointer is as good as the new one.
@@ -179,11 +181,12 @@ use super::logging::{Logging, ZEROS, commit_each};
 use super::patch;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Moved, Operation, Part, Placed,
-    Replay, StorageView, View,
+    Reclaim, Replay, StorageView, View,
 };
 use crate::format::head::{HeadSeed, HeadTable};
 use crate::format::log::LogArea;
-use crate::format::{BLOCK, Lba, Run, Seed};
+use crate::format::{BLOCK, Lba, Seed};
+use checkpoint::Round;
 
 pub use pending::Pended;
 pub use recover::survey;
@@ -275,8 +278,7 @@ pub struct HybridLog {
     long: Mutex<Vec<u64>>,
     /// How many blocks are pending.
     pending: AtomicU64,
-    /// See invariant 10.
-    writing_back: Mutex<()>,
+    round: Mutex<Round>,
 }
 
 impl HybridLog {
@@ -293,7 +295,7 @@ impl HybridLog {
             covered: Mutex::default(),
             long: Mutex::default(),
             pending: AtomicU64::new(0),
-            writing_back: Mutex::default(),
+            round: Mutex::default(),
         }
     }
 
@@ -452,13 +454,13 @@ impl Engine for HybridLog {
         self.pending_blocks() > 0 && !self.long.lock().unwrap().is_empty()
     }
 
-    fn checkpoint(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
-        if wanted == u64::MAX
+    fn checkpoint(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
+        if space.wanted() == u64::MAX
             && let Some(settling) = self.settle(None)?
         {
             self.base.region.fence(HOME_FENCE)?;
             settling.end();
         }
-        self.write_back(wanted, maps)
+        self.write_back(space, maps)
     }
 }
