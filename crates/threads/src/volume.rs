@@ -102,7 +102,8 @@ pub fn all() -> Vec<VolumeProgram> {
                 vec![group(&[link("A/foo", "B/foo"), Op::Unlink("A/foo")]), call(Op::Mkdir("A/foo"))],
             ],
         ),
-        // Versions of several blocks, some of which become homes, are written back by two threads while two others write.
+        // Versions of several blocks, some of which become homes, are written back by two threads while two others
+        // write.
         pending(
             "pending-two-checkpoints",
             vec![

@@ -19,7 +19,7 @@ use wholly_media::{
 use wholly::vfs::Vfs;
 
 use crate::engine::fine_grained_wal::{self, FineGrainedWal};
-use crate::engine::hybrid_log::{self, HybridLog};
+use crate::engine::hybrid_log::{self, HybridLog, WriteBack};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{Engine, Moved};
@@ -131,6 +131,8 @@ pub struct VolumeOptions {
     pub force: bool,
     /// The clock that times of files are taken from.
     pub clock: fn() -> Timestamp,
+    /// How the engine `hybrid_log` writes content back. For measurement: no other value serves a user.
+    pub write_back: WriteBack,
 }
 
 impl Default for VolumeOptions {
@@ -142,6 +144,7 @@ impl Default for VolumeOptions {
             label: String::new(),
             force: false,
             clock: crate::fs::clock,
+            write_back: WriteBack::default(),
         }
     }
 }
@@ -309,7 +312,7 @@ impl Volume {
     fn open_owned(region: Arc<dyn Region>, owner: Option<OwnedFd>, options: &VolumeOptions) -> Result<Volume> {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = engine(&region, cache)?;
+        let engine = engine(&region, cache, options.write_back)?;
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
         let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(inner.clone())), Ok(None));
@@ -483,8 +486,8 @@ impl Volume {
         self.inner.core.engine.sync()
     }
 
-    /// Writes back content that the engine keeps elsewhere than at home: all that is committed when this is called. Other
-    /// calls go on meanwhile; threads that call this at the same time share the work.
+    /// Writes back content that the engine keeps elsewhere than at home: all that is committed when this is called.
+    /// Other calls go on meanwhile; threads that call this at the same time share the work.
     ///
     /// # Errors
     /// [`Error::Poisoned`] if the medium failed, or the volume is being closed.
@@ -531,7 +534,7 @@ impl Volume {
 }
 
 /// The engine of a volume.
-fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine>> {
+fn engine(region: &Arc<dyn Region>, cache_bytes: usize, write_back: WriteBack) -> Result<Box<dyn Engine>> {
     let superblock = mount::read_superblock(&**region)?;
     let kind = EngineKind::of(&superblock)?;
     kind.check_medium(&**region)?;
@@ -542,7 +545,7 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine
             Box::new(FineGrainedWal::new(region.clone(), log, seed, incarnation))
         }
         (EngineKind::HybridLog, Some(log), Some(table)) => {
-            Box::new(HybridLog::new(region.clone(), log, table, seed, incarnation))
+            Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), write_back))
         }
         (EngineKind::FineGrainedWal | EngineKind::HybridLog, ..) => {
             return Err(crate::engine::corrupt("superblock", crate::format::Fault("the engine has no log")));

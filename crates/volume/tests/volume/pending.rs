@@ -4,7 +4,7 @@ use wholly::vfs::{FallocateFlags, Ino, OFlags, Result};
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
-use wholly_volume::VolumeVfs;
+use wholly_volume::{VolumeVfs, WriteBack};
 
 use crate::place::Place;
 
@@ -14,13 +14,17 @@ const BLOCKS: usize = 40;
 /// it reads as it was written, and so it does after an unmount.
 #[test]
 fn content_is_what_was_written() -> Result<()> {
+    [WriteBack::Selective, WriteBack::CommitOrder, WriteBack::AtOnce].into_iter().try_for_each(write_and_compare)
+}
+
+fn write_and_compare(how: WriteBack) -> Result<()> {
     let mut random = 7u64;
     let mut pick = |limit: usize| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) as usize % limit
     };
     let place = Place::pending(1 << 20);
-    let volume = place.open();
+    let volume = place.try_open_as(how).expect("open it");
     let vfs = VolumeVfs::new(&volume);
     let tree = Tree::new(&vfs, Ino::ROOT);
     let mut content: Vec<u8> = (0..BLOCKS * 4096).map(|i| i as u8).collect();
@@ -64,7 +68,7 @@ fn content_is_what_was_written() -> Result<()> {
             }
         }
         if round % 10 == 0 {
-            assert!(tree.content("file")? == content, "round {round}");
+            assert!(tree.content("file")? == content, "{how:?}, round {round}");
         }
         if round % 500 == 0 {
             place.expect_sound();
