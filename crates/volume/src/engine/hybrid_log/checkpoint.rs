@@ -24,6 +24,17 @@ pub(super) struct Round {
     workers: usize,
     /// Homes that nobody has taken yet, the cheapest last. `None`: nobody has looked since the round began.
     homes: Option<Vec<u64>>,
+    /// Homes whose pointers could not be swapped, because their files were in use: to be taken when no others are left.
+    refused: Vec<u64>,
+}
+
+/// What happens to a list whose pointer cannot be swapped, because its file is in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InUse {
+    /// It stays.
+    Left,
+    /// Its lines go home.
+    Copied,
 }
 
 /// A thread that takes part in a round.
@@ -41,7 +52,7 @@ impl Drop for Worker<'_> {
         let mut round = self.0.lock().unwrap();
         round.workers -= 1;
         if round.workers == 0 {
-            round.homes = None;
+            *round = Round::default();
         }
     }
 }
@@ -96,33 +107,33 @@ impl HybridLog {
             if lot.is_empty() {
                 break;
             }
-            self.write_back_lot(lot, space, maps)?;
+            self.write_back_lot(lot, InUse::Copied, space, maps)?;
         }
         if space.wanted() == 0 {
             return Ok(());
         }
         let worker = Worker::join(&self.round);
         loop {
-            let lot = self.next_lot(&worker, space.wanted());
+            let (lot, in_use) = self.next_lot(&worker, space.wanted());
             if lot.is_empty() {
                 return Ok(());
             }
-            self.write_back_lot(lot, space, maps)?;
+            let refused = self.write_back_lot(lot, in_use, space, maps)?;
+            self.round.lock().unwrap().refused.extend(refused);
         }
     }
 
     /// The cheapest homes of a round: at most so many as blocks are wanted, since each list makes one free at least.
     /// Half of them at most are for one thread.
-    fn next_lot(&self, worker: &Worker<'_>, wanted: u64) -> BTreeSet<u64> {
+    fn next_lot(&self, worker: &Worker<'_>, wanted: u64) -> (BTreeSet<u64>, InUse) {
         let mut round = worker.0.lock().unwrap();
-        if wanted == 0 {
-            return BTreeSet::new();
-        }
-        let homes = round.homes.get_or_insert_with(|| self.by_cost());
+        let Round { homes, refused, .. } = &mut *round;
+        let homes = homes.get_or_insert_with(|| self.by_cost());
+        let (homes, in_use) = if homes.is_empty() { (refused, InUse::Copied) } else { (homes, InUse::Left) };
         let most = AT_ONCE.min(homes.len().div_ceil(2));
         let most = usize::try_from(wanted).map_or(most, |wanted| most.min(wanted));
         let from = homes.len() - most;
-        homes.drain(from..).collect()
+        (homes.drain(from..).collect(), in_use)
     }
 
     /// Calls `each` with all homes that have lists, the newest version of each, and what it covers.
@@ -202,7 +213,14 @@ impl HybridLog {
         taken
     }
 
-    fn write_back_lot(&self, homes: BTreeSet<u64>, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
+    /// Writes some lists back. Returns the homes of those that stay.
+    fn write_back_lot(
+        &self,
+        homes: BTreeSet<u64>,
+        in_use: InUse,
+        space: &dyn Reclaim,
+        maps: &dyn Maps,
+    ) -> Result<Vec<u64>> {
         let region = &*self.base.region;
         let mut taken = self.take_lists(homes, u64::MAX);
         for list in &mut taken {
@@ -216,20 +234,25 @@ impl HybridLog {
         let settled = self.settle(None)?;
         region.fence(HOME_FENCE)?;
         settled.into_iter().for_each(Settling::end);
-        let mut are_kept = false;
-        for list in taken.iter_mut().filter(|list| list.into != list.home) {
-            if !self.swap(list, maps)? {
+        let (mut done, mut refused, mut are_copied) = (Vec::new(), Vec::new(), false);
+        for mut list in taken {
+            if list.into != list.home && !self.swap(&list, maps)? {
+                if in_use == InUse::Left {
+                    refused.push(list.home.0);
+                    continue;
+                }
                 list.into = list.home;
-                self.gather(list)?;
-                are_kept = true;
+                self.gather(&list)?;
+                are_copied = true;
             }
+            done.push(list);
         }
-        if are_kept {
+        if are_copied {
             region.fence(HOME_FENCE)?;
         }
-        self.wipe_in_order(taken.iter().filter(|list| list.into == list.home))?;
-        self.forget(taken).into_iter().for_each(|start| space.reclaim(Run { start, count: 1 }));
-        Ok(())
+        self.wipe_in_order(done.iter().filter(|list| list.into == list.home))?;
+        self.forget(done).into_iter().for_each(|start| space.reclaim(Run { start, count: 1 }));
+        Ok(refused)
     }
 
     /// Wipes the heads of lists, those of each in commit order (invariant 6).
