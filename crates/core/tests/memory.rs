@@ -4,62 +4,17 @@
 //! One test: the allocator that counts is the whole program's. `WHOLLY_NAMES` sets another number of names; a million
 //! of them have to do with 512 MiB.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use wholly::{Options, Store};
 use wholly_host::HostOptions;
 
 mod common;
+mod counted;
 
 use common::Dir;
-
-/// The system's allocator, counted.
-struct Counted;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-impl Counted {
-    fn add(bytes: usize) {
-        let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        PEAK.fetch_max(now, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: every call is the system allocator's, with the caller's own arguments.
-unsafe impl GlobalAlloc for Counted {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Counted::add(layout.size());
-        // SAFETY: the caller keeps the rules of this call.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the rules of this call, and `place` is from the same allocator.
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Old and new are there at the same time, unless the system's allocator finds room behind: counted as the
-        // worst.
-        Counted::add(size);
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the rules of this call, and `place` is from the same allocator.
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counted = Counted;
-
-/// Most bytes above `before` since this was last asked.
-fn most_above(before: usize) -> usize {
-    PEAK.swap(NOW.load(Ordering::Relaxed), Ordering::Relaxed).saturating_sub(before)
-}
+use counted::{most_above, now};
 
 fn name(n: usize) -> String {
     format!("file-{n:07}")
@@ -72,7 +27,7 @@ fn of_one_group(names: usize) -> [usize; 2] {
     Store::init(&*dir, &options).unwrap();
     let store = Store::open_with(Path::new(&*dir), options, HostOptions::default()).unwrap();
     let most = ["creates", "removals"].map(|what| {
-        let before = NOW.load(Ordering::Relaxed);
+        let before = now();
         most_above(before);
         let mut group = store.begin();
         for n in 0..names {
@@ -86,7 +41,7 @@ fn of_one_group(names: usize) -> [usize; 2] {
         let committed = most_above(before);
         store.checkpoint().unwrap();
         let home = most_above(before);
-        let after = NOW.load(Ordering::Relaxed).saturating_sub(before);
+        let after = now().saturating_sub(before);
         let each = [running, committed, home, after].map(|bytes| bytes / names);
         println!("{names} {what}: bytes a name, running, at commit, at the checkpoint, after it: {each:?}");
         running.max(committed).max(home)
