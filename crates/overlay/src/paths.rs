@@ -90,7 +90,7 @@ impl Paths {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Path> {
-        self.by_directory().flat_map(|(dir, names)| names.iter().map(|name| join(dir, name)))
+        self.by_directory().flat_map(|(dir, names)| names.iter().map(move |name| join(dir, name)))
     }
 
     pub fn by_directory(&self) -> impl Iterator<Item = (&Path, &Names)> {
