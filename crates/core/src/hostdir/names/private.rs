@@ -43,8 +43,8 @@ impl Default for Trace {
 #[derive(Default)]
 pub(crate) struct Private {
     changes: Packed<Name, Change>,
-    /// The last name that the group gave an object, if it has that still; of directories, and of what it has neither made
-    /// nor adopted.
+    /// The last name that the group gave an object, if it has that still; of directories, and of what it has neither
+    /// made nor adopted.
     places: HashMap<u64, Name>,
     traces: Packed<u64, Trace>,
     /// The announced tail for which the group identifies what it speaks of, and how many there were before that.
