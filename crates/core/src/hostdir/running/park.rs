@@ -41,7 +41,7 @@ pub(super) enum For {
 const NAMES_OF_PART: usize = 1024;
 
 /// What a group would change, in parts: of very many names only some are in memory at a time. Content and attributes
-/// are in the first part. Each part has the objects that it speaks of; the other names of an object may be in other parts.
+/// are in the first part. Each part has the objects that it speaks of. An object's other names may be in other parts.
 struct Parts<'r, N> {
     running: &'r Running,
     what_for: For,
