@@ -137,7 +137,7 @@ impl HybridLog {
     }
 
     /// Calls `each` with all homes that have lists, the newest version of each, and what it covers.
-    fn for_each_list(&self, each: &mut dyn FnMut(u64, u32, &[(u64, Lba)])) {
+    fn for_each_list(&self, mut each: impl FnMut(u64, u32, &[(u64, Lba)])) {
         let covered = self.covered.lock().unwrap();
         self.index.for_each_from(0, &mut |home, slot| {
             let guard = slot.read();
@@ -150,7 +150,7 @@ impl HybridLog {
     /// All homes with lists, those last of which the fewest lines are copied for each block that becomes free.
     fn by_cost(&self) -> Vec<u64> {
         let mut all = Vec::new();
-        self.for_each_list(&mut |home, newest, covered| {
+        self.for_each_list(|home, newest, covered| {
             let blocks = (self.arena.list(newest).count() + covered.len()) as u64;
             let (_, copied) = select(self.arena.list(newest));
             all.push((u64::from(copied) * 64 / blocks, home));
@@ -165,7 +165,7 @@ impl HybridLog {
         let _alone = self.round.lock().unwrap();
         let mut blocks = Vec::new();
         if space.wanted() > 0 {
-            self.for_each_list(&mut |home, newest, covered| {
+            self.for_each_list(|home, newest, covered| {
                 blocks.extend(covered.iter().map(|(order, _)| (*order, home)));
                 blocks.extend(self.arena.list(newest).map(|version| (version.stamp, home)));
             });
