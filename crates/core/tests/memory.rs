@@ -126,7 +126,7 @@ fn a_name_in_a_group_takes_few_bytes() {
     const MILLION: usize = 1_000_000;
     let names = std::env::var("WHOLLY_NAMES").ok().map_or(20_000, |names| names.parse().unwrap());
     // Of a few names tables and buffers take more of their own than names do.
-    let bounds = if names < MILLION { [430, 340, 430, 400] } else { [400; 4] };
+    let bounds = if names < MILLION { [430, 380, 400, 400] } else { [400; 4] };
     if names == MILLION {
         let most = Some(512 << 20);
         setrlimit(Resource::Data, Rlimit { current: most, maximum: most }).unwrap();

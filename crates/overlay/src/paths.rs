@@ -8,20 +8,20 @@ use crate::host::{Path, join, split};
 /// Names in the longest run.
 const LONGEST: usize = 64;
 
-/// Names of up to 255 bytes, in order. They stand in runs, of which none is empty, and each is under a name at or below
+/// Names, in order. They stand in runs, of which none is empty, and each is under a name at or below
 /// its first one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names(BTreeMap<Box<[u8]>, Run>);
 
-/// One name behind the other, each after its length.
+/// One name behind the other, each after its length in two bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Run(Box<[u8]>);
 
 impl Run {
     fn of(names: &[&[u8]]) -> Run {
-        let mut bytes = Vec::with_capacity(names.iter().map(|name| 1 + name.len()).sum());
+        let mut bytes = Vec::with_capacity(names.iter().map(|name| 2 + name.len()).sum());
         for name in names {
-            bytes.push(u8::try_from(name.len()).expect("no name is longer"));
+            bytes.extend_from_slice(&u16::try_from(name.len()).expect("no host has so long names").to_le_bytes());
             bytes.extend_from_slice(name);
         }
         Run(bytes.into())
@@ -30,8 +30,8 @@ impl Run {
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.0[..];
         std::iter::from_fn(move || {
-            let (&length, behind) = rest.split_first()?;
-            let (name, behind) = behind.split_at(length.into());
+            let (&length, behind) = rest.split_first_chunk()?;
+            let (name, behind) = behind.split_at(u16::from_le_bytes(length).into());
             rest = behind;
             Some(name)
         })
@@ -112,7 +112,7 @@ mod tests {
         for order in orders {
             let (mut names, mut model) = (Names::default(), BTreeSet::new());
             for n in (0..COUNT).map(order).flat_map(|n| [n, n / 2]) {
-                let name = vec![b'0' + (n % 10) as u8; n % 256];
+                let name = vec![b'0' + (n % 10) as u8; n % 300];
                 assert_eq!(names.contains(&name), model.contains(&name));
                 names.insert(&name);
                 model.insert(name.clone());
@@ -130,7 +130,7 @@ mod tests {
         let mut names = Names::default();
         (0..64 * 100).for_each(|n| names.insert(format!("{n:07}").as_bytes()));
         let bytes: usize = names.0.values().map(|run| run.0.len()).sum();
-        assert_eq!((names.0.len(), bytes), (100, 64 * 100 * 8));
+        assert_eq!((names.0.len(), bytes), (100, 64 * 100 * 9));
     }
 
     #[test]

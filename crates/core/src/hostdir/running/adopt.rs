@@ -43,7 +43,7 @@ pub(super) struct Brought {
 struct Paths {
     /// Directories, each with the number of the first path in it.
     dirs: Vec<(usize, Vec<u8>)>,
-    /// One name behind the other, each before its length, in pieces that never grow. None is empty.
+    /// One name behind the other, each before its length in two bytes, in pieces that never grow. None is empty.
     names: Vec<Vec<u8>>,
     count: usize,
 }
@@ -57,18 +57,20 @@ impl Paths {
         if self.dirs.last().is_none_or(|(_, last)| last != dir) {
             self.dirs.push((self.count, dir.to_vec()));
         }
-        if self.names.last().is_none_or(|piece| piece.capacity() - piece.len() <= name.len()) {
-            self.names.push(Vec::with_capacity(if self.names.is_empty() { 1 + name.len() } else { PIECE }));
+        let length = u16::try_from(name.len()).expect("no host has so long names").to_le_bytes();
+        let room = name.len() + length.len();
+        if self.names.last().is_none_or(|piece| piece.capacity() - piece.len() < room) {
+            self.names.push(Vec::with_capacity(if self.names.is_empty() { room } else { PIECE.max(room) }));
         }
         let piece = self.names.last_mut().expect("there is one");
         piece.extend_from_slice(name);
-        piece.push(u8::try_from(name.len()).expect("the host has no longer names"));
+        piece.extend_from_slice(&length);
         self.count += 1;
     }
 
     fn last(&self) -> Option<Vec<u8>> {
-        let ((_, dir), (length, names)) = (self.dirs.last()?, self.names.last()?.split_last()?);
-        Some([dir, &names[names.len() - usize::from(*length)..]].concat())
+        let ((_, dir), (names, length)) = (self.dirs.last()?, self.names.last()?.split_last_chunk()?);
+        Some([dir, &names[names.len() - usize::from(u16::from_le_bytes(*length))..]].concat())
     }
 
     fn pop(&mut self) -> Option<Vec<u8>> {
@@ -76,7 +78,7 @@ impl Paths {
         self.count -= 1;
         let (first, dir) = self.dirs.last().expect("the path is in it");
         let piece = self.names.last_mut().expect("the path is in it");
-        piece.truncate(piece.len() - (last.len() - dir.len()) - 1);
+        piece.truncate(piece.len() - (last.len() - dir.len()) - 2);
         if piece.is_empty() {
             self.names.pop();
         }

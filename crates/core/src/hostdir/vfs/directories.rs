@@ -91,7 +91,7 @@ pub(super) struct Listing {
 }
 
 /// Bytes of an entry before its name.
-const BEFORE_NAME: usize = 10;
+const BEFORE_NAME: usize = 11;
 
 impl Listing {
     /// An empty one, with room for these names and for `.` and `..`.
@@ -106,7 +106,9 @@ impl Listing {
         }
         self.count += 1;
         self.bytes.extend_from_slice(&ino.to_le_bytes());
-        self.bytes.extend_from_slice(&[(mode >> TYPE.trailing_zeros()) as u8, name.len() as u8]);
+        self.bytes.push((mode >> TYPE.trailing_zeros()) as u8);
+        // Some hosts have names that are longer than any that a call may give.
+        self.bytes.extend_from_slice(&u16::try_from(name.len()).expect("no host has so long names").to_le_bytes());
         self.bytes.extend_from_slice(name);
     }
 
@@ -118,8 +120,8 @@ impl Listing {
         let mut next = known;
         let all = std::iter::from_fn(move || {
             let (ino, behind) = rest.split_first_chunk::<8>()?;
-            let (&[kind, length], behind) = behind.split_first_chunk::<2>()?;
-            let (name, behind) = behind.split_at(length.into());
+            let (&[kind, low, high], behind) = behind.split_first_chunk::<3>()?;
+            let (name, behind) = behind.split_at(u16::from_le_bytes([low, high]).into());
             (rest, next) = (behind, next + 1);
             let kind = FileType::from_raw_mode(u32::from(kind) << TYPE.trailing_zeros());
             Some(DirEntry { ino: Ino(u64::from_le_bytes(*ino)), next, kind, name })
@@ -134,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_listing_goes_on_from_any_entry() {
-        let names: Vec<Vec<u8>> = (0..200).map(|n| vec![b'n'; n + 1]).collect();
+        let names: Vec<Vec<u8>> = (0..200).map(|n| vec![b'n'; n * 4 + 1]).collect();
         let mut listing = Listing::with_room_for(names.iter().map(|name| &name[..]));
         let room = listing.bytes.capacity();
         for (i, name) in names.iter().enumerate() {
