@@ -77,6 +77,7 @@ mod owner;
 mod vfs;
 
 pub use calls::{VolumeCalls, VolumeFile};
+pub use engine::hybrid_log::WriteBack;
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};

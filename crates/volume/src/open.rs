@@ -21,7 +21,7 @@ use wholly_media::{
 use wholly::vfs::Vfs;
 
 use crate::engine::fine_grained_wal::{self, FineGrainedWal};
-use crate::engine::hybrid_log::{self, HybridLog};
+use crate::engine::hybrid_log::{self, HybridLog, WriteBack};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{Engine, Moved};
@@ -133,6 +133,8 @@ pub struct VolumeOptions {
     pub force: bool,
     /// The clock that times of files are taken from.
     pub clock: fn() -> Timestamp,
+    /// How the engine `hybrid_log` writes content back. For measurement: no other value serves a user.
+    pub write_back: WriteBack,
 }
 
 impl Default for VolumeOptions {
@@ -144,6 +146,7 @@ impl Default for VolumeOptions {
             label: String::new(),
             force: false,
             clock: crate::fs::clock,
+            write_back: WriteBack::default(),
         }
     }
 }
@@ -311,7 +314,7 @@ impl Volume {
     fn open_owned(region: Arc<dyn Region>, owner: Option<OwnedFd>, options: &VolumeOptions) -> Result<Volume> {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = engine(&region, cache)?;
+        let engine = engine(&region, cache, options.write_back)?;
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
         let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(inner.clone())), Ok(None));
@@ -464,6 +467,16 @@ impl Volume {
         self.inner.core.engine.sync()
     }
 
+    /// Writes back content that the engine keeps elsewhere than at home: all that is committed when this is called.
+    /// Other calls go on meanwhile; threads that call this at the same time share the work.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if the medium failed, or the volume is being closed.
+    pub fn checkpoint(&self) -> Result<()> {
+        let _admitted = self.inner.core.admit()?;
+        self.inner.core.checkpoint(&|| u64::MAX)
+    }
+
     /// Begins an explicit group. It never fails: if the volume cannot be used, or its engine has no groups, the calls
     /// on the group say so.
     pub fn begin(&self) -> VolumeGroup {
@@ -502,7 +515,7 @@ impl Volume {
 }
 
 /// The engine of a volume.
-fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine>> {
+fn engine(region: &Arc<dyn Region>, cache_bytes: usize, write_back: WriteBack) -> Result<Box<dyn Engine>> {
     let superblock = mount::read_superblock(&**region)?;
     let kind = EngineKind::of(&superblock)?;
     kind.check_medium(&**region)?;
@@ -513,7 +526,7 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine
             Box::new(FineGrainedWal::new(region.clone(), log, seed, incarnation))
         }
         (EngineKind::HybridLog, Some(log), Some(table)) => {
-            Box::new(HybridLog::new(region.clone(), log, table, seed, incarnation))
+            Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), write_back))
         }
         (EngineKind::FineGrainedWal | EngineKind::HybridLog, ..) => {
             return Err(crate::engine::corrupt("superblock", crate::format::Fault("the engine has no log")));

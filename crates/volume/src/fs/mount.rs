@@ -299,7 +299,7 @@ pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
         }
     }
     core.engine.sync()?;
-    core.checkpoint(u64::MAX)?;
+    core.checkpoint(&|| u64::MAX)?;
     let saved = save(core, region)?;
     region.fence(FENCE)?;
     let mut superblock = core.storage.superblock.lock().unwrap();
