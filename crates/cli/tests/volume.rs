@@ -87,7 +87,7 @@ fn what_is_copied_in_comes_out() {
     let rig = Rig::new("copy");
     let (image, from, to) = (rig.path("v.img"), rig.path("from"), rig.path("to"));
     wholly(&["mkfs", &image]).exits(16);
-    let made = wholly(&["--json", "mkfs", &image, "--size", "64M", "--label", "trial"]).json();
+    let made = wholly(&["--json", "mkfs", &image, "--size", "64M", "--label", "trial", "--engine", "none"]).json();
     assert_eq!((&made["blocks"], &made["label"]), (&(16384.into()), &("trial".into())));
     let again = wholly(&["mkfs", &image, "--size", "64M"]);
     again.exits(8);
@@ -191,16 +191,20 @@ fn what_stands_on_a_volume_is_shown() {
     }
 }
 
-/// The engine that logs needs persistent memory: a file in memory stands for that.
+/// Engines that log need persistent memory: a file in memory stands for that, and gets such an engine by default.
 #[test]
 fn the_engine_is_chosen() {
     let rig = Rig::new("engine");
     let on_disk = rig.path("v.img");
     let refused = wholly(&["mkfs", &on_disk, "--size", "16M", "--engine", "fine_grained_wal", "--medium", "disk"]);
     assert!(refused.err.contains("persistent memory"), "{}", refused.err);
-    for engine in ["fine_grained_wal", "hybrid_log"] {
+    let default = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force"]);
+    default.exits(0);
+    assert!(default.out.contains("engine none") && default.out.contains("anything may be lost"), "{}", default.out);
+    let choices = [&["--engine", "fine_grained_wal"][..], &["--engine", "hybrid_log"], &[]];
+    for (choice, engine) in choices.into_iter().zip(["fine_grained_wal", "hybrid_log", "hybrid_log"]) {
         let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());
-        let made = wholly(&["mkfs", &image, "--size", "16M", "--engine", engine]);
+        let made = wholly(&[&["mkfs", &image, "--size", "16M"], choice].concat());
         let (stat, checked) = (wholly(&["stat", &image]), wholly(&["fsck", "-n", &image]));
         std::fs::remove_file(&image).unwrap();
         made.exits(0);

@@ -21,7 +21,7 @@ use wholly_media::{
 use wholly::vfs::Vfs;
 
 use crate::engine::fine_grained_wal::{self, FineGrainedWal};
-use crate::engine::hybrid_log::{self, HybridLog, WriteBack};
+use crate::engine::hybrid_log::{self, Damaged, HybridLog, Logs, WriteBack};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{Engine, Moved};
@@ -94,6 +94,11 @@ impl EngineKind {
         }
     }
 
+    /// The one that a new volume on such a medium gets, unless somebody chooses.
+    pub fn for_medium(medium: &Guarantees) -> EngineKind {
+        if medium.is_pmem() { EngineKind::HybridLog } else { EngineKind::None }
+    }
+
     fn of(superblock: &Superblock) -> Result<EngineKind> {
         let kind = Self::ALL.iter().copied().find(|kind| kind.number() == superblock.engine);
         kind.ok_or_else(|| Error::Unsupported(format!("the volume's engine has number {}", superblock.engine)))
@@ -133,6 +138,8 @@ pub struct VolumeOptions {
     pub force: bool,
     /// The clock that times of files are taken from.
     pub clock: fn() -> Timestamp,
+    /// Whether a mount after a crash writes back at once what waits for that. For comparison (FCFS-IR in the paper).
+    pub instant_recovery: bool,
     /// How the engine `hybrid_log` writes content back. For measurement: no other value serves a user.
     pub write_back: WriteBack,
 }
@@ -146,6 +153,7 @@ impl Default for VolumeOptions {
             label: String::new(),
             force: false,
             clock: crate::fs::clock,
+            instant_recovery: false,
             write_back: WriteBack::default(),
         }
     }
@@ -170,6 +178,8 @@ pub struct VolumeStat {
     pub blocks: u64,
     /// Free ones, and those that the engine can make free.
     pub free_blocks: u64,
+    /// Of those, blocks with content that waits to be written back.
+    pub pending_blocks: u64,
     /// Inodes that there is room for.
     pub inodes: u64,
     /// Free ones.
@@ -240,6 +250,19 @@ impl Volume {
     /// [`Error::Exists`] if there is something in the file or device and `force` is not set; [`Error::Busy`] if another
     /// process has it open; [`Error::NoSpace`] if it is too small.
     pub fn format(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
+        Self::format_for_medium(path, bytes, options, |_| options.engine)
+    }
+
+    /// The same, with the engine that is chosen for the medium, such as by [`EngineKind::for_medium`].
+    ///
+    /// # Errors
+    /// Those of `format`.
+    pub fn format_for_medium(
+        path: &Path,
+        bytes: u64,
+        options: &VolumeOptions,
+        choose: impl FnOnce(&Guarantees) -> EngineKind,
+    ) -> Result<()> {
         let file = own(path, Access::Make)?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
@@ -258,7 +281,8 @@ impl Volume {
             region.set_len(LENGTH, 0)?;
             region.extend(LENGTH, len)?;
         }
-        Self::format_region(&*region, options)
+        let engine = choose(region.guarantees());
+        Self::format_region(&*region, &VolumeOptions { engine, ..options.clone() })
     }
 
     /// Makes an empty volume on a region, whose whole blocks it takes.
@@ -316,6 +340,9 @@ impl Volume {
         let cache = options.cache_bytes.max(1 << 20);
         let engine = engine(&region, cache, options.write_back)?;
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
+        if options.instant_recovery {
+            core.checkpoint(&|| u64::MAX)?;
+        }
         let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
         let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(inner.clone())), Ok(None));
         Ok(Volume { calls, inner })
@@ -499,6 +526,7 @@ impl Volume {
             block_bytes: BLOCK as u64,
             blocks: superblock.blocks,
             free_blocks: core.free_blocks(),
+            pending_blocks: core.engine.pending_blocks(),
             inodes: core.inodes.units(),
             free_inodes: core.inodes.free(),
             incarnation: superblock.incarnation,
@@ -546,6 +574,8 @@ struct Logged {
     /// Blocks of files that may have moved.
     moved: Vec<Moved>,
     damage: Vec<Finding>,
+    /// Content of single blocks that waits to be written back, and is damaged.
+    content: Vec<Finding>,
     /// Blocks of other structures that cannot be read.
     unreadable: Vec<Finding>,
 }
@@ -559,6 +589,12 @@ fn of_log(error: Error) -> Result<Finding> {
         }
         error => Err(error),
     }
+}
+
+/// What is wrong with content that waits to be written back, if it is damage.
+fn of_content(Damaged { head, error }: Damaged) -> Result<Finding> {
+    let Finding { place, fault } = of_log(error)?;
+    Ok(Finding { place: format!("block {} of inode {}", head.block, head.ino), fault: format!("{place}: {fault}") })
 }
 
 fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
@@ -580,12 +616,14 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     }
     if let (EngineKind::HybridLog, Some(heads)) = (kind, heads) {
         let of_heads = HeadSeed::of(volume, *incarnation);
-        let patches = hybrid_log::survey(region, log, heads, (seed, of_heads)).and_then(|found| {
-            logged.moved = found.moved();
-            found.patches(region, of_heads)
-        });
-        match patches {
-            Ok(patches) => logged.patches = patches,
+        let logs = Logs { area: log, table: heads, log_seed: seed, head_seed: of_heads };
+        match hybrid_log::survey(region, logs) {
+            Ok(found) => {
+                logged.moved = found.moved();
+                let (patches, damaged) = found.patches(region, of_heads);
+                logged.patches = patches;
+                logged.content = damaged.into_iter().map(of_content).collect::<Result<_>>()?;
+            }
             Err(error) => logged.damage.push(of_log(error)?),
         }
         return Ok(logged);
@@ -699,7 +737,7 @@ fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlF
     // Of an engine that is not known nobody knows what a log may have.
     EngineKind::of(&mount::read_superblock(region)?)?;
     let (mut checked, logged) = recovered(region, |over| check::check(over, watch))?;
-    checked.findings.splice(..0, logged.damage.into_iter().chain(logged.unreadable));
+    checked.findings.splice(..0, [logged.damage, logged.content, logged.unreadable].concat());
     Ok(checked)
 }
 
@@ -758,16 +796,17 @@ fn repair_structure(
         repaired.checked = Checked { is_clean: true, blocks: superblock.blocks, ..Checked::default() };
         return Ok(());
     }
-    let (examined, Logged { patches, moved, damage, unreadable }) = recovered(&**region, |over| {
+    let (examined, Logged { patches, moved, damage, content, unreadable }) = recovered(&**region, |over| {
         check::examine(over, &mount::read_superblock(over)?, &mut |progress| watch(progress))
     })?;
     let is_safe = examined.is_complete && examined.remedies.iter().all(Remedy::is_safe);
-    if how == Repair::Safe && !(damage.is_empty() && unreadable.is_empty() && is_safe) {
-        repaired.left = [damage, unreadable, examined.checked.findings.clone()].concat();
+    let is_readable = damage.is_empty() && content.is_empty() && unreadable.is_empty();
+    if how == Repair::Safe && !(is_readable && is_safe) {
+        repaired.left = [damage, content, unreadable, examined.checked.findings.clone()].concat();
         repaired.checked = examined.checked;
         return Ok(());
     }
-    if damage.is_empty() && unreadable.is_empty() && examined.checked.findings.is_empty() {
+    if is_readable && examined.checked.findings.is_empty() {
         if !superblock.is_clean {
             patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
             repair::end_log(&**region, &moved)?;
@@ -781,6 +820,9 @@ fn repair_structure(
         repair::end_log(&**region, &moved)?;
         let lost = |what: &'static str| move |finding: Finding| Mended { finding, done: format!("{what} lost") };
         repaired.done.extend(damage.into_iter().map(lost("its groups are")));
+        let older =
+            |finding| Mended { finding, done: "what a group has written there is lost: older content is left".into() };
+        repaired.done.extend(content.into_iter().map(older));
         // All copies were written just now.
         let all = examined.checked.findings.iter().zip(&examined.remedies);
         let copies = all.filter(|(_, remedy)| **remedy == Remedy::Superblocks);

@@ -36,6 +36,7 @@ pub mod fine_grained_wal;
 pub mod hybrid_log;
 mod lanes;
 mod logging;
+pub mod marks;
 pub mod none;
 pub mod patch;
 
@@ -47,6 +48,7 @@ use crate::format::dir::Head;
 use crate::format::inode::Times;
 use crate::format::{BLOCK, Fault, Lba, Run};
 use draft::Draft;
+use marks::Marks;
 
 /// An inode, in one of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,6 +318,15 @@ pub struct Moved {
     pub to: Lba,
 }
 
+/// Committed content that recovery has found, and that is not at home. If a pointer leads to one of the blocks, it may
+/// not be durable ([`Moved`]).
+pub struct Waiting {
+    /// The blocks that have it.
+    pub blocks: Marks,
+    /// The blocks to which it belongs.
+    pub homes: Marks,
+}
+
 /// Which version a reader gets.
 #[derive(Clone, Copy, Debug)]
 pub enum View<'v> {
@@ -381,19 +392,29 @@ pub trait Engine: Load + Send + Sync {
     /// Whether calls are durable when they return.
     fn is_durable_per_call(&self) -> bool;
 
-    /// Makes the medium consistent before anything else is read from it but the superblock, whose fields for the log
-    /// and the incarnation are those with which the engine was made. It can be interrupted and repeated.
-    ///
-    /// Returns blocks that may have moved. The core stores the pointer of each that has once more, and fences, before
-    /// it begins a new incarnation: until then, the next recovery names them again.
+    /// Makes metadata consistent before anything else is read from the medium but the superblock, whose fields for the
+    /// log and the incarnation are those with which the engine was made. It can be interrupted and repeated. Returns
+    /// what of the content is not at home, if there is any.
     ///
     /// # Errors
     /// The medium's; if the log is damaged.
-    fn recover(&self) -> Result<Vec<Moved>> {
-        Ok(Vec::new())
+    fn recover(&self) -> Result<Option<Waiting>> {
+        Ok(None)
     }
 
-    /// A new incarnation is durable: what was logged before is void.
+    /// Makes that content outlast the incarnation, as far as it belongs to a home in `live`: some map says that it has
+    /// content. Marks the blocks with it in `used`, and leaves out those that are marked already. The core has stored
+    /// pointers that lead to such blocks once more. Durable on return; until a new incarnation is, the next recovery
+    /// comes to the same.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn keep(&self, live: &Marks, used: &Marks) -> Result<()> {
+        let _ = (live, used);
+        Ok(())
+    }
+
+    /// A new incarnation is durable: what was logged before and not kept is void.
     fn start(&self, incarnation: u64) {
         let _ = incarnation;
     }

@@ -16,9 +16,10 @@ use rustix::io::Errno;
 use wholly::{Error, Result};
 use wholly_media::Region;
 
-use super::mount::{Marks, Plain, read_copy, read_superblock};
+use super::mount::{Plain, read_copy, read_superblock};
 use super::remedy::{MapOf, RANKS, Remedy};
 use super::{DIRECTORY, REGULAR, SYMLINK, TYPE, map};
+use crate::engine::marks::Marks;
 use crate::engine::{InoGen, Load};
 use crate::format::dir::{self, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOT, SLOTS, TWIN_BITS};
 use crate::format::inode::{

@@ -314,7 +314,7 @@ fn forge_head(image: &mut [u8], base: &Base, random: &mut Random) {
     let line =
         |block: u64| -> &[u8; LINE] { image[table.at(Lba(block)) as usize..][..LINE].try_into().expect("a line") };
     let there: Vec<(u64, PendingHead)> =
-        (0..blocks).filter_map(|block| Some((block, head::decode(seed, Lba(block), line(block))?.0))).collect();
+        (0..blocks).filter_map(|block| Some((block, head::decode(seed, Lba(block), line(block))?.head))).collect();
     let Some((block, mut head)) = there.get(random.below(there.len().max(1))).copied() else { return };
     let (other, any) = (base.inode(random).ino, number(random));
     changed(&mut head.ino, other, random);

@@ -1,12 +1,12 @@
 //! Writing back (the paper's selective checkpointing, III-E, algorithm 1), and dropping lists of homes that nothing
 //! uses any more.
 
-use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use index::{Claim, LinesVersion, NO_VERSION, latest_lines};
 use wholly::Result;
-use wholly::sync::{Mutex, MutexGuard, Ordering};
+use wholly::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 use super::{HOME, HOME_FENCE, HybridLog, Last, SETTLE, SWAP, SWAP_FENCE, WIPE, WIPE_FENCE, WriteBack};
 use crate::engine::{InoGen, Maps, Reclaim, corrupt};
@@ -67,6 +67,29 @@ struct Taken<'e> {
     heads: Vec<(u64, Lba)>,
     /// Where the latest lines are brought together: at home, or in a version that becomes the home.
     into: Lba,
+}
+
+/// Lists that are damaged: their blocks do not become free.
+#[derive(Default)]
+pub(super) struct Stuck {
+    by_home: Mutex<BTreeMap<u64, u64>>,
+    /// How many blocks they have.
+    pub blocks: AtomicU64,
+}
+
+impl Stuck {
+    /// So many blocks of a home are stuck.
+    fn set(&self, home: u64, blocks: u64) {
+        if blocks == 0 && self.blocks.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut by_home = self.by_home.lock().unwrap();
+        match blocks {
+            0 => by_home.remove(&home),
+            _ => by_home.insert(home, blocks),
+        };
+        self.blocks.store(by_home.values().sum(), Ordering::Relaxed);
+    }
 }
 
 /// Of a list: the version that is to become the home, if it has more of the latest lines than the home and any other;
@@ -159,6 +182,33 @@ impl HybridLog {
         all.into_iter().map(|(_, home)| home).collect()
     }
 
+    /// That all lines of a list are what was written, as far as they are of an earlier incarnation.
+    fn verify_list(&self, newest: u32) -> Result<()> {
+        self.arena.list(newest).try_for_each(|version| self.verify(Lba(version.position)))
+    }
+
+    /// The same; a list that is damaged stays, and none of its blocks becomes free.
+    fn is_sound(&self, home: u64, newest: u32) -> bool {
+        if self.verify_list(newest).is_ok() {
+            return true;
+        }
+        let covered = self.covered.lock().unwrap().get(&home).map_or(0, Vec::len);
+        let blocks = (self.arena.list(newest).count() + covered) as u64;
+        self.stuck.set(home, blocks);
+        false
+    }
+
+    /// That nothing is left because it is damaged.
+    pub(super) fn check_left(&self) -> Result<()> {
+        let mut checked = Ok(());
+        self.index.for_each_from(0, &mut |_, slot| {
+            if checked.is_ok() {
+                checked = self.verify_list(slot.read().newest());
+            }
+        });
+        checked
+    }
+
     /// The variant [`WriteBack::CommitOrder`]: all lines of each pending block go home, covered or not.
     fn write_back_in_order(&self, space: &dyn Reclaim) -> Result<()> {
         let region = &*self.base.region;
@@ -176,7 +226,7 @@ impl HybridLog {
                 break;
             }
             let (upto, homes) = (lot[lot.len() - 1].0, lot.iter().map(|(_, home)| *home));
-            let taken = self.take_lists(homes.collect(), upto);
+            let taken = self.take_lists(homes.collect(), upto, |_, _| true);
             for list in &taken {
                 list.claim.drain_readers();
                 for (_, at) in &list.heads {
@@ -193,14 +243,16 @@ impl HybridLog {
         Ok(())
     }
 
-    /// Claims the lists of some homes that have any, to take what was committed up to a place in commit order off them.
+    /// Claims the lists of some homes that have any, and one that is `wanted`, to take what was committed up to a place
+    /// in commit order off them.
     /// In ascending order of the homes: so threads that claim many wait for each other in one direction.
-    fn take_lists(&self, homes: BTreeSet<u64>, upto: u64) -> Vec<Taken<'_>> {
+    fn take_lists(&self, homes: BTreeSet<u64>, upto: u64, wanted: impl Fn(u64, u32) -> bool) -> Vec<Taken<'_>> {
         let mut taken = Vec::new();
         for home in homes {
             let Some(slot) = self.index.get(home) else { continue };
             let claim = slot.claim();
-            if claim.newest() == NO_VERSION {
+            // Before readers are drained: who comes later finds that it was verified, and needs no head.
+            if claim.newest() == NO_VERSION || !wanted(home, claim.newest()) {
                 continue;
             }
             let covered = self.covered.lock().unwrap().get(&home).cloned().unwrap_or_default();
@@ -222,7 +274,7 @@ impl HybridLog {
         maps: &dyn Maps,
     ) -> Result<Vec<u64>> {
         let region = &*self.base.region;
-        let mut taken = self.take_lists(homes, u64::MAX);
+        let mut taken = self.take_lists(homes, u64::MAX, |home, newest| self.is_sound(home, newest));
         for list in &mut taken {
             // Who comes now sees the list, and reads none of the lines that change.
             list.claim.drain_readers();
@@ -290,7 +342,7 @@ impl HybridLog {
     fn head_of(&self, at: Lba) -> Result<Option<PendingHead>> {
         let mut line = [0; LINE];
         self.base.region.read(self.table.at(at), &mut line)?;
-        Ok(head::decode(self.head_seed(), at, &line).map(|(head, _)| head))
+        Ok(head::decode(self.head_seed(), at, &line).map(|read| read.head))
     }
 
     /// Makes the pointer of a file point to the block in which all of a list is, and wipes the list's heads. Whether
@@ -319,7 +371,7 @@ impl HybridLog {
     /// blocks that are free then.
     pub(super) fn drop_lists(&self, homes: &BTreeSet<u64>) -> Result<Vec<Lba>> {
         let region = &*self.base.region;
-        let taken = self.take_lists(homes.clone(), u64::MAX);
+        let taken = self.take_lists(homes.clone(), u64::MAX, |_, _| true);
         if taken.is_empty() {
             return Ok(Vec::new());
         }
@@ -336,6 +388,7 @@ impl HybridLog {
         for list in taken {
             // Who counts none reads at home what was stored there before.
             self.pending.fetch_sub(list.heads.len() as u64, Ordering::Release);
+            self.stuck.set(list.home.0, 0);
             let blocks = list.heads.iter().map(|(_, at)| *at);
             free.extend(blocks.map(|at| if at == list.into { list.home } else { at }));
             if let Entry::Occupied(mut covered) = self.covered.lock().unwrap().entry(list.home.0) {

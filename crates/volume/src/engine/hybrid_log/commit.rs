@@ -11,7 +11,7 @@ use crate::engine::lanes::Cursor;
 use crate::engine::{Allocate, Part};
 use crate::format::head::{self, PendingHead};
 use crate::format::log::{Entry, LINE, OLD_MAX};
-use crate::format::{BLOCK, Lba, Run};
+use crate::format::{Lba, Run};
 
 impl HybridLog {
     /// Commits a group. Returns its place in commit order.
@@ -81,9 +81,7 @@ impl HybridLog {
         let seed = self.head_seed();
         let mut total = 0u64;
         for (home, tentative) in &draft.pended.blocks {
-            let mut bytes = [0; BLOCK];
-            self.base.region.read(tentative.at.byte(), &mut bytes)?;
-            let sum = seed.lines_sum(tentative.at, tentative.lines, &bytes);
+            let sum = tentative.sum;
             let head = PendingHead {
                 lane,
                 sequence,

@@ -11,12 +11,12 @@ use wholly::Result;
 
 use super::{Check, OFTEN, go_on};
 use crate::engine::Load;
+use crate::engine::marks::Marks;
 use crate::format::dir::{Leaf, SLOTS};
 use crate::format::inode::{INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, Tree};
 use crate::format::pointer::Pointer;
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Lba, Stream};
-use crate::fs::mount::Marks;
 use crate::fs::overlay::NOTHING;
 use crate::fs::remedy::{MapOf, Remedy};
 use crate::fs::{DIRECTORY, REGULAR, TYPE, map};

@@ -15,12 +15,13 @@ use std::collections::HashSet;
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
+use crate::engine::marks::Marks;
 use crate::engine::{Load, Moved, corrupt};
 use crate::format::repair::{Move, PER_TABLE, Table, copy_sum};
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Fault, Lba, Seed};
 use crate::fs::check::examine;
-use crate::fs::mount::{Marks, Plain, ensure_slot, read_superblock, store_moved};
+use crate::fs::mount::{Plain, ensure_slot, read_superblock, store_moved};
 use crate::fs::overlay::{Overlay, is_lost};
 use crate::fs::storage::{Storage, write_superblock};
 
@@ -45,7 +46,8 @@ pub fn end_log(region: &dyn Region, moved: &[Moved]) -> Result<()> {
     ensure_slot(region, &superblock)?;
     store_moved(region, &Storage::new(superblock.clone()), moved)?;
     (superblock.saved, superblock.is_clean) = (None, false);
-    superblock.incarnation += 1;
+    // Past the next one: a mount that was interrupted may have kept heads for that.
+    superblock.incarnation += 2;
     write_superblock(&mut Plain { region, next: 0 }, &mut superblock)?;
     Ok(region.fence(COMMIT_FENCE)?)
 }

@@ -7,6 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
+use crate::engine::marks::Marks;
 use crate::engine::{Load, StorageView, corrupt};
 use crate::format::dir::{MAX_TRIE_DEPTH, SLOT, leaf_depth};
 use crate::format::inode::{INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Target, Time, Times, Tree};
@@ -14,7 +15,7 @@ use crate::format::pointer::{Pointer, depth_for, nodes_for};
 use crate::format::superblock::Superblock;
 use crate::format::xattr::{self, TOTAL_MAX};
 use crate::format::{BLOCK, Fault, Lba, Seed, Stream, mix};
-use crate::fs::mount::{Marks, Plain};
+use crate::fs::mount::Plain;
 use crate::fs::remedy::{MapOf, Remedy};
 use crate::fs::storage::{ENTRY_CLEAR, INODE_BLOCK, INODE_LINE, LEAF, Storage, write_superblock};
 use crate::fs::{DIRECTORY, REGULAR, TYPE, map};
