@@ -720,8 +720,9 @@ pub struct MountArgs {
 }
 
 const MKFS_EXAMPLES: &str = "\
-The engine `none` gives no consistency: after a crash, anything may be lost. `fine_grained_wal`, `hybrid_log` and `undo`
-keep each call wholly or not at all; they need persistent memory.
+On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, unless another one is chosen. It keeps
+each call wholly or not at all, as `fine_grained_wal` and `undo` do; they need persistent memory. `none`, the only
+engine on disks, gives no consistency: after a crash, anything may be lost.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
@@ -777,9 +778,9 @@ pub struct MkfsArgs {
     /// Overwrite what is there
     #[arg(short = 'f', long)]
     pub force: bool,
-    /// What makes changes permanent
-    #[arg(long, value_enum, default_value_t = VolumeEngine::None)]
-    pub engine: VolumeEngine,
+    /// What makes changes permanent [default: hybrid_log on persistent memory, none on disks]
+    #[arg(long, value_enum)]
+    pub engine: Option<VolumeEngine>,
     /// What the file is taken for
     #[arg(long, value_enum, default_value_t = Medium::Auto)]
     pub medium: Medium,

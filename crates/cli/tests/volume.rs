@@ -87,7 +87,7 @@ fn what_is_copied_in_comes_out() {
     let rig = Rig::new("copy");
     let (image, from, to) = (rig.path("v.img"), rig.path("from"), rig.path("to"));
     wholly(&["mkfs", &image]).exits(16);
-    let made = wholly(&["--json", "mkfs", &image, "--size", "64M", "--label", "trial"]).json();
+    let made = wholly(&["--json", "mkfs", &image, "--size", "64M", "--label", "trial", "--engine", "none"]).json();
     assert_eq!((&made["blocks"], &made["label"]), (&(16384.into()), &("trial".into())));
     let again = wholly(&["mkfs", &image, "--size", "64M"]);
     again.exits(8);
@@ -191,16 +191,20 @@ fn what_stands_on_a_volume_is_shown() {
     }
 }
 
-/// The engine that logs needs persistent memory: a file in memory stands for that.
+/// Engines that log need persistent memory: a file in memory stands for that, and gets such an engine by default.
 #[test]
 fn the_engine_is_chosen() {
     let rig = Rig::new("engine");
     let on_disk = rig.path("v.img");
     let refused = wholly(&["mkfs", &on_disk, "--size", "16M", "--engine", "fine_grained_wal", "--medium", "disk"]);
     assert!(refused.err.contains("persistent memory"), "{}", refused.err);
-    for engine in ["fine_grained_wal", "hybrid_log", "undo"] {
+    let default = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force"]);
+    default.exits(0);
+    assert!(default.out.contains("engine none") && default.out.contains("anything may be lost"), "{}", default.out);
+    let choices = [&["--engine", "fine_grained_wal"][..], &["--engine", "hybrid_log"], &["--engine", "undo"], &[]];
+    for (choice, engine) in choices.into_iter().zip(["fine_grained_wal", "hybrid_log", "undo", "hybrid_log"]) {
         let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());
-        let made = wholly(&["mkfs", &image, "--size", "16M", "--engine", engine]);
+        let made = wholly(&[&["mkfs", &image, "--size", "16M"], choice].concat());
         let (stat, checked) = (wholly(&["stat", &image]), wholly(&["fsck", "-n", &image]));
         std::fs::remove_file(&image).unwrap();
         made.exits(0);
@@ -227,6 +231,24 @@ fn damage_is_listed() {
     found.exits(4);
     assert!(found.out.contains("inode 1: "), "{}", found.out);
     wholly(&["stat", &rig.path("from/sparse")]).exits(8);
+}
+
+/// A check takes no right to write: the host's file system may be mounted read-only.
+#[test]
+fn a_volume_that_can_only_be_read_is_checked() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("it takes the superuser");
+    }
+    let rig = Rig::new("read-only");
+    let image = rig.path("v.img");
+    wholly(&["mkfs", &image, "--size", "16M"]).exits(0);
+    let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && ! touch \"$1/v.img\" 2>/dev/null &&
+        \"$0\" dump \"$1/v.img\" / && exec \"$0\" fsck -n \"$1/v.img\"";
+    let mut shell = Command::new("unshare");
+    shell.args(["-m", "--propagation", "private", "sh", "-c", script, env!("CARGO_BIN_EXE_wholly")]).arg(&rig.0);
+    let checked = shell.output().unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("consistent"), "{checked:?}");
 }
 
 /// A mounted volume is an ordinary file system, also under the names by which mkfs(8), mount(8) and fsck(8) call.

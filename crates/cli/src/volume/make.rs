@@ -48,31 +48,30 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         medium: medium(args.medium),
         label: args.label.clone().unwrap_or_default(),
         force: args.force,
-        engine: match args.engine {
-            VolumeEngine::None => EngineKind::None,
-            VolumeEngine::FineGrainedWal => EngineKind::FineGrainedWal,
-            VolumeEngine::HybridLog => EngineKind::HybridLog,
-            VolumeEngine::Undo => EngineKind::Undo,
-        },
         ..VolumeOptions::default()
     };
+    let chosen = args.engine.map(|engine| match engine {
+        VolumeEngine::None => EngineKind::None,
+        VolumeEngine::FineGrainedWal => EngineKind::FineGrainedWal,
+        VolumeEngine::HybridLog => EngineKind::HybridLog,
+        VolumeEngine::Undo => EngineKind::Undo,
+    });
     let failed = |error| failure("mkfs", &args.volume, error);
     if args.size.is_none() && !args.volume.exists() {
         let why = "it does not exist, and no --size says how large it is to be";
         return Err(Failure::new(format!("mkfs {}", args.volume.display()), why).exit(Exit::USAGE));
     }
-    Volume::format(&args.volume, args.size.unwrap_or(0), &options).map_err(failed)?;
+    let choose = |medium: &_| chosen.unwrap_or_else(|| EngineKind::for_medium(medium));
+    Volume::format_for_medium(&args.volume, args.size.unwrap_or(0), &options, choose).map_err(failed)?;
     let volume = Volume::open(&args.volume, &options).map_err(failed)?;
     let made = shown(&args.volume, volume.stat());
     volume.close().map_err(failed)?;
     ui.emit("mkfs", &made, |made| {
         let bytes = size(made.blocks * made.block_bytes);
-        let promise = match args.engine {
-            VolumeEngine::None => "the engine gives no consistency: after a crash, anything may be lost\n",
-            _ if made.emulated => {
-                "persistence is emulated: the engine keeps what was done over the death of processes only\n"
-            }
-            _ => "each call is durable when it returns\n",
+        let promise = match (&*made.engine, made.emulated) {
+            ("none", _) => "the engine gives no consistency: after a crash, anything may be lost\n",
+            (_, true) => "persistence is emulated: the engine keeps what was done over the death of processes only\n",
+            (_, false) => "each call is durable when it returns\n",
         };
         format!("{} is a volume of {bytes}, engine {}, on {}\n{promise}", made.volume, made.engine, made.medium)
     })?;

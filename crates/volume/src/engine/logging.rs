@@ -51,6 +51,11 @@ impl Logging {
         self.commits.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Places in commit order come after this one.
+    pub fn go_on_after(&self, order: u64) {
+        self.commits.fetch_max(order.saturating_add(1), Ordering::Relaxed);
+    }
+
     #[inline]
     pub fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
         read_within(&*self.region, at.byte() + offset as u64, buf)

@@ -37,6 +37,7 @@ pub mod fine_grained_wal;
 pub mod hybrid_log;
 mod lanes;
 mod logging;
+pub mod marks;
 pub mod none;
 pub mod patch;
 pub mod undo;
@@ -49,6 +50,7 @@ use crate::format::dir::Head;
 use crate::format::inode::Times;
 use crate::format::{BLOCK, Fault, Lba, Run};
 use draft::Draft;
+use marks::Marks;
 
 /// An inode, in one of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,7 +288,7 @@ pub trait Maps {
     /// Lets a block of a file be in another block of the volume: if it is in the first of two and its pointer can be
     /// changed by one store, `store` is called with the byte of the volume and the word that leads to the second.
     /// Nobody reads, changes or frees the file meanwhile, and no running group has changed it. Returns whether it was
-    /// called; it never waits for anybody.
+    /// called; it waits for nobody but another swap.
     ///
     /// # Errors
     /// The medium's, and those of `store`.
@@ -298,6 +300,16 @@ pub trait Maps {
     ) -> Result<bool>;
 }
 
+/// The space that a checkpoint makes. Implemented by the core.
+pub trait Reclaim {
+    /// How many blocks are to become free yet; [`u64::MAX`]: as many as can. Other threads take blocks meanwhile, and
+    /// make blocks free.
+    fn wanted(&self) -> u64;
+
+    /// Takes blocks that are free: no crash brings them back.
+    fn reclaim(&self, freed: Run);
+}
+
 /// A block of a file that may have got another place by [`Maps::swap`]: the process may have died between the store of
 /// the pointer and its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,6 +318,15 @@ pub struct Moved {
     pub block: (InoGen, u64),
     /// The block of the volume to which the pointer leads then.
     pub to: Lba,
+}
+
+/// Committed content that recovery has found, and that is not at home. If a pointer leads to one of the blocks, it may
+/// not be durable ([`Moved`]).
+pub struct Waiting {
+    /// The blocks that have it.
+    pub blocks: Marks,
+    /// The blocks to which it belongs.
+    pub homes: Marks,
 }
 
 /// Which version a reader gets.
@@ -373,19 +394,29 @@ pub trait Engine: Load + Send + Sync {
     /// Whether calls are durable when they return.
     fn is_durable_per_call(&self) -> bool;
 
-    /// Makes the medium consistent before anything else is read from it but the superblock, whose fields for the log
-    /// and the incarnation are those with which the engine was made. It can be interrupted and repeated.
-    ///
-    /// Returns blocks that may have moved. The core stores the pointer of each that has once more, and fences, before
-    /// it begins a new incarnation: until then, the next recovery names them again.
+    /// Makes metadata consistent before anything else is read from the medium but the superblock, whose fields for the
+    /// log and the incarnation are those with which the engine was made. It can be interrupted and repeated. Returns
+    /// what of the content is not at home, if there is any.
     ///
     /// # Errors
     /// The medium's; if the log is damaged.
-    fn recover(&self) -> Result<Vec<Moved>> {
-        Ok(Vec::new())
+    fn recover(&self) -> Result<Option<Waiting>> {
+        Ok(None)
     }
 
-    /// A new incarnation is durable: what was logged before is void.
+    /// Makes that content outlast the incarnation, as far as it belongs to a home in `live`: some map says that it has
+    /// content. Marks the blocks with it in `used`, and leaves out those that are marked already. The core has stored
+    /// pointers that lead to such blocks once more. Durable on return; until a new incarnation is, the next recovery
+    /// comes to the same.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn keep(&self, live: &Marks, used: &Marks) -> Result<()> {
+        let _ = (live, used);
+        Ok(())
+    }
+
+    /// A new incarnation is durable: what was logged before and not kept is void.
     fn start(&self, incarnation: u64) {
         let _ = incarnation;
     }
@@ -484,15 +515,16 @@ pub trait Engine: Load + Send + Sync {
         false
     }
 
-    /// Writes content back: what is due, and then what is cheapest, until `wanted` blocks become free or there is
-    /// nothing left. Returns the blocks: no crash brings them back. Any thread may call it, in a running group, too.
-    /// After [`u64::MAX`] blocks were wanted, the volume may be changed past the engine, if no group is running.
+    /// Writes content back: what is due, and then what is cheapest, until no more space is wanted or there is nothing
+    /// left but what other threads are writing back. Any thread may call it, in a running group, too; threads that call
+    /// it at the same time share the work. After [`u64::MAX`] blocks were wanted, the volume may be changed past the
+    /// engine, if no group is running.
     ///
     /// # Errors
     /// As `record`.
-    fn checkpoint(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
-        let _ = (wanted, maps);
-        Ok(Vec::new())
+    fn checkpoint(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
+        let _ = (space, maps);
+        Ok(())
     }
 }
 

@@ -4,8 +4,10 @@
 //! block stands in the line of that block. So a head takes no allocation, and as many blocks can be pending as are
 //! free. The area is a run of blocks that the superblock names: 1/64 of the volume.
 //!
-//! A head proves itself like an entry of the log: its check covers its other 56 bytes, and is seeded with the volume,
-//! the incarnation and the number of its block. A head that counts no more is *wiped*: its check becomes 0.
+//! A head proves itself by its check, over its other 56 bytes, the volume and the number of its block. The check also
+//! says who has *signed* the head: the commit of its group, in an incarnation; or the mount that began it, which has
+//! *kept* the head of a group of an earlier one. To keep a head, its check alone is stored: one word, so that a crash
+//! leaves the one signature or the other. A head that counts no more is *wiped*: its check becomes 0.
 
 use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{U32, U64};
@@ -78,32 +80,57 @@ pub struct PendingHead {
     pub home: Lba,
     /// Bit `i`: the pending block has line `i`.
     pub lines: u64,
-    /// The low half of the checksum of these lines.
+    /// The low half of the checksum of these lines ([`HeadSeed::lines_sum`]).
     pub sum: u32,
+}
+
+/// Who has signed a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signed {
+    /// The commit of its group, in this incarnation.
+    Here,
+    /// The mount that began this incarnation.
+    Kept,
+    /// A mount that was about to begin the next one.
+    Next,
 }
 
 /// The seed of heads in one incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeadSeed(u64);
+pub struct HeadSeed {
+    volume: u64,
+    incarnation: u64,
+}
 
 impl HeadSeed {
     /// That of a volume while it is mounted for the `incarnation`th time.
     pub fn of(volume: Seed, incarnation: u64) -> HeadSeed {
-        HeadSeed(mix(volume.0 ^ 0x4845_4144_5f4f_465f, incarnation))
+        HeadSeed { volume: volume.0 ^ 0x4845_4144_5f4f_465f, incarnation }
     }
 
-    fn check(self, pending: Lba, raw: &[u8]) -> u64 {
+    /// What the check covers, but who has signed it.
+    fn body(self, pending: Lba, raw: &[u8]) -> u64 {
+        XxHash3_64::oneshot_with_seed(mix(self.volume, pending.0), &raw[8..LINE])
+    }
+
+    fn check(self, body: u64, signed: Signed) -> u64 {
+        let signature = match signed {
+            Signed::Here => 2 * self.incarnation,
+            Signed::Kept => 2 * self.incarnation + 1,
+            Signed::Next => 2 * self.incarnation + 3,
+        };
         // 0 is never valid.
-        XxHash3_64::oneshot_with_seed(mix(self.0, pending.0), &raw[8..LINE]).max(1)
+        mix(body, signature).max(1)
     }
 
-    /// The checksum of some lines of a pending block, given all of it.
+    /// The checksum of some lines of a pending block, given all of it: the sum of the checksums of each, so that it can
+    /// follow when lines are written again. It is the same in each incarnation.
     pub fn lines_sum(self, pending: Lba, lines: u64, bytes: &[u8; BLOCK]) -> u64 {
-        let mut sum = mix(self.0 ^ lines, pending.0);
-        for (from, to) in runs(lines) {
-            sum = XxHash3_64::oneshot_with_seed(sum, &bytes[from * LINE..to * LINE]);
-        }
-        sum
+        let of_line = |line: usize| {
+            let seed = mix(self.volume ^ 1, pending.0 * LINES as u64 + line as u64);
+            XxHash3_64::oneshot_with_seed(seed, &bytes[line * LINE..][..LINE])
+        };
+        runs(lines).flat_map(|(from, to)| from..to).fold(0, |sum, line| sum.wrapping_add(of_line(line)))
     }
 }
 
@@ -132,18 +159,34 @@ pub fn encode(seed: HeadSeed, pending: Lba, head: &PendingHead) -> ([u8; LINE], 
     };
     let mut line = [0; LINE];
     line.copy_from_slice(raw.as_bytes());
-    let check = seed.check(pending, &line);
+    let check = seed.check(seed.body(pending, &line), Signed::Here);
     line[..8].copy_from_slice(&check.to_le_bytes());
     (line, check)
 }
 
-/// The head of a block, if it has one, and its check.
-pub fn decode(seed: HeadSeed, pending: Lba, line: &[u8; LINE]) -> Option<(PendingHead, u64)> {
+/// A head as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// What it says.
+    pub head: PendingHead,
+    /// Who has signed it.
+    pub signed: Signed,
+    /// Its check as the commit of its group has signed it in this incarnation, if that was so.
+    pub check: u64,
+    /// The check that keeps it in the next one.
+    pub kept: u64,
+}
+
+/// The head of a block, if it has one.
+#[inline]
+pub fn decode(seed: HeadSeed, pending: Lba, line: &[u8; LINE]) -> Option<Read> {
     let raw = RawHead::read_from_bytes(line).ok()?;
     let check = raw.check.get();
-    if check == 0 || check != seed.check(pending, line) {
+    if check == 0 {
         return None;
     }
+    let body = seed.body(pending, line);
+    let signed = [Signed::Here, Signed::Kept, Signed::Next].into_iter().find(|by| seed.check(body, *by) == check)?;
     let ino_lane = raw.ino_lane.get();
     let head = PendingHead {
         lane: (ino_lane >> LANE_SHIFT) as u32,
@@ -156,7 +199,8 @@ pub fn decode(seed: HeadSeed, pending: Lba, line: &[u8; LINE]) -> Option<(Pendin
         lines: raw.lines.get(),
         sum: raw.sum.get(),
     };
-    Some((head, check))
+    let of = |by| seed.check(body, by);
+    (head.lines != 0).then_some(Read { head, signed, check: of(Signed::Here), kept: of(Signed::Next) })
 }
 
 #[cfg(test)]
@@ -179,15 +223,25 @@ mod tests {
             sum: u32::MAX,
         };
         let (line, check) = encode(seed, Lba(77), &head);
-        assert_eq!(decode(seed, Lba(77), &line), Some((head, check)));
-        for bit in 0..LINE * 8 {
-            let mut changed = line;
-            changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode(seed, Lba(77), &changed), None, "bit {bit}");
+        let read = decode(seed, Lba(77), &line).expect("it is valid");
+        assert_eq!((read.head, read.signed, read.check), (head, Signed::Here, check));
+        let mut kept = line;
+        kept[..8].copy_from_slice(&read.kept.to_le_bytes());
+        for line in [line, kept] {
+            for bit in 0..LINE * 8 {
+                let mut changed = line;
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(decode(seed, Lba(77), &changed), None, "bit {bit}");
+            }
+            assert_eq!(decode(seed, Lba(78), &line), None, "another block's");
+            assert_eq!(decode(of(4, 7), Lba(77), &line), None, "another volume");
         }
-        assert_eq!(decode(seed, Lba(78), &line), None, "another block's");
-        assert_eq!(decode(of(3, 8), Lba(77), &line), None, "another incarnation");
-        assert_eq!(decode(of(4, 7), Lba(77), &line), None, "another volume");
+        // From when on, and until when.
+        let signed = |line, incarnation| decode(of(3, incarnation), Lba(77), line).map(|read| (read.head, read.signed));
+        assert_eq!([6, 7, 8].map(|i| signed(&line, i)), [None, Some((head, Signed::Here)), None]);
+        let expected = [None, Some((head, Signed::Next)), Some((head, Signed::Kept)), None];
+        assert_eq!([6, 7, 8, 9].map(|i| signed(&kept, i)), expected);
+        assert_eq!(decode(seed, Lba(77), &kept).map(|read| (read.check, read.kept)), Some((check, read.kept)));
         assert_eq!(decode(seed, Lba(77), &[0; LINE]), None);
     }
 
@@ -201,6 +255,24 @@ mod tests {
             }
             assert_eq!(seen, lines);
         }
+    }
+
+    #[test]
+    fn checksums_of_lines_add_up() {
+        let seed = HeadSeed::of(Seed::of(&[3; 16]), 7);
+        let bytes: [u8; BLOCK] = std::array::from_fn(|i| (i / 7) as u8);
+        let (one, other) = (0xf0 << 8, 1 << 63 | 3);
+        let of = |lines: u64| seed.lines_sum(Lba(9), lines, &bytes);
+        assert_eq!(of(one).wrapping_add(of(other)), of(one | other));
+        let mut changed = bytes;
+        changed[63 * LINE] ^= 1;
+        assert_ne!(seed.lines_sum(Lba(9), other, &changed), of(other));
+        assert_eq!(seed.lines_sum(Lba(9), 3, &changed), of(3), "another line's");
+        assert_ne!(seed.lines_sum(Lba(8), 3, &bytes), of(3), "another block");
+        let mut moved = bytes;
+        moved.copy_within(..LINE, LINE);
+        moved[..LINE].copy_from_slice(&bytes[LINE..2 * LINE]);
+        assert_ne!(seed.lines_sum(Lba(9), 3, &moved), of(3), "in another order");
     }
 
     #[test]

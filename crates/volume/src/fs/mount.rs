@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use wholly::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use wholly::sync::{AtomicUsize, Mutex, Ordering, thread};
 use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
@@ -14,14 +14,15 @@ use super::overlay::is_lost;
 use super::space::Space;
 use super::storage::{Storage, slot_of, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
-use crate::engine::{Engine, Fields, InoGen, Kind, Load, Moved, Operation, Replay, StorageView, Structure};
+use crate::engine::marks::Marks;
+use crate::engine::{Engine, Fields, InoGen, Kind, Load, Moved, Operation, Replay, StorageView, Structure, Waiting};
 use crate::engine::{corrupt, read_within};
 use crate::format::head::HeadTable;
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
 use crate::format::log::LogArea;
 use crate::format::pointer::Pointer;
 use crate::format::saved::{MAX_RUNS, Table};
-use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
+use crate::format::superblock::{Later, MIN_BLOCKS, Superblock, copies};
 use crate::format::{BLOCK, Fault, Lba, Run, Seed, Stream};
 
 const WIPE: Site = Site("volume.wipe");
@@ -133,6 +134,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         log,
         heads,
         repair: None,
+        later: Later::NONE,
     };
     // What was there is not found any more: it is overwritten now.
     for at in copies(blocks) {
@@ -260,7 +262,7 @@ pub fn mount(
     cache_bytes: usize,
     clock: fn() -> Timestamp,
 ) -> Result<Core> {
-    let moved = if read_superblock(&**region)?.is_clean { Vec::new() } else { engine.recover()? };
+    let waiting = if read_superblock(&**region)?.is_clean { None } else { engine.recover()? };
     // The newest may have been one that recovery has undone.
     let superblock = read_superblock(&**region)?;
     // It is durable in its slot only now, if only the copy had it, or if the process that wrote it died before its
@@ -269,9 +271,8 @@ pub fn mount(
     region.fence(FENCE)?;
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
     let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
-    store_moved(&**region, &core.storage, &moved)?;
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
-    let orphans = if restored { Vec::new() } else { rebuild(&core, &**region)? };
+    let orphans = if restored { Vec::new() } else { rebuild(&core, &**region, waiting.as_ref())? };
     {
         let mut superblock = core.storage.superblock.lock().unwrap();
         superblock.is_clean = false;
@@ -298,7 +299,7 @@ pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
         }
     }
     core.engine.sync()?;
-    core.checkpoint(u64::MAX)?;
+    core.checkpoint(&|| u64::MAX)?;
     let saved = save(core, region)?;
     region.fence(FENCE)?;
     let mut superblock = core.storage.superblock.lock().unwrap();
@@ -364,44 +365,6 @@ fn restore(core: &Core, region: &dyn Region, (at, sum): (Lba, u64)) -> Result<()
     Ok(())
 }
 
-/// One bit a block, set by several threads.
-pub struct Marks(Vec<AtomicU64>);
-
-impl Marks {
-    pub fn new(blocks: u64) -> Marks {
-        Marks((0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    /// Marks a block. Returns whether it was marked, or does not exist.
-    pub fn mark(&self, block: Lba) -> bool {
-        let (word, bit) = ((block.0 / 64) as usize, 1 << (block.0 % 64));
-        self.0.get(word).is_none_or(|word| word.fetch_or(bit, Ordering::Relaxed) & bit != 0)
-    }
-
-    /// Marks the blocks of a run, which are inside of the volume.
-    pub fn mark_run(&self, run: Run) {
-        for block in run.start.0..run.start.0 + run.count {
-            self.mark(Lba(block));
-        }
-    }
-
-    pub fn is_marked(&self, block: Lba) -> bool {
-        self.0[(block.0 / 64) as usize].load(Ordering::Relaxed) >> (block.0 % 64) & 1 != 0
-    }
-
-    /// Marks in `all` what is marked here, and in `twice` what was there already. Returns whether anything was.
-    pub fn add_to(&self, all: &Marks, twice: &Marks) -> bool {
-        let mut any = false;
-        for ((word, all), twice) in self.0.iter().zip(&all.0).zip(&twice.0) {
-            let word = word.load(Ordering::Relaxed);
-            let common = all.fetch_or(word, Ordering::Relaxed) & word;
-            twice.fetch_or(common, Ordering::Relaxed);
-            any |= common != 0;
-        }
-        any
-    }
-}
-
 /// The lines of an inode that say what it has.
 pub fn decode_inode(seed: Seed, ino: u64, raw: &[u8]) -> Result<Option<(Owned, More)>> {
     let damaged = |fault| corrupt(format!("inode {ino}"), fault);
@@ -413,8 +376,9 @@ pub fn decode_inode(seed: Seed, ino: u64, raw: &[u8]) -> Result<Option<(Owned, M
     Ok(Some((owned, More::decode(seed, ino, line(2)).map_err(damaged)?)))
 }
 
-/// Finds out, from the maps of all inodes, which blocks and inodes are used. Returns inodes without names.
-fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
+/// Finds out, from the maps of all inodes, which blocks and inodes are used. Lets the engine keep what waits in others.
+/// Returns inodes without names.
+fn rebuild(core: &Core, region: &dyn Region, waiting: Option<&Waiting>) -> Result<Vec<InoGen>> {
     let view = Plain { region, next: 0 };
     let (blocks, inodes, seed) = (core.blocks.units(), core.inodes.units(), core.storage.seed);
     let marks = Marks::new(blocks);
@@ -434,6 +398,17 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
             fault(corrupt(format!("block {} of inode {whose}", pointer.block.0), Fault(what)));
         }
         !outside
+    };
+    // Of content that waits: homes that have content, and pointers that have replaced a home.
+    let (live, moved) = (Marks::new(waiting.map_or(0, |_| blocks)), Mutex::new(Vec::new()));
+    let note = |pointer: Pointer, id: InoGen, index: u64| {
+        let Some(waiting) = waiting else { return };
+        if waiting.homes.is_marked(pointer.block) && !pointer.reserved {
+            live.mark(pointer.block);
+        }
+        if waiting.blocks.is_marked(pointer.block) {
+            moved.lock().unwrap().push(Moved { block: (id, index), to: pointer.block });
+        }
     };
     let tree = core.storage.inode_tree();
     map::walk(
@@ -475,7 +450,14 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
                     }
                     for (stream, tree) in [(Stream::Data, owned.tree), (Stream::Xattr, more.xattrs)] {
                         let seed = seed.stream(ino, owned.generation, stream);
-                        map::walk(&view, seed, &tree, &mut |_, _, p| mark(p, ino), &mut |_, _, error| fault(error))?;
+                        let mut each = |level, index, pointer| {
+                            let is_inside = mark(pointer, ino);
+                            if is_inside && level == 0 && stream == Stream::Data {
+                                note(pointer, id, index);
+                            }
+                            is_inside
+                        };
+                        map::walk(&view, seed, &tree, &mut each, &mut |_, _, error| fault(error))?;
                     }
                 }
                 used.lock().unwrap().push((*index, bits));
@@ -491,6 +473,10 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
     })?;
     if let Some(error) = first_fault.into_inner().unwrap() {
         return Err(error);
+    }
+    if waiting.is_some() {
+        store_moved(region, &core.storage, &moved.into_inner().unwrap())?;
+        core.engine.keep(&live, &marks)?;
     }
     for block in (0..blocks).filter(|block| !marks.is_marked(Lba(*block))) {
         core.blocks.set(block, false);

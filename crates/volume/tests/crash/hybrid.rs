@@ -12,6 +12,8 @@ use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{DelayWrite, DropOrder};
 use wholly_sim::{Choice, Event, EventKind, ExploreLimits, Explorer, Image, MutationKind, Pick, Place, Trace, World};
+use wholly_volume::format::head::{HeadSeed, decode};
+use wholly_volume::format::{Lba, Seed};
 use wholly_volume::{EngineKind, Repair, Volume, VolumeOptions};
 
 use crate::costs::Recorded;
@@ -270,7 +272,8 @@ fn on_volume(program: Done) -> OnVolume<Done> {
 /// clock stands still.
 pub fn calls() -> Vec<OnVolume<Done>> {
     let own = SCRIPTS_OF_CONTENT.iter().filter(|(blocks, _)| *blocks == BLOCKS).map(|(_, script)| script);
-    own.chain(SCRIPTS).map(Done::Still).chain([Done::Resizing]).map(on_volume).collect()
+    let mortal = own.clone().map(Done::Mortal);
+    own.chain(SCRIPTS).map(Done::Still).chain(mortal).chain([Done::Resizing]).map(on_volume).collect()
 }
 
 /// Those that need a larger volume, and how many blocks it has.
@@ -322,6 +325,7 @@ const MISTAKES: &[(&str, MutationKind)] = &[
     ("hybrid.home.fence", DropOrder),
     ("hybrid.swap.fence", DropOrder),
     ("hybrid.wipe.fence", DropOrder),
+    ("hybrid.keep.fence", DropOrder),
     ("hybrid.undo", DelayWrite),
     ("hybrid.head", DelayWrite),
     ("hybrid.pending", DelayWrite),
@@ -330,6 +334,7 @@ const MISTAKES: &[(&str, MutationKind)] = &[
     ("hybrid.settle", DelayWrite),
     ("hybrid.swap", DelayWrite),
     ("hybrid.wipe", DelayWrite),
+    ("hybrid.keep", DelayWrite),
     ("volume.inode.line", DelayWrite),
     ("volume.map.pointer", DelayWrite),
 ];
@@ -381,6 +386,38 @@ fn what_recovery_believes_is_durable_before_it_is_used() {
         println!("{name}: {outcome}");
         assert!(outcome.violations.is_empty(), "{name}: {}", outcome.violations[0].what);
         assert!(outcome.kills > 20 && outcome.nested > 20, "{name}: {outcome}");
+    }
+}
+
+/// A mount dies while it keeps heads for the next incarnation, and then the volume is repaired: all content is home,
+/// and none of these heads counts any more. Else what the repair makes of their blocks would be taken for content.
+#[test]
+fn a_repair_ends_what_an_interrupted_mount_has_kept() {
+    let script = SCRIPTS_OF_CONTENT.iter().find(|(_, script)| script.name == "versions").map(|(_, script)| script);
+    let (program, setting) = (on_volume(Done::Mortal(script.expect("a script"))), world("pmem"));
+    let run = run(&program, &setting);
+    let deaths = deaths_behind(&run.trace, "hybrid.keep");
+    assert!(deaths.len() >= 2, "only {} stores", deaths.len());
+    for (image, _) in deaths {
+        let world = World::from_image(&image, setting.sim.clone());
+        let kept = || {
+            let newest = Volume::dump_region(&*world.log(), None).expect("dump it").superblocks;
+            let newest = newest.into_iter().filter_map(|copy| copy.decoded.ok()).max_by_key(|copy| copy.generation);
+            let superblock = newest.expect("a superblock");
+            let table = superblock.heads.expect("a table of heads");
+            let seed = HeadSeed::of(Seed::of(&superblock.volume_id), superblock.incarnation);
+            let is_head = |at: &u64| {
+                let mut line = [0; 64];
+                world.log().read(table.at(Lba(*at)), &mut line).expect("read");
+                decode(seed, Lba(*at), &line).is_some()
+            };
+            (0..table.blocks()).filter(is_head).count()
+        };
+        assert!(kept() > 0);
+        let watch = &mut |_| ControlFlow::Continue(());
+        let repaired = Volume::repair_region(&world.log(), &VolumeOptions::default(), (Repair::Safe, false), watch);
+        assert_eq!(repaired.expect("repair it").left, []);
+        assert_eq!(kept(), 0);
     }
 }
 

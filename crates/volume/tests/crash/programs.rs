@@ -18,6 +18,8 @@ pub enum Done {
     Script(&'static Script),
     /// The same, while the clock stands still.
     Still(&'static Script),
+    /// The same, and after each third step the process dies.
+    Mortal(&'static Script),
     /// So is each move.
     Story(&'static Story),
     /// The same, while the clock stands still.
@@ -60,18 +62,19 @@ impl Program for Done {
     fn name(&self) -> String {
         match self {
             Done::Script(script) | Done::Still(script) => script.name.into(),
+            Done::Mortal(script) => format!("{}, with deaths", script.name),
             Done::Story(story) | Done::StillStory(story) => story.name.clone(),
             Done::Resizing => "resizing".into(),
         }
     }
 
     fn time_passes(&self) -> bool {
-        !matches!(self, Done::Still(_) | Done::StillStory(_))
+        !matches!(self, Done::Still(_) | Done::Mortal(_) | Done::StillStory(_))
     }
 
     fn prepare(&self, volume: &Volume) -> Result<(), String> {
         let prepared = with_tree(volume, |tree| match self {
-            Done::Script(script) | Done::Still(script) => (script.before)(tree),
+            Done::Script(script) | Done::Still(script) | Done::Mortal(script) => (script.before)(tree),
             Done::Story(story) | Done::StillStory(story) => (story.before)(tree),
             Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
         });
@@ -80,7 +83,7 @@ impl Program for Done {
 
     fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
         let script = match self {
-            Done::Script(script) | Done::Still(script) => script,
+            Done::Script(script) | Done::Still(script) | Done::Mortal(script) => script,
             Done::Story(story) | Done::StillStory(story) => return tell(story, running),
             Done::Resizing => {
                 running.close()?;
@@ -95,6 +98,10 @@ impl Program for Done {
             done.map_err(|errno| format!("{label}: {errno}"))?;
             if before == *running.state() {
                 return Err(format!("{label} changes nothing"));
+            }
+            if matches!(self, Done::Mortal(_)) && number % 3 == 2 {
+                running.die();
+                running.open()?;
             }
         }
         Ok(())

@@ -5,13 +5,13 @@ use wholly::Result;
 use wholly::sync::Ordering;
 
 use super::checkpoint::Settling;
-use super::{COMMIT, COMMIT_FENCE, ENTRIES, HEAD, HybridLog, LOG_FENCE, Last, MOST_VERSIONS, PLACE_FENCE};
+use super::{COMMIT, COMMIT_FENCE, ENTRIES, HEAD, HybridLog, LOG_FENCE, Last, PLACE_FENCE};
 use crate::engine::draft::Draft;
 use crate::engine::lanes::Cursor;
 use crate::engine::{Allocate, Part};
 use crate::format::head::{self, PendingHead};
 use crate::format::log::{Entry, LINE, OLD_MAX};
-use crate::format::{BLOCK, Lba, Run};
+use crate::format::{Lba, Run};
 
 impl HybridLog {
     /// Commits a group. Returns its place in commit order.
@@ -81,9 +81,7 @@ impl HybridLog {
         let seed = self.head_seed();
         let mut total = 0u64;
         for (home, tentative) in &draft.pended.blocks {
-            let mut bytes = [0; BLOCK];
-            self.base.region.read(tentative.at.byte(), &mut bytes)?;
-            let sum = seed.lines_sum(tentative.at, tentative.lines, &bytes);
+            let sum = tentative.sum;
             let head = PendingHead {
                 lane,
                 sequence,
@@ -125,7 +123,7 @@ impl HybridLog {
             heads += covered.get(home).map_or(0, Vec::len);
             drop(covered);
             self.arena.give_back(&mut freed);
-            if heads == MOST_VERSIONS + 1 {
+            if heads - 1 == self.how.most_versions() {
                 self.long.lock().unwrap().push(*home);
             }
         }

@@ -50,13 +50,13 @@
 //! - commit, 2: any part of the draft and of the commit entry. All undo entries are durable. If the entry is not valid,
 //!   or the sum is not that of what is there, the group is undone.
 //! - commit, with one epoch: if a head or a line is missing, the sum is wrong, and the group is not committed.
-//! - commit, 3: the group is committed. Heads that are left write to blocks that nothing uses.
-//! - write back, 1: any part of the lines. All heads are there, and what they have the checksum of: they are copied
-//!   home.
-//! - write back, 2: the one pointer or the other. Both blocks have all: the old home once the heads are copied again.
-//!   If only the process has died, the pointer is there, and not durable (invariant 12).
-//! - write back, 3 and more: of each list the newer heads are left, and home has all. Copied again in commit order, the
-//!   newest of these comes last, and is the newest of all. Heads of a home that was replaced write to a free block.
+//! - commit, 3: the group is committed. Heads that are left are of blocks that nothing uses.
+//! - write back, 1: any part of the lines. All heads are there, and what they have the checksum of: they show as
+//!   before.
+//! - write back, 2: the one pointer or the other. Both blocks have all: the old home with its list. If only the process
+//!   has died, the pointer is there, and not durable (invariant 12).
+//! - write back, 3 and more: of each list the newer heads are left, and home has all. Their lines show, and are the
+//!   newest of all. Heads of a home that was replaced are of a block that nothing uses.
 //!
 //! A group costs, in lines: for each block of content that is written over, its lines and a head; an undo entry for
 //! each 32 bytes of metadata that begin with a changed word, and each changed line; a commit entry; a settled word for
@@ -72,14 +72,15 @@
 //!
 //! # Invariants
 //!
-//! 1. A head is valid by its check alone: over its other 56 bytes, seeded by volume, incarnation and block. No order of
-//!    stores inside of a line is relied on, unlike with the valid flag of the paper.
+//! 1. A head is valid by its check alone: over its other 56 bytes, volume, block, and who has signed it (the commit of
+//!    its group in an incarnation, or the mount that began it). No order of stores inside of a line is relied on,
+//!    unlike with the valid flag of the paper.
 //! 2. The lines of a pending block that its head names do not change after its group's commit: a version becomes the
 //!    home only if each of its lines is the latest. A pending block becomes free, or the home, after its head was wiped
 //!    and the wipe fenced; so a free block has no valid head. A home that was replaced is free after all heads of its
 //!    list are wiped.
-//! 3. A head counts if its group is committed: if its sequence is at most that of the lane's last committed group.
-//!    Sequences of aborted groups are used again, and such groups have stored no head.
+//! 3. A head counts if its group is committed: if its sequence is at most that of the lane's last committed group, or
+//!    if it is kept. Sequences of aborted groups are used again, and such groups have stored no head.
 //! 4. The last group of a lane is committed if its commit entry is valid and it is not in doubt, or is settled, or the
 //!    next group of the lane has begun, or the sum in the entry is that of its heads with their lines and of its undo
 //!    entries with the bytes that stand where they say. All groups before it are committed: each had returned before
@@ -100,23 +101,35 @@
 //!    version; the core keeps other writers of the file away until the commit has returned (rule 8 of the trait).
 //! 10. A pointer is swapped, and the heads of its list are wiped, while nobody reads or changes its file
 //!     (`Maps::swap`): no commit has old bytes of it, no reader has looked it up, and the new home is nobody's before
-//!     its head is gone. Where the file is in use, or the pointer is not one word (it is in the inode), the lines go
-//!     home. One thread at a time writes back or drops lists (`writing_back`): it holds many claims.
+//!     its head is gone. A list whose file is in use, or whose pointer is not one word (it is in the inode), goes home
+//!     by its lines, once there is no other to be written back. Threads that write back at the same time take lots of
+//!     different homes (`Round`). Who claims many lists, to write back or to drop them, does so in ascending order of
+//!     their homes, and waits meanwhile for nobody but readers of these lists, the fence of a settled word, and the
+//!     swap of another such thread.
 //! 11. Pending blocks are taken from the group's reservation: a commit never meets `ENOSPC`. Writing back takes no
 //!     block.
-//! 12. Recovery copies what counts home in commit order, fences, and raises the incarnation, which makes all heads void
-//!     at once. It can be interrupted anywhere, and repeated. After an unmount there are no lists. Before it makes
-//!     anything because of a group whose writer may have died before the fence, it stores and fences again all that
-//!     proves the group: the commit entry; of a group in doubt its heads with their lines, undo entries and bytes in
-//!     place, too.
-//!     So is the pointer of a swap, by the core, since recovery reads no map. A pointer whose store nobody has fenced
-//!     leads to a block that has a valid head, of a settled group: the heads of its list are wiped behind
-//!     `hybrid.swap.fence`, and the head says whose block it is, and where in the file, for the file is locked until
-//!     then. There is at most one such pointer. Recovery names all blocks with heads that count; the core stores again
-//!     each pointer that leads to one of them, and fences, before it raises the incarnation. A crash in between leaves
-//!     all heads, so that the next recovery names the same. Until then nobody uses the old home, and recovery copies
-//!     what counts there, too: if the power fails, the old pointer is as good as the new one.
-//! 13. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread.
+//! 12. Recovery copies no content. In this order, it
+//!     - stores and fences again all that proves a group whose writer may have died before the fence, before it makes
+//!       anything because of that group: the commit entry; of a group in doubt its heads with their lines, undo entries
+//!       and bytes in place, too;
+//!     - undoes what is not committed, and fences;
+//!     - names all blocks with heads that count. The core, which reads all maps, stores each pointer that leads to one
+//!       of them once more, and fences: it may be that of a swap which nobody has fenced. Such a pointer leads to a
+//!       block that has a valid head, of a settled group, since the heads of its list are wiped behind
+//!       `hybrid.swap.fence`;
+//!     - *keeps* the heads of each home that some map says has content: their checks become those of kept heads of the
+//!       next incarnation. The others are of homes that were replaced by a swap, or that nothing uses any more;
+//!     - raises the incarnation. All heads that were not kept are void at once: those of groups that are not committed,
+//!       too, and those that a dead process has wiped without a fence, and that a power failure brings back.
+//!
+//!     It can be interrupted anywhere, and repeated: a check is one word, and a head that is kept for the next
+//!     incarnation counts in this one, too, and in the sum of its group by the check that it had. Places in commit
+//!     order go on from the highest of a kept head. After an unmount there are no lists, and the incarnation alone is
+//!     raised.
+//! 13. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread. So is
+//!     what each thread of recovery stores.
+//! 14. Lines of kept heads are compared with their checksums before they are first read or written back. A list with
+//!     damaged lines stays, and those who read them get an error; an unmount says so, and leaves the volume to `fsck`.
 //!
 //! # Explicit groups
 //!
@@ -135,19 +148,19 @@
 //! 1 fence without changes of metadata, else 2. Lines that are written over again in the same group are in the same
 //! pending block: a head each block, however often it was written.
 //!
-//! 14. What a call of an explicit group stores is ordered before the call returns, by the thread that made it: the
+//! 15. What a call of an explicit group stores is ordered before the call returns, by the thread that made it: the
 //!     commit may be another thread's, and its fence does not cover it. So the sum in the commit entry of such a group
 //!     proves heads, undo entries and bytes in place that its commit has stored, and lines that are durable already.
-//! 15. Heads are stored in the commit only, from the lines that the draft names then. A group takes a lane for the time
+//! 16. Heads are stored in the commit only, from the lines that the draft names then. A group takes a lane for the time
 //!     of its commit. So an abort stores nothing, and the blocks of an aborted group have no head that recovery could
 //!     take for one of the group that gets its sequence.
-//! 16. *Own block*: one that the group took itself, in an earlier call. Its content is stored in place: nobody else can
+//! 17. *Own block*: one that the group took itself, in an earlier call. Its content is stored in place: nobody else can
 //!     reach it, and it has no list. A pending block is never an own block of which a map knows.
-//! 17. The core lets nobody else write to a file that a running group has changed, nor swap its pointers (`Maps::swap`
+//! 18. The core lets nobody else write to a file that a running group has changed, nor swap its pointers (`Maps::swap`
 //!     says no): the homes that the draft names are those of the maps in the group's draft, until the commit has
 //!     returned. Lists of such homes may go home meanwhile: the latest lines of committed groups are the same after it,
 //!     and the group's own are in its pending blocks.
-//! 18. The group reads its own lines over the latest committed ones. A home that it frees, or that loses its content,
+//! 19. The group reads its own lines over the latest committed ones. A home that it frees, or that loses its content,
 //!     is in its draft no more; the pending block is free when the group has ended. The lists of such homes are dropped
 //!     by its commit, like those of an implicit group; until then others read them.
 //!
@@ -169,24 +182,27 @@ use std::sync::Arc;
 
 use index::{FileIndex, LinesVersion, VersionArena};
 use wholly::Result;
-use wholly::sync::{AtomicU64, Mutex, Ordering};
+use wholly::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
 use super::draft::Drafting;
 use super::lanes::Sites;
 use super::logging::{Logging, ZEROS, commit_each};
+use super::marks::Marks;
 use super::patch;
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Moved, Operation, Part, Placed,
-    Replay, StorageView, View,
+    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Operation, Part, Placed, Reclaim,
+    Replay, StorageView, View, Waiting,
 };
 use crate::format::head::{HeadSeed, HeadTable};
 use crate::format::log::LogArea;
-use crate::format::{BLOCK, Lba, Run, Seed};
+use crate::format::{BLOCK, Lba, Seed};
+use checkpoint::{Round, Stuck};
 
 pub use pending::Pended;
-pub use recover::survey;
+use recover::Counted;
+pub use recover::{Damaged, Logs, survey};
 
 const FRESH: Site = Site("hybrid.fresh");
 const PENDING: Site = Site("hybrid.pending");
@@ -208,6 +224,8 @@ const WIPE_FENCE: Site = Site("hybrid.wipe.fence");
 const RECOVER_PROOF: Site = Site("hybrid.recover.proof");
 const RECOVER: Site = Site("hybrid.recover");
 const RECOVER_FENCE: Site = Site("hybrid.recover.fence");
+const KEEP: Site = Site("hybrid.keep");
+const KEEP_FENCE: Site = Site("hybrid.keep.fence");
 
 /// Where this engine stores.
 pub const SITES: &[Site] = &[
@@ -231,6 +249,8 @@ pub const SITES: &[Site] = &[
     RECOVER_PROOF,
     RECOVER,
     RECOVER_FENCE,
+    KEEP,
+    KEEP_FENCE,
 ];
 
 /// Where recovery stores.
@@ -240,8 +260,29 @@ const ENTRIES: Sites = Sites { undo: UNDO, head: HEAD, payload: PENDING, link: L
 
 /// Ends of a range that a group may make zeros.
 const ENDS: u64 = 2;
-/// A home with more heads than this is written back by the next call that writes (the paper's threshold, III-D).
-const MOST_VERSIONS: usize = 5;
+/// How content is written back: as the engine does it, or by a variant that the paper compares it with (section VI-D),
+/// for measurement only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WriteBack {
+    /// Different blocks by several threads, cheapest first, each block's latest lines at once.
+    #[default]
+    Selective,
+    /// The variant SOC: each pending block by itself, in commit order, by one thread.
+    CommitOrder,
+    /// The variant SYNC: as `Selective`, but a group's content by the next call that writes.
+    AtOnce,
+}
+
+impl WriteBack {
+    /// A home with more heads than this is written back by the next call that writes (the paper's threshold, III-D).
+    fn most_versions(self) -> usize {
+        match self {
+            WriteBack::Selective => 5,
+            WriteBack::CommitOrder => usize::MAX,
+            WriteBack::AtOnce => 0,
+        }
+    }
+}
 
 /// The last group that was committed in a lane.
 #[derive(Clone, Debug)]
@@ -262,6 +303,7 @@ fn most_pending(bytes: u64) -> u64 {
 /// See the module.
 pub struct HybridLog {
     base: Logging,
+    how: WriteBack,
     table: HeadTable,
     head_seed: Mutex<HeadSeed>,
     /// By lane. Held over the fence of a settled word.
@@ -275,16 +317,26 @@ pub struct HybridLog {
     long: Mutex<Vec<u64>>,
     /// How many blocks are pending.
     pending: AtomicU64,
-    /// See invariant 10.
-    writing_back: Mutex<()>,
+    round: Mutex<Round>,
+    /// Heads that recovery has found, until they are kept and entered.
+    recovered: Mutex<Vec<Vec<Counted>>>,
+    /// Blocks of kept heads whose lines nobody has looked at yet.
+    unverified: OnceLock<Marks>,
+    stuck: Stuck,
 }
 
 impl HybridLog {
     /// Over a region on persistent memory, with the log and the table that its superblock names.
-    pub fn new(region: Arc<dyn Region>, area: LogArea, table: HeadTable, volume: Seed, incarnation: u64) -> Self {
+    pub fn new(
+        region: Arc<dyn Region>,
+        (area, table): (LogArea, HeadTable),
+        (volume, incarnation): (Seed, u64),
+        how: WriteBack,
+    ) -> Self {
         let last = || Mutex::new(Last { sequence: 0, check: 0, is_settled: true, lines: Vec::new() });
         HybridLog {
             base: Logging::new(region, area, (volume, incarnation), FRESH),
+            how,
             table,
             head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
             lasts: (0..area.lanes).map(|_| last()).collect(),
@@ -293,8 +345,16 @@ impl HybridLog {
             covered: Mutex::default(),
             long: Mutex::default(),
             pending: AtomicU64::new(0),
-            writing_back: Mutex::default(),
+            round: Mutex::default(),
+            recovered: Mutex::default(),
+            unverified: OnceLock::new(),
+            stuck: Stuck::default(),
         }
+    }
+
+    #[inline]
+    fn has_pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire) > 0
     }
 
     fn head_seed(&self) -> HeadSeed {
@@ -348,14 +408,18 @@ impl Engine for HybridLog {
         true
     }
 
-    fn recover(&self) -> Result<Vec<Moved>> {
-        let lanes = &self.base.lanes;
-        recover::recover(&*self.base.region, &lanes.area, &self.table, (lanes.seed(), self.head_seed()))
+    fn recover(&self) -> Result<Option<Waiting>> {
+        self.undo_and_find()
+    }
+
+    fn keep(&self, live: &Marks, used: &Marks) -> Result<()> {
+        self.sign(live, used)
     }
 
     fn start(&self, incarnation: u64) {
         self.base.start(incarnation);
         *self.head_seed.lock().unwrap() = HeadSeed::of(self.base.volume, incarnation);
+        self.enter();
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {
@@ -385,7 +449,7 @@ impl Engine for HybridLog {
 
     fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
         if let Operation::Map { count, to: Mapped::Reserved(start), .. } = *operation
-            && (self.pending_blocks() > 0 || !part.draft.pended.blocks.is_empty())
+            && (self.has_pending() || !part.draft.pended.blocks.is_empty())
         {
             // They may have had content until now.
             (0..count).for_each(|i| self.leave(&mut part.draft.pended, part.space, Lba(start.0 + i)));
@@ -416,7 +480,7 @@ impl Engine for HybridLog {
             View::Group(draft) if !draft.pended.blocks.is_empty() => Some(&draft.pended),
             _ => None,
         };
-        if self.pending_blocks() == 0 && own.is_none() {
+        if !self.has_pending() && own.is_none() {
             return self.base.load(home, offset, buf);
         }
         pending::blocks(offset, buf.len()).try_for_each(|(i, offset, inside)| {
@@ -441,20 +505,22 @@ impl Engine for HybridLog {
 
     #[inline]
     fn pending_blocks(&self) -> u64 {
-        self.pending.load(Ordering::Acquire)
+        self.pending.load(Ordering::Acquire).saturating_sub(self.stuck.blocks.load(Ordering::Relaxed))
     }
 
     fn is_due(&self) -> bool {
-        self.pending_blocks() > 0 && !self.long.lock().unwrap().is_empty()
+        self.has_pending() && !self.long.lock().unwrap().is_empty()
     }
 
-    fn checkpoint(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
-        if wanted == u64::MAX
+    fn checkpoint(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
+        if space.wanted() == u64::MAX
             && let Some(settling) = self.settle(None)?
         {
             self.base.region.fence(HOME_FENCE)?;
             settling.end();
         }
-        self.write_back(wanted, maps)
+        let is_last = space.wanted() == u64::MAX;
+        self.write_back(space, maps)?;
+        if is_last { self.check_left() } else { Ok(()) }
     }
 }

@@ -29,6 +29,8 @@ pub struct Pended {
 pub struct Tentative {
     pub at: Lba,
     pub lines: u64,
+    /// Their checksum, as they were written: what rots before the commit is not signed as right.
+    pub sum: u64,
     pub file: InoGen,
     pub block: u64,
 }
@@ -80,7 +82,8 @@ impl HybridLog {
         }
         let mut failed = Ok(());
         let at_home = latest_lines(self.arena.list(newest), lines_of(offset, buf.len()), |version, lines| {
-            let read = read_lines(region, Lba(version.position), lines, offset, buf);
+            let at = Lba(version.position);
+            let read = self.verify(at).and_then(|()| read_lines(region, at, lines, offset, buf));
             failed = std::mem::replace(&mut failed, Ok(())).and(read);
         });
         failed?;
@@ -94,7 +97,7 @@ impl HybridLog {
         check_within(region, home.byte(), BLOCK)?;
         let mut tentative = match part.draft.pended.blocks.get(&home.0) {
             Some(tentative) => *tentative,
-            None => Tentative { at: part.space.take(1).start, lines: 0, file: at.file, block: at.block },
+            None => Tentative { at: part.space.take(1).start, lines: 0, sum: 0, file: at.file, block: at.block },
         };
         let lines = lines_of(offset, data.len());
         let (from, to) = (offset / LINE * LINE, (offset + data.len()).div_ceil(LINE) * LINE);
@@ -109,7 +112,17 @@ impl HybridLog {
                 }
             }
         }
+        let seed = self.head_seed();
+        // Lines that it has already are written over. (Those read above are a part of them.)
+        let again = tentative.lines & lines;
+        if again != 0 {
+            let (first, end) = (again.trailing_zeros() as usize, 64 - again.leading_zeros() as usize);
+            let mut old = [0; BLOCK];
+            region.read(tentative.at.byte() + (first * LINE) as u64, &mut old[first * LINE..end * LINE])?;
+            tentative.sum = tentative.sum.wrapping_sub(seed.lines_sum(tentative.at, again, &old));
+        }
         bytes[offset..offset + data.len()].copy_from_slice(data);
+        tentative.sum = tentative.sum.wrapping_add(seed.lines_sum(tentative.at, lines, &bytes));
         part.draft.stored = true;
         region.write(PENDING, tentative.at.byte() + from as u64, &bytes[from..to])?;
         tentative.lines |= lines;
