@@ -135,7 +135,7 @@ use super::lanes::{Sites, is_zeros};
 use super::logging::{Logging, ZEROS, commit_each};
 use super::patch;
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Moved, Operation, Part, Placed, Replay, View,
+    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, Replay, View, Waiting,
     check_within,
 };
 use crate::format::log::{self, LINE, LogArea};
@@ -254,9 +254,9 @@ impl Engine for UndoLog {
         true
     }
 
-    fn recover(&self) -> Result<Vec<Moved>> {
+    fn recover(&self) -> Result<Option<Waiting>> {
         recover::recover(&*self.base.region, &self.base.lanes.area, self.base.lanes.seed())?;
-        Ok(Vec::new())
+        Ok(None)
     }
 
     fn start(&self, incarnation: u64) {
