@@ -103,10 +103,13 @@ impl Device {
         std::fs::create_dir_all(&dir).expect("mkdir");
         let file = std::fs::File::create(dir.join("file")).expect("a file");
         file.set_len(BYTES).expect("its length");
-        let mut attach = Command::new("losetup");
-        let attached = attach.args(["--find", "--show"]).arg(dir.join("file")).output().expect("losetup");
-        assert!(attached.status.success(), "{attached:?}");
-        Some(Device { node: String::from_utf8_lossy(&attached.stdout).trim().into(), dir })
+        Some(Device { node: attach(&dir, &[]), dir })
+    }
+
+    /// From now on it can only be read. (`blockdev --setro` would outlast the loop device, for its next user.)
+    fn can_only_be_read(&mut self) {
+        assert!(Command::new("losetup").arg("-d").arg(&self.node).status().expect("losetup").success());
+        self.node = attach(&self.dir, &["--read-only"]);
     }
 
     /// Another node of the device.
@@ -119,6 +122,14 @@ impl Device {
     }
 }
 
+/// A loop device over the file in `dir`.
+fn attach(dir: &Path, options: &[&str]) -> PathBuf {
+    let mut losetup = Command::new("losetup");
+    let attached = losetup.args(options).args(["--find", "--show"]).arg(dir.join("file")).output().expect("losetup");
+    assert!(attached.status.success(), "{attached:?}");
+    String::from_utf8_lossy(&attached.stdout).trim().into()
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("-d").arg(&self.node).status();
@@ -129,7 +140,7 @@ impl Drop for Device {
 /// A device is one thing, whichever of its nodes somebody takes. One that cannot be written to can be checked.
 #[test]
 fn a_device_has_one_user() {
-    let Some(device) = Device::new("one") else { return };
+    let Some(mut device) = Device::new("one") else { return };
     let options = VolumeOptions { medium: Medium::Disk, ..options(EngineKind::None) };
     Volume::format(&device.node, 0, &options).expect("make a volume");
     let volume = Volume::open(&device.node, &options).expect("open it");
@@ -145,7 +156,7 @@ fn a_device_has_one_user() {
     volume.close().expect("close it");
     assert_eq!(Volume::check(&other).expect("nobody has it").findings, []);
 
-    assert!(Command::new("blockdev").arg("--setro").arg(&device.node).status().expect("blockdev").success());
+    device.can_only_be_read();
     assert_eq!(Volume::check(&device.node).expect("it can be read").findings, []);
     assert!(matches!(Volume::open(&device.node, &options), Err(Error::Media(_))));
 }
