@@ -143,6 +143,11 @@ impl Open {
         self.volume.stat().free_blocks
     }
 
+    /// Blocks of content that is not at home.
+    pub fn pending_blocks(&self) -> u64 {
+        self.volume.stat().pending_blocks
+    }
+
     /// The program of the paper's figure 1: begin with the descriptors, writes, commit. `called` is called between the
     /// last write and the commit. Without groups, the writes alone.
     #[inline]
