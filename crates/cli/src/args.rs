@@ -796,7 +796,7 @@ pub enum VolumeEngine {
     FineGrainedWal,
     /// The same promise; content that is written over other content is stored once, and copied home later
     HybridLog,
-    /// The same promise; old content is logged, or a new block takes the place of one of which half changes
+    /// The same promise; old content is logged, and a block that changes by half or more gets a new place
     Undo,
 }
 

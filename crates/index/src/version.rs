@@ -351,8 +351,8 @@ impl<V: Version> VersionArena<V> {
         }
     }
 
-    /// Removes from a list that nobody reads the versions that `out` names, which are its oldest. Returns the newest
-    /// one that stays.
+    /// Removes the versions that `out` names from a list. They must be its oldest, and nobody may read the list.
+    /// Returns the newest version that stays.
     ///
     /// # Panics
     /// If a version that stays is older than one that goes.

@@ -8,8 +8,7 @@ use crate::host::{Path, join, split};
 /// Names in the longest run.
 const LONGEST: usize = 64;
 
-/// Names, in order. They stand in runs, of which none is empty, and each is under a name at or below
-/// its first one.
+/// A set of names, in order, in runs. No run is empty. The key of a run is its first name, or a name before that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names(BTreeMap<Box<[u8]>, Run>);
 

@@ -102,8 +102,7 @@ pub fn all() -> Vec<VolumeProgram> {
                 vec![group(&[link("A/foo", "B/foo"), Op::Unlink("A/foo")]), call(Op::Mkdir("A/foo"))],
             ],
         ),
-        // Versions of several blocks, some of which become homes, are written back by two threads while two others
-        // write.
+        // Two threads write versions of several blocks, of which some become homes. Two others write them back.
         pending(
             "pending-two-checkpoints",
             vec![

@@ -181,7 +181,7 @@ fn what_is_no_file_is_refused() {
     assert_eq!(DiskRegion::open(fd, "null").expect_err("a character device").errno, Errno::INVAL);
 }
 
-/// A sealed file refuses each change, whoever asks for it.
+/// The file is sealed: the kernel refuses every change of it, also to the superuser.
 #[test]
 fn what_is_only_read_is_not_changed() {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -201,7 +201,8 @@ fn what_is_only_read_is_not_changed() {
     region.fence(SITE).expect("there is nothing to order");
 }
 
-/// A first block that cannot be read keeps nobody from the rest. Nothing is written to find out what the disk takes.
+/// A disk whose first block cannot be read can be opened. That block is not written to find out which writes the disk
+/// takes.
 #[test]
 fn a_first_block_that_is_lost_is_not_written() {
     assert_eq!(way_of(Err(Errno::IO), |_| unreachable!("it is not written")), Ok(Way::DirectThenSync));

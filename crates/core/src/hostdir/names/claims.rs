@@ -44,7 +44,8 @@ pub(crate) struct Held {
     pub attributes: Vec<u64>,
 }
 
-/// See the head of this file. `S` hashes names with a secret key: nobody can choose names that have one hash.
+/// The claims of all running groups (see the head of this file). `S` hashes names with a secret key, so that nobody can
+/// choose names with equal hashes.
 #[derive(Default)]
 pub(crate) struct Claims<S = RandomState> {
     hasher: S,

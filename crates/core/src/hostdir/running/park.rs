@@ -212,7 +212,7 @@ impl Running {
         self.summarize_part(what_for, self.changed_names(), true)
     }
 
-    /// The same, of which only a part is in memory at a time.
+    /// What [`summarize`](Self::summarize) returns, in parts, so that only one of them is in memory at a time.
     pub(super) fn summarize_in_parts(&self, what_for: For) -> impl Iterator<Item = Result<Summary>> {
         Parts { running: self, what_for, names: self.changed_names(), is_first: true }
     }
