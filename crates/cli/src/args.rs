@@ -70,6 +70,12 @@ pub enum Verb {
     /// Remove a parked group
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard(ParkedArgs),
+    /// List the commands that can be taken back; changes nothing, works while the store is in use
+    #[command(after_help = LOG_EXAMPLES)]
+    Log(ListArgs),
+    /// Take back a command that `run --keep-undo` has committed, wholly or not at all
+    #[command(after_help = UNDO_EXAMPLES)]
+    Undo(UndoArgs),
     /// Make a directory a store
     #[command(after_help = INIT_EXAMPLES)]
     Init(InitArgs),
@@ -381,6 +387,46 @@ pub struct ListArgs {
     pub dir: PathBuf,
 }
 
+const LOG_EXAMPLES: &str = "\
+A command is listed if it was run with --keep-undo, until it is taken back, its undo is discarded (`wholly discard`), \
+it expires, or the space is needed. What took back a command is listed too: to take that back is to do the command \
+again.
+
+Exit code: 0: listed; 4: an undo is damaged; 8: no store.
+
+Examples:
+  wholly log /srv/data
+  wholly log --json /srv/data | jq -r '.undos[].id'";
+
+const UNDO_EXAMPLES: &str = "\
+It prints what it changes, a line for each name. A command is taken back only if everything that it changed is as the \
+command left it: otherwise all differences are listed, and nothing is changed. What other programs have changed since \
+besides that stays. Without ID the newest is taken back; if that took back a command itself, the command's changes are \
+made again.
+
+Exit code: 0: taken back, and all files are current; 4: damaged; 8: in use, no store, nothing to take back; 120: the \
+write of the commit failed, run `wholly recover` for the outcome; 123: something has been changed since; nothing has \
+changed.
+
+Examples:
+  wholly undo
+  wholly undo --dry-run /srv/data
+  wholly undo /srv/data 5-18";
+
+/// `wholly undo`.
+#[derive(Args, Debug)]
+pub struct UndoArgs {
+    /// The store
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// The id of the command, from `wholly log`; without it the newest
+    #[arg(value_hint = ValueHint::Other)]
+    pub id: Option<wholly::ParkedId>,
+    /// Show only what would change
+    #[arg(long, short = 'n')]
+    pub dry_run: bool,
+}
+
 const DIFF_EXAMPLES: &str = "\
 It prints a line for each name, then the lines that differ in each text file of up to 1 MiB. It opens the store, and \
 so recovers it.
@@ -572,7 +618,28 @@ Examples:
   wholly run --dir /etc --review -- ./harden.sh   show the changes and ask; changes elsewhere are not covered
   wholly run --dir /srv/www --dir /srv/data -- ./deploy.sh   both change, or neither does
   wholly run --root -- apt-get install nginx     the whole system, as far as it is on one file system
-  wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard";
+  wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard
+  wholly run --keep-undo 1G -- ./upgrade.sh      then wholly undo takes it back, even days later";
+
+/// How much disk space the undo of a command may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UndoBound {
+    /// It is not kept.
+    No,
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl std::str::FromStr for UndoBound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "no" => Ok(UndoBound::No),
+            _ => parse_size(text).map(UndoBound::Bytes),
+        }
+    }
+}
 
 /// `wholly run`.
 #[derive(Args, Debug)]
@@ -595,6 +662,9 @@ pub struct RunArgs {
     /// Report how many changes were made, and what is not covered
     #[arg(long, short)]
     pub verbose: bool,
+    /// Keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space; one directory only
+    #[arg(long, default_value = "no", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
+    pub keep_undo: UndoBound,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]

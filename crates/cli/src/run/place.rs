@@ -162,7 +162,8 @@ impl Place {
     /// ask it what was decided.
     pub fn close(self) -> Result<(), Failure> {
         let failed = |error| Failure::of_store("run in", &self.dir, error);
-        let is_needed = || Ok(!self.store.parked()?.is_empty() || self.store.may_be_asked()?);
+        let keeps = || Ok::<_, wholly::Error>(!self.store.parked()?.is_empty() || !self.store.undos()?.is_empty());
+        let is_needed = || Ok(keeps()? || self.store.may_be_asked()?);
         let leaves_none = self.is_temporary && !is_needed().map_err(failed)?;
         let closed = if leaves_none { self.store.remove() } else { self.store.close() };
         closed.map_err(failed)

@@ -127,6 +127,7 @@ pub(super) fn open(
         clock: Clock::new(time, told),
         room: Room::default(),
         parked: ParkedGroups::new(applied, to_undo),
+        kept: super::kept::KeptUndos::default(),
         joint: JointCommits::new(neighbours),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),

@@ -245,6 +245,11 @@ impl Writing {
         Ok(())
     }
 
+    /// So many bytes besides this file belong to what it tells of.
+    pub fn is_about(&mut self, bytes: u64) {
+        self.head.bytes += bytes;
+    }
+
     /// Writes the rest. The file survives a crash when this returns, but for its name.
     pub fn finish(mut self, summary: &Summary) -> Result<()> {
         debug_assert!(is_readable(summary), "it was looked at before");

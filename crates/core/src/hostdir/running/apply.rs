@@ -59,7 +59,7 @@ impl Applying<'_> {
         self.wrong
     }
 
-    fn found(&self, id: u64) -> Option<Found> {
+    pub fn found(&self, id: u64) -> Option<Found> {
         Some(Found { id: *self.ids.get(&id)?, kind: self.summary.kind(id), stat: None })
     }
 }
@@ -178,7 +178,7 @@ impl Running {
         Ok(files)
     }
 
-    fn compare_names(&mut self, applying: &mut Applying<'_>) -> Result<()> {
+    pub(super) fn compare_names(&mut self, applying: &mut Applying<'_>) -> Result<()> {
         let summary = applying.summary;
         for (name, &(before, _)) in summary.names() {
             let Some(last) = applying.last(name) else { continue };
@@ -265,7 +265,7 @@ impl Running {
         Ok(files)
     }
 
-    fn set_names(&mut self, applying: &mut Applying<'_>) -> Result<()> {
+    pub(super) fn set_names(&mut self, applying: &mut Applying<'_>) -> Result<()> {
         for (name, &(before, after)) in applying.summary.names() {
             let ids = |id: &u64| if *id == 0 { Some(0) } else { applying.ids.get(id).copied() };
             if let (Some(last), Some(before), Some(after)) = (applying.last(name), ids(&before), ids(&after)) {

@@ -1,6 +1,7 @@
 //! What a running group would change, and how it is parked.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
     is_readable, path_of, runs,
 };
-use crate::hostdir::records::Baseline;
+use crate::hostdir::records::{Baseline, Birth};
 use crate::hostdir::table::{host_error, is_taken_away, look_steadily};
 use crate::log::checksum::checksum;
 use crate::log::layout::LARGEST_FILE;
@@ -267,6 +268,7 @@ impl Running {
                     summary.objects.insert(id, Known::Settled(settled));
                 }
                 Some(birth) => _ = summary.objects.insert(id, birth),
+                None if what_for == For::Review => summary.objects.extend(self.held(id)?.map(|held| (id, held))),
                 None if to_park => {
                     return Err(Error::invalid("a file that had no name before the group cannot be parked"));
                 }
@@ -316,6 +318,20 @@ impl Running {
         };
         (stat.ino, stat.btime_ns) = inode;
         Ok(Some(Known::Settled(Box::new(Settled { stat, place, base: None }))))
+    }
+
+    /// What is held for a kept undo counts as made by the group that gives it a name.
+    fn held(&self, id: u64) -> Result<Option<Known>> {
+        let path = self.store.names.with(|state| state.host_path(id).filter(|_| state.held.contains(&id)));
+        let Some(path) = path else { return Ok(None) };
+        let Stat { mode, uid, gid, rdev, btime_ns, atime_ns, mtime_ns, .. } =
+            self.store.host.stat(&path).map_err(|error| host_error(error, &path))?;
+        let target = match Kind::of(mode) {
+            Kind::Symlink => self.store.host.read_link(&path).map_err(|error| host_error(error, &path))?,
+            _ => Vec::new(),
+        };
+        let birth = Birth { mode, uid, gid, rdev, btime_ns, atime_ns, mtime_ns, target };
+        Ok(Some(Known::Born(Arc::new(birth))))
     }
 
     /// What the table knows of an object that a bystander has taken away.

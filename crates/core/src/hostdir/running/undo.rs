@@ -43,9 +43,10 @@ use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
+use crate::hostdir::kept::lost;
 use crate::hostdir::names::{Found, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
-    Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
+    Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
 };
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
@@ -87,6 +88,7 @@ impl Running {
         // It is as large as the group, and written by now.
         drop(undo);
         self.names_mut().provisional = Some((id, waits));
+        store.kept.is_to_keep(self.keep.take().filter(|_| !waits).map(|keep| (id, *keep)));
         let committed = self.entry(EntryKind::Provisional, 0, id, &[]).and_then(|_| self.commit_to_log());
         let done = match committed {
             Err(error @ Error::Poisoned(_)) => Err(error),
@@ -97,6 +99,7 @@ impl Running {
                 Err(error) => Err(store.take_back(id, error)),
             },
         };
+        store.kept.is_to_keep(None);
         if !waits || done.is_err() {
             store.names.with(|state| state.kept.clear());
         }
@@ -116,9 +119,17 @@ impl Running {
         let path = undo_path(self.id);
         let unfinished = [&path, UNFINISHED].concat();
         let now = store.host.now_ns();
-        let head = (store.log.volume_id(), self.id, "what undoes a group that is written back");
+        let keep = self.keep.as_deref();
+        let note = keep.map_or("what undoes a group that is written back", |keeping| &keeping.keep.note);
+        let head = (store.log.volume_id(), self.id, note);
+        let times = (now, keep.map_or(0, |keeping| keeping.expires_ns(now)));
+        for (id, state) in keep.iter().flat_map(|keeping| &keeping.restored) {
+            if let Some(Known::Settled(settled)) = summary.objects.get_mut(id) {
+                settled.base = Some(Base::Stat(*state));
+            }
+        }
         let mut write = || {
-            let mut writing = Writing::new(&*store.host, &unfinished, head, (now, 0))?;
+            let mut writing = Writing::new(&*store.host, &unfinished, head, times)?;
             let mut buffer = Vec::new();
             for (id, content) in &mut summary.contents {
                 let file = store.file_of(b"", &found(*id, Kind::Regular))?;
@@ -195,7 +206,9 @@ impl Running {
         // What the group has made is only taken away: what it was made as does not matter.
         let names: Vec<u64> = summary.names().values().flat_map(|(before, after)| [*before, *after]).collect();
         let mut placeholders = HashMap::new();
-        let adopted: HashSet<u64> = self.names.iter().flat_map(|names| &names.adopted).copied().collect();
+        let private = self.names.iter();
+        let adopted: HashSet<u64> =
+            private.flat_map(|names| names.adopted.iter().chain(&names.whole)).copied().collect();
         for id in names {
             if id != 0 && !summary.objects.contains_key(&id) {
                 let kind = self.store.names.with(|state| state.objects.get(&id).map_or(0, |object| object.mode()));
@@ -270,13 +283,8 @@ fn placeholder(mode: u32, is_adopted: bool) -> Birth {
     Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: i64::from(is_adopted), atime_ns: 0, mtime_ns: 0, target }
 }
 
-/// What the group takes all names from.
-fn lost(undo: &Summary) -> impl Iterator<Item = u64> + '_ {
-    undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id)
-}
-
 /// The directories that the group had adopted.
-fn adopted(undo: &ParkedFile) -> impl Iterator<Item = u64> + '_ {
+pub(super) fn adopted(undo: &ParkedFile) -> impl Iterator<Item = u64> + '_ {
     let is_adopted = |(id, known): (&u64, &Known)| match known {
         Known::Born(birth) if birth.btime_ns == 1 && Kind::of(birth.mode) == Kind::Directory => Some(*id),
         _ => None,
@@ -296,13 +304,13 @@ impl StoreInner {
     /// Provisional groups that are `done` are final, and that survives when this returns.
     pub(in crate::hostdir) fn finish_provisional(&self, done: impl Fn(&Provisional) -> bool) -> Result<()> {
         let mut provisional = self.parked.provisional.lock().unwrap();
-        provisional.iter().filter(|group| done(group)).try_for_each(|group| self.remove_undo(group.id))?;
+        provisional.iter().filter(|group| done(group)).try_for_each(|group| self.make_final(group.id))?;
         provisional.retain(|group| !done(group));
         Ok(())
     }
 
     /// Removes the undo of a group. It does not come back after a crash when this has returned.
-    fn remove_undo(&self, id: u64) -> Result<()> {
+    pub(in crate::hostdir) fn remove_undo(&self, id: u64) -> Result<()> {
         self.unlink_parked(&undo_path(id))?;
         self.sync_parked(site::UNDO_END)
     }

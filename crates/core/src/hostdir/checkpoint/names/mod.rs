@@ -202,7 +202,7 @@ impl<'a> NamePlan<'a> {
         for id in lost {
             match (self.wants(id), stays.contains_key(&id)) {
                 (true, false) => self.move_.push(id),
-                (false, false) if state.kept.contains(&id) => self.move_.push(id),
+                (false, false) if state.kept.contains(&id) || state.held.contains(&id) => self.move_.push(id),
                 (false, false) if is_needed(state, id) => self.keep.push(id),
                 _ => {}
             }
