@@ -156,6 +156,12 @@ fn what_would_take_more_is_not_kept() {
     assert_eq!(traces(&dir), [] as [&Path; 0]);
     assert!(!dir.join("a").exists() && dir.join("n/f").exists());
     assert!(on(&dir, &["log"]).out.contains("nothing can be taken back"));
+    // Nor is what takes one of two names.
+    succeeds(&mut shell(&dir, "echo z > one; ln one two"));
+    let output = run(&dir, &["--keep-undo", "1G"], "echo y > one; rm one");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("several names of a file"), "{said}");
+    assert_eq!(traces(&dir), [] as [&Path; 0]);
     // By default nothing is.
     assert!(run(&dir, &[], "rm -r n").status.success());
     assert_eq!(traces(&dir), [] as [&Path; 0]);
@@ -190,7 +196,7 @@ impl Random {
                 6 => format!("printf {n} | dd of={a} bs=1 seek={} conv=notrunc", n % 9000),
                 7 => format!("rm -rf {a}"),
                 8 | 9 => format!("mv -T {a} {b}"),
-                10 => format!("ln {a} {b}"),
+                10 => format!("cp {a} {b}"),
                 11 => format!("ln -s {b} {a}"),
                 12 => format!("chmod {:o} {a}", 0o700 | n % 0o100),
                 13 => format!("setfattr -n user.{} -v {n} {a}", n % 3),

@@ -25,8 +25,8 @@
 //!    identity, size, time of modification and time of change; of directories by the names that it set and the
 //!    attributes that it gave. Whatever else another program has done is not touched. A state that an older group left
 //!    and that taking back a younger one has restored counts as the same: the `.made` of that one tells so.
-//! 5. A group that takes back another has its own undo kept: to take it back is to do the first one again. The kept undo
-//!    that it has used goes with an Applied entry, as a parked group does.
+//! 5. A group that takes back another has its own undo kept: to take it back is to do the first one again. The kept
+//!    undo that it has used goes with an Applied entry, as a parked group does.
 //! 6. Nothing that is held is removed before its kept undo has the name of a dropped one, durably. An open goes on with
 //!    what is dropped.
 //!
@@ -277,8 +277,8 @@ impl StoreInner {
             let stat = stat(&held_path(*id))?;
             match Kind::of(stat.mode) {
                 Kind::Directory => bytes += self.bytes_below(&held_path(*id))?,
-                // Others have it, too.
-                _ if stat.nlink > 1 => {}
+                // Where the others are, by which it may be changed, nobody knows.
+                _ if stat.nlink > 1 => return Ok(Err("it has removed one of several names of a file".into())),
                 _ => bytes += stat.allocated,
             }
         }
