@@ -29,7 +29,6 @@ pub mod sequences;
 mod setting;
 mod store;
 mod subject;
-pub mod taken_back;
 mod tree;
 pub mod volume;
 mod workload;
