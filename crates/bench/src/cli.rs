@@ -3,7 +3,7 @@
 use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
-use crate::{Error, Report, Result, commands, mounts, opening, suites, tasks, volume};
+use crate::{Error, Report, Result, commands, fcfs, mounts, opening, suites, tasks, volume};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups, open, store, run, mount, volume
+Suites: groups, open, store, run, mount, volume, fcfs
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -22,13 +22,16 @@ Suites: groups, open, store, run, mount, volume
   --pmem DIR         use DIR as persistent memory: a DAX file system, or /dev/shm
   --disk DIR         use the file system in DIR as a disk, in place of the loop devices
   --scratch DIR      where the files below the loop devices are made (default /var/tmp)
-  --emulate WHAT     slow persistent memory down: bandwidth (4 GB/s for all threads together),
-                     paper (150 ns after each line, 4 GB/s); peers that cannot be slowed are skipped
-  --turns N          turns of each system (default 15; run 7; volume 5)
+  --emulate WHAT     slow persistent memory down: none (default), bandwidth (4 GB/s for all threads together),
+                     paper (150 ns after each line, 4 GB/s; default of fcfs), or paper:NS for another delay; peers
+                     that cannot be slowed are skipped
+  --turns N          turns of each system (default 15; run 7; volume and fcfs 5)
   --turn-ms N        aimed duration of a turn (default 200)
-  --files N          at most N files in a case: less memory, smaller working set
+  --files N          at most N files in a case: less memory, smaller working set (fcfs: default 250)
   --seed N           seed of the random sequence (default 1)
-  --base NAME        the system that ratios refer to (default raw); cases of the suites store, run, mount and volume have their own
+  --base NAME        the system that ratios refer to (default raw; fcfs: none); cases of the suites store, run, mount
+                     and volume have their own
+  --log-size BYTES   fcfs: the largest log that is recovered, with K, M or G (default 64M; the paper: 5G)
   --program FILE     the command `wholly` that is measured by the suites run, mount and volume (default: the one beside this program)
   --tiny             a few groups only, to see that everything works
 ";
@@ -49,8 +52,9 @@ pub struct Options {
     turn_ms: Option<u64>,
     files: Option<u32>,
     seed: u64,
-    base: String,
-    emulation: Emulation,
+    base: Option<String>,
+    emulation: Option<Emulation>,
+    log_bytes: Option<u64>,
     program: Option<PathBuf>,
     tiny: bool,
 }
@@ -74,8 +78,9 @@ impl Options {
             turn_ms: None,
             files: None,
             seed: 1,
-            base: "raw".into(),
-            emulation: Emulation::None,
+            base: None,
+            emulation: None,
+            log_bytes: None,
             program: None,
             tiny: false,
         };
@@ -91,12 +96,13 @@ impl Options {
                 "--pmem" => options.pmem = Some(value()?.into()),
                 "--disk" => options.disk = Some(value()?.into()),
                 "--scratch" => options.scratch = value()?.into(),
-                "--emulate" => options.emulation = emulation(&value()?)?,
+                "--emulate" => options.emulation = Some(emulation(&value()?)?),
                 "--turns" => options.turns = Some(number(&argument, &value()?)?),
                 "--turn-ms" => options.turn_ms = Some(number(&argument, &value()?)?),
                 "--files" => options.files = Some(number(&argument, &value()?)?),
                 "--seed" => options.seed = number(&argument, &value()?)?,
-                "--base" => options.base = value()?,
+                "--base" => options.base = Some(value()?),
+                "--log-size" => options.log_bytes = Some(bytes(&argument, &value()?)?),
                 "--program" => options.program = Some(value()?.into()),
                 suite if !suite.starts_with('-') && options.suite.is_empty() => options.suite = argument,
                 _ => return Err(format!("unknown argument {argument}").into()),
@@ -116,8 +122,10 @@ impl Options {
         let chosen = |names: &[String], name: &str| names.is_empty() || names.iter().any(|n| n == name);
         let mut cases: Vec<_> = suites::by_name(&self.suite).unwrap_or_default().to_vec();
         cases.retain(|case| chosen(&self.cases, case.name));
+        let of_paper = self.suite == "fcfs";
+        let files = self.files.unwrap_or(if of_paper { fcfs::FILES } else { u32::MAX });
         for case in &mut cases {
-            case.files = case.files.min(self.files.unwrap_or(u32::MAX)).max(case.updates as u32);
+            case.files = case.files.min(files).max(case.updates as u32);
             if self.tiny {
                 (case.files, case.file_bytes) = (case.files.min(4), case.file_bytes.min(1 << 20));
             }
@@ -129,6 +137,7 @@ impl Options {
         }
         let on_disks = matches!(self.suite.as_str(), "store" | "run");
         media.retain(|medium| chosen(&self.media, &medium.name()) && (!on_disks || !medium.is_pmem()));
+        media.retain(|medium| !of_paper || medium.is_pmem());
         if matches!(self.suite.as_str(), "mount" | "volume") && self.media.is_empty() {
             // What the kernel asks of a mount is the same on every disk.
             media.retain(|medium| !matches!(medium, Medium::Loop(LoopFs::Xfs, _)));
@@ -139,7 +148,7 @@ impl Options {
         let turns = match self.suite.as_str() {
             _ if self.tiny => 2,
             "run" => 7,
-            "volume" => 5,
+            "volume" | "fcfs" => 5,
             _ => 15,
         };
         Ok(Plan {
@@ -148,8 +157,9 @@ impl Options {
             turns: self.turns.unwrap_or(turns).max(1),
             turn: Duration::from_millis(self.turn_ms.unwrap_or(200)),
             seed: self.seed,
-            base: self.base.clone(),
-            emulation: self.emulation,
+            base: self.base.clone().unwrap_or_else(|| if of_paper { "none" } else { "raw" }.into()),
+            emulation: self.emulation.unwrap_or(if of_paper { Emulation::PAPER } else { Emulation::None }),
+            log_bytes: self.log_bytes.unwrap_or(if self.tiny { 1 << 20 } else { 64 << 20 }),
             tiny: self.tiny,
         })
     }
@@ -161,7 +171,7 @@ impl Options {
     pub fn run(&self, mut systems: Vec<Box<dyn System>>) -> Result<Report> {
         let plan = self.plan()?;
         if !self.systems.is_empty() {
-            systems.retain(|s| s.name() == self.base || self.systems.iter().any(|name| name == s.name()));
+            systems.retain(|s| s.name() == plan.base || self.systems.iter().any(|name| name == s.name()));
         }
         let mut progress = Progress { quiet: self.json, shown: false };
         if self.suite == "open" {
@@ -182,6 +192,11 @@ impl Options {
         if self.suite == "mount" {
             let mut report = harness::empty_report(&plan);
             mounts::run(&plan, &self.systems, &self.program()?, &mut report, &mut |line| progress.show(line))?;
+            return Ok(report);
+        }
+        if self.suite == "fcfs" {
+            let mut report = harness::empty_report(&plan);
+            fcfs::run(&plan, &self.systems, systems, &mut report, &mut |line| progress.show(line))?;
             return Ok(report);
         }
         if self.suite == "volume" {
@@ -226,12 +241,27 @@ fn number<T: std::str::FromStr>(argument: &str, value: &str) -> Result<T> {
     value.parse().map_err(|_| format!("{argument} needs a number, not {value:?}").into())
 }
 
+/// A number of bytes, of KiB, MiB or GiB.
+fn bytes(argument: &str, value: &str) -> Result<u64> {
+    let (digits, shift) = match value.char_indices().last() {
+        Some((at, 'K')) => (&value[..at], 10),
+        Some((at, 'M')) => (&value[..at], 20),
+        Some((at, 'G')) => (&value[..at], 30),
+        _ => (value, 0),
+    };
+    let count: u64 = number(argument, digits)?;
+    count.checked_mul(1 << shift).ok_or_else(|| format!("{argument}: {value} is too large").into())
+}
+
 fn emulation(name: &str) -> Result<Emulation> {
     match name {
         "none" => Ok(Emulation::None),
         "bandwidth" => Ok(Emulation::Bandwidth { bytes_per_s: 4e9 }),
         "paper" => Ok(Emulation::PAPER),
-        _ => Err(format!("--emulate needs none, bandwidth or paper, not {name:?}").into()),
+        _ => match name.strip_prefix("paper:").map(str::parse) {
+            Some(Ok(latency_ns)) => Ok(Emulation::Paper { latency_ns, bandwidth: 4e9 }),
+            _ => Err(format!("--emulate needs none, bandwidth, paper or paper:NS, not {name:?}").into()),
+        },
     }
 }
 
@@ -278,6 +308,14 @@ mod tests {
         assert_eq!((plan.turns, plan.turn), (3, Duration::from_millis(5)));
         let plan = parse("groups --files 1").unwrap().plan().unwrap();
         assert!(plan.cases.iter().all(|case| case.files as usize >= case.updates), "a group needs its files");
+        let plan = parse("fcfs --case two_files").unwrap().plan().unwrap();
+        assert_eq!((plan.base.as_str(), plan.emulation, plan.media.len()), ("none", Emulation::PAPER, 1));
+        assert_eq!(plan.cases[0].files, fcfs::FILES);
+        let log_bytes = |line: &str| parse(line).unwrap().plan().unwrap().log_bytes;
+        assert_eq!(["fcfs", "fcfs --log-size 5G", "fcfs --log-size 7"].map(log_bytes), [64 << 20, 5 << 30, 7]);
+        let plan = parse("fcfs --emulate paper:50 --files 1000 --base raw").unwrap().plan().unwrap();
+        assert_eq!(plan.emulation, Emulation::Paper { latency_ns: 50, bandwidth: 4e9 });
+        assert_eq!((plan.base.as_str(), plan.cases[0].files), ("raw", 1000));
     }
 
     #[test]
@@ -290,6 +328,9 @@ mod tests {
             ("groups --frobnicate", "--frobnicate"),
             ("groups more", "more"),
             ("groups --emulate slow", "slow"),
+            ("groups --emulate paper:slow", "paper:slow"),
+            ("fcfs --log-size 5X", "number"),
+            ("fcfs --log-size 99999999999G", "too large"),
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(expected), "{line}: {error}");

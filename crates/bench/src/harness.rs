@@ -28,6 +28,8 @@ pub struct Plan {
     pub base: String,
     /// What persistent memory is slowed down to.
     pub emulation: Emulation,
+    /// Suite `fcfs`: bytes of the largest log that is recovered.
+    pub log_bytes: u64,
     /// Only to see that everything works: turns of a few groups.
     pub tiny: bool,
 }
@@ -80,6 +82,8 @@ pub(crate) fn empty_report(plan: &Plan) -> Report {
         machine: Machine::this(&plan.media),
         rows: Vec::new(),
         skipped: Vec::new(),
+        counts: Vec::new(),
+        bounds: Vec::new(),
     };
     report.machine.emulator = plan.emulation.describe();
     let settings = &mut report.machine.settings;

@@ -15,6 +15,7 @@
 //! | [`commands`] | the suite `run`, too |
 //! | [`mounts`]   | the suite `mount`, too |
 //! | [`volume`]   | the suite `volume`, too |
+//! | [`fcfs`]     | the suite `fcfs`, which counts as well |
 //! | [`report`]   | machine and rows, as JSON and as a table |
 //! | [`suites`]   | the cases of each suite |
 //! | [`systems`]  | our systems and the bounds |
@@ -36,6 +37,7 @@
 
 pub mod cli;
 pub mod commands;
+pub mod fcfs;
 pub mod harness;
 pub mod mounts;
 pub mod opening;

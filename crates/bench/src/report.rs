@@ -19,6 +19,12 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What was not measured, and why.
     pub skipped: Vec<Skipped>,
+    /// Suite `fcfs`: what groups store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<CountRow>,
+    /// Suite `fcfs`: bounds, met or missed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bounds: Vec<Bound>,
 }
 
 /// What the rows were measured on.
@@ -111,6 +117,86 @@ fn number_or_null<'de, D: serde::Deserializer<'de>>(input: D) -> Result<f64, D::
     Ok(Option::<f64>::deserialize(input)?.unwrap_or(f64::NAN))
 }
 
+/// What one system stores for a group of a case: means over groups. The same on each machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CountRow {
+    /// The suite.
+    pub suite: String,
+    /// The case.
+    pub case: String,
+    /// The system.
+    pub system: String,
+    /// Mean bytes of one update.
+    pub value_bytes: u64,
+    /// Groups that were counted.
+    pub groups: u64,
+    /// By phase: `call`, `commit`, `checkpoint`.
+    pub phases: BTreeMap<String, PhaseCount>,
+    /// Lines that checkpoints copy.
+    pub copied_lines: f64,
+    /// Time by the model, without checkpoints that can be left for later.
+    pub model_ns_deferred: f64,
+    /// Time by the model.
+    pub model_ns: f64,
+    /// Whether the counts of each group are those of the engine's formula.
+    pub formula: String,
+}
+
+impl CountRow {
+    /// A sum over phases.
+    pub fn all(&self, of: fn(&PhaseCount) -> f64) -> f64 {
+        self.phases.values().map(of).sum()
+    }
+}
+
+/// What a group does to the medium in one phase, on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PhaseCount {
+    /// Stores and fences.
+    pub calls: f64,
+    /// Bytes stored.
+    pub bytes: f64,
+    /// Lines of 64 bytes that were stored to, a line once for each store.
+    pub lines: f64,
+    /// Fences.
+    pub fences: f64,
+}
+
+/// A bound on a figure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bound {
+    /// The figure.
+    pub what: String,
+    /// The most or the least that it may be.
+    pub bound: f64,
+    /// Whether the bound is the most.
+    pub is_upper: bool,
+    /// What it is, if it was measured.
+    pub value: Option<f64>,
+    /// Whether the bound is met, if it was measured.
+    pub met: Option<bool>,
+    /// Why it was not measured.
+    pub why: Option<String>,
+}
+
+impl Bound {
+    /// One on a figure that may be this much at most.
+    pub fn at_most(what: impl Into<String>, bound: f64, value: Result<f64, String>) -> Bound {
+        Bound::new(what.into(), bound, true, value)
+    }
+
+    /// One on a figure that must be this much at least.
+    pub fn at_least(what: impl Into<String>, bound: f64, value: Result<f64, String>) -> Bound {
+        Bound::new(what.into(), bound, false, value)
+    }
+
+    fn new(what: String, bound: f64, is_upper: bool, value: Result<f64, String>) -> Bound {
+        let (value, why) = value.map_or_else(|why| (None, Some(why)), |value| (Some(value), None));
+        let met = value.map(|value| if is_upper { value <= bound } else { value >= bound });
+        Bound { what, bound, is_upper, value, met, why }
+    }
+}
+
 /// Something that was not measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Skipped {
@@ -161,7 +247,7 @@ impl Report {
                 before = (&row.case, &row.medium);
                 let _ = writeln!(
                     out,
-                    "\n{} / {} on {}: {} B an update\n{:<16}{:>12}{:>9}{:>12}{:>12}{:>11}{:>8}{:>7}",
+                    "\n{} / {} on {}: {} B an update\n{:<22}{:>12}{:>9}{:>12}{:>12}{:>11}{:>8}{:>7}",
                     row.suite,
                     row.case,
                     row.medium,
@@ -178,8 +264,8 @@ impl Report {
             }
             let _ = writeln!(
                 out,
-                "{:<16}{:>12.0}{:>9}{:>12}{:>12.0}{:>11}{:>8}{:>7}{}",
-                row.system,
+                "{:<22}{:>12.0}{:>9}{:>12}{:>12.0}{:>11}{:>8}{:>7}{}",
+                if row.threads > 1 { format!("{} *{}", row.system, row.threads) } else { row.system.clone() },
                 row.ns_per_group,
                 cell(row.ratio, 2),
                 cell(row.p99_ns, 0),
@@ -192,11 +278,64 @@ impl Report {
         }
         self.openings(&mut out);
         self.tasks(&mut out);
+        self.counted(&mut out);
         for skipped in &self.skipped {
             let system = skipped.system.as_deref().unwrap_or("all systems");
             let _ = writeln!(out, "\nskipped {} on {}, {system}: {}", skipped.case, skipped.medium, skipped.reason);
         }
         out
+    }
+
+    /// What groups store, and the bounds.
+    fn counted(&self, out: &mut String) {
+        let mut before = "";
+        for row in &self.counts {
+            if before != row.case {
+                before = &row.case;
+                let _ = writeln!(
+                    out,
+                    "\n{} / {}: counts for a group\n{:<22}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}{:>12}{:>12}  formula",
+                    row.suite,
+                    row.case,
+                    "",
+                    "call",
+                    "commit",
+                    "checkp.",
+                    "copied",
+                    "bytes",
+                    "fences",
+                    "model ns",
+                    "deferred"
+                );
+            }
+            let lines = |phase: &str| row.phases.get(phase).map_or(0.0, |count| count.lines);
+            let _ = writeln!(
+                out,
+                "{:<22}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>10.0}{:>8.2}{:>12.0}{:>12.0}  {}",
+                row.system,
+                lines("call"),
+                lines("commit"),
+                lines("checkpoint"),
+                row.copied_lines,
+                row.all(|count| count.bytes),
+                row.all(|count| count.fences),
+                row.model_ns,
+                row.model_ns_deferred,
+                row.formula
+            );
+        }
+        if !self.bounds.is_empty() {
+            let _ = writeln!(out, "\nbounds");
+        }
+        for bound in &self.bounds {
+            let sign = if bound.is_upper { "<=" } else { ">=" };
+            let verdict = match (bound.met, &bound.why) {
+                (Some(true), _) => "met".to_owned(),
+                (Some(false), _) => "missed".to_owned(),
+                (None, why) => format!("not measured: {}", why.as_deref().unwrap_or_default()),
+            };
+            let _ = writeln!(out, "{:>8} {sign} {:<6.3} {verdict}: {}", cell(bound.value, 3), bound.bound, bound.what);
+        }
     }
 
     /// The rows of suites whose cases have bases of their own.

@@ -106,6 +106,21 @@ pub const VOLUME: [Case; 10] = [
     in_process("open_1m", 1_000_000, 8 << 10),
 ];
 
+/// FCFS's microbenchmark on volumes: see [`fcfs`](crate::fcfs).
+///
+/// - `two_files`: two overwrites of 1 byte to 16 KiB at any byte, in two of the files of 4 MiB.
+/// - `size_64` to `size_16k`: aligned overwrites of that size.
+/// - `recovery`: of a log that `two_files` has left.
+pub const FCFS: [Case; 7] = [
+    of_paper("two_files", Size::Uniform(1, 16 << 10)),
+    of_paper("size_64", Size::Aligned(64)),
+    of_paper("size_256", Size::Aligned(256)),
+    of_paper("size_1k", Size::Aligned(1 << 10)),
+    of_paper("size_4k", Size::Aligned(4 << 10)),
+    of_paper("size_16k", Size::Aligned(16 << 10)),
+    of_paper("recovery", Size::Uniform(1, 16 << 10)),
+];
+
 const fn case(name: &'static str, files: u32, file_bytes: u64, updates: usize, size: Size, on_disk: bool) -> Case {
     Case { suite: "groups", name, files, file_bytes, updates, size, on_disk }
 }
@@ -130,12 +145,16 @@ const fn in_process(name: &'static str, files: u32, file_bytes: u64) -> Case {
     Case { suite: "volume", name, files, file_bytes, updates: 1, size: Size::Aligned(4 << 10), on_disk: false }
 }
 
+const fn of_paper(name: &'static str, size: Size) -> Case {
+    Case { suite: "fcfs", name, files: 1000, file_bytes: 4 << 20, updates: 2, size, on_disk: false }
+}
+
 const fn on_volume(name: &'static str, files: u32, file_bytes: u64) -> Case {
     Case { on_disk: true, ..in_process(name, files, file_bytes) }
 }
 
 /// Names of all suites.
-pub const NAMES: [&str; 6] = ["groups", "open", "store", "run", "mount", "volume"];
+pub const NAMES: [&str; 7] = ["groups", "open", "store", "run", "mount", "volume", "fcfs"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
@@ -146,6 +165,7 @@ pub fn by_name(name: &str) -> Option<&'static [Case]> {
         "run" => Some(&RUN),
         "mount" => Some(&MOUNT),
         "volume" => Some(&VOLUME),
+        "fcfs" => Some(&FCFS),
         _ => None,
     }
 }

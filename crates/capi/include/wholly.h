@@ -852,6 +852,36 @@ int64_t wholly_store_getxattr(const struct wholly_store *store,
 int64_t wholly_store_listxattr(const struct wholly_store *store, const char *path, void *buffer, size_t length);
 
 /**
+ * Begins a transaction with these descriptors: tx_begin of wholly/compat.h, which says more. Returns its number, which
+ * is greater than 0.
+ *
+ * Errors: those of wholly_mount_begin and wholly_mount_add; -EINVAL if fds is NULL and count is not 0.
+ */
+int64_t wholly_tx_begin(const int *fds, size_t count);
+
+/**
+ * Adds a descriptor to a transaction: tx_add of wholly/compat.h.
+ *
+ * Errors: -EINVAL if no such transaction runs; those of wholly_mount_add, and of wholly_mount_begin if it is the first
+ * one.
+ */
+int wholly_tx_add(uint64_t id, int fd);
+
+/**
+ * Commits a transaction: tx_commit of wholly/compat.h. It ends, also on failure.
+ *
+ * Errors: -EINVAL if no such transaction runs; those of wholly_mount_commit.
+ */
+int wholly_tx_commit(uint64_t id);
+
+/**
+ * Aborts a transaction: tx_abort of wholly/compat.h. It ends, also on failure.
+ *
+ * Errors: -EINVAL if no such transaction runs; those of wholly_mount_abort.
+ */
+int wholly_tx_abort(uint64_t id);
+
+/**
  * Opens a listing of a directory, as the group sees it, in no particular order, without . and .. entries. The path .
  * is the store's directory. A symbolic link at the end of the path is followed. Later changes are not in the listing.
  * Close it with wholly_dir_close, before or after the end of the group.

@@ -15,6 +15,7 @@
 //! | `attributes` | mode, owner, times, extended attributes |
 //! | `look`, `dir` | what names name, and what names there are, as groups and stores see them |
 //! | `mount` | groups of plain system calls on a mount |
+//! | `compat` | the same by the calls of FCFS, as `include/wholly/compat.h` has them |
 //! | `parked` | groups that are set aside |
 //! | `together` | groups of several stores that survive together |
 //! | `version` | which library this is |
@@ -26,6 +27,7 @@
 mod answer;
 mod arguments;
 mod attributes;
+mod compat;
 mod dir;
 mod file;
 mod group;

@@ -49,7 +49,7 @@ pub struct wholly_mount_group {
 ///
 /// # Safety
 /// It stays open during `'a`.
-unsafe fn descriptor<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
+pub(crate) unsafe fn descriptor<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
     match fd {
         0.. => Ok(
             // SAFETY: the caller's promise. A number that is not open is an error of the kernel's.

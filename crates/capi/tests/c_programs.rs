@@ -11,6 +11,7 @@ use std::sync::Arc;
 use installed::{Installed, Language, Place};
 use wholly::{Options, Store, StoreVfs};
 use wholly_fuse::{Mount, MountOptions};
+use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 const PROGRAMS: [&str; 11] =
     ["files", "groups", "names", "attributes", "errors", "refused", "threads", "killed", "parked", "together", FORKED];
@@ -82,6 +83,68 @@ fn groups_on_a_mount() {
         assert_eq!([content("a"), content("dir/moved"), content("child")], ["changed", "b", "child"]);
         assert!(!home.join("never").exists());
     }
+}
+
+/// Runs a program on the mount of a volume with groups, in which these files are.
+fn on_a_volume(files: &[(&str, &str)], run: impl FnOnce(&Place) + std::panic::UnwindSafe) -> Option<Volume> {
+    let [home, point] = Place::on_media("volume");
+    let image = home.join("v.img");
+    let options = VolumeOptions { engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() };
+    Volume::format(&image, 16 << 20, &options).unwrap();
+    let volume = Volume::open(&image, &options).unwrap();
+    for (name, content) in files {
+        volume.create_file(name, 0o644).unwrap().write_at(0, content.as_bytes()).unwrap();
+    }
+    let mount = match Mount::new(Arc::new(VolumeVfs::new(&volume)), &point, &MountOptions::default()) {
+        Ok(mount) => mount,
+        Err(error) => {
+            installed::skip(&format!("mount: {error}"));
+            return None;
+        }
+    };
+    let unmounter = mount.unmounter();
+    let server = std::thread::spawn(move || mount.serve());
+    let ran = std::panic::catch_unwind(|| run(&point));
+    unmounter.detach().unwrap();
+    ran.unwrap();
+    server.join().unwrap().unwrap();
+    Some(volume)
+}
+
+fn content_of(volume: &Volume, name: &str) -> String {
+    let mut bytes = vec![0; volume.metadata(name).unwrap().size as usize];
+    volume.open_file(name).unwrap().read_at(0, &mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// FCFS's calls, and their errors.
+#[test]
+fn transactions_by_number() {
+    let Some(installed) = Installed::get() else { return };
+    for language in [Language::C, Language::Cpp] {
+        let program = installed.compile("tests/c/transactions.c", language, &[]);
+        let files = [("one", "1"), ("two", "2")];
+        let Some(volume) = on_a_volume(&files, |point| _ = installed.run(&program, point)) else { return };
+        assert_eq!([content_of(&volume, "one"), content_of(&volume, "two")], ["new", "two"]);
+    }
+}
+
+/// Figure 1 of FCFS, as the page of volumes has it, by the command that stands there.
+#[test]
+fn the_program_of_the_papers_figure_runs() {
+    let Some(installed) = Installed::get() else { return };
+    let page = include_str!("../../../docs/volume.md");
+    let example = page.split("```c\n").nth(1).expect("the page has C").split("```").next().expect("it ends");
+    let command = page.lines().find_map(|line| line.strip_prefix("    cc ")).expect("how it is compiled");
+    let [scratch, _] = Place::on_media("figure");
+    let files = [("file1", "-----old"), ("file2", "-----")];
+    let volume = on_a_volume(&files, |point| {
+        std::fs::write(scratch.join("figure1.c"), example.replace("/mnt", point.to_str().unwrap())).unwrap();
+        installed.shell(&format!("cc -Wall -Wextra -Werror {command}"), &scratch);
+        installed.run(&scratch.join("figure1"), point);
+    });
+    let Some(volume) = volume else { return };
+    assert_eq!([content_of(&volume, "file1"), content_of(&volume, "file2")], ["data1old", "data2"]);
 }
 
 #[test]

@@ -906,7 +906,8 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   wholly bench groups                         needs root: makes its own tmpfs, ext4 and xfs
   wholly bench groups --pmem /dev/shm --disk /var/tmp --files 100
-  wholly bench groups --peers --json          beside SQLite, libpmemobj and rename";
+  wholly bench groups --peers --json          beside SQLite, libpmemobj and rename
+  wholly bench fcfs --pmem /dev/shm           FCFS's figures: counts, model time and wall time";
 
 /// `wholly bench`.
 #[derive(Args, Debug)]

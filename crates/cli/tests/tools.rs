@@ -117,6 +117,21 @@ fn bench_runs_a_suite_without_root() {
     assert!(unknown.err.contains("no suite \"nonsense\""), "{}", unknown.err);
 }
 
+#[test]
+fn bench_counts_the_groups_of_fcfs_without_root() {
+    let place = Place::on_memory();
+    let dir = place.dir.to_str().unwrap();
+    let report = wholly(&["bench", "fcfs", "--json", "--tiny", "--case", "size_4k", "--pmem", dir]).json_of_version(1);
+    let counts = report["counts"].as_array().unwrap();
+    let wal = counts.iter().find(|row| row["system"] == "fine_grained_wal").unwrap();
+    assert_eq!((&wal["formula"], &wal["phases"]["checkpoint"]["fences"]), (&"equal to the line".into(), &2.0.into()));
+    let bound = |words: &str| {
+        let bounds = report["bounds"].as_array().unwrap();
+        bounds.iter().find(|bound| bound["what"].as_str().unwrap().contains(words)).unwrap().clone()
+    };
+    assert!(bound("two_files")["why"].as_str().unwrap().contains("was not counted"));
+}
+
 /// The program that links the peers is looked for beside this one; a copy of this one has nothing beside it.
 #[test]
 fn bench_says_which_program_is_missing() {

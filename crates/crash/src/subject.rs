@@ -1,9 +1,9 @@
 //! The border between the driver and what it explores.
 //!
-//! A *subject* keeps files on simulated media, and does a program: a store, or a volume with one of its engines. The
-//! *driver* knows neither. It records the program once ([`run`](crate::run())), makes what a crash at each point may
-//! leave, lives on from there ([`live`](crate::live)), crashes recovery again inside, counts distinct states and sites,
-//! and names each state so that it can be replayed.
+//! A *subject* keeps files on simulated media, and does a program: a store, a volume with one of its engines, or, in
+//! the tests of `log`, a log with a client of its own. The *driver* knows none of them. It records the program once
+//! ([`run`](crate::run())), makes what a crash at each point may leave, lives on from there ([`live`](crate::live)),
+//! crashes recovery again inside, counts distinct states and sites, and names each state so that it can be replayed.
 //!
 //! | the driver | the subject |
 //! |---|---|

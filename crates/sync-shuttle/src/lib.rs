@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub use shuttle::sync::atomic::{AtomicU8, AtomicUsize};
-pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock};
-pub use shuttle::thread;
+mod rw_lock;
+
+pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+pub use shuttle::sync::{Condvar, Mutex, MutexGuard};
 pub use std::sync::atomic::Ordering;
 
 use std::cell::Cell;
@@ -16,6 +18,21 @@ use std::panic::Location;
 
 /// Few enough for two threads to share a lot.
 pub const BLOCKS_AT_A_TIME: usize = 1;
+
+/// The scheduler's threads.
+pub mod thread {
+    pub use shuttle::thread::*;
+
+    use std::num::NonZero;
+
+    /// Two, whatever the machine: an execution is the same everywhere.
+    ///
+    /// # Errors
+    /// None: the standard library's may fail.
+    pub fn available_parallelism() -> std::io::Result<NonZero<usize>> {
+        Ok(const { NonZero::new(2).unwrap() })
+    }
+}
 
 /// A mistake that is made on purpose, to see that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +122,21 @@ macro_rules! atomics {
                     failed: Ordering,
                 ) -> Result<$word, $word> {
                     self.compare_exchange(old, new, done, failed)
+                }
+
+                #[track_caller]
+                pub fn fetch_update(
+                    &self,
+                    done: Ordering,
+                    failed: Ordering,
+                    mut change: impl FnMut($word) -> Option<$word>,
+                ) -> Result<$word, $word> {
+                    if !is_torn() {
+                        return self.0.fetch_update(done, failed, change);
+                    }
+                    let old = self.0.load(Ordering::SeqCst);
+                    self.0.store(change(old).ok_or(old)?, Ordering::SeqCst);
+                    Ok(old)
                 }
 
                 atomics! { change $word;

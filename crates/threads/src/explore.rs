@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
-use wholly_crash::{Allowed, Extent, Promise, Setting, live};
+use wholly_crash::{Allowed, Extent, Promise, Setting, State, live};
 use wholly_sim::{Choice, Explorer, Image, Pick};
 
-use crate::perform::{Performance, perform};
 use crate::program::{self, Program};
 use crate::sync::{Mistake, make};
+use crate::{Performance, Policy, perform, volume};
 
 /// Executions in a row with one seed. (A PCT scheduler learns from one how long the next will be.)
 const ROW: u64 = 40;
@@ -24,6 +24,66 @@ const POINTS: u64 = 10;
 
 /// Switches of an execution after which it hangs.
 const MOST_STEPS: usize = 400_000;
+
+/// What threads do, and to what: a program over a store or a volume.
+pub trait Threaded: Clone + Send + Sync + 'static {
+    /// Who lives on after a crash, without a scheduler.
+    type After: wholly_crash::Subject;
+
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// The world with this name.
+    fn setting(name: &str) -> Option<Setting>;
+
+    /// The same, as it is performed in rows with this seed.
+    fn in_row(&self, seed: u64) -> Self;
+
+    /// Which calls survive together.
+    fn policy(&self) -> Policy;
+
+    /// What is there before.
+    fn initial(&self, setting: &Setting) -> State;
+
+    /// See the type.
+    fn after(&self) -> Self::After;
+
+    /// Performs it. To be called in an execution of the scheduler.
+    fn perform(&self, setting: &Setting) -> Performance;
+}
+
+impl Threaded for Program {
+    type After = wholly_crash::Workload;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn setting(name: &str) -> Option<Setting> {
+        Setting::find(name)
+    }
+
+    /// In every second row host files are closed as soon as may be.
+    fn in_row(&self, seed: u64) -> Program {
+        Program { open_files: if seed.is_multiple_of(2) { 256 } else { 0 }, ..self.clone() }
+    }
+
+    fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    fn initial(&self, _setting: &Setting) -> State {
+        Program::initial(self)
+    }
+
+    fn after(&self) -> wholly_crash::Workload {
+        self.workload()
+    }
+
+    fn perform(&self, setting: &Setting) -> Performance {
+        perform::perform(self, setting)
+    }
+}
 
 /// Who decides which thread goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +141,7 @@ impl fmt::Display for Outcome {
 }
 
 /// Tries `program` in the world `setting` with each of `choosers`; gives up at the first violation.
-pub fn explore(program: &Program, setting: &str, choosers: &[Chooser], limits: &Limits) -> Outcome {
+pub fn explore(program: &impl Threaded, setting: &str, choosers: &[Chooser], limits: &Limits) -> Outcome {
     let mut judge = Judge::new(program, setting, limits);
     for chooser in choosers {
         for seed in 0..limits.rows {
@@ -95,7 +155,7 @@ pub fn explore(program: &Program, setting: &str, choosers: &[Chooser], limits: &
 }
 
 /// Tries `program` in one row only.
-pub fn explore_row(program: &Program, setting: &str, chooser: Chooser, seed: u64) -> Outcome {
+pub fn explore_row(program: &impl Threaded, setting: &str, chooser: Chooser, seed: u64) -> Outcome {
     let limits = Limits { rows: 1, mistake: None, samples: 2 };
     Judge::new(program, setting, &limits).row(chooser, seed, ROW, None).outcome
 }
@@ -108,9 +168,7 @@ pub fn replay(name: &str, mistake: Option<Mistake>) -> Result<Outcome, String> {
     let bad = || format!("{name}: expected an execution such as own-files:pmem:pct3-17:4");
     let mut parts = name.splitn(5, ':');
     let mut part = || parts.next().ok_or_else(bad);
-    let program = program::find(part()?).ok_or_else(bad)?;
-    let setting = part()?;
-    Setting::find(setting).ok_or_else(bad)?;
+    let (name, setting) = (part()?, part()?);
     let (chooser, seed) = part()?.split_once('-').ok_or_else(bad)?;
     let chooser = match chooser.strip_prefix("pct") {
         Some(depth) => Chooser::Pct(depth.parse().map_err(|_| bad())?),
@@ -119,8 +177,21 @@ pub fn replay(name: &str, mistake: Option<Mistake>) -> Result<Outcome, String> {
     let seed = seed.parse().map_err(|_| bad())?;
     let number: u64 = part()?.parse().map_err(|_| bad())?;
     let choice: Option<Choice> = parts.next().map(|choice| choice.parse().map_err(|_| bad())).transpose()?;
-    let judge = Judge::new(&program, setting, &Limits { rows: 1, mistake, samples: 50 });
-    Ok(judge.row(chooser, seed, number + 1, Some((number, choice))).outcome)
+    let limits = Limits { rows: 1, mistake, samples: 50 };
+    let only = Some((number, choice));
+    fn again<P: Threaded>(program: &P, setting: &str, limits: &Limits) -> Option<Judge<P>> {
+        P::setting(setting).map(|_| Judge::new(program, setting, limits))
+    }
+    let outcome = match (program::find(name), volume::find(name)) {
+        (Some(program), _) => {
+            again(&program, setting, &limits).map(|judge| judge.row(chooser, seed, number + 1, only).outcome)
+        }
+        (None, Some(program)) => {
+            again(&program, setting, &limits).map(|judge| judge.row(chooser, seed, number + 1, only).outcome)
+        }
+        (None, None) => None,
+    };
+    outcome.ok_or_else(bad)
 }
 
 impl fmt::Display for Chooser {
@@ -133,13 +204,13 @@ impl fmt::Display for Chooser {
 }
 
 /// The scheduler of a row, between whose executions the last one is judged.
-struct Row {
+struct Row<P> {
     scheduler: Box<dyn Scheduler + Send>,
-    shared: Arc<Mutex<Judge>>,
+    shared: Arc<Mutex<Judge<P>>>,
     left: u64,
 }
 
-impl Scheduler for Row {
+impl<P: Threaded> Scheduler for Row<P> {
     fn new_execution(&mut self) -> Option<Schedule> {
         let mut judge = lock(&self.shared);
         judge.judge_last();
@@ -166,8 +237,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Judge {
-    program: Program,
+struct Judge<P> {
+    program: P,
     setting: Setting,
     limits: Limits,
     outcome: Outcome,
@@ -183,11 +254,11 @@ struct Judge {
     only: Option<(u64, Option<Choice>)>,
 }
 
-impl Judge {
-    fn new(program: &Program, setting: &str, limits: &Limits) -> Self {
+impl<P: Threaded> Judge<P> {
+    fn new(program: &P, setting: &str, limits: &Limits) -> Self {
         Judge {
             program: program.clone(),
-            setting: Setting::named(setting),
+            setting: P::setting(setting).unwrap_or_else(|| panic!("no world is called {setting:?}")),
             limits: *limits,
             outcome: Outcome::default(),
             traces: HashSet::new(),
@@ -207,9 +278,7 @@ impl Judge {
             Chooser::Pct(depth) => Box::new(PctScheduler::new_from_seed(seed, depth, iterations)),
         };
         (self.row, self.number, self.only) = (format!("{chooser}-{seed}"), None, only);
-        // In every second row host files are closed as soon as may be.
-        let open_files = if seed.is_multiple_of(2) { 256 } else { 0 };
-        let program = Program { open_files, ..self.program.clone() };
+        let program = self.program.in_row(seed);
         let (setting, mistake) = (self.setting.clone(), self.limits.mistake);
         let shared = Arc::new(Mutex::new(self));
         let row = Row { scheduler, shared: shared.clone(), left: executions };
@@ -222,7 +291,7 @@ impl Judge {
         let performer = shared.clone();
         let run = std::panic::AssertUnwindSafe(|| {
             Runner::new(row, config).run(move || {
-                let performance = perform(&program, &setting);
+                let performance = program.perform(&setting);
                 lock(&performer).last = Some(performance);
             })
         });
@@ -240,7 +309,7 @@ impl Judge {
 
     fn violate(&mut self, choice: Option<&Choice>, what: &str) {
         let choice = choice.map_or(String::new(), |choice| format!(":{choice}"));
-        let (program, setting, row) = (self.program.name, &self.setting.name, &self.row);
+        let (program, setting, row) = (self.program.name(), &self.setting.name, &self.row);
         let number = self.number.unwrap_or_default();
         self.outcome.violations.push(format!(
             "{what}\n    WHOLLY_SCHEDULE='{program}:{setting}:{row}:{number}{choice}' cargo test -p wholly-threads --test schedules replay -- --nocapture"
@@ -257,7 +326,7 @@ impl Judge {
             return self.violate(None, failure);
         }
         let Performance { history, .. } = &performance;
-        let initial = self.program.initial();
+        let initial = self.program.initial(&self.setting);
         let all = history.allowed(as_seen(), &initial, u64::MAX - 1);
         let served = performance.served.as_ref().expect("nothing failed");
         if !all.iter().any(|state| **state == *served) {
@@ -271,9 +340,9 @@ impl Judge {
         self.crash(&performance, &initial);
     }
 
-    fn crash(&mut self, performance: &Performance, initial: &wholly_crash::State) {
+    fn crash(&mut self, performance: &Performance, initial: &State) {
         let (trace, history) = (&performance.trace, &performance.history);
-        let workload = self.program.workload();
+        let after = self.program.after();
         let last = trace.events.len() as u64;
         let times = history.times();
         let random = |n: u64| performance.made + mix(hash_of(performance) ^ n) % (last + 1 - performance.made);
@@ -289,7 +358,7 @@ impl Judge {
             explorer.seek(point);
             let epoch = times.partition_point(|time| *time <= point);
             if allowed.as_ref().is_none_or(|(of, _)| *of != epoch) {
-                let states = history.allowed(self.program.policy, initial, point);
+                let states = history.allowed(self.program.policy(), initial, point);
                 assert!(!states.is_empty(), "the state in the end was explained, so this one is");
                 let states = states.iter().map(|state| Promise::new((**state).clone())).collect();
                 allowed = Some((epoch, Allowed { states, unmade: false }));
@@ -310,27 +379,27 @@ impl Judge {
                     Pick::Kill => explorer.kill_image(),
                     _ => at.image_of(&choice),
                 };
-                if let Err(what) = self.recover(&workload, &image, allowed) {
+                if let Err(what) = self.recover(&after, &image, allowed) {
                     return self.violate(Some(&choice), &what);
                 }
             }
         }
     }
 
-    fn recover(&mut self, workload: &wholly_crash::Workload, image: &Image, allowed: &Allowed) -> Result<(), String> {
+    fn recover(&mut self, after: &P::After, image: &Image, allowed: &Allowed) -> Result<(), String> {
         let hash = mix(image.hash() ^ allowed.hash());
         if !self.states.insert(hash) && self.only.is_none() {
             return Ok(());
         }
         self.outcome.recoveries += 1;
         let extent = Extent { twice: hash.is_multiple_of(8), go_on: hash.is_multiple_of(5) };
-        live(workload, &self.setting, image, allowed, extent).map(drop)
+        live(after, &self.setting, image, allowed, extent).map(drop)
     }
 }
 
 /// All that is visible counts, whether or not it survives yet.
-fn as_seen() -> crate::Policy {
-    crate::Policy::PerOp
+fn as_seen() -> Policy {
+    Policy::PerOp
 }
 
 /// What was stored, by whom and in which order.

@@ -123,22 +123,22 @@ impl Program {
 }
 
 /// The files: two that are there from the start, more that programs make.
-const A: &str = NAMES[0];
-const B: &str = NAMES[1];
-const C: &str = NAMES[2];
-const D: &str = NAMES[3];
+pub(crate) const A: &str = NAMES[0];
+pub(crate) const B: &str = NAMES[1];
+pub(crate) const C: &str = NAMES[2];
+pub(crate) const D: &str = NAMES[3];
 /// The file of programs in which names change.
-const A_FOO: &str = "A/foo";
+pub(crate) const A_FOO: &str = "A/foo";
 
-fn write(file: &'static str, offset: u64, length: usize) -> Op {
+pub(crate) fn write(file: &'static str, offset: u64, length: usize) -> Op {
     Op::Write { file, offset, length }
 }
 
-fn append(file: &'static str, length: usize) -> Op {
+pub(crate) fn append(file: &'static str, length: usize) -> Op {
     Op::Append { file, length }
 }
 
-fn cut(file: &'static str, length: u64) -> Op {
+pub(crate) fn cut(file: &'static str, length: u64) -> Op {
     Op::SetLen { file, length }
 }
 
@@ -146,19 +146,19 @@ fn punch(file: &'static str, offset: u64, length: u64) -> Op {
     Op::Fallocate { file, how: Fallocate::Punch, offset, length }
 }
 
-fn group(ops: &[Op]) -> Act {
+pub(crate) fn group(ops: &[Op]) -> Act {
     Act::Group { ops: ops.to_vec(), commit: true }
 }
 
-fn aborted(ops: &[Op]) -> Act {
+pub(crate) fn aborted(ops: &[Op]) -> Act {
     Act::Group { ops: ops.to_vec(), commit: false }
 }
 
-fn call(op: Op) -> Act {
+pub(crate) fn call(op: Op) -> Act {
     Act::Call(op)
 }
 
-fn look(offset: u64, length: usize) -> Act {
+pub(crate) fn look(offset: u64, length: usize) -> Act {
     Act::Look { file: A, offset, length }
 }
 
@@ -183,15 +183,15 @@ fn names(name: &'static str, start: Start, before: Vec<Act>, threads: Vec<Vec<Ac
     Program { start, before, ..program(name, threads) }
 }
 
-fn rename(from: &'static str, to: &'static str) -> Op {
+pub(crate) fn rename(from: &'static str, to: &'static str) -> Op {
     Op::Rename { from, to, how: Rename::Replace }
 }
 
-fn link(from: &'static str, to: &'static str) -> Op {
+pub(crate) fn link(from: &'static str, to: &'static str) -> Op {
     Op::Link { from, to }
 }
 
-fn chmod(path: &'static str, mode: u32) -> Op {
+pub(crate) fn chmod(path: &'static str, mode: u32) -> Op {
     Op::SetMode { path, mode }
 }
 

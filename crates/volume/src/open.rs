@@ -1,5 +1,6 @@
 //! Making, opening and checking volumes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,19 +19,20 @@ use wholly_media::{
 use wholly::vfs::Vfs;
 
 use crate::engine::Engine;
-use crate::engine::fine_grained_wal::{self, FineGrainedWal, Patch};
+use crate::engine::fine_grained_wal::{self, FineGrainedWal};
 use crate::engine::hybrid_log::{self, HybridLog};
 use crate::engine::none::NoneEngine;
+use crate::engine::patch::{self, Patch};
 use crate::format::head::HeadSeed;
 use crate::format::inode::Time;
 use crate::format::log::LogSeed;
-use crate::format::superblock::Superblock;
-use crate::format::{BLOCK, Seed};
+use crate::format::superblock::{Superblock, copies};
+use crate::format::{BLOCK, Lba, Seed};
 use crate::fs::check::{self, Checked, Finding, Progress};
 use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
-use crate::fs::overlay::Overlay;
+use crate::fs::overlay::{self, Overlay};
 use crate::fs::remedy::Remedy;
-use crate::fs::repair::{self, Mended, Repair};
+use crate::fs::repair::{self, Mended, Outcome, Repair};
 use crate::fs::{Core, mount, resize};
 use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
 
@@ -64,7 +66,8 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    const ALL: [EngineKind; 3] = [EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog];
+    /// All of them.
+    pub const ALL: &'static [EngineKind] = &[EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -77,7 +80,7 @@ impl EngineKind {
 
     /// The engine with this name.
     pub fn named(name: &str) -> Option<EngineKind> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
     /// The number that stands in a superblock.
@@ -90,8 +93,19 @@ impl EngineKind {
     }
 
     fn of(superblock: &Superblock) -> Result<EngineKind> {
-        let kind = Self::ALL.into_iter().find(|kind| kind.number() == superblock.engine);
+        let kind = Self::ALL.iter().copied().find(|kind| kind.number() == superblock.engine);
         kind.ok_or_else(|| Error::Unsupported(format!("the volume's engine has number {}", superblock.engine)))
+    }
+
+    /// Whether the superblock names what the engine has on the medium.
+    fn check_log(self, superblock: &Superblock) -> Result<()> {
+        let is_there = match self {
+            EngineKind::None => true,
+            EngineKind::FineGrainedWal => superblock.log.is_some(),
+            EngineKind::HybridLog => superblock.log.is_some() && superblock.heads.is_some(),
+        };
+        let fault = crate::format::Fault("the engine has no log");
+        if is_there { Ok(()) } else { Err(crate::engine::corrupt("superblock", fault)) }
     }
 
     fn check_medium(self, region: &dyn Region) -> Result<()> {
@@ -182,7 +196,7 @@ pub struct Dumped {
 pub struct Repaired {
     /// What was wrong, and what was done.
     pub done: Vec<Mended>,
-    /// What is wrong still. If there is anything, nothing but the log was repaired.
+    /// What is wrong still. Unless it is for want of space, nothing but the log was repaired then.
     pub left: Vec<Finding>,
     /// What a check says now.
     pub checked: Checked,
@@ -362,16 +376,24 @@ impl Volume {
         (how, forced): (Repair, bool),
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Repaired> {
+        let _ = options;
         let mut repaired = match repair_structure(region, (how, forced), watch) {
             Err(Error::Corrupt { place, fault }) => {
                 Repaired { left: vec![Finding { place, fault }], ..Repaired::default() }
             }
             repaired => repaired?,
         };
-        if repaired.left.is_empty() && !repaired.done.is_empty() {
-            // Frees what was removed, saves the allocators, and writes all copies of the superblock.
-            Self::open_region(region.clone(), options)?.close()?;
-            repaired.checked = check_region(&**region, watch)?;
+        if !repaired.done.is_empty() {
+            if repaired.left.is_empty() {
+                // It has no log any more, and so the medium need not be one for its engine.
+                repair::tidy(region, &in_place)?;
+            }
+            // What was done is told, whoever would end it now.
+            let mut show = |progress| {
+                let _ = watch(progress);
+                ControlFlow::Continue(())
+            };
+            repaired.checked = check_region(&**region, &mut show)?;
             repaired.left = repaired.checked.findings.clone();
         }
         Ok(repaired)
@@ -518,11 +540,29 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine
     })
 }
 
+/// An engine for what is to be stored in place.
+fn in_place(region: &Arc<dyn Region>) -> Box<dyn Engine> {
+    Box::new(NoneEngine::new(region.clone(), 1 << 20))
+}
+
 /// What the log of a volume has to store yet; damaged lanes apart.
 #[derive(Default)]
 struct Logged {
     patches: Vec<Patch>,
     damage: Vec<Finding>,
+    /// Blocks of other structures that cannot be read.
+    unreadable: Vec<Finding>,
+}
+
+/// What is wrong with a log, if it is damage.
+fn of_log(error: Error) -> Result<Finding> {
+    match error {
+        Error::Corrupt { place, fault } => Ok(Finding { place, fault }),
+        Error::Media(error) if overlay::is_lost(&error) => {
+            Ok(Finding { place: "the log".into(), fault: error.to_string() })
+        }
+        error => Err(error),
+    }
 }
 
 fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
@@ -536,16 +576,14 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     if let Some(heads) = heads {
         match hybrid_log::patches(region, log, heads, (seed, HeadSeed::of(volume, *incarnation))) {
             Ok(patches) => logged.patches = patches,
-            Err(Error::Corrupt { place, fault }) => logged.damage.push(Finding { place, fault }),
-            Err(error) => return Err(error),
+            Err(error) => logged.damage.push(of_log(error)?),
         }
         return Ok(logged);
     }
     for lane in 0..log.lanes {
         match fine_grained_wal::lane_patches(region, log, seed, lane) {
             Ok(patches) => logged.patches.extend(patches),
-            Err(Error::Corrupt { place, fault }) => logged.damage.push(Finding { place, fault }),
-            Err(error) => return Err(error),
+            Err(error) => logged.damage.push(of_log(error)?),
         }
     }
     Ok(logged)
@@ -555,6 +593,19 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
 struct Patched<'r> {
     region: &'r dyn Region,
     patches: &'r [Patch],
+    /// Those of each block, in their order.
+    by_block: BTreeMap<u64, Vec<u32>>,
+}
+
+impl<'r> Patched<'r> {
+    fn new(region: &'r dyn Region, patches: &'r [Patch]) -> Patched<'r> {
+        let mut by_block: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for (patch, i) in patches.iter().zip(0..) {
+            let end = (patch.at + patch.len).div_ceil(BLOCK as u64);
+            (patch.at / BLOCK as u64..end).for_each(|block| by_block.entry(block).or_default().push(i));
+        }
+        Patched { region, patches, by_block }
+    }
 }
 
 impl Region for Patched<'_> {
@@ -569,7 +620,9 @@ impl Region for Patched<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
         self.region.read(offset, buf)?;
         let end = offset + buf.len() as u64;
-        for patch in self.patches {
+        let blocks = offset / BLOCK as u64..end.div_ceil(BLOCK as u64);
+        let touching: BTreeSet<u32> = self.by_block.range(blocks).flat_map(|(_, all)| all.iter().copied()).collect();
+        for patch in touching.iter().map(|i| &self.patches[*i as usize]) {
             let (from, to) = (patch.at.max(offset), (patch.at + patch.len).min(end));
             if from < to {
                 let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
@@ -605,19 +658,25 @@ fn recovered<T>(region: &dyn Region, look: impl FnOnce(&Overlay<'_>) -> Result<T
         Err(error) => return Err(error),
     };
     let mut logged = logged(region, &superblock)?;
-    let unfinished = match repair::unfinished(region, &superblock) {
-        Ok(blocks) => blocks,
-        Err(Error::Corrupt { place, fault }) => {
-            logged.damage.push(Finding { place, fault });
-            Vec::new()
+    match repair::unfinished(region, &superblock) {
+        Ok(moves) => {
+            let patch = |(home, copy): (Lba, Lba)| Patch::copied(home.byte(), BLOCK as u64, copy.byte());
+            logged.patches.extend(moves.into_iter().map(patch));
         }
+        Err(Error::Corrupt { place, fault }) => logged.damage.push(Finding { place, fault }),
         Err(error) => return Err(error),
+    }
+    let (looked, unreadable) = {
+        let patched = Patched::new(region, &logged.patches);
+        let over = Overlay::over(&patched);
+        (look(&over)?, over.unreadable())
     };
-    let patched = Patched { region, patches: &logged.patches };
-    let over = Overlay::over(&patched);
-    unfinished.iter().try_for_each(|(at, bytes)| over.put(at.byte(), &bytes[..]))?;
-    let looked = look(&over)?;
-    drop(over);
+    let of_structures = unreadable.into_iter().filter(|(block, _)| !copies(superblock.blocks).contains(&Lba(*block)));
+    let finding = |(block, error): (u64, MediaError)| Finding {
+        place: format!("block {block}"),
+        fault: format!("it cannot be read: {error}"),
+    };
+    logged.unreadable = of_structures.map(finding).collect();
     Ok((looked, logged))
 }
 
@@ -625,7 +684,7 @@ fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlF
     // Of an engine that is not known nobody knows what a log may have.
     EngineKind::of(&mount::read_superblock(region)?)?;
     let (mut checked, logged) = recovered(region, |over| check::check(over, watch))?;
-    checked.findings.splice(..0, logged.damage);
+    checked.findings.splice(..0, logged.damage.into_iter().chain(logged.unreadable));
     Ok(checked)
 }
 
@@ -636,6 +695,9 @@ fn repair_structure(
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Repaired> {
     let mut repaired = Repaired::default();
+    // Of a volume that no engine can mount nothing is repaired either.
+    let superblock = mount::read_superblock(&**region)?;
+    EngineKind::of(&superblock)?.check_log(&superblock)?;
     let mended = |place: &str, fault: &str, done: &str| Mended {
         finding: Finding { place: place.into(), fault: fault.into() },
         done: done.into(),
@@ -650,41 +712,53 @@ fn repair_structure(
         Err(error) => return Err(error),
     }
     let superblock = mount::read_superblock(&**region)?;
-    EngineKind::of(&superblock)?;
-    let is_whole = dump::superblocks(&**region)?.iter().all(|copy| copy.decoded.is_ok());
+    let is_ours = |copy: &Superblock| copy.volume_id == superblock.volume_id;
+    let is_whole = dump::superblocks(&**region)?.iter().all(|copy| copy.decoded.as_ref().is_ok_and(is_ours));
     if how == Repair::Safe && !forced && superblock.is_clean && is_whole && repaired.done.is_empty() {
         repaired.checked = Checked { is_clean: true, blocks: superblock.blocks, ..Checked::default() };
         return Ok(repaired);
     }
-    let (examined, Logged { patches, damage }) = recovered(&**region, |over| {
+    let (examined, Logged { patches, damage, unreadable }) = recovered(&**region, |over| {
         check::examine(over, &mount::read_superblock(over)?, &mut |progress| watch(progress))
     })?;
-    let is_allowed = how == Repair::All || damage.is_empty() && examined.remedies.iter().all(Remedy::is_safe);
-    if !is_allowed {
-        repaired.left = [damage, examined.checked.findings.clone()].concat();
+    let is_safe = examined.is_complete && examined.remedies.iter().all(Remedy::is_safe);
+    if how == Repair::Safe && !(damage.is_empty() && unreadable.is_empty() && is_safe) {
+        repaired.left = [damage, unreadable, examined.checked.findings.clone()].concat();
         repaired.checked = examined.checked;
         return Ok(repaired);
     }
-    if damage.is_empty() && examined.checked.findings.is_empty() {
+    if damage.is_empty() && unreadable.is_empty() && examined.checked.findings.is_empty() {
         if !superblock.is_clean {
-            let done = "what the last mount has left is put in order";
-            repaired.done.push(mended("the volume", "it was not unmounted", done));
+            patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
+            repair::end_log(&**region)?;
+            if repaired.done.is_empty() {
+                let done = "what the last mount has left is put in order";
+                repaired.done.push(mended("the volume", "it was not unmounted", done));
+            }
         }
     } else {
-        fine_grained_wal::store(&**region, &patches)?;
+        patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
         repair::end_log(&**region)?;
-        let lost = |finding: &Finding| Mended { finding: finding.clone(), done: "its groups are lost".into() };
-        repaired.done.extend(damage.iter().map(lost));
+        let lost = |what: &'static str| move |finding: Finding| Mended { finding, done: format!("{what} lost") };
+        repaired.done.extend(damage.into_iter().map(lost("its groups are")));
+        // All copies were written just now.
+        let all = examined.checked.findings.iter().zip(&examined.remedies);
+        let copies = all.filter(|(_, remedy)| **remedy == Remedy::Superblocks);
+        let again = |(finding, _): (&Finding, _)| Mended { finding: finding.clone(), done: Remedy::Superblocks.done() };
+        repaired.done.extend(copies.map(again));
         let over = Arc::new(Overlay::shared(region.clone()));
-        let in_place =
-            |region: &Arc<dyn Region>| -> Box<dyn Engine> { Box::new(NoneEngine::new(region.clone(), 1 << 20)) };
-        let (done, left) = repair::mend(&over, how, &in_place, watch)?;
-        if !left.is_empty() {
+        let Outcome { done, left, is_full } = repair::mend(&over, how, &in_place, watch)?;
+        if !left.is_empty() && !is_full {
             repaired.left = left;
             return Ok(repaired);
         }
         repair::store(&**region, &over, &examined.marks)?;
+        repaired.done.extend(unreadable.into_iter().map(lost("what it had is")));
         repaired.done.extend(done);
+        if !left.is_empty() {
+            repaired.left = left;
+            return Ok(repaired);
+        }
     }
     let written = |finding: &Finding| Mended { finding: finding.clone(), done: "written again".into() };
     repaired.done.extend(examined.checked.lost_copies.iter().map(written));

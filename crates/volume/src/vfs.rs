@@ -475,7 +475,7 @@ impl Vfs for VolumeVfs {
         let core = self.core();
         core.held(ino.0)?;
         let free = core.free_blocks();
-        let available = free.saturating_sub(core.kept());
+        let available = free.saturating_sub(core.kept);
         let per_block = (BLOCK / crate::format::inode::INODE) as u64;
         Ok(StatFs {
             block_size: BLOCK as u64,

@@ -47,7 +47,8 @@ struct Done {
 enum Shown {
     Nowhere,
     Bar(ProgressBar),
-    Lines(File),
+    /// To a descriptor; and the last one.
+    Lines(File, Option<Progress>),
 }
 
 impl Shown {
@@ -59,7 +60,7 @@ impl Shown {
                 let path = format!("/dev/fd/{fd}");
                 let file = File::options().append(true).open(path);
                 let failed = |error| Failure::new(format!("fsck -C{fd}"), error).exit(Exit::USAGE);
-                file.map(Shown::Lines).map_err(failed)
+                file.map(|file| Shown::Lines(file, None)).map_err(failed)
             }
         }
     }
@@ -72,9 +73,10 @@ impl Shown {
                 bar.set_length(total);
                 bar.set_position(done);
             }
-            Shown::Lines(file) => {
+            Shown::Lines(file, last) => {
                 // Some hundred lines a pass. If their reader has gone, the check goes on.
-                if done % (total / 100).max(1) == 0 {
+                if done % (total / 100).max(1) == 0 && *last != Some(progress) {
+                    *last = Some(progress);
                     let _ = writeln!(file, "{pass} {done} {total} {}", volume.display());
                 }
             }

@@ -275,14 +275,14 @@ pub(super) fn promised_by_files(files: &FileTable) -> Promise {
 /// Promises of committed groups by names and objects that are not written back.
 pub(super) fn promised_by_names(state: &State) -> Promise {
     let mut all = Promise::default();
-    for (name, register) in state.registers.values().flatten() {
+    for (name, register) in state.registers.values().flat_map(|names| names.iter()) {
         if register.home() == 0 && register.newest() != 0 {
             all = all.plus(Promise::name(name));
         }
     }
     for object in state.objects.values().filter(|object| object.inode().is_none() && object.made != 0) {
-        let target = object.birth.as_ref().map_or(&[][..], |birth| &birth.target);
-        all = all.plus(Promise::object(object.kind, target));
+        let target = object.birth().map_or(Vec::new(), |birth| birth.target);
+        all = all.plus(Promise::object(object.kind, &target));
     }
     all
 }

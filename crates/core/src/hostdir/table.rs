@@ -10,7 +10,7 @@ use wholly_host::{HostFile, HostFs, Inode, Stat};
 use super::StoreInner;
 use super::clock::Mtime;
 use super::file::File;
-use super::names::{Found, Kind, OWN_FOLDER, Object, TRIES, Walk, Wanted, show};
+use super::names::{Found, Held, Kind, OWN_FOLDER, Object, TRIES, Walk, show};
 use super::recover::is_in_the_way;
 use crate::error::{Error, Result};
 use crate::rules::permit::{self, Who};
@@ -220,7 +220,7 @@ impl StoreInner {
             let place = state.public_path(found.id);
             // The host, which has not made it, or made it otherwise, cannot say so.
             let is_born = |object: &&Object| place.is_none() || object.unsure;
-            (place.clone(), object.filter(is_born).and_then(|object| object.birth.clone()))
+            (place.clone(), object.filter(is_born).and_then(Object::birth))
         });
         let stat = birth.map(|birth| Stat { mode: birth.mode, uid: birth.uid, gid: birth.gid, ..Stat::default() });
         if !stat.is_none_or(|stat| Who::Process.may(&stat, permit::READ | permit::WRITE)) {
@@ -306,7 +306,7 @@ impl StoreInner {
     }
 
     /// The same of a file that it has found, and of which it has changed only names or attributes.
-    pub fn retire_found(&self, owner: u64, file: &Arc<File>, held: &mut Wanted) -> bool {
+    pub fn retire_found(&self, owner: u64, file: &Arc<File>, held: &mut Held) -> bool {
         let (tail, left) = (self.log.tail(), file.baseline());
         let forget = || self.files.forget(file);
         left.is_some_and(|left| self.names.with(|state| state.retire(owner, (file, left), (held, tail), forget)))

@@ -84,19 +84,7 @@ impl Program for Calls {
     }
 
     fn prepare(&self, volume: &Volume) -> Result<(), String> {
-        let state = self.workload.initial();
-        for (path, number) in state.paths() {
-            let object = state.object(number);
-            match &object.kind {
-                Kind::Dir(_) => volume.mkdir(&path, object.mode),
-                Kind::File(content) => {
-                    volume.create_file(&path, object.mode).and_then(|file| file.write_at(0, content))
-                }
-                kind => panic!("{path} cannot be there at first: {kind:?}"),
-            }
-            .map_err(|error| format!("{path}: {error}"))?;
-        }
-        Ok(())
+        fill(volume, &self.workload.initial())
     }
 
     fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
@@ -122,6 +110,26 @@ impl Program for Calls {
     fn rules(&self) -> String {
         format!("{:?}", self.workload.start)
     }
+}
+
+/// Makes all of a state in an empty volume: directories and files.
+///
+/// # Errors
+/// In words.
+///
+/// # Panics
+/// If there is anything else in the state.
+pub fn fill(volume: &VolumeCalls, state: &State) -> Result<(), String> {
+    for (path, number) in state.paths() {
+        let object = state.object(number);
+        match &object.kind {
+            Kind::Dir(_) => volume.mkdir(&path, object.mode),
+            Kind::File(content) => volume.create_file(&path, object.mode).and_then(|file| file.write_at(0, content)),
+            kind => panic!("{path} cannot be there at first: {kind:?}"),
+        }
+        .map_err(|error| format!("{path}: {error}"))?;
+    }
+    Ok(())
 }
 
 /// Who makes the calls.

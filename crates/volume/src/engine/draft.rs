@@ -167,6 +167,16 @@ impl Draft {
         }
     }
 
+    /// Stores what changes.
+    pub(super) fn store_in_place(&self, region: &dyn Region) -> Result<()> {
+        for (at, line) in self.changes() {
+            for run in line.runs(line.new.len()) {
+                region.write(line.site, at + run.start as u64, &line.new[run])?;
+            }
+        }
+        Ok(())
+    }
+
     /// The lines that change, by the byte of the volume at which each begins.
     pub fn changes(&self) -> impl Iterator<Item = (u64, &Changed)> {
         self.lines.iter().map(|(number, line)| (number * LINE as u64, line)).filter(|(_, line)| line.old != line.new)

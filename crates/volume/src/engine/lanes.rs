@@ -14,6 +14,7 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::Allocate;
+use super::draft::Draft;
 use crate::format::log::{self, ENTRIES, Entry, LINE, LaneSeed, LogArea, LogSeed, OLD_MAX, payload_lines};
 use crate::format::{BLOCK, Lba, Run};
 
@@ -245,7 +246,7 @@ impl Entries {
     }
 
     /// Notes old bytes. `left` more such entries follow.
-    pub fn undo(
+    fn undo(
         &mut self,
         region: &dyn Region,
         sites: &Sites,
@@ -257,6 +258,25 @@ impl Entries {
         let mut old = [0; OLD_MAX];
         old[..bytes.len()].copy_from_slice(bytes);
         self.entry(region, sites.undo, &Entry::Undo { at, len: bytes.len() as u8, old })
+    }
+
+    /// Notes the old bytes of all that a draft changes. Whether there is anything.
+    pub fn undo_all(
+        &mut self,
+        region: &dyn Region,
+        sites: &Sites,
+        space: &mut dyn Allocate,
+        draft: &Draft,
+    ) -> Result<bool> {
+        let mut left = draft.changes().map(|(_, line)| line.runs(OLD_MAX).count() as u64).sum::<u64>();
+        let is_changed = left > 0;
+        for (at, line) in draft.changes() {
+            for run in line.runs(OLD_MAX) {
+                left -= 1;
+                self.undo(region, sites, space, (at + run.start as u64, &line.old[run]), left)?;
+            }
+        }
+        Ok(is_changed)
     }
 
     /// Notes new bytes.
@@ -339,8 +359,8 @@ impl Cursor {
 pub struct Found {
     /// To be made, in this order, because the group is committed.
     pub redo: Vec<Redo>,
-    /// The commit entry that says so, and where it stands.
-    pub commit: Option<(u64, [u8; LINE])>,
+    /// Where the commit entry stands that says so.
+    pub commit: Option<u64>,
     /// To be undone, in the reverse of this order, because it is not.
     pub undo: Vec<(u64, Vec<u8>)>,
 }
@@ -375,7 +395,7 @@ pub fn read_lane(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u32) 
     {
         let settled = line(half.start.byte() + log::SETTLED)?[..8] == read.check.to_le_bytes();
         if !settled {
-            found.commit = Some((half.start.byte(), line(half.start.byte())?));
+            found.commit = Some(half.start.byte());
             let from = half.start.byte() + ENTRIES;
             let chain = read_redo(region, (seed, from, committed), (entries, sum), &mut found.redo)?;
             if let Some(Entry::Chain { group, start, entries, sum }) = chain {

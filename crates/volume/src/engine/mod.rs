@@ -35,7 +35,9 @@ pub mod draft;
 pub mod fine_grained_wal;
 pub mod hybrid_log;
 mod lanes;
+mod logging;
 pub mod none;
+pub mod patch;
 
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};
@@ -281,7 +283,8 @@ pub trait Replay: Send + Sync {
 pub trait Maps {
     /// Lets a block of a file be in another block of the volume: if it is in the first of two and its pointer can be
     /// changed by one store, `store` is called with the byte of the volume and the word that leads to the second.
-    /// Nobody reads, changes or frees the file meanwhile. Returns whether it was called; it never waits for anybody.
+    /// Nobody reads, changes or frees the file meanwhile, and no running group has changed it. Returns whether it was
+    /// called; it never waits for anybody.
     ///
     /// # Errors
     /// The medium's, and those of `store`.

@@ -1,9 +1,16 @@
 //! Whether everything on a volume agrees: invariants 5, 6 and 7. Only reads. Each fault has a [`Remedy`], for
 //! `repair.rs`.
 //!
-//! It takes about 80 bytes of memory an inode in use, and one bit a block.
+//! It takes about 80 bytes of memory an inode in use, and three bits a block.
+//!
+//! # Who has a block
+//!
+//! Nodes, leaves, inodes, attributes and targets prove by their bytes whose they are; content does not. A pointer that
+//! is stale (its inode was not written when the block went to another file) is valid. So the first walk over all maps
+//! marks content apart from the rest, and if any block has two owners, a second one settles who keeps it: never content
+//! against what proves itself, and content alone only where the same users may read it in all files.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use rustix::fs::FileType;
@@ -11,13 +18,14 @@ use rustix::io::Errno;
 use wholly::{Error, Result};
 use wholly_media::Region;
 
-use super::mount::{Marks, Plain, read_superblock};
-use super::remedy::{MapOf, Remedy};
+use super::mount::{Marks, Plain, read_copy, read_superblock};
+use super::overlay::NOTHING;
+use super::remedy::{MapOf, RANKS, Remedy};
 use super::{DIRECTORY, REGULAR, SYMLINK, TYPE, map};
 use crate::engine::{InoGen, Load};
 use crate::format::dir::{self, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOT, SLOTS, TWIN_BITS};
 use crate::format::inode::{
-    FIRST, INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, ROOT, SHORT_TARGET, Target, Times,
+    FIRST, INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, ROOT, SHORT_TARGET, Target, Times, Tree,
 };
 use crate::format::pointer::Pointer;
 use crate::format::superblock::{Superblock, copies};
@@ -79,10 +87,18 @@ pub struct Progress {
 /// Is told how far a check is, and may end it.
 pub type Watch<'w> = dyn FnMut(Progress) -> ControlFlow<()> + 'w;
 
+/// Findings of one rank that are listed: what hides behind them is found once they are put right.
+const MOST_FINDINGS: usize = 1 << 17;
+/// Claims to blocks of several owners that are weighed against each other; of the rest, content is lost.
+const MOST_CLAIMS: usize = 1 << 16;
+/// Nodes, leaves or inodes between two looks at whether to go on.
+const OFTEN: u32 = 1 << 10;
+
 /// What is known of an inode.
 #[derive(Clone, Copy)]
 struct Known {
     kind: u8,
+    generation: u32,
     links: u32,
     /// Names that were found.
     names: u32,
@@ -96,11 +112,39 @@ struct Check<'r, 'w> {
     view: Plain<'r>,
     seed: Seed,
     blocks: u64,
+    /// Blocks of superblocks, the engine, and structures.
     marks: Marks,
+    /// Blocks of content.
+    content: Marks,
+    /// Blocks of several owners.
+    disputed: Marks,
+    is_disputed: bool,
     inodes: HashMap<u64, Known>,
     report: Checked,
     remedies: Vec<Remedy>,
+    /// Findings by rank, and how many were not listed.
+    counts: [usize; RANKS],
+    unlisted: u64,
+    last: Progress,
+    ticks: u32,
     watch: &'w mut Watch<'w>,
+}
+
+/// A pointer to a block that has several owners.
+#[derive(Clone, Copy)]
+struct Claim {
+    of: MapOf,
+    level: u8,
+    index: u64,
+    /// Of content: who may read it, if any of it can be read.
+    content: Option<Content>,
+}
+
+#[derive(Clone, Copy)]
+struct Content {
+    is_shown: bool,
+    /// User, group and mode; `None` if an access control list may say more.
+    readers: Readers,
 }
 
 /// What a check has found, with a remedy for each finding, and which blocks are in use.
@@ -108,6 +152,8 @@ pub struct Examined {
     pub checked: Checked,
     pub remedies: Vec<Remedy>,
     pub marks: Marks,
+    /// Whether all findings are listed.
+    pub is_complete: bool,
 }
 
 /// Checks a volume that is not mounted.
@@ -135,41 +181,61 @@ pub fn examine<'w>(region: &dyn Region, superblock: &Superblock, watch: &'w mut 
         seed: Seed::of(&superblock.volume_id),
         blocks: superblock.blocks,
         marks: Marks::new(superblock.blocks),
+        content: Marks::new(superblock.blocks),
+        disputed: Marks::new(superblock.blocks),
+        is_disputed: false,
         inodes: HashMap::new(),
         report: Checked { blocks: superblock.blocks, is_clean: superblock.is_clean, ..Checked::default() },
         remedies: Vec::new(),
+        counts: [0; RANKS],
+        unlisted: 0,
+        last: Progress { pass: 1, done: 0, total: 0 },
+        ticks: 0,
         watch,
     };
     check.superblocks(superblock)?;
     superblock.of_engine().for_each(|run| check.marks.mark_run(run));
-    check.all_inodes(superblock)?;
+    let leaves = check.all_inodes(superblock)?;
+    check.disputes(superblock, &leaves)?;
     check.all_directories(superblock)?;
     check.names()?;
+    if check.unlisted > 0 {
+        check.find("the volume", format!("{} more faults", check.unlisted), Remedy::Other);
+    }
     check.report.used_blocks = (0..check.blocks).filter(|block| check.marks.is_marked(Lba(*block))).count() as u64;
     let last_used = (0..check.blocks.saturating_sub(1)).rev().find(|block| check.marks.is_marked(Lba(*block)));
     check.report.last_used_block = last_used.unwrap_or_default();
-    Ok(Examined { checked: check.report, remedies: check.remedies, marks: check.marks })
+    let is_complete = check.unlisted == 0;
+    Ok(Examined { checked: check.report, remedies: check.remedies, marks: check.marks, is_complete })
 }
 
 impl Check<'_, '_> {
     fn find(&mut self, place: impl Into<String>, fault: impl Into<String>, remedy: Remedy) {
+        let count = &mut self.counts[remedy.rank()];
+        *count += 1;
+        if *count > MOST_FINDINGS {
+            self.unlisted += 1;
+            return;
+        }
         self.report.findings.push(Finding { place: place.into(), fault: fault.into() });
         self.remedies.push(remedy);
     }
 
     fn progress(&mut self, pass: u8, done: usize, total: usize) -> Result<()> {
-        match (self.watch)(Progress { pass, done: done as u64, total: total as u64 }) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Error::Refused("the check".into(), Errno::INTR)),
-        }
+        self.last = Progress { pass, done: done as u64, total: total as u64 };
+        go_on(self.watch, self.last)
+    }
+
+    /// In what takes long: looks whether to go on.
+    fn tick(&mut self) -> Result<()> {
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(OFTEN) { go_on(self.watch, self.last) } else { Ok(()) }
     }
 
     fn superblocks(&mut self, current: &Superblock) -> Result<()> {
         for at in copies(self.blocks) {
             self.marks.mark(at);
-            let mut bytes = [0; BLOCK];
-            self.view.load(at, 0, &mut bytes)?;
-            match Superblock::decode(&bytes, at) {
+            match read_copy(self.view.region, at)? {
                 Err(fault) => {
                     let (place, fault) = (format!("superblock in block {}", at.0), fault.0.into());
                     self.report.lost_copies.push(Finding { place, fault });
@@ -189,26 +255,44 @@ impl Check<'_, '_> {
         &mut self,
         of: MapOf,
         seed: u64,
-        tree: &crate::format::inode::Tree,
+        tree: &Tree,
+        is_content: bool,
         mut leaf: impl FnMut(u64, Pointer),
     ) -> Result<()> {
         let (mut faults, mut count) = (Vec::new(), 0);
-        let (mut more, mut failed) = (Vec::new(), Ok(()));
-        let (marks, blocks, view) = (&self.marks, self.blocks, &self.view);
+        let (mut more, mut failed, mut is_whole) = (Vec::new(), Ok(()), true);
+        let (blocks, view, marks, disputed) = (self.blocks, &self.view, &self.marks, &self.disputed);
+        let of_leaves = if is_content { &self.content } else { marks };
+        let (watch, ticks, last, is_disputed) = (&mut *self.watch, &mut self.ticks, self.last, &mut self.is_disputed);
         let walked = map::walk(
             view,
             seed,
             tree,
             &mut |level, index, pointer| {
                 count += 1;
+                *ticks += 1;
+                if failed.is_ok() && ticks.is_multiple_of(OFTEN) {
+                    failed = go_on(watch, last);
+                }
+                if failed.is_err() {
+                    return false;
+                }
                 let block = pointer.block;
                 let cut = Remedy::Cut { of, level, index };
                 if block.0 >= blocks - 1 {
                     more.push((format!("block {} is beyond the end of the volume", block.0), cut));
                     return false;
                 }
+                if level == 0 {
+                    if of_leaves.mark(block) {
+                        disputed.mark(block);
+                        *is_disputed = true;
+                    }
+                    leaf(index, pointer);
+                    return true;
+                }
                 // Before it is marked: a block that is another's is not to be taken from that one.
-                match if level == 0 { Ok(true) } else { map::is_node(view, seed, (level, index), block) } {
+                match map::is_node(view, seed, (level, index), block) {
                     Ok(true) => {}
                     Ok(false) => {
                         more.push((format!("corrupt node in block {}: nothing in it is the map's", block.0), cut));
@@ -220,43 +304,223 @@ impl Check<'_, '_> {
                     }
                 }
                 if marks.mark(block) {
-                    more.push((format!("block {} is used twice", block.0), Remedy::Twice { of, level, index }));
+                    disputed.mark(block);
+                    (*is_disputed, is_whole) = (true, false);
                     return false;
-                }
-                if level == 0 {
-                    leaf(index, pointer);
                 }
                 true
             },
             &mut |level, index, error| faults.push((error.to_string(), Remedy::Cut { of, level, index })),
         );
-        walked.and(failed)?;
-        if faults.is_empty() && more.is_empty() && count != tree.blocks {
+        failed.and(walked)?;
+        if faults.is_empty() && more.is_empty() && is_whole && count != tree.blocks {
             more.push((format!("it has {count} blocks, and says {}", tree.blocks), Remedy::Blocks { of, count }));
         }
         faults.into_iter().chain(more).for_each(|(fault, remedy)| self.find(of.to_string(), fault, remedy));
         Ok(())
     }
 
-    fn all_inodes(&mut self, superblock: &Superblock) -> Result<()> {
+    /// Reads all inodes. Returns where they are.
+    fn all_inodes(&mut self, superblock: &Superblock) -> Result<Vec<(u64, Lba)>> {
         let mut leaves = Vec::new();
         let seed = self.seed.stream(INODE_FILE, 0, Stream::Data);
         let tree = &superblock.inode_tree;
-        self.map(MapOf::InodeFile, seed, tree, |index, pointer| leaves.push((index, pointer.block)))?;
-        if leaves.len() as u64 * PER_BLOCK != superblock.inodes {
-            let fault = format!("it has {} blocks, for {} inodes", leaves.len(), superblock.inodes);
+        self.map(MapOf::InodeFile, seed, tree, false, |index, pointer| leaves.push((index, pointer.block)))?;
+        let (mut count, mut next) = (0, 0);
+        for (index, _) in leaves.iter().filter(|(index, _)| *index >= self.blocks).copied().collect::<Vec<_>>() {
+            let cut = Remedy::Cut { of: MapOf::InodeFile, level: 0, index };
+            self.find("inode file", format!("there cannot be a block {index}"), cut);
+        }
+        leaves.retain(|(index, _)| *index < self.blocks);
+        for (index, _) in &leaves {
+            (count, next) = (count + 1, index + 1);
+        }
+        if (count * PER_BLOCK, next) != (superblock.inodes, count) {
+            let fault = format!("it has {count} blocks, for {} inodes", superblock.inodes);
             self.find("inode file", fault, Remedy::InodeFile);
         }
         let total = leaves.len();
+        let mut kept = Vec::with_capacity(total);
         for (done, (index, lba)) in leaves.into_iter().enumerate() {
             self.progress(1, done, total)?;
             let mut bytes = [0; BLOCK];
             self.view.load(lba, 0, &mut bytes)?;
+            if bytes != [0; BLOCK] && !self.has_inodes(index, &bytes) {
+                // A pointer to a block that is another's, perhaps: nothing is written there.
+                let cut = Remedy::Cut { of: MapOf::InodeFile, level: 0, index };
+                self.find("inode file", format!("corrupt block {}: nothing in it is of its inodes", lba.0), cut);
+                continue;
+            }
+            kept.push((index, lba));
             for (slot, raw) in bytes.chunks_exact(INODE).enumerate() {
                 self.inode(index * PER_BLOCK + slot as u64, raw)?;
             }
         }
+        Ok(kept)
+    }
+
+    /// Whether a line of a block of the inode file proves that it belongs there.
+    fn has_inodes(&self, index: u64, bytes: &[u8; BLOCK]) -> bool {
+        let proves = |(slot, raw): (usize, &[u8])| {
+            let ino = index * PER_BLOCK + slot as u64;
+            let line = |number: usize| -> &[u8; LINE] { raw[number * LINE..][..LINE].try_into().expect("a line") };
+            let is_used = |number: usize| *line(number) != [0; LINE];
+            is_used(Owned::NUMBER) && Owned::decode(self.seed, ino, line(Owned::NUMBER)).is_ok()
+                || is_used(Times::NUMBER) && Times::decode(self.seed, ino, line(Times::NUMBER)).is_ok()
+                || is_used(More::NUMBER) && More::decode(self.seed, ino, line(More::NUMBER)).is_ok()
+                || is_used(Target::NUMBER) && Target::decode(self.seed, ino, line(Target::NUMBER)).is_ok()
+        };
+        bytes.chunks_exact(INODE).enumerate().any(proves)
+    }
+
+    /// Settles who has a block to which several pointers lead.
+    fn disputes(&mut self, superblock: &Superblock, leaves: &[(u64, Lba)]) -> Result<()> {
+        self.is_disputed |= self.content.add_to(&self.marks, &self.disputed);
+        if !self.is_disputed {
+            return Ok(());
+        }
+        let mut claims = Claims { nodes: Marks::new(self.blocks), by_block: BTreeMap::new(), left: MOST_CLAIMS };
+        superblock.of_engine().for_each(|run| claims.nodes.mark_run(run));
+        let seed = self.seed.stream(INODE_FILE, 0, Stream::Data);
+        self.claim(&mut claims, (MapOf::InodeFile, seed), &superblock.inode_tree, None)?;
+        for (index, lba) in leaves {
+            let mut bytes = [0; BLOCK];
+            self.view.load(*lba, 0, &mut bytes)?;
+            for (slot, raw) in bytes.chunks_exact(INODE).enumerate() {
+                let ino = index * PER_BLOCK + slot as u64;
+                if !self.inodes.contains_key(&ino) {
+                    continue;
+                }
+                let line = |number: usize| raw[number * LINE..][..LINE].try_into().expect("a line");
+                let owned = Owned::decode(self.seed, ino, line(Owned::NUMBER)).unwrap_or_default();
+                let more = More::decode(self.seed, ino, line(More::NUMBER)).unwrap_or_default();
+                let of_stream = |stream| self.seed.stream(ino, owned.generation, stream);
+                let (data, xattrs) = (of_stream(Stream::Data), of_stream(Stream::Xattr));
+                let readers = (more.xattr_bytes == 0).then_some((owned.uid, owned.gid, owned.mode));
+                let content = (owned.mode & TYPE == REGULAR).then_some((owned.size, readers));
+                self.claim(&mut claims, (MapOf::Content(ino), data), &owned.tree, content)?;
+                self.claim(&mut claims, (MapOf::Xattrs(ino), xattrs), &more.xattrs, None)?;
+            }
+        }
+        let is_complete = claims.left > 0;
+        let fixed: Vec<_> = superblock.of_engine().collect();
+        for (block, claims) in claims.by_block {
+            let of_engine = fixed.iter().any(|run| (run.start.0..run.start.0 + run.count).contains(&block));
+            let is_taken = of_engine || copies(self.blocks).contains(&Lba(block));
+            self.settle(Lba(block), claims, is_taken, is_complete)?;
+        }
         Ok(())
+    }
+
+    /// Walks a map once more, for what it has of disputed blocks. `content`: size and readers of a regular file.
+    fn claim(
+        &mut self,
+        claims: &mut Claims,
+        (of, seed): (MapOf, u64),
+        tree: &Tree,
+        content: Option<(u64, Readers)>,
+    ) -> Result<()> {
+        let (blocks, view, disputed) = (self.blocks, &self.view, &self.disputed);
+        let (watch, ticks, last) = (&mut *self.watch, &mut self.ticks, self.last);
+        let mut failed = Ok(());
+        let mut each = |level: u8, index: u64, pointer: Pointer| {
+            *ticks += 1;
+            if failed.is_ok() && ticks.is_multiple_of(OFTEN) {
+                failed = go_on(watch, last);
+            }
+            let block = pointer.block;
+            if failed.is_err() || block.0 >= blocks - 1 {
+                return false;
+            }
+            if level > 0 && !map::is_node(view, seed, (level, index), block).unwrap_or(false) {
+                return false;
+            }
+            let content = content.filter(|_| level == 0).map(|(size, readers)| {
+                let is_shown = !pointer.reserved && index.saturating_mul(BLOCK as u64) < size;
+                Content { is_shown, readers }
+            });
+            let is_first = content.is_some() || !claims.nodes.mark(block);
+            if disputed.is_marked(block) {
+                claims.add(block, Claim { of, level, index, content });
+            }
+            is_first
+        };
+        map::walk(view, seed, tree, &mut each, &mut |_, _, _| ())?;
+        failed
+    }
+
+    fn settle(&mut self, block: Lba, claims: Vec<Claim>, is_taken: bool, is_complete: bool) -> Result<()> {
+        let mut keeper = None;
+        let of_structure: Vec<usize> = (0..claims.len()).filter(|i| claims[*i].content.is_none()).collect();
+        if !is_taken {
+            for i in &of_structure {
+                if self.is_proven(block, &claims[*i])? {
+                    keeper = Some(*i);
+                    break;
+                }
+            }
+            keeper = keeper.or(of_structure.first().copied());
+        }
+        let fault = format!("block {} is used twice", block.0);
+        let shown: Vec<&Claim> = claims.iter().filter(|claim| claim.content.is_some_and(|it| it.is_shown)).collect();
+        let readers = |claim: &Claim| claim.content.and_then(|it| it.readers);
+        let is_content = !is_taken && of_structure.is_empty();
+        let is_one = is_content && is_complete && shown.len() == 1;
+        let are_alike = is_content
+            && is_complete
+            && shown.iter().all(|claim| {
+                readers(claim).is_some() && readers(claim) == shown.first().and_then(|first| readers(first))
+            });
+        // What cannot be read is not to be copied.
+        let is_readable = !is_content || {
+            let mut bytes = [0; BLOCK];
+            self.view.load(block, 0, &mut bytes)?;
+            bytes != [NOTHING; BLOCK]
+        };
+        let keeps = is_readable && (is_one || are_alike);
+        let mut kept = None;
+        for (i, claim) in claims.iter().enumerate().filter(|(i, _)| Some(*i) != keeper) {
+            let (of, level, index) = (claim.of, claim.level, claim.index);
+            let remedy = match (claim.content, of) {
+                (Some(Content { is_shown: true, .. }), MapOf::Content(ino)) if is_content => {
+                    if keeps && kept.is_none() {
+                        kept = Some((i, Remedy::Keep { ino, index }));
+                        continue;
+                    }
+                    if keeps { Remedy::Copy { ino, index } } else { Remedy::Unowned { ino, index } }
+                }
+                _ => Remedy::Twice { of, level, index },
+            };
+            self.find(of.to_string(), fault.clone(), remedy);
+        }
+        // After the copies: what is beyond the end of the file goes.
+        if let Some((i, remedy)) = kept {
+            self.find(claims[i].of.to_string(), fault, remedy);
+        }
+        Ok(())
+    }
+
+    /// Whether the bytes of a block say that it belongs to this structure. Attributes and targets that are not right
+    /// are lost anyway.
+    fn is_proven(&self, block: Lba, claim: &Claim) -> Result<bool> {
+        let mut bytes = [0; BLOCK];
+        match claim.of {
+            _ if claim.level > 0 => Ok(true),
+            MapOf::InodeFile => {
+                self.view.load(block, 0, &mut bytes)?;
+                Ok(self.has_inodes(claim.index, &bytes))
+            }
+            MapOf::Content(ino) => {
+                let Some(known) = self.inodes.get(&ino).filter(|it| u32::from(it.kind) << 12 == DIRECTORY) else {
+                    return Ok(true);
+                };
+                self.view.load(block, 0, &mut bytes)?;
+                let seed = self.seed.stream(ino, known.generation, Stream::Data);
+                let leaf = Leaf::new(seed, &bytes);
+                Ok((0..SLOTS).any(|slot| matches!(leaf.at(slot), Ok(Some(_)))))
+            }
+            MapOf::Xattrs(_) => Ok(true),
+        }
     }
 
     fn inode(&mut self, ino: u64, raw: &[u8]) -> Result<()> {
@@ -305,6 +569,7 @@ impl Check<'_, '_> {
         self.report.orphans += u64::from(owned.links == 0);
         let known = Known {
             kind: (kind >> 12) as u8,
+            generation: owned.generation,
             links: owned.links,
             // The root has no name, and is named.
             names: u32::from(ino == ROOT),
@@ -315,7 +580,7 @@ impl Check<'_, '_> {
         self.inodes.insert(ino, known);
         let data = self.seed.stream(ino, owned.generation, Stream::Data);
         let mut first = None;
-        self.map(MapOf::Content(ino), data, &owned.tree, |index, pointer| {
+        self.map(MapOf::Content(ino), data, &owned.tree, kind == REGULAR, |index, pointer| {
             first = first.or((index == 0).then_some(pointer));
         })?;
         if kind == SYMLINK {
@@ -349,7 +614,7 @@ impl Check<'_, '_> {
         let (name, remedy) = (of.to_string(), Remedy::Xattrs(id.ino));
         let seed = self.seed.stream(id.ino, id.generation, Stream::Xattr);
         let mut blocks = Vec::new();
-        self.map(of, seed, &more.xattrs, |index, pointer| blocks.push((index, pointer.block)))?;
+        self.map(of, seed, &more.xattrs, false, |index, pointer| blocks.push((index, pointer.block)))?;
         let len = more.xattr_bytes as usize;
         let wanted = len.div_ceil(BLOCK);
         if len > TOTAL_MAX || blocks.len() != wanted || blocks.iter().zip(0..).any(|((index, _), i)| *index != i) {
@@ -418,6 +683,7 @@ impl Check<'_, '_> {
                 self.find(place.clone(), format!("there is no leaf {number:#x}"), cut);
                 continue;
             }
+            self.tick()?;
             covered += 1 << (MAX_TRIE_DEPTH - dir::leaf_depth(number));
             self.leaf(&place, (ino, seed, owned.links), number, lba)?;
         }
@@ -452,9 +718,13 @@ impl Check<'_, '_> {
             let name = leaf.name(entry, &mut buf);
             let shown = String::from_utf8_lossy(name);
             let count = dir::slots_for(name.len());
-            let fault = if let Err(fault) = leaf.check_name(entry, name) {
-                Some(fault.0.to_string())
-            } else if name.contains(&0) || name.contains(&b'/') || name == b"." || name == b".." {
+            if let Err(fault) = leaf.check_name(entry, name) {
+                // It may be stale, and the slots behind it another's by now.
+                faults.push((fault.0.to_string(), Remedy::Entry { at: (lba, slot) }));
+                slot += 1;
+                continue;
+            }
+            let fault = if name.contains(&0) || name.contains(&b'/') || name == b"." || name == b".." {
                 Some(format!("{shown:?} cannot be a name"))
             } else if dir::hash(self.seed, name) != entry.head.key >> TWIN_BITS {
                 Some(format!("{shown:?} has a key that is not its hash"))
@@ -487,11 +757,14 @@ impl Check<'_, '_> {
         faults.into_iter().for_each(|(fault, remedy)| self.find(leaf_place.clone(), fault, remedy));
         for (name, head, slot) in entries {
             let shown = String::from_utf8_lossy(&name).into_owned();
-            let remove = Remedy::Name { at: (lba, slot) };
+            let at = (lba, slot);
+            let remove = Remedy::Name { at };
             let known = self.inodes.get_mut(&head.ino);
             let is_dir = u32::from(head.kind) << 12 == DIRECTORY;
             match known {
-                _ if links == 0 => self.find(place, format!("it is removed, and has the name {shown:?}"), remove),
+                _ if links == 0 => {
+                    self.find(place, format!("it is removed, and has the name {shown:?}"), Remedy::Stray { at });
+                }
                 None => self.find(place, format!("{shown:?} names inode {}, which is not in use", head.ino), remove),
                 Some(known) if known.kind != head.kind => {
                     self.find(place, format!("{shown:?} names inode {} as another type", head.ino), remove);
@@ -502,7 +775,7 @@ impl Check<'_, '_> {
                 }
                 Some(known) => {
                     known.names += 1;
-                    (known.found_in, known.found_at) = (ino, (lba, slot));
+                    (known.found_in, known.found_at) = (ino, at);
                 }
             }
         }
@@ -518,8 +791,12 @@ impl Check<'_, '_> {
             Some(_) => self.find("inode 1", "there is no root directory", Remedy::Inode(ROOT)),
             None => self.find("inode 1", "there is no root directory", Remedy::Root),
         }
-        let (mut sound, mut parted) = (HashSet::from([ROOT]), HashSet::new());
+        // Each directory is passed once: what is known of one holds for those below it.
+        let (mut sound, mut unsound) = (HashSet::from([ROOT]), HashSet::new());
+        // Those of a circle, by the directory that was met twice; and circles that are cut.
+        let (mut circles, mut cut): (HashMap<u64, u64>, HashSet<u64>) = Default::default();
         for (ino, known) in all {
+            self.tick()?;
             let place = format!("inode {ino}");
             let is_dir = u32::from(known.kind) << 12 == DIRECTORY;
             if known.names != known.links {
@@ -538,10 +815,9 @@ impl Check<'_, '_> {
                 self.find(place, format!("its parent is {}, and it says {}", known.found_in, known.parent), remedy);
                 continue;
             }
-            // Up to a directory that is known to be below the root, or round in circles.
-            let (mut line, mut at) = (vec![ino], known.parent);
-            let mut on_line = HashSet::from([ino]);
-            while !sound.contains(&at) && on_line.insert(at) {
+            // Up to a directory of which that is known, or round in circles.
+            let (mut line, mut on_line, mut at) = (Vec::new(), HashSet::new(), ino);
+            while !sound.contains(&at) && !unsound.contains(&at) && on_line.insert(at) {
                 line.push(at);
                 at = self.inodes.get(&at).map_or(0, |known| known.parent);
             }
@@ -549,13 +825,42 @@ impl Check<'_, '_> {
                 sound.extend(line);
                 continue;
             }
+            let circle = line.iter().skip_while(|ino| **ino != at);
+            circles.extend(circle.map(|ino| (*ino, at)));
+            unsound.extend(line);
             // One of a circle loses its name.
-            let is_first = at == ino && line.iter().all(|ino| !parted.contains(ino));
+            let is_first = circles.get(&ino).is_some_and(|circle| cut.insert(*circle));
             let remedy = if is_first { Remedy::Name { at: known.found_at } } else { Remedy::Other };
-            parted.extend(is_first.then_some(ino));
             self.find(place, "it is not below the root", remedy);
         }
         Ok(())
+    }
+}
+
+type Readers = Option<(u32, u32, u32)>;
+
+/// Claims to disputed blocks.
+struct Claims {
+    /// Structures that were walked.
+    nodes: Marks,
+    by_block: BTreeMap<u64, Vec<Claim>>,
+    /// How many more there may be.
+    left: usize,
+}
+
+impl Claims {
+    fn add(&mut self, block: Lba, claim: Claim) {
+        if self.left > 0 {
+            self.left -= 1;
+            self.by_block.entry(block.0).or_default().push(claim);
+        }
+    }
+}
+
+fn go_on(watch: &mut Watch<'_>, progress: Progress) -> Result<()> {
+    match watch(progress) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Refused("the check".into(), Errno::INTR)),
     }
 }
 

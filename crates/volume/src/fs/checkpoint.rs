@@ -43,6 +43,10 @@ impl Maps for Files<'_> {
         }
         let Some(inode) = held.last().filter(|inode| inode.id == file) else { return Ok(false) };
         let Ok(mut state) = inode.state.try_write() else { return Ok(false) };
+        // A running group has the pointers in its draft, and what it has written is about their homes.
+        if state.is_claimed() {
+            return Ok(false);
+        }
         let (seed, tree) = (core.storage.data_seed(file), state.record.owned.tree);
         core.check_usable()?;
         // Damage is told to those who read the file.

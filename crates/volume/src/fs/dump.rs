@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use wholly::{Error, Result};
 use wholly_media::Region;
 
-use super::mount::{Plain, read_superblock};
+use super::mount::{Plain, read_copy, read_superblock};
 use super::{DIRECTORY, SYMLINK, TYPE, map};
 use crate::engine::{Load, corrupt};
 use crate::format::dir::{Leaf, NAME_MAX};
@@ -108,15 +108,7 @@ pub struct DumpedInode {
 pub fn superblocks(region: &dyn Region) -> Result<Vec<SuperblockCopy>> {
     let whole = region.len() / BLOCK as u64;
     let blocks = read_superblock(region).map_or(whole, |superblock| superblock.blocks);
-    let view = Plain { region, next: 0 };
-    copies(blocks)
-        .into_iter()
-        .map(|at| {
-            let mut bytes = [0; BLOCK];
-            view.load(at, 0, &mut bytes)?;
-            Ok(SuperblockCopy { block: at.0, decoded: Superblock::decode(&bytes, at) })
-        })
-        .collect()
+    copies(blocks).into_iter().map(|at| Ok(SuperblockCopy { block: at.0, decoded: read_copy(region, at)? })).collect()
 }
 
 /// A volume, as it stands on its medium.

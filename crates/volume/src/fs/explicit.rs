@@ -31,9 +31,11 @@
 //!    freed when it has no references, by a group of its own.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
-use wholly::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock};
+use wholly::sync::{
+    AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use wholly::vfs::{Context, Errno, GroupId, Result};
 
 use super::dir::Place;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::RwLockReadGuard;
 
-use wholly::sync::MutexGuard;
+use wholly::sync::{MutexGuard, RwLockReadGuard};
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};
 
@@ -29,12 +28,10 @@ pub enum Need {
 /// Blocks that ordinary groups leave free, besides those for what a group may log.
 const KEPT: u64 = 8;
 
-impl Core {
-    /// Blocks that ordinary groups leave free: enough to punch a hole, at least.
-    pub fn kept(&self) -> u64 {
-        let pointers = 2 * u64::from(MAX_DEPTH) * FANOUT;
-        KEPT + self.engine.log_blocks(Logged { pointers, ..Logged::default() })
-    }
+/// Blocks that ordinary groups leave free: enough to punch a hole, at least.
+pub fn kept_by(engine: &dyn Engine) -> u64 {
+    let pointers = 2 * u64::from(MAX_DEPTH) * FANOUT;
+    KEPT + engine.log_blocks(Logged { pointers, ..Logged::default() })
 }
 
 /// A call's changes: a group of its own, or a part of an explicit group. Without a commit it is dropped; after its
@@ -237,7 +234,7 @@ impl<'c> Group<'c> {
         // Pointers of what it takes may be far from each other: each is logged by itself.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4));
         let blocks = blocks.saturating_add(core.engine.log_blocks(Logged { pointers, ..logged }));
-        if !core.set_aside(blocks, if need == Need::Ordinary { core.kept() } else { 0 }) {
+        if !core.set_aside(blocks, if need == Need::Ordinary { core.kept } else { 0 }) {
             return Err(Error::NoSpace(format!("{blocks} blocks")));
         }
         let mut body = Body::new(core.engine.begin(kind), Draft::default());
@@ -264,7 +261,7 @@ impl<'c> Group<'c> {
         let more = blocks.saturating_sub(body.space.blocks);
         // What it logs takes space until the group ends.
         let is_ordinary = need == Need::Ordinary || logged.bytes > 0;
-        if !core.set_aside(more, if is_ordinary { core.kept() } else { 0 }) {
+        if !core.set_aside(more, if is_ordinary { core.kept } else { 0 }) {
             return Err(Error::NoSpace(format!("{more} blocks")));
         }
         body.space.blocks += more;

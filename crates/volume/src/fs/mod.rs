@@ -45,11 +45,11 @@ pub mod storage;
 pub mod table;
 pub mod xattrs;
 
-use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 pub use wholly::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
-use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock};
+use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::Site;
@@ -97,6 +97,8 @@ pub struct Core {
     /// The running explicit groups.
     groups: Mutex<ByNumber<Arc<Explicit>>>,
     failed: AtomicBool,
+    /// Blocks that ordinary groups leave free.
+    pub kept: u64,
     /// Held for reading by each running group, and for writing by an unmount.
     gate: RwLock<()>,
     clock: fn() -> Timestamp,
@@ -109,6 +111,7 @@ impl Core {
             (superblock.blocks, superblock.inodes)
         };
         Core {
+            kept: group::kept_by(&*engine),
             engine,
             storage,
             blocks: Space::all_used(blocks),

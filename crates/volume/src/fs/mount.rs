@@ -2,6 +2,7 @@
 //!
 //! What is written here bypasses the engine: there is none yet, or it has nothing left to do.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use wholly::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, thread};
@@ -9,6 +10,7 @@ use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
+use super::overlay::is_lost;
 use super::space::Space;
 use super::storage::{Storage, slot_of, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
@@ -163,45 +165,53 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     Ok(())
 }
 
-fn read_copy(region: &dyn Region, at: Lba) -> Result<std::result::Result<Superblock, Fault>> {
+/// What stands in the place of one copy of the superblock. That it cannot be read is damage of this copy.
+pub fn read_copy(region: &dyn Region, at: Lba) -> Result<std::result::Result<Superblock, Fault>> {
     let mut bytes = [0; BLOCK];
-    region.read(at.byte(), &mut bytes)?;
-    Ok(Superblock::decode(&bytes, at))
+    match region.read(at.byte(), &mut bytes) {
+        Ok(()) => Ok(Superblock::decode(&bytes, at)),
+        Err(error) if is_lost(&error) => Ok(Err(Fault("a superblock cannot be read"))),
+        Err(error) => Err(error.into()),
+    }
 }
 
-/// The current superblock of a region: the one with the highest generation. The copy at the end is as new as the slots:
-/// without it, the loss of one slot would bring back what was before the mount, with allocators that no longer hold and
-/// an incarnation that was used.
+/// The current superblock of a region: the one with the highest generation, of the volume that has the most copies. The
+/// copy at the end is as new as the slots: without it, the loss of one slot would bring back what was before the mount,
+/// with allocators that no longer hold and an incarnation that was used. One slot may be another volume's, by a write
+/// that went to a wrong place: the two other copies say so.
 ///
 /// # Errors
-/// If there is none; [`Error::Corrupt`] if all copies are damaged.
+/// If there is none; [`Error::Corrupt`] if all copies are damaged, or no volume has more of them than others.
 pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     let blocks = region.len() / BLOCK as u64;
     if blocks < MIN_BLOCKS {
         return Err(Error::Unsupported("it is too small for a volume".into()));
     }
     let slots = [read_copy(region, Lba(0))?, read_copy(region, Lba(1))?];
-    let newest = |one: Superblock, other: Superblock| if other.generation > one.generation { other } else { one };
-    let of_slots = slots.iter().flatten().cloned().reduce(newest);
-    // The volume may end before its medium. A copy of another volume, or for another size, is no copy of this one.
+    // The volume may end before its medium. A copy for another size is no copy.
     let ends = slots.iter().flatten().map(|slot| slot.blocks).chain([blocks]).filter(|end| *end <= blocks);
-    let mut found = of_slots.clone();
+    let ends: BTreeSet<u64> = ends.collect();
+    let mut found: Vec<Superblock> = slots.iter().flatten().cloned().collect();
     for end in ends {
-        let copy = read_copy(region, copies(end)[2])?.ok().filter(|copy| copy.blocks == end);
-        let copy = copy.filter(|copy| of_slots.as_ref().is_none_or(|slot| slot.volume_id == copy.volume_id));
-        found = found.into_iter().chain(copy).reduce(newest);
+        found.extend(read_copy(region, copies(end)[2])?.ok().filter(|copy| copy.blocks == end));
     }
-    let Some(found) = found else {
+    let of = |id: [u8; 16]| found.iter().filter(|copy| copy.volume_id == id).count();
+    let most = found.iter().map(|copy| of(copy.volume_id)).max().unwrap_or(0);
+    let mut volumes = found.iter().filter(|copy| of(copy.volume_id) == most);
+    let Some(volume_id) = volumes.next().map(|copy| copy.volume_id) else {
         let mut faults = slots.into_iter().filter_map(std::result::Result::err);
         return Err(match faults.find(|fault| *fault != Fault("not a superblock")) {
             Some(fault) => corrupt("superblock", fault),
             None => Error::Unsupported("it is not a volume".into()),
         });
     };
-    if found.blocks > blocks {
-        return Err(corrupt("superblock", Fault("the medium is shorter than the volume")));
+    if volumes.any(|copy| copy.volume_id != volume_id) {
+        return Err(corrupt("superblock", Fault("its copies are of several volumes")));
     }
-    Ok(found)
+    let newest = |one: Superblock, other: Superblock| if other.generation > one.generation { other } else { one };
+    let fitting = found.into_iter().filter(|copy| copy.volume_id == volume_id && copy.blocks <= blocks);
+    let too_short = || corrupt("superblock", Fault("the medium is shorter than the volume"));
+    fitting.reduce(newest).ok_or_else(too_short)
 }
 
 /// Writes the current superblock to its slot, if only the copy has it: the next generation goes to the other slot and
@@ -350,6 +360,18 @@ impl Marks {
     pub fn is_marked(&self, block: Lba) -> bool {
         self.0[(block.0 / 64) as usize].load(Ordering::Relaxed) >> (block.0 % 64) & 1 != 0
     }
+
+    /// Marks in `all` what is marked here, and in `twice` what was there already. Returns whether anything was.
+    pub fn add_to(&self, all: &Marks, twice: &Marks) -> bool {
+        let mut any = false;
+        for ((word, all), twice) in self.0.iter().zip(&all.0).zip(&twice.0) {
+            let word = word.load(Ordering::Relaxed);
+            let common = all.fetch_or(word, Ordering::Relaxed) & word;
+            twice.fetch_or(common, Ordering::Relaxed);
+            any |= common != 0;
+        }
+        any
+    }
 }
 
 /// The lines of an inode that say what it has.
@@ -366,7 +388,7 @@ pub fn decode_inode(seed: Seed, ino: u64, raw: &[u8]) -> Result<Option<(Owned, M
 /// Finds out, from the maps of all inodes, which blocks and inodes are used. Returns inodes without names.
 fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
     let view = Plain { region, next: 0 };
-    let (blocks, seed) = (core.blocks.units(), core.storage.seed);
+    let (blocks, inodes, seed) = (core.blocks.units(), core.inodes.units(), core.storage.seed);
     let marks = Marks::new(blocks);
     for at in copies(blocks) {
         marks.mark(at);
@@ -391,6 +413,10 @@ fn rebuild(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
         core.storage.inode_seed(),
         &tree,
         &mut |level, index, pointer| {
+            if level == 0 && index >= inodes / PER_BLOCK {
+                fault(corrupt("inode file", Fault("it has a block beyond its end")));
+                return false;
+            }
             if level == 0 {
                 leaves.push((index, pointer.block));
             }

@@ -4,7 +4,7 @@ use wholly::rules::acl;
 use wholly::rules::names::{check_kind, check_name, check_rename, rename_of};
 use wholly::rules::permit::{READ, SEARCH, WRITE, Who};
 use wholly::rules::set_id::in_directory;
-use wholly::sync::MutexGuard;
+use wholly::sync::{MutexGuard, RwLockWriteGuard};
 use wholly::vfs::{Context, Errno, RenameFlags, Result};
 use wholly_host::Rename;
 
@@ -512,7 +512,7 @@ impl Core {
 }
 
 /// Inodes that are locked, in the order in which they were given.
-struct Locked<'i>(Vec<(u64, std::sync::RwLockWriteGuard<'i, State>)>);
+struct Locked<'i>(Vec<(u64, RwLockWriteGuard<'i, State>)>);
 
 impl<'i> Locked<'i> {
     fn take(inodes: &[&'i Held<'_>]) -> Self {

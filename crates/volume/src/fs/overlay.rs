@@ -1,12 +1,29 @@
 //! A medium as it would be: what is written stays in memory, over a region that is only read.
+//!
+//! A block below that cannot be read is damage of that block: until it is written, its bytes are such that no structure
+//! has. Once it is stored, it can be read again.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use wholly::sync::Mutex;
-use wholly_media::{Guarantees, Region, Result, Site};
+use wholly_media::{Error, Guarantees, Region, Result, Site};
 
 use crate::format::BLOCK;
+
+/// The most changed blocks: 1 GiB.
+const MOST_CHANGED: usize = 1 << 18;
+/// The most blocks that cannot be read. With more of them it is the medium that fails, and a repair would empty it.
+const MOST_UNREADABLE: usize = 1 << 10;
+/// The bytes of a block that cannot be read.
+pub const NOTHING: u8 = 0xff;
+
+/// Whether an error of a read says that the medium has lost what was there, and not that it cannot be reached.
+pub fn is_lost(error: &Error) -> bool {
+    matches!(error.errno, Errno::IO | Errno::NODATA | Errno::BADMSG | Errno::ILSEQ)
+}
 
 /// The region below.
 enum Below<'r> {
@@ -14,19 +31,25 @@ enum Below<'r> {
     Shared(Arc<dyn Region>),
 }
 
+#[derive(Default)]
+struct Above {
+    blocks: BTreeMap<u64, Box<[u8; BLOCK]>>,
+    unreadable: BTreeMap<u64, Error>,
+}
+
 /// See the module.
 pub struct Overlay<'r> {
     below: Below<'r>,
-    blocks: Mutex<BTreeMap<u64, Box<[u8; BLOCK]>>>,
+    above: Mutex<Above>,
 }
 
 impl<'r> Overlay<'r> {
     pub fn over(region: &'r dyn Region) -> Overlay<'r> {
-        Overlay { below: Below::Borrowed(region), blocks: Mutex::default() }
+        Overlay { below: Below::Borrowed(region), above: Mutex::default() }
     }
 
     pub fn shared(region: Arc<dyn Region>) -> Overlay<'static> {
-        Overlay { below: Below::Shared(region), blocks: Mutex::default() }
+        Overlay { below: Below::Shared(region), above: Mutex::default() }
     }
 
     fn below(&self) -> &dyn Region {
@@ -36,45 +59,88 @@ impl<'r> Overlay<'r> {
         }
     }
 
+    /// Reads bytes of one block that has not changed.
+    fn read_below(&self, above: &mut Above, block: u64, from: usize, buf: &mut [u8]) -> Result<()> {
+        if !above.unreadable.contains_key(&block) {
+            match self.below().read(block * BLOCK as u64 + from as u64, buf) {
+                Err(error) if is_lost(&error) && above.unreadable.len() < MOST_UNREADABLE => {
+                    above.unreadable.insert(block, error);
+                }
+                read => return read,
+            }
+        }
+        buf.fill(NOTHING);
+        Ok(())
+    }
+
     /// Changes bytes.
     ///
     /// # Errors
-    /// If what is below cannot be read.
+    /// If what is below cannot be read; `ENOMEM` if too much has changed.
     pub fn put(&self, at: u64, data: &[u8]) -> Result<()> {
-        let mut blocks = self.blocks.lock().unwrap();
+        let mut above = self.above.lock().unwrap();
         let mut done = 0;
         while done < data.len() {
             let at = at + done as u64;
             let (block, from) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
             let part = (BLOCK - from).min(data.len() - done);
-            let bytes = match blocks.entry(block) {
-                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    let mut bytes = Box::new([0; BLOCK]);
-                    self.below().read(block * BLOCK as u64, &mut bytes[..])?;
-                    entry.insert(bytes)
+            if !above.blocks.contains_key(&block) {
+                if above.blocks.len() >= MOST_CHANGED {
+                    let what = format!("more than {MOST_CHANGED} changed blocks");
+                    return Err(Error::new("keep in memory", what, Errno::NOMEM));
                 }
-            };
-            bytes[from..from + part].copy_from_slice(&data[done..done + part]);
+                let mut bytes = Box::new([0; BLOCK]);
+                if part < BLOCK {
+                    self.read_below(&mut above, block, 0, &mut bytes[..])?;
+                }
+                above.blocks.insert(block, bytes);
+            }
+            if let Entry::Occupied(mut entry) = above.blocks.entry(block) {
+                entry.get_mut()[from..from + part].copy_from_slice(&data[done..done + part]);
+            }
             done += part;
         }
         Ok(())
     }
 
-    /// Blocks that differ from what is below.
+    /// Calls `each` with the blocks that differ from what is below, in order.
     ///
     /// # Errors
-    /// If that cannot be read.
-    pub fn changes(&self) -> Result<Vec<(u64, Box<[u8; BLOCK]>)>> {
-        let mut changes = Vec::new();
-        for (block, bytes) in &*self.blocks.lock().unwrap() {
+    /// If that cannot be read; those of `each`.
+    pub fn changes(&self, mut each: impl FnMut(u64, &[u8; BLOCK]) -> Result<()>) -> Result<()> {
+        let above = self.above.lock().unwrap();
+        for (block, bytes) in &above.blocks {
             let mut before = [0; BLOCK];
-            self.below().read(block * BLOCK as u64, &mut before)?;
-            if before != **bytes {
-                changes.push((*block, bytes.clone()));
+            if !above.unreadable.contains_key(block) {
+                match self.below().read(block * BLOCK as u64, &mut before) {
+                    Err(error) if is_lost(&error) => before.fill(!bytes[0]),
+                    read => read?,
+                }
+            }
+            if above.unreadable.contains_key(block) || before != **bytes {
+                each(*block, bytes)?;
             }
         }
-        Ok(changes)
+        Ok(())
+    }
+
+    /// The blocks that could not be read, with what the medium said.
+    pub fn unreadable(&self) -> Vec<(u64, Error)> {
+        self.above.lock().unwrap().unreadable.iter().map(|(block, error)| (*block, error.clone())).collect()
+    }
+
+    /// That no block can be read after all which could not be: the medium is not to be relied on then.
+    ///
+    /// # Errors
+    /// What the medium said before.
+    pub fn confirm(&self) -> Result<()> {
+        for (block, error) in self.unreadable() {
+            let mut bytes = [0; BLOCK];
+            if self.below().read(block * BLOCK as u64, &mut bytes).is_ok() {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -88,12 +154,27 @@ impl Region for Overlay<'_> {
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.below().read(offset, buf)?;
         let (block, end) = (BLOCK as u64, offset + buf.len() as u64);
-        for (number, bytes) in self.blocks.lock().unwrap().range(offset / block..end.div_ceil(block)) {
+        let range = offset / block..end.div_ceil(block);
+        let mut above = self.above.lock().unwrap();
+        let is_plain = above.blocks.range(range.clone()).next().is_none()
+            && above.unreadable.range(range.clone()).next().is_none();
+        if is_plain {
+            drop(above);
+            match self.below().read(offset, buf) {
+                Err(error) if is_lost(&error) => {}
+                read => return read,
+            }
+            above = self.above.lock().unwrap();
+        }
+        for number in range {
             let (from, to) = ((number * block).max(offset), ((number + 1) * block).min(end));
             let inside = (from - number * block) as usize..(to - number * block) as usize;
-            buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(&bytes[inside]);
+            let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            match above.blocks.get(&number) {
+                Some(bytes) => part.copy_from_slice(&bytes[inside]),
+                None => self.read_below(&mut above, number, inside.start, part)?,
+            }
         }
         Ok(())
     }
@@ -140,6 +221,12 @@ mod tests {
         wanted[BLOCK - 3..BLOCK + 3].fill(9);
         assert_eq!(read(&over, 0, 4 * BLOCK), wanted);
         assert_eq!(read(&over, BLOCK - 4, 5), wanted[BLOCK - 4..BLOCK + 1]);
-        assert_eq!(over.changes().expect("read").iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 1]);
+        let mut changed = Vec::new();
+        let each = |at, _: &[u8; BLOCK]| {
+            changed.push(at);
+            Ok(())
+        };
+        over.changes(each).expect("read");
+        assert_eq!(changed, [0, 1]);
     }
 }

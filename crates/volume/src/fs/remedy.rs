@@ -8,7 +8,7 @@ use std::fmt;
 use crate::format::Lba;
 
 /// One of the maps of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapOf {
     InodeFile,
     Content(u64),
@@ -25,8 +25,11 @@ impl fmt::Display for MapOf {
     }
 }
 
+/// How many ranks there are.
+pub const RANKS: usize = 7;
+
 /// See the module. Places are a block and a slot of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Remedy {
     /// That of another fault is enough.
     Other,
@@ -44,8 +47,14 @@ pub enum Remedy {
     Xattrs(u64),
     /// A pointer becomes a hole.
     Cut { of: MapOf, level: u8, index: u64 },
-    /// The same, of a block that another one has, too. Content is copied instead.
+    /// The same, of a block that is another's.
     Twice { of: MapOf, level: u8, index: u64 },
+    /// The same, of a block of content whose owner is not known.
+    Unowned { ino: u64, index: u64 },
+    /// A block of content that several files have which the same users may read: each gets a copy.
+    Copy { ino: u64, index: u64 },
+    /// Of these files, the one that keeps the block.
+    Keep { ino: u64, index: u64 },
     /// The number of blocks of a map.
     Blocks { of: MapOf, count: u64 },
     /// Blocks without inodes for those that the inode file lacks.
@@ -60,6 +69,8 @@ pub enum Remedy {
     Leaves(u64),
     /// An entry that leads nowhere goes.
     Name { at: (Lba, usize) },
+    /// An entry of a directory that has no name itself goes.
+    Stray { at: (Lba, usize) },
     /// The number of names of an inode.
     Links { ino: u64, names: u32 },
     /// The parent of a directory.
@@ -70,7 +81,7 @@ pub enum Remedy {
 
 impl Remedy {
     /// Remedies of a rank are carried out when there are none of a lower one.
-    pub fn rank(&self) -> u8 {
+    pub fn rank(&self) -> usize {
         match self {
             Remedy::Inode(_)
             | Remedy::Times(_)
@@ -78,11 +89,18 @@ impl Remedy {
             | Remedy::Target(_)
             | Remedy::Xattrs(_)
             | Remedy::Cut { .. } => 0,
-            Remedy::Twice { .. } | Remedy::Blocks { .. } | Remedy::InodeFile => 1,
+            Remedy::Twice { .. }
+            | Remedy::Unowned { .. }
+            | Remedy::Copy { .. }
+            | Remedy::Keep { .. }
+            | Remedy::Blocks { .. }
+            | Remedy::InodeFile => 1,
             Remedy::Entry { .. } | Remedy::Slot { .. } | Remedy::Root | Remedy::Leaves(_) => 2,
             Remedy::Name { .. } | Remedy::Links { .. } | Remedy::Parent { .. } | Remedy::Superblocks => 3,
-            Remedy::Attach { .. } => 4,
-            Remedy::Other => 5,
+            // It may have a name, and only the count is wrong.
+            Remedy::Stray { .. } => 4,
+            Remedy::Attach { .. } => 5,
+            Remedy::Other => RANKS - 1,
         }
     }
 
@@ -115,25 +133,34 @@ impl Remedy {
                 let first = u128::from(*index) * count;
                 format!("inodes {first} to {} are lost", first + count - 1)
             }
-            Remedy::Cut { level, index, .. } | Remedy::Twice { level: level @ 1.., index, .. } => {
-                let count = 4096u128 << (9 * u32::from(*level));
-                let first = u128::from(*index) * count;
-                format!("bytes {first} to {} of it are lost", first + count - 1)
+            Remedy::Cut { level, index, .. } => format!("{} of it are lost", bytes(*level, *index)),
+            Remedy::Twice { of: MapOf::Content(_), level, index } => {
+                format!("{} of it are lost: the block is another's", bytes(*level, *index))
             }
-            Remedy::Twice { of: MapOf::Content(_), index, .. } => {
-                format!("bytes {} to {} may be another's: each has a copy", index * 4096, index * 4096 + 4095)
+            Remedy::Twice { .. } => "lost here: the block is another's".into(),
+            Remedy::Unowned { index, .. } => {
+                format!("{} of it are lost: nothing says whose they are", bytes(0, *index))
             }
-            Remedy::Twice { .. } => "lost here: another one keeps it".into(),
+            Remedy::Copy { index, .. } | Remedy::Keep { index, .. } => {
+                format!("{} may be those of another file: each has a copy", bytes(0, *index))
+            }
             Remedy::Blocks { count, .. } => format!("set to {count}"),
             Remedy::InodeFile => "filled up with free inodes".into(),
             Remedy::Entry { .. } => "the entry is removed".into(),
             Remedy::Slot { .. } => "cleared".into(),
             Remedy::Root => "a new one is made".into(),
             Remedy::Leaves(_) => "filled up with empty ones".into(),
-            Remedy::Name { .. } => "the name is removed".into(),
+            Remedy::Name { .. } | Remedy::Stray { .. } => "the name is removed".into(),
             Remedy::Links { names, .. } => format!("set to {names}"),
             Remedy::Parent { parent, .. } => format!("set to {parent}"),
             Remedy::Attach { ino, .. } => format!("named \"#{ino}\" in the directory lost+found"),
         }
     }
+}
+
+/// The bytes of a file that the pointer at `index` of `level` leads to.
+fn bytes(level: u8, index: u64) -> String {
+    let count = 4096u128 << (9 * u32::from(level));
+    let first = u128::from(index) * count;
+    format!("bytes {first} to {}", first + count - 1)
 }

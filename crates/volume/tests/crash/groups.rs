@@ -123,7 +123,7 @@ fn all_in(group: usize, steps: &[Step]) -> Vec<Move> {
 }
 
 /// One group, committed or aborted, and what comes after it.
-fn alone(name: &str, before: Step, steps: &[Step], after: &[Step]) -> [Story; 2] {
+pub fn alone(name: &str, before: Step, steps: &[Step], after: &[Step]) -> [Story; 2] {
     [Commit(0), Abort(0)].map(|end| {
         let how = if matches!(end, Commit(_)) { "committed" } else { "aborted" };
         let after: Vec<Move> = after.iter().map(|step| Out(*step)).collect();
@@ -206,9 +206,15 @@ fn groups_are_private_and_see_themselves() {
 
     use crate::tree::Seen;
 
-    for story in stories() {
+    let with_engines = || {
+        let of_both = [EngineKind::FineGrainedWal, EngineKind::HybridLog];
+        let own = crate::hybrid::stories().into_iter().map(|story| (story, EngineKind::HybridLog));
+        of_both.into_iter().flat_map(|engine| stories().into_iter().map(move |story| (story, engine))).chain(own)
+    };
+
+    for (story, engine) in with_engines() {
         let world = World::new(Arc::new(SimConfig { log_len: crate::explore::BLOCKS * 4096, ..SimConfig::pmem() }));
-        let options = VolumeOptions { engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() };
+        let options = VolumeOptions { engine, ..VolumeOptions::default() };
         Volume::format_region(&*world.log(), &options).expect("make a volume");
         let volume = Volume::open_region(world.log(), &options).expect("open it");
         let vfs = VolumeVfs::new(&volume);

@@ -7,6 +7,9 @@ use wholly_volume::VolumeVfs;
 
 use crate::place::{Place, is_long, populate};
 
+/// Volumes with each engine that has groups.
+const WITH_GROUPS: [fn(u64) -> Place; 2] = [Place::logged, Place::pending];
+
 /// The same tree in a group.
 fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {
     Tree { ctx: Context { group: Some(group), ..tree.ctx.clone() }, ..tree.clone() }
@@ -14,50 +17,52 @@ fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {
 
 #[test]
 fn the_calls_of_the_library() {
-    let place = Place::logged(4 << 20);
-    let volume = place.open();
-    let old = volume.create_file("old", 0o600).expect("create");
-    old.write_at(0, b"before").expect("write");
+    for make in WITH_GROUPS {
+        let place = make(4 << 20);
+        let volume = place.open();
+        let old = volume.create_file("old", 0o600).expect("create");
+        old.write_at(0, b"before").expect("write");
 
-    let mut group = volume.begin();
-    group.mkdir("d", 0o755).expect("mkdir");
-    let file = group.create("d/file", 0o644).expect("create");
-    group.write_at(&file, 0, b"new").expect("write");
-    assert_eq!(group.append(&file, b"er").expect("append"), 3);
-    group.write_at(&old, 0, b"after!").expect("write");
-    group.rename("old", "d/moved", Rename::Replace).expect("rename");
-    let mut seen = [0; 6];
-    assert_eq!(group.read_at(&old, 0, &mut seen).expect("read"), 6);
-    assert_eq!((&seen, group.len(&file).expect("len")), (b"after!", 5));
-    assert_eq!(group.read_dir("d").expect("list").len(), 2);
+        let mut group = volume.begin();
+        group.mkdir("d", 0o755).expect("mkdir");
+        let file = group.create("d/file", 0o644).expect("create");
+        group.write_at(&file, 0, b"new").expect("write");
+        assert_eq!(group.append(&file, b"er").expect("append"), 3);
+        group.write_at(&old, 0, b"after!").expect("write");
+        group.rename("old", "d/moved", Rename::Replace).expect("rename");
+        let mut seen = [0; 6];
+        assert_eq!(group.read_at(&old, 0, &mut seen).expect("read"), 6);
+        assert_eq!((&seen, group.len(&file).expect("len")), (b"after!", 5));
+        assert_eq!(group.read_dir("d").expect("list").len(), 2);
 
-    assert_eq!(old.read_at(0, &mut seen).expect("read"), 6);
-    assert_eq!(&seen, b"before");
-    assert!(matches!(volume.metadata("d"), Err(Error::NotFound(_))));
-    assert!(matches!(old.write_at(0, b"x"), Err(Error::Busy(..))));
-    let mut other = volume.begin();
-    assert!(matches!(other.write_at(&old, 0, b"x"), Err(Error::Busy(..))));
-    assert!(matches!(other.create("old", 0o600), Err(Error::Exists(_))));
-    assert!(matches!(other.mkdir("d", 0o700), Err(Error::Busy(..))));
-    other.mkdir("e", 0o700).expect("the directory is shared");
-    other.abort();
-    group.commit().expect("commit");
+        assert_eq!(old.read_at(0, &mut seen).expect("read"), 6);
+        assert_eq!(&seen, b"before");
+        assert!(matches!(volume.metadata("d"), Err(Error::NotFound(_))));
+        assert!(matches!(old.write_at(0, b"x"), Err(Error::Busy(..))));
+        let mut other = volume.begin();
+        assert!(matches!(other.write_at(&old, 0, b"x"), Err(Error::Busy(..))));
+        assert!(matches!(other.create("old", 0o600), Err(Error::Exists(_))));
+        assert!(matches!(other.mkdir("d", 0o700), Err(Error::Busy(..))));
+        other.mkdir("e", 0o700).expect("the directory is shared");
+        other.abort();
+        group.commit().expect("commit");
 
-    assert_eq!(volume.metadata("d/moved").expect("stat").size, 6);
-    assert!(matches!(volume.metadata("e"), Err(Error::NotFound(_))));
-    let mut seen = [0; 5];
-    file.read_at(0, &mut seen).expect("read");
-    assert_eq!(&seen, b"newer");
+        assert_eq!(volume.metadata("d/moved").expect("stat").size, 6);
+        assert!(matches!(volume.metadata("e"), Err(Error::NotFound(_))));
+        let mut seen = [0; 5];
+        file.read_at(0, &mut seen).expect("read");
+        assert_eq!(&seen, b"newer");
 
-    // A group that runs when the volume is closed leaves nothing.
-    let mut late = volume.begin();
-    late.create("late", 0o644).map(drop).expect("create");
-    drop((file, old));
-    volume.close().expect("close");
-    assert!(matches!(late.create("later", 0o644), Err(Error::Poisoned(_) | Error::Refused(..))));
-    assert!(late.commit().is_err());
-    place.expect_sound();
-    assert!(matches!(place.open().metadata("late"), Err(Error::NotFound(_))));
+        // A group that runs when the volume is closed leaves nothing.
+        let mut late = volume.begin();
+        late.create("late", 0o644).map(drop).expect("create");
+        drop((file, old));
+        volume.close().expect("close");
+        assert!(matches!(late.create("later", 0o644), Err(Error::Poisoned(_) | Error::Refused(..))));
+        assert!(late.commit().is_err());
+        place.expect_sound();
+        assert!(matches!(place.open().metadata("late"), Err(Error::NotFound(_))));
+    }
 }
 
 #[test]
@@ -74,184 +79,194 @@ type Call = fn(&Tree<'_>) -> Result<()>;
 /// What one group has done, and what others cannot do then.
 #[test]
 fn conflicts() {
-    let cases: &[(&str, Call, &[Call])] = &[
-        (
-            "content",
-            |t| t.open("file", OFlags::RDWR)?.write(0, b"x").map(drop),
-            &[
-                |t| t.open("file", OFlags::RDWR)?.write(9, b"x").map(drop),
-                |t| t.open("file", OFlags::RDWR | OFlags::TRUNC).map(drop),
-                |t| t.truncate("file", 5).map(drop),
-                |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 9),
-                |t| t.chmod("file", 0o600).map(drop),
-                |t| t.set_xattr("file", "user.x", b"y"),
-                |t| t.remove_xattr("file", "user.small"),
-                |t| t.link("file", "another").map(drop),
-                |t| t.unlink("file"),
-                |t| t.rename("file", "another"),
-            ],
-        ),
-        (
-            "a new name",
-            |t| t.create("dir/new", 0o644).map(drop),
-            &[
-                |t| t.create("dir/new", 0o600).map(drop),
-                |t| t.mkdir("dir/new", 0o700).map(drop),
-                |t| t.link("file", "dir/new").map(drop),
-                |t| t.rename("file", "dir/new"),
-                |t| t.rename("dir", "elsewhere"),
-                |t| t.rename_with("dir", "file", RenameFlags::EXCHANGE),
-            ],
-        ),
-        ("a removed name", |t| t.unlink("fifo"), &[|t| t.unlink("fifo"), |t| t.rename("file", "fifo")]),
-        (
-            "a removed directory",
-            |t| t.rmdir("empty"),
-            &[|t| t.rmdir("empty"), |t| t.create("empty/x", 0o600).map(drop), |t| t.chmod("empty", 0o700).map(drop)],
-        ),
-        (
-            "a moved directory",
-            |t| t.rename("moved", "dir/moved"),
-            &[
-                |t| t.create("moved/x", 0o600).map(drop),
-                |t| t.rename("dir", "moved/dir"),
-                |t| t.rename("file", "moved/file"),
-                |t| t.rmdir("moved"),
-            ],
-        ),
-        (
-            "attributes of a directory",
-            |t| t.chmod("dir", 0o700).map(drop),
-            &[
-                |t| t.chmod("dir", 0o711).map(drop),
-                |t| t.set_xattr("dir", "user.x", b"y"),
-                |t| t.rename("dir", "elsewhere"),
-            ],
-        ),
-    ];
-    for (what, call, refused) in cases {
-        let place = Place::logged(8 << 20);
-        let volume = place.open();
-        let vfs = VolumeVfs::new(&volume);
-        populate(&vfs).expect("populate");
-        let tree = Tree::new(&vfs, Ino::ROOT);
-        tree.mkdir("empty", 0o755).expect("mkdir");
-        let group = vfs.begin_group().expect("begin");
-        call(&within(&tree, group)).unwrap_or_else(|errno| panic!("{what}: {errno}"));
-        let other = vfs.begin_group().expect("begin");
-        for (number, refused) in refused.iter().enumerate() {
-            assert_eq!(refused(&tree), Err(Errno::BUSY), "{what}: call {number} outside of groups");
-            assert_eq!(refused(&within(&tree, other)), Err(Errno::BUSY), "{what}: call {number} of another group");
+    for make in WITH_GROUPS {
+        let cases: &[(&str, Call, &[Call])] = &[
+            (
+                "content",
+                |t| t.open("file", OFlags::RDWR)?.write(0, b"x").map(drop),
+                &[
+                    |t| t.open("file", OFlags::RDWR)?.write(9, b"x").map(drop),
+                    |t| t.open("file", OFlags::RDWR | OFlags::TRUNC).map(drop),
+                    |t| t.truncate("file", 5).map(drop),
+                    |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 9),
+                    |t| t.chmod("file", 0o600).map(drop),
+                    |t| t.set_xattr("file", "user.x", b"y"),
+                    |t| t.remove_xattr("file", "user.small"),
+                    |t| t.link("file", "another").map(drop),
+                    |t| t.unlink("file"),
+                    |t| t.rename("file", "another"),
+                ],
+            ),
+            (
+                "a new name",
+                |t| t.create("dir/new", 0o644).map(drop),
+                &[
+                    |t| t.create("dir/new", 0o600).map(drop),
+                    |t| t.mkdir("dir/new", 0o700).map(drop),
+                    |t| t.link("file", "dir/new").map(drop),
+                    |t| t.rename("file", "dir/new"),
+                    |t| t.rename("dir", "elsewhere"),
+                    |t| t.rename_with("dir", "file", RenameFlags::EXCHANGE),
+                ],
+            ),
+            ("a removed name", |t| t.unlink("fifo"), &[|t| t.unlink("fifo"), |t| t.rename("file", "fifo")]),
+            (
+                "a removed directory",
+                |t| t.rmdir("empty"),
+                &[
+                    |t| t.rmdir("empty"),
+                    |t| t.create("empty/x", 0o600).map(drop),
+                    |t| t.chmod("empty", 0o700).map(drop),
+                ],
+            ),
+            (
+                "a moved directory",
+                |t| t.rename("moved", "dir/moved"),
+                &[
+                    |t| t.create("moved/x", 0o600).map(drop),
+                    |t| t.rename("dir", "moved/dir"),
+                    |t| t.rename("file", "moved/file"),
+                    |t| t.rmdir("moved"),
+                ],
+            ),
+            (
+                "attributes of a directory",
+                |t| t.chmod("dir", 0o700).map(drop),
+                &[
+                    |t| t.chmod("dir", 0o711).map(drop),
+                    |t| t.set_xattr("dir", "user.x", b"y"),
+                    |t| t.rename("dir", "elsewhere"),
+                ],
+            ),
+        ];
+        for (what, call, refused) in cases {
+            let place = make(8 << 20);
+            let volume = place.open();
+            let vfs = VolumeVfs::new(&volume);
+            populate(&vfs).expect("populate");
+            let tree = Tree::new(&vfs, Ino::ROOT);
+            tree.mkdir("empty", 0o755).expect("mkdir");
+            let group = vfs.begin_group().expect("begin");
+            call(&within(&tree, group)).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+            let other = vfs.begin_group().expect("begin");
+            for (number, refused) in refused.iter().enumerate() {
+                assert_eq!(refused(&tree), Err(Errno::BUSY), "{what}: call {number} outside of groups");
+                assert_eq!(refused(&within(&tree, other)), Err(Errno::BUSY), "{what}: call {number} of another group");
+            }
+            // What it did not get is free still.
+            tree.create("dir/free", 0o644).map(drop).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+            vfs.abort_group(group).expect("abort");
+            vfs.abort_group(other).expect("abort");
+            for (number, refused) in refused.iter().enumerate() {
+                let now = refused(&tree);
+                assert_ne!(now, Err(Errno::BUSY), "{what}: call {number} after the end of both");
+            }
+            assert_eq!(vfs.held().1, 0);
+            place.expect_sound();
         }
-        // What it did not get is free still.
-        tree.create("dir/free", 0o644).map(drop).unwrap_or_else(|errno| panic!("{what}: {errno}"));
-        vfs.abort_group(group).expect("abort");
-        vfs.abort_group(other).expect("abort");
-        for (number, refused) in refused.iter().enumerate() {
-            let now = refused(&tree);
-            assert_ne!(now, Err(Errno::BUSY), "{what}: call {number} after the end of both");
-        }
-        assert_eq!(vfs.held().1, 0);
-        place.expect_sound();
     }
 }
 
 /// Each call has the space that it needs also as the first of its group.
 #[test]
 fn each_call_alone_in_a_group() {
-    let calls: &[(&str, Call)] = &[
-        ("cut", |t| t.truncate("file", 10_001).map(drop)),
-        // Without a map there are few pointers, and little is reserved for those.
-        ("cut one block", |t| t.truncate("small", 10).map(drop)),
-        ("punch one block", |t| {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            t.open("small", OFlags::RDWR)?.allocate(flags, 10, 20)
-        }),
-        ("cut all", |t| t.truncate("file", 0).map(drop)),
-        ("lengthen", |t| t.truncate("file", 1 << 40).map(drop)),
-        ("punch", |t| {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            t.open("file", OFlags::RDWR)?.allocate(flags, 100, 30_000)
-        }),
-        ("punch a part", |t| {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            t.open("sparse", OFlags::RDWR)?.allocate(flags, 100, 100)
-        }),
-        ("zero", |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 100, 30_000)),
-        ("insert", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 0, 8192)),
-        ("collapse", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096)),
-        ("reserve", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 100_000)),
-        ("write over", |t| t.open("file", OFlags::RDWR)?.write(5, &[1; 30_000]).map(drop)),
-        ("write into a hole", |t| t.open("sparse", OFlags::RDWR)?.write(300 * 4096, &[1; 30_000]).map(drop)),
-        ("append", |t| t.open("file", OFlags::RDWR)?.append(&[1; 30_000]).map(drop)),
-        ("create", |t| t.create("new", 0o644).map(drop)),
-        ("mkdir", |t| t.mkdir("dir/new", 0o755).map(drop)),
-        ("symlink", |t| t.symlink("new", "x".repeat(300)).map(drop)),
-        ("link", |t| t.link("file", "new").map(drop)),
-        ("unlink", |t| t.unlink("file")),
-        ("unlink the last", |t| t.unlink("sparse")),
-        ("rmdir", |t| t.rmdir("empty")),
-        ("rename", |t| t.rename("dir", "moved/dir")),
-        ("replace", |t| t.rename("file", "sparse")),
-        ("exchange", |t| t.rename_with("file", "dir", RenameFlags::EXCHANGE)),
-        ("chmod", |t| t.chmod("dir", 0o700).map(drop)),
-        ("chown", |t| t.chown("file", Some(1), Some(2)).map(drop)),
-        ("set", |t| t.set_xattr("dir", "user.x", &[3; 3000])),
-        ("remove", |t| t.remove_xattr("dir", "user.large")),
-    ];
-    for (what, call) in calls {
-        let place = Place::logged(8 << 20);
-        let volume = place.open();
-        let vfs = VolumeVfs::new(&volume);
-        populate(&vfs).expect("populate");
-        let tree = Tree::new(&vfs, Ino::ROOT);
-        tree.mkdir("empty", 0o755).expect("mkdir");
-        tree.file("small", 0o644, &[1; 100]).expect("make a file");
-        let group = vfs.begin_group().expect("begin");
-        call(&within(&tree, group)).unwrap_or_else(|errno| panic!("{what}: {errno}"));
-        vfs.commit_group(group).unwrap_or_else(|errno| panic!("{what}: {errno}"));
-        place.expect_sound();
-        drop(vfs);
-        volume.close().expect("close");
-        assert_eq!(place.expect_sound().orphans, 0, "{what}");
+    for make in WITH_GROUPS {
+        let calls: &[(&str, Call)] = &[
+            ("cut", |t| t.truncate("file", 10_001).map(drop)),
+            // Without a map there are few pointers, and little is reserved for those.
+            ("cut one block", |t| t.truncate("small", 10).map(drop)),
+            ("punch one block", |t| {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                t.open("small", OFlags::RDWR)?.allocate(flags, 10, 20)
+            }),
+            ("cut all", |t| t.truncate("file", 0).map(drop)),
+            ("lengthen", |t| t.truncate("file", 1 << 40).map(drop)),
+            ("punch", |t| {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                t.open("file", OFlags::RDWR)?.allocate(flags, 100, 30_000)
+            }),
+            ("punch a part", |t| {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                t.open("sparse", OFlags::RDWR)?.allocate(flags, 100, 100)
+            }),
+            ("zero", |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 100, 30_000)),
+            ("insert", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 0, 8192)),
+            ("collapse", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096)),
+            ("reserve", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 100_000)),
+            ("write over", |t| t.open("file", OFlags::RDWR)?.write(5, &[1; 30_000]).map(drop)),
+            ("write into a hole", |t| t.open("sparse", OFlags::RDWR)?.write(300 * 4096, &[1; 30_000]).map(drop)),
+            ("append", |t| t.open("file", OFlags::RDWR)?.append(&[1; 30_000]).map(drop)),
+            ("create", |t| t.create("new", 0o644).map(drop)),
+            ("mkdir", |t| t.mkdir("dir/new", 0o755).map(drop)),
+            ("symlink", |t| t.symlink("new", "x".repeat(300)).map(drop)),
+            ("link", |t| t.link("file", "new").map(drop)),
+            ("unlink", |t| t.unlink("file")),
+            ("unlink the last", |t| t.unlink("sparse")),
+            ("rmdir", |t| t.rmdir("empty")),
+            ("rename", |t| t.rename("dir", "moved/dir")),
+            ("replace", |t| t.rename("file", "sparse")),
+            ("exchange", |t| t.rename_with("file", "dir", RenameFlags::EXCHANGE)),
+            ("chmod", |t| t.chmod("dir", 0o700).map(drop)),
+            ("chown", |t| t.chown("file", Some(1), Some(2)).map(drop)),
+            ("set", |t| t.set_xattr("dir", "user.x", &[3; 3000])),
+            ("remove", |t| t.remove_xattr("dir", "user.large")),
+        ];
+        for (what, call) in calls {
+            let place = make(8 << 20);
+            let volume = place.open();
+            let vfs = VolumeVfs::new(&volume);
+            populate(&vfs).expect("populate");
+            let tree = Tree::new(&vfs, Ino::ROOT);
+            tree.mkdir("empty", 0o755).expect("mkdir");
+            tree.file("small", 0o644, &[1; 100]).expect("make a file");
+            let group = vfs.begin_group().expect("begin");
+            call(&within(&tree, group)).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+            vfs.commit_group(group).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+            place.expect_sound();
+            drop(vfs);
+            volume.close().expect("close");
+            assert_eq!(place.expect_sound().orphans, 0, "{what}");
+        }
     }
 }
 
 /// A call that fails, or has nothing to do, has claimed nothing.
 #[test]
 fn what_changes_nothing_claims_nothing() {
-    let place = Place::logged(8 << 20);
-    let volume = place.open();
-    let vfs = VolumeVfs::new(&volume);
-    populate(&vfs).expect("populate");
-    let tree = Tree::new(&vfs, Ino::ROOT);
-    tree.chmod("dir", 0o777).expect("chmod");
-    let held = vfs.held();
-    let group = vfs.begin_group().expect("begin");
-    let (inside, user) = (within(&tree, group), within(&tree.user(1000), group));
-    assert_eq!(user.chmod("file", 0o666), Err(Errno::PERM));
-    assert_eq!(user.unlink("file"), Err(Errno::ACCESS));
-    assert_eq!(user.set_xattr("file", "user.x", b"y"), Err(Errno::ACCESS));
-    assert_eq!(inside.mkdir("dir", 0o755), Err(Errno::EXIST));
-    assert_eq!(inside.rmdir("dir"), Err(Errno::NOTEMPTY));
-    assert_eq!(inside.rename("dir", "dir/sub"), Err(Errno::INVAL));
-    assert_eq!(inside.rename("file", "moved"), Err(Errno::ISDIR));
-    assert_eq!(inside.link("dir", "another"), Err(Errno::PERM));
-    assert_eq!(inside.open("file", OFlags::RDWR).expect("open").write(0, b""), Ok(0));
-    let long = vec![0; 70_000];
-    assert_eq!(inside.set_xattr("dir", "user.long", &long), Err(Errno::TOOBIG));
-    assert_eq!(vfs.held(), held, "it has no inode");
-    tree.chmod("file", 0o600).map(drop).expect("chmod");
-    tree.chmod("dir", 0o700).map(drop).expect("chmod");
-    tree.rename("file", "another").expect("rename");
-    tree.rename("dir", "elsewhere").expect("rename");
-    // But a file that was added.
-    let file = tree.open("another", OFlags::RDWR).expect("open");
-    vfs.add_to_group(group, file.handle).expect("add");
-    assert_eq!(tree.unlink("another"), Err(Errno::BUSY));
-    vfs.abort_group(group).expect("abort");
-    tree.unlink("another").expect("unlink");
-    place.expect_sound();
+    for make in WITH_GROUPS {
+        let place = make(8 << 20);
+        let volume = place.open();
+        let vfs = VolumeVfs::new(&volume);
+        populate(&vfs).expect("populate");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.chmod("dir", 0o777).expect("chmod");
+        let held = vfs.held();
+        let group = vfs.begin_group().expect("begin");
+        let (inside, user) = (within(&tree, group), within(&tree.user(1000), group));
+        assert_eq!(user.chmod("file", 0o666), Err(Errno::PERM));
+        assert_eq!(user.unlink("file"), Err(Errno::ACCESS));
+        assert_eq!(user.set_xattr("file", "user.x", b"y"), Err(Errno::ACCESS));
+        assert_eq!(inside.mkdir("dir", 0o755), Err(Errno::EXIST));
+        assert_eq!(inside.rmdir("dir"), Err(Errno::NOTEMPTY));
+        assert_eq!(inside.rename("dir", "dir/sub"), Err(Errno::INVAL));
+        assert_eq!(inside.rename("file", "moved"), Err(Errno::ISDIR));
+        assert_eq!(inside.link("dir", "another"), Err(Errno::PERM));
+        assert_eq!(inside.open("file", OFlags::RDWR).expect("open").write(0, b""), Ok(0));
+        let long = vec![0; 70_000];
+        assert_eq!(inside.set_xattr("dir", "user.long", &long), Err(Errno::TOOBIG));
+        assert_eq!(vfs.held(), held, "it has no inode");
+        tree.chmod("file", 0o600).map(drop).expect("chmod");
+        tree.chmod("dir", 0o700).map(drop).expect("chmod");
+        tree.rename("file", "another").expect("rename");
+        tree.rename("dir", "elsewhere").expect("rename");
+        // But a file that was added.
+        let file = tree.open("another", OFlags::RDWR).expect("open");
+        vfs.add_to_group(group, file.handle).expect("add");
+        assert_eq!(tree.unlink("another"), Err(Errno::BUSY));
+        vfs.abort_group(group).expect("abort");
+        tree.unlink("another").expect("unlink");
+        place.expect_sound();
+    }
 }
 
 /// Leaves so many blocks free, by one file.
@@ -337,88 +352,93 @@ fn no_space_is_told_at_the_call() {
 /// A group that writes four times as much as there is memory for caches, over content and into new blocks.
 #[test]
 fn a_group_larger_than_its_memory() {
-    let place = Place::logged(96 << 20);
-    let volume = place.open();
-    let vfs = VolumeVfs::new(&volume);
-    let tree = Tree::new(&vfs, Ino::ROOT);
-    let (many, piece) = (24 << 20, 100_000);
-    let old = tree.file("old", 0o644, b"").expect("make a file");
-    for at in (0..many).step_by(1 << 20) {
-        old.write_all(at, &[1; 1 << 20]).expect("write");
+    for make in WITH_GROUPS {
+        let place = make(96 << 20);
+        let volume = place.open();
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let (many, piece) = (24 << 20, 100_000);
+        let old = tree.file("old", 0o644, b"").expect("make a file");
+        for at in (0..many).step_by(1 << 20) {
+            old.write_all(at, &[1; 1 << 20]).expect("write");
+        }
+        let group = vfs.begin_group().expect("begin");
+        let inside = within(&tree, group);
+        let (old, new) =
+            (inside.open("old", OFlags::RDWR).expect("open"), inside.create("new", 0o644).expect("create"));
+        let fill = |at: u64| vec![(at / piece) as u8 | 1; piece as usize];
+        for at in (0..many).step_by(piece as usize) {
+            old.write_all(at, &fill(at)).expect("write over");
+            new.write_all(at, &fill(at)).expect("write");
+        }
+        let read = |tree: &Tree<'_>, name: &str, at: u64| {
+            tree.open(name, OFlags::RDONLY).and_then(|file| file.read(at, piece as usize)).expect("read")
+        };
+        for at in (0..many).step_by(piece as usize).filter(|at| at + piece <= many) {
+            assert!(read(&inside, "old", at) == fill(at) && read(&inside, "new", at) == fill(at));
+            assert!(read(&tree, "old", at).iter().all(|byte| *byte == 1), "others see nothing of it");
+        }
+        drop((old, new));
+        vfs.commit_group(group).expect("commit");
+        for at in (0..many).step_by(piece as usize).filter(|at| at + piece <= many) {
+            assert!(read(&tree, "old", at) == fill(at) && read(&tree, "new", at) == fill(at));
+        }
+        place.expect_sound();
     }
-    let group = vfs.begin_group().expect("begin");
-    let inside = within(&tree, group);
-    let (old, new) = (inside.open("old", OFlags::RDWR).expect("open"), inside.create("new", 0o644).expect("create"));
-    let fill = |at: u64| vec![(at / piece) as u8 | 1; piece as usize];
-    for at in (0..many).step_by(piece as usize) {
-        old.write_all(at, &fill(at)).expect("write over");
-        new.write_all(at, &fill(at)).expect("write");
-    }
-    let read = |tree: &Tree<'_>, name: &str, at: u64| {
-        tree.open(name, OFlags::RDONLY).and_then(|file| file.read(at, piece as usize)).expect("read")
-    };
-    for at in (0..many).step_by(piece as usize).filter(|at| at + piece <= many) {
-        assert!(read(&inside, "old", at) == fill(at) && read(&inside, "new", at) == fill(at));
-        assert!(read(&tree, "old", at).iter().all(|byte| *byte == 1), "others see nothing of it");
-    }
-    drop((old, new));
-    vfs.commit_group(group).expect("commit");
-    for at in (0..many).step_by(piece as usize).filter(|at| at + piece <= many) {
-        assert!(read(&tree, "old", at) == fill(at) && read(&tree, "new", at) == fill(at));
-    }
-    place.expect_sound();
 }
 
 /// Threads with a group each, in one directory, and calls outside of groups: what is committed is there, and nothing
 /// else.
 #[test]
 fn threads() {
-    let place = Place::logged(16 << 20);
-    let volume = place.open();
-    volume.mkdir("d", 0o755).expect("mkdir");
-    let rounds = if is_long() { 400 } else { 60 };
-    std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let volume = &volume;
-            scope.spawn(move || {
-                for round in 0..rounds {
-                    let name = format!("d/{thread}-{round}-{}", "n".repeat(round % 200));
-                    if thread == 3 {
-                        volume.create_file(&name, 0o644).map(drop).expect("create");
-                        continue;
-                    }
-                    let mut group = volume.begin();
-                    let file = group.create(&name, 0o644).expect("create");
-                    group.write_at(&file, 0, name.as_bytes()).expect("write");
-                    group.mkdir(format!("{name}."), 0o755).expect("mkdir");
-                    if round >= 2 {
-                        let before = round - 2;
-                        let old = format!("d/{thread}-{before}-{}", "n".repeat(before % 200));
-                        if before % 3 != 2 {
-                            group.unlink(&old).expect("unlink");
+    for make in WITH_GROUPS {
+        let place = make(16 << 20);
+        let volume = place.open();
+        volume.mkdir("d", 0o755).expect("mkdir");
+        let rounds = if is_long() { 400 } else { 60 };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let volume = &volume;
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        let name = format!("d/{thread}-{round}-{}", "n".repeat(round % 200));
+                        if thread == 3 {
+                            volume.create_file(&name, 0o644).map(drop).expect("create");
+                            continue;
                         }
+                        let mut group = volume.begin();
+                        let file = group.create(&name, 0o644).expect("create");
+                        group.write_at(&file, 0, name.as_bytes()).expect("write");
+                        group.mkdir(format!("{name}."), 0o755).expect("mkdir");
+                        if round >= 2 {
+                            let before = round - 2;
+                            let old = format!("d/{thread}-{before}-{}", "n".repeat(before % 200));
+                            if before % 3 != 2 {
+                                group.unlink(&old).expect("unlink");
+                            }
+                        }
+                        if round % 3 == 2 { group.abort() } else { group.commit().expect("commit") }
                     }
-                    if round % 3 == 2 { group.abort() } else { group.commit().expect("commit") }
-                }
-            });
+                });
+            }
+        });
+        let names: Vec<String> = volume
+            .read_dir("d")
+            .expect("list")
+            .into_iter()
+            .map(|name| String::from_utf8(name.name).expect("text"))
+            .collect();
+        for thread in 0..4 {
+            for round in 0..rounds {
+                let name = format!("{thread}-{round}-{}", "n".repeat(round % 200));
+                let is_committed = thread == 3 || round % 3 != 2;
+                // Removed by the group after the next one, if that was committed.
+                let is_removed = thread != 3 && round + 2 < rounds && (round + 2) % 3 != 2;
+                assert_eq!(names.contains(&name), is_committed && !is_removed, "{name}");
+                assert_eq!(names.contains(&format!("{name}.")), thread != 3 && is_committed, "{name}.");
+            }
         }
-    });
-    let names: Vec<String> = volume
-        .read_dir("d")
-        .expect("list")
-        .into_iter()
-        .map(|name| String::from_utf8(name.name).expect("text"))
-        .collect();
-    for thread in 0..4 {
-        for round in 0..rounds {
-            let name = format!("{thread}-{round}-{}", "n".repeat(round % 200));
-            let is_committed = thread == 3 || round % 3 != 2;
-            // Removed by the group after the next one, if that was committed.
-            let is_removed = thread != 3 && round + 2 < rounds && (round + 2) % 3 != 2;
-            assert_eq!(names.contains(&name), is_committed && !is_removed, "{name}");
-            assert_eq!(names.contains(&format!("{name}.")), thread != 3 && is_committed, "{name}.");
-        }
+        volume.close().expect("close");
+        place.expect_sound();
     }
-    volume.close().expect("close");
-    place.expect_sound();
 }

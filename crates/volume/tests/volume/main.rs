@@ -5,6 +5,7 @@ mod damage;
 mod fixtures;
 mod fuzz;
 mod groups;
+mod hard_repair;
 mod known;
 mod large;
 mod mounts;

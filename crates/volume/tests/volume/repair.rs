@@ -21,7 +21,7 @@ const BYTES: u64 = 2 << 20;
 const BLOCK: usize = 4096;
 const TEST: Site = Site("test");
 
-fn options() -> VolumeOptions {
+pub fn options() -> VolumeOptions {
     VolumeOptions { cache_bytes: 1 << 20, ..VolumeOptions::default() }
 }
 
@@ -30,28 +30,30 @@ pub fn repair(region: &Arc<dyn Region>, how: Repair) -> wholly::Result<Repaired>
 }
 
 /// Whether nothing is wrong, not even with a copy of the superblock.
-fn is_sound(checked: &Checked) -> bool {
+pub fn is_sound(checked: &Checked) -> bool {
     checked.findings.is_empty() && checked.lost_copies.is_empty() && checked.is_clean && checked.orphans == 0
 }
 
 /// What a program sees of an object, but for names and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+pub struct Seen {
     kind: FileType,
-    mode: u32,
-    content: Vec<u8>,
-    xattrs: BTreeMap<String, Vec<u8>>,
+    pub mode: u32,
+    owner: (u32, u32),
+    rdev: u64,
+    pub content: Vec<u8>,
+    pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
 /// All that is in a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Snapshot {
-    paths: BTreeMap<String, u64>,
-    inodes: BTreeMap<u64, Seen>,
+pub struct Snapshot {
+    pub paths: BTreeMap<String, u64>,
+    pub inodes: BTreeMap<u64, Seen>,
 }
 
 impl Snapshot {
-    fn of(region: &Arc<dyn Region>) -> Snapshot {
+    pub fn of(region: &Arc<dyn Region>) -> Snapshot {
         let volume = Volume::open_region(region.clone(), &options()).expect("open it");
         let vfs = VolumeVfs::new(&volume);
         let mut snapshot = Snapshot::default();
@@ -75,7 +77,9 @@ impl Snapshot {
             _ => Vec::new(),
         };
         self.paths.insert(path.clone(), attr.ino.0);
-        self.inodes.insert(attr.ino.0, Seen { kind: attr.kind, mode: attr.mode.as_raw_mode(), content, xattrs });
+        let owner = (attr.uid, attr.gid);
+        let seen = Seen { kind: attr.kind, mode: attr.mode.as_raw_mode(), owner, rdev: attr.rdev, content, xattrs };
+        self.inodes.insert(attr.ino.0, seen);
         if attr.kind == FileType::Directory {
             for name in tree.names(at)? {
                 let name = String::from_utf8(name.name).expect("names of the test are text");
@@ -86,7 +90,7 @@ impl Snapshot {
     }
 
     /// That all is in `after` which does not hang on the inodes `hit`.
-    fn expect_rest(&self, after: &Snapshot, hit: &BTreeSet<u64>, what: &str) {
+    pub fn expect_rest(&self, after: &Snapshot, hit: &BTreeSet<u64>, what: &str) {
         for (ino, seen) in self.inodes.iter().filter(|(ino, _)| !hit.contains(ino)) {
             assert_eq!(after.inodes.get(ino), Some(seen), "{what}: inode {ino}, which was not hit");
         }
@@ -100,7 +104,7 @@ impl Snapshot {
 
 /// What each block is for, and so which inodes its damage hits.
 #[derive(Clone, Copy, Debug)]
-enum Use {
+pub enum Use {
     /// The inodes of a block of the inode file.
     Inodes(u64),
     /// The pointers of a node of the inode file's map, of level 1.
@@ -121,7 +125,7 @@ impl Use {
         }
     }
 
-    fn hit_all(self) -> BTreeSet<u64> {
+    pub fn hit_all(self) -> BTreeSet<u64> {
         (0..BLOCK).step_by(8).flat_map(|byte| self.hit(byte)).collect()
     }
 }
@@ -149,15 +153,15 @@ fn uses(region: &dyn Region, inodes: impl Iterator<Item = u64>) -> BTreeMap<u64,
 }
 
 /// A volume with one of everything, and what is known of it.
-struct Filled {
-    place: Place,
-    image: Vec<u8>,
-    before: Snapshot,
-    uses: BTreeMap<u64, Use>,
+pub struct Filled {
+    pub place: Place,
+    pub image: Vec<u8>,
+    pub before: Snapshot,
+    pub uses: BTreeMap<u64, Use>,
 }
 
 impl Filled {
-    fn new(engine: EngineKind) -> Filled {
+    pub fn new(engine: EngineKind) -> Filled {
         let place = Place::of_zeros(BYTES, engine);
         let volume = place.open();
         populate(&VolumeVfs::new(&volume)).expect("make things");
@@ -192,7 +196,7 @@ impl Filled {
     }
 
     /// Blocks with structure: content has no check.
-    fn structures(&self) -> Vec<u64> {
+    pub fn structures(&self) -> Vec<u64> {
         let is_content = |block: u64| self.block(block).iter().filter(|byte| **byte == CONTENT).count() > 1000;
         let all = (0..BYTES / BLOCK as u64).filter(|block| self.block(*block).iter().any(|byte| *byte != 0));
         all.filter(|block| !is_content(*block)).collect()
@@ -245,7 +249,7 @@ fn any_block_with_other_bytes_is_repaired() {
 }
 
 /// The record of an inode, and where its line 0 is.
-fn record(place: &Place, path: &str) -> (u64, u64, Owned, Vec<u64>) {
+pub fn record(place: &Place, path: &str) -> (u64, u64, Owned, Vec<u64>) {
     let dumped = Volume::dump_region(&*place.region, Some(Object::Path(path.as_bytes()))).expect("dump it");
     let inode = dumped.inode.expect("an inode");
     let (block, offset) = inode.at.expect("it has a record");
@@ -253,12 +257,12 @@ fn record(place: &Place, path: &str) -> (u64, u64, Owned, Vec<u64>) {
     (inode.ino, block * BLOCK as u64 + offset as u64, inode.owned.expect("line 0"), blocks)
 }
 
-fn put(place: &Place, at: u64, ino: u64, owned: &Owned) {
+pub fn put(place: &Place, at: u64, ino: u64, owned: &Owned) {
     let raw: [u8; LINE] = owned.encode(seed(place), ino);
     place.region.write(TEST, at, &raw).expect("write a line");
 }
 
-fn seed(place: &Place) -> Seed {
+pub fn seed(place: &Place) -> Seed {
     let copies = Volume::dump_region(&*place.region, None).expect("dump it").superblocks;
     Seed::of(&copies[0].decoded.as_ref().expect("a superblock").volume_id)
 }

@@ -190,6 +190,26 @@ impl StoreInner {
         look()
     }
 
+    /// Commits a group while no pass is made, and none is announced. One makes room in the log first; then the log
+    /// grows, since nobody else makes room.
+    pub fn with_room_between_passes<T>(&self, commit: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mut queue = self.checkpointer.queue.lock().unwrap();
+        // An error shows again in the call that needs the room.
+        let _ = self.pass(&mut queue, true);
+        self.let_grow(true);
+        let committed = commit();
+        self.let_grow(false);
+        committed
+    }
+
+    /// Announces a checkpoint, unless somebody may be making one.
+    #[cfg(test)]
+    pub fn announce_if_nobody_does(&self) {
+        if let Ok(mut queue) = self.checkpointer.queue.try_lock() {
+            self.announce(&mut queue);
+        }
+    }
+
     /// Takes home the oldest lot, or `all` of them.
     fn pass(&self, queue: &mut Queue, all: bool) -> Result<CheckpointReport> {
         self.checkpointer.running.store(1, Ordering::SeqCst);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 
 use super::objects::Objects;
-use super::{Name, Object};
+use super::{Ids, Name, Object};
 
 /// What a call wants to claim.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +33,15 @@ impl Wanted {
         let lists = [&self.alone, &self.shared, &self.attributes].into_iter().flatten().copied();
         self.names.iter().map(|name| name.0).chain(lists)
     }
+}
+
+/// What a group has claimed, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub names: Vec<Name>,
+    pub alone: Ids,
+    pub shared: Vec<u64>,
+    pub attributes: Vec<u64>,
 }
 
 /// See the head of this file. `S` hashes names with a key of its own, so that nobody can choose equal hashes.
@@ -66,13 +75,7 @@ impl<S: BuildHasher> Claims<S> {
 
     /// Gives `owner` all that it wants, and adds to `held` what of that is new to it; or tells who has some of it. The
     /// directories of names are shared with them.
-    pub fn take(
-        &mut self,
-        objects: &mut Objects,
-        owner: u64,
-        mut wanted: Wanted,
-        held: &mut Wanted,
-    ) -> Result<(), u64> {
+    pub fn take(&mut self, objects: &mut Objects, owner: u64, mut wanted: Wanted, held: &mut Held) -> Result<(), u64> {
         wanted.shared.extend(wanted.names.iter().map(|name| name.0));
         if let Some(other) = self.against(objects, owner, &wanted) {
             return Err(other);
@@ -84,7 +87,7 @@ impl<S: BuildHasher> Claims<S> {
         }
         for id in wanted.alone {
             if objects.get_mut(&id).is_some_and(|object| object.own(owner)) {
-                held.alone.push(id);
+                held.alone.insert(id);
             }
         }
         for id in wanted.attributes {
@@ -118,12 +121,12 @@ impl<S: BuildHasher> Claims<S> {
         objects: &mut Objects,
         owner: u64,
         names: impl Iterator<Item = &'n Name>,
-        alone: impl Iterator<Item = &'n u64>,
-        held: &Wanted,
+        alone: impl Iterator<Item = u64>,
+        held: &Held,
     ) {
         self.release_names(owner, names);
         for id in alone {
-            objects.get_mut(id).into_iter().for_each(|object| object.disown(owner));
+            objects.get_mut(&id).into_iter().for_each(|object| object.disown(owner));
         }
         for id in &held.attributes {
             self.attributes.remove(id);
@@ -164,11 +167,11 @@ mod tests {
             table
         }
 
-        fn take(&mut self, owner: u64, wanted: Wanted, held: &mut Wanted) -> Result<(), u64> {
+        fn take(&mut self, owner: u64, wanted: Wanted, held: &mut Held) -> Result<(), u64> {
             self.claims.take(&mut self.objects, owner, wanted, held)
         }
 
-        fn release(&mut self, owner: u64, held: &Wanted) {
+        fn release(&mut self, owner: u64, held: &Held) {
             self.claims.release(&mut self.objects, owner, held.names.iter(), held.alone.iter(), held);
         }
 
@@ -188,7 +191,7 @@ mod tests {
     #[test]
     fn names_are_taken_once_and_directories_shared_or_alone() {
         let mut table = <Table>::new();
-        let (mut first, mut second) = (Wanted::default(), Wanted::default());
+        let (mut first, mut second) = (Held::default(), Held::default());
         table.take(1, name(5, "a"), &mut first).unwrap();
         table.take(1, name(5, "a"), &mut first).unwrap();
         assert_eq!(table.take(2, name(5, "a"), &mut second), Err(1));
@@ -197,15 +200,15 @@ mod tests {
         table.release(1, &first);
         table.take(2, alone(5), &mut second).unwrap();
         table.take(2, alone(5), &mut second).unwrap();
-        assert_eq!(second.alone, [5]);
-        assert_eq!(table.take(1, name(5, "c"), &mut Wanted::default()), Err(2), "it is about to go");
-        assert_eq!(table.take(1, alone(5), &mut Wanted::default()), Err(2));
+        assert!(second.alone.iter().eq([5]));
+        assert_eq!(table.take(1, name(5, "c"), &mut Held::default()), Err(2), "it is about to go");
+        assert_eq!(table.take(1, alone(5), &mut Held::default()), Err(2));
         assert!(table.has(5) && !table.has(6));
         table.release(2, &second);
         assert!(!table.has(5));
 
         let attributes = || Wanted { attributes: vec![5], ..Wanted::default() };
-        let (mut first, mut second) = (Wanted::default(), Wanted::default());
+        let (mut first, mut second) = (Held::default(), Held::default());
         table.take(1, name(5, "a"), &mut first).unwrap();
         assert!(table.has(5), "somebody has a name in it");
         table.take(2, attributes(), &mut second).unwrap();
@@ -231,20 +234,20 @@ mod tests {
     #[test]
     fn names_of_one_hash_are_one_claim() {
         let mut table = Table::<BuildHasherDefault<Same>>::new();
-        let (mut first, mut second) = (Wanted::default(), Wanted::default());
+        let (mut first, mut second) = (Held::default(), Held::default());
         table.take(1, name(5, "a"), &mut first).unwrap();
         table.take(1, name(5, "b"), &mut first).unwrap();
         assert_eq!(table.take(2, name(5, "c"), &mut second), Err(1), "the other group waits without need");
         table.release(1, &first);
         table.take(2, name(5, "b"), &mut second).unwrap();
-        table.release(1, &name(5, "a"));
+        table.release(1, &Held { names: name(5, "a").names, ..Held::default() });
         assert_eq!(table.take(1, name(5, "a"), &mut first), Err(2), "a group gives up what is its own");
     }
 
     #[test]
     fn what_is_not_in_the_table_is_nobodys() {
         let mut table = <Table>::new();
-        let mut held = Wanted::default();
+        let mut held = Held::default();
         assert_eq!(table.take(1, Wanted { alone: vec![5, 7], ..Wanted::default() }, &mut held), Err(0));
         assert!(held.alone.is_empty() && !table.has(5));
         table.take(1, alone(5), &mut held).unwrap();
@@ -256,9 +259,9 @@ mod tests {
     #[test]
     fn all_or_nothing() {
         let mut table = <Table>::new();
-        table.take(1, name(5, "b"), &mut Wanted::default()).unwrap();
+        table.take(1, name(5, "b"), &mut Held::default()).unwrap();
         let wanted = Wanted { names: vec![(5, b"a"[..].into()), (5, b"b"[..].into())], ..Wanted::default() };
-        assert_eq!(table.take(2, wanted, &mut Wanted::default()), Err(1));
-        table.take(3, name(5, "a"), &mut Wanted::default()).unwrap();
+        assert_eq!(table.take(2, wanted, &mut Held::default()), Err(1));
+        table.take(3, name(5, "a"), &mut Held::default()).unwrap();
     }
 }

@@ -4,9 +4,9 @@
 //! between, any number of them. So each call that looks for objects is a [`Caller`] as long as it lasts, and the table
 //! keeps what anybody has come by since the oldest of those began.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
-use super::{BLANKS, Kind, Names, Object, ROOT, State, id_name};
+use super::{BLANKS, Ids, Kind, Names, Object, ROOT, State, id_name};
 use crate::sync::Ordering;
 
 /// Calls that may have objects in hand.
@@ -118,7 +118,7 @@ impl State {
         let Some(object) = self.objects.get(&id) else { return false };
         let hangs = object.hangs[1] && object.home().is_some_and(|home| home.0 == BLANKS && *home.1 == *id_name(id));
         // Of what was adopted nobody has told that he made it.
-        let came = if object.birth.is_some() { object.made } else { object.last };
+        let came = if object.is_born() { object.made } else { object.last };
         let is_made = came != 0 && came < target;
         let is_open =
             object.pins > 0 || object.file.upgrade().is_some_and(|file| file.handles.load(Ordering::Relaxed) > 0);
@@ -133,45 +133,39 @@ impl State {
         }
         self.registers.retain(|_, names| !names.is_empty());
         self.count = self.registers.values().map(|names| names.len() as u64).sum();
-        let objects = &mut self.objects;
-        self.changed.retain(|id| {
-            let Some(object) = objects.get_mut(id) else { return false };
+        for (_, object) in self.objects.iter_mut().filter(|(_, object)| object.waits) {
             if object.home().is_none() && object.place().is_none() && !object.nameable {
                 // It has no place at home where somebody could set them: who has it open goes on seeing them here.
-                return false;
+                object.waits = false;
+                continue;
             }
             object.sets.forget(tail);
             let is_told = object.file.upgrade().is_some_and(|file| file.mtime().is_some());
-            !object.sets.is_empty() || object.mtime.ns().is_some() || is_told
-        });
-        self.callers.passes += 1;
-        let mut todo: Vec<u64> = Vec::new();
-        for (dir, names) in &self.registers {
-            todo.push(*dir);
-            todo.extend(
-                names.values().flat_map(|register| register.values().map(|value| value.1).chain([register.home()])),
-            );
+            object.waits = !object.sets.is_empty() || object.mtime.ns().is_some() || is_told;
         }
-        // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a name
-        // too many.
-        let used = self.objects.iter().filter(|(id, object)| {
-            object.hangs != [false; 2]
+        self.callers.passes += 1;
+        let mut kept = Ids::from_iter([ROOT]);
+        for (dir, names) in &self.registers {
+            self.keep(*dir, &mut kept);
+            for register in names.values() {
+                let values = register.values().map(|value| value.1);
+                values.chain([register.home()]).for_each(|id| self.keep(id, &mut kept));
+            }
+        }
+        for (id, object) in self.objects.iter() {
+            // What hangs in one of the store's own folders is forgotten once it does not: till then the host counts a
+            // name too many.
+            if object.hangs != [false; 2]
                 || object.is_used(tail)
                 || self.callers.have(object)
-                || self.claims.has(**id, object)
-        });
-        todo.extend(used.map(|(id, _)| *id));
-        let mut kept: HashSet<u64> = HashSet::from([ROOT]);
-        while let Some(id) = todo.pop() {
-            if kept.insert(id)
-                && let Some(object) = self.objects.get(&id)
+                || self.claims.has(*id, object)
             {
-                todo.extend([object.place(), object.home()].into_iter().flatten().map(|place| place.0));
+                self.keep(*id, &mut kept);
             }
         }
         let by_inode = &mut self.by_inode;
         self.objects.retain(|id, object| {
-            let stays = kept.contains(id);
+            let stays = kept.contains(*id);
             if !stays
                 && let Some(inode) = object.inode()
                 && by_inode.get(&inode) == Some(id)
@@ -180,5 +174,18 @@ impl State {
             }
             stays
         });
+        self.waiting_objects = self.objects.values().filter(|object| object.waits).count() as u64;
+    }
+
+    /// An object stays in the table, and with it the directories that it is in.
+    fn keep(&self, id: u64, kept: &mut Ids) {
+        let mut todo = vec![id];
+        while let Some(id) = todo.pop() {
+            if kept.insert(id)
+                && let Some(object) = self.objects.get(&id)
+            {
+                todo.extend([object.place(), object.home()].into_iter().flatten().map(|place| place.0));
+            }
+        }
     }
 }

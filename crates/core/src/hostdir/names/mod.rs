@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `object.rs` | what is known of an object |
 //! | `objects.rs` | the table of objects |
+//! | `packed.rs` | tables and sets that are small for very many entries |
 //! | `attributes.rs` | what groups set of its attributes |
 //! | `claims.rs` | who may change what |
 //! | `forget.rs` | what is forgotten when a pass has ended |
@@ -36,13 +37,13 @@ mod claims;
 mod forget;
 mod object;
 mod objects;
+mod packed;
 mod private;
 mod register;
 mod replay;
 mod walk;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Bound;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 use wholly_host::{At, Inode, Stat};
@@ -54,10 +55,11 @@ pub(super) use crate::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
 pub(super) use attributes::{Set, XattrValue, checksum as xattr_checksum};
 use claims::Claims;
-pub(super) use claims::Wanted;
+pub(super) use claims::{Held, Wanted};
 use forget::Callers;
 pub(super) use object::{Kind, Moment, Object, Place};
 use objects::Objects;
+pub(super) use packed::{Ids, Packed};
 pub(super) use private::Change;
 pub(super) use private::Private;
 pub(super) use register::Register;
@@ -103,13 +105,15 @@ pub(crate) struct Names {
 #[derive(Default)]
 pub(crate) struct State {
     pub objects: Objects,
-    pub by_inode: BTreeMap<(u64, i64), u64>,
-    pub registers: HashMap<u64, BTreeMap<Arc<[u8]>, Register>>,
+    pub by_inode: Packed<(u64, i64), u64>,
+    pub registers: HashMap<u64, Packed<Arc<[u8]>, Register>>,
     claims: Claims,
     /// How many registers there are.
     pub count: u64,
-    /// Objects with attributes that are not home, those below no name included.
-    pub changed: BTreeSet<u64>,
+    /// How many objects [wait](Self::waits_for).
+    waiting_objects: u64,
+    /// What an object was last born as; see [`Object::born`].
+    last_birth: Option<Arc<Birth>>,
     /// By inode numbers of the host: time of birth, and the number that the object showed before it was there.
     shown: HashMap<u64, (i64, u64)>,
     callers: Callers,
@@ -222,16 +226,23 @@ impl State {
     }
 
     /// Enters an object that a group makes.
-    pub fn bear(&mut self, birth: Arc<Birth>) -> u64 {
+    pub fn bear(&mut self, birth: &Birth) -> u64 {
         let id = self.take_id();
-        self.objects.insert(id, Object::born(birth));
+        self.objects.insert(id, Object::born(birth, &mut self.last_birth));
         self.see(id);
         id
     }
 
     /// The time of change that an object was born with; `None` where no group has made it.
     pub fn born_at(&self, id: u64) -> Option<i64> {
-        Some(self.objects.get(&id)?.birth.as_ref()?.mtime_ns)
+        Some(self.objects.get(&id)?.birth()?.mtime_ns)
+    }
+
+    /// An object, in whatever place, has attributes or times that are to go home.
+    pub fn waits_for(&mut self, id: u64) {
+        if let Some(object) = self.objects.get_mut(&id) {
+            self.waiting_objects += u64::from(!std::mem::replace(&mut object.waits, true));
+        }
     }
 
     /// Drops the [`File`] of an object of which a running group has changed only names or attributes. The group's claim
@@ -243,7 +254,7 @@ impl State {
         &mut self,
         owner: u64,
         (file, left): (&File, Baseline),
-        (held, tail): (&mut Wanted, u64),
+        (held, tail): (&mut Held, u64),
         forget: impl Fn() -> bool,
     ) -> bool {
         let Some(object) = self.objects.get(&file.id) else { return false };
@@ -270,7 +281,7 @@ impl State {
 
     /// A group claims all that it wants, and adds to `held` what of that is new to it; or nothing, where another group,
     /// which is the error, has some of it.
-    pub fn claim(&mut self, owner: u64, wanted: Wanted, held: &mut Wanted) -> Result<(), u64> {
+    pub fn claim(&mut self, owner: u64, wanted: Wanted, held: &mut Held) -> Result<(), u64> {
         self.claims.take(&mut self.objects, owner, wanted, held)
     }
 
@@ -278,7 +289,7 @@ impl State {
     pub fn release(&mut self, owner: u64, private: &Private) {
         self.claims.release(&mut self.objects, owner, private.claimed(), private.owned(), &private.held);
         for id in private.owned() {
-            if let Some(object) = self.objects.get_mut(id) {
+            if let Some(object) = self.objects.get_mut(&id) {
                 object.left = None;
                 object.file.upgrade().into_iter().for_each(|file| file.disown_if(owner));
             }
@@ -293,7 +304,7 @@ impl State {
         object.ctime = object.ctime.max(file.ctime().into());
         if let Some(ns) = file.mtime() {
             (object.mtime, object.mtime_sequence) = (Some(ns).into(), file.mtime_sequence());
-            self.changed.insert(file.id);
+            self.waiting_objects += u64::from(!std::mem::replace(&mut object.waits, true));
         }
         object.file = Weak::new();
     }
@@ -394,7 +405,7 @@ impl State {
 
     /// The same; `None` also for what a running group has staged, which is its own.
     pub fn public_path(&self, id: u64) -> Option<Vec<u8>> {
-        let is_staged = |object: &Object| object.hangs[1] && object.made == 0 && object.birth.is_some();
+        let is_staged = |object: &Object| object.hangs[1] && object.made == 0 && object.is_born();
         let is_private = self.objects.get(&id).is_some_and(is_staged);
         if is_private { None } else { self.host_path(id) }
     }
@@ -468,11 +479,9 @@ impl State {
 
     /// The host has `object` at a name now, which a pass has just put there, or nothing (0).
     pub fn set_home(&mut self, dir: u64, name: &[u8], object: u64) {
-        let one = (Bound::Included(name), Bound::Included(name));
-        let names = self.registers.get_mut(&dir).map(|names| names.range_mut::<[u8], _>(one));
-        let Some((shared, register)) = names.and_then(|mut names| names.next()) else { return };
-        let shared = shared.clone();
-        let before = register.set_home(object);
+        let Some(names) = self.registers.get_mut(&dir) else { return };
+        let Some(shared) = names.get_key_value(name).map(|(name, _)| name.clone()) else { return };
+        let before = names.get_mut(name).expect("it was just there").set_home(object);
         self.count_link(dir, before, 1);
         self.count_link(dir, object, -1);
         if object != 0 {
@@ -535,33 +544,12 @@ impl State {
 
     /// A committed group set this name.
     fn publish(&mut self, sequence: u64, (dir, name): Name, before: u64, after: u64) {
-        let register = self.registers.entry(dir).or_default().entry(name);
         let count = &mut self.count;
-        let register = register.or_insert_with(|| {
+        let register = self.registers.entry(dir).or_default().get_or_insert_with(name, || {
             *count += 1;
             Register::new(before)
         });
         register.set(sequence, after);
-        self.is_set(dir, before, after);
-    }
-
-    /// The same of all names that a group has set in a directory of which none had a register, in order. The tree is
-    /// made of full nodes.
-    fn publish_all(&mut self, sequence: u64, dir: u64, names: impl Iterator<Item = (Name, Change)>) {
-        let registers = names.map(|(name, Change { committed, after })| {
-            self.put(&name, after);
-            self.is_set(dir, committed, after);
-            let mut register = Register::new(committed);
-            register.set(sequence, after);
-            (name.1, register)
-        });
-        let registers: BTreeMap<_, _> = registers.collect();
-        self.count += registers.len() as u64;
-        self.registers.insert(dir, registers);
-    }
-
-    /// A name in `dir` has been given to another object.
-    fn is_set(&mut self, dir: u64, before: u64, after: u64) {
         self.count_link(dir, before, -1);
         self.count_link(dir, after, 1);
         if let Some(named) = self.objects.get_mut(&after) {
@@ -576,7 +564,7 @@ impl State {
                 object.sets.publish(sequence, set);
             }
             object.last = object.last.max(sequence);
-            self.changed.insert(id);
+            self.waits_for(id);
         }
     }
 
@@ -590,7 +578,7 @@ impl State {
                 (object.mtime, object.mtime_sequence) = (mtime_ns.into(), sequence);
             }
             object.last = object.last.max(sequence);
-            self.changed.insert(id);
+            self.waits_for(id);
         }
     }
 
@@ -632,28 +620,41 @@ impl State {
     }
 
     fn waiting(&self) -> u64 {
-        self.count + self.changed.len() as u64
+        self.count + self.waiting_objects
     }
 
     /// A committed group set these names: they have other values now, and objects other places.
-    fn set_names(&mut self, sequence: u64, names: impl IntoIterator<Item = (Name, Change)>, lost: &[u64]) {
-        let mut names = names.into_iter().peekable();
-        while let Some(dir) = names.peek().map(|(name, _)| name.0) {
-            let of_dir = std::iter::from_fn(|| names.next_if(|(name, _)| name.0 == dir));
-            if self.registers.contains_key(&dir) {
-                for (name, Change { committed, after }) in of_dir {
-                    self.put(&name, after);
-                    self.publish(sequence, name, committed, after);
-                }
-            } else {
-                self.publish_all(sequence, dir, of_dir);
+    fn set_names(&mut self, sequence: u64, names: impl IntoIterator<Item = (Name, Change)>, lost: &Ids) {
+        for (name, Change { committed, after }) in names {
+            self.put(&name, after);
+            self.publish(sequence, name, committed, after);
+        }
+        let mut nowhere = Ids::default();
+        for id in lost.iter() {
+            if self.objects[&id].place().is_some() {
+                continue;
+            }
+            match self.name_at_home(id) {
+                None if self.objects[&id].named > 0 => _ = nowhere.insert(id),
+                place => self.objects.get_mut(&id).expect("it was just there").set_place(place),
             }
         }
-        for &id in lost {
-            if self.objects[&id].place().is_none() {
-                let by_register = |state: &Self| if state.objects[&id].named > 0 { state.name_of(id) } else { None };
-                let place = self.name_at_home(id).or_else(|| by_register(self));
-                self.objects.get_mut(&id).expect("it was just there").set_place(place);
+        self.find_names(&nowhere);
+    }
+
+    /// Gives objects that have no known place any name that they have by a register: however many there are, all
+    /// registers are looked through once.
+    fn find_names(&mut self, nowhere: &Ids) {
+        if nowhere.is_empty() {
+            return;
+        }
+        let State { registers, objects, .. } = self;
+        for (dir, names) in registers {
+            for (name, register) in names.iter().filter(|(_, register)| nowhere.contains(register.newest())) {
+                let object = objects.get_mut(&register.newest()).expect("it has a name");
+                if object.place().is_none() {
+                    object.set_place(Some((*dir, name.clone())));
+                }
             }
         }
     }
@@ -666,14 +667,14 @@ impl State {
     }
 
     /// Objects lose the places at which these names had them. Gives those.
-    fn lose_places<'n>(&mut self, names: impl Iterator<Item = (&'n Name, u64)>) -> Vec<u64> {
-        let mut lost = Vec::new();
+    fn lose_places<'n>(&mut self, names: impl Iterator<Item = (&'n Name, u64)>) -> Ids {
+        let mut lost = Ids::default();
         for (name, before) in names {
             if let Some(object) = self.objects.get_mut(&before)
                 && object.place() == Some(name)
             {
                 object.set_place(None);
-                lost.push(before);
+                lost.insert(before);
             }
         }
         lost
@@ -684,14 +685,6 @@ impl State {
         let (dir, name) = self.objects.get(&id)?.home()?;
         let stays = self.register(*dir, name).is_none_or(|register| register.newest() == id);
         (stays && *dir != ANCHORS && *dir != BLANKS).then(|| (*dir, name.clone()))
-    }
-
-    /// Any name that the object has by a register.
-    pub fn name_of(&self, id: u64) -> Option<Name> {
-        let named = |(dir, names): (&u64, &BTreeMap<Arc<[u8]>, Register>)| {
-            names.iter().find(|(_, register)| register.newest() == id).map(|(name, _)| (*dir, name.clone()))
-        };
-        self.registers.iter().find_map(named)
     }
 }
 
@@ -740,19 +733,19 @@ impl Names {
             true => private.held.names.extend(changes.keys().cloned()),
             false => state.claims.release_names(claimer, changes.keys()),
         }
-        for (name, change) in &changes {
+        for (name, change) in changes.iter() {
             for id in [name.0, change.committed, change.after] {
                 state.spoken_of(id, sequence);
             }
         }
         let lost = state.lose_places(changes.iter().map(|(name, change)| (name, change.committed)));
         state.set_names(sequence, changes, &lost);
-        state.changed.extend(private.born());
-        for id in private.born() {
-            if let Some(object) = state.objects.get_mut(id) {
+        for id in private.born().iter() {
+            state.waits_for(id);
+            if let Some(object) = state.objects.get_mut(&id) {
                 object.made = sequence;
                 // What the group has told of a file that it has joined, that knows.
-                let born_ns = object.birth.as_ref().map(|birth| birth.mtime_ns);
+                let born_ns = object.birth().map(|birth| birth.mtime_ns);
                 match (object.kind, object.file.upgrade(), born_ns) {
                     (Kind::Regular, None, _) => {
                         (object.mtime, object.mtime_sequence) = (born_ns.into(), sequence);
@@ -764,9 +757,9 @@ impl Names {
                 }
             }
         }
-        for id in private.born().iter().chain(private.logged()) {
-            state.spoken_of(*id, sequence);
-            if let Some(object) = state.objects.get_mut(id) {
+        for id in private.born().iter().chain(private.logged().iter()) {
+            state.spoken_of(id, sequence);
+            if let Some(object) = state.objects.get_mut(&id) {
                 object.identified = sequence;
                 if let Some(file) = object.file.upgrade() {
                     file.identified.fetch_max(sequence, Ordering::AcqRel);
@@ -788,9 +781,9 @@ impl Names {
         for (id, mtime) in private.mtimes() {
             state.set_mtime(*id, sequence, mtime.committed(time));
         }
-        for id in private.born() {
-            let born_ns = state.objects.get(id).and_then(|object| object.birth.as_ref()).map(|birth| birth.btime_ns);
-            born_ns.into_iter().for_each(|ns| state.changed_at(*id, ns));
+        for id in private.born().iter() {
+            let born_ns = state.objects.get(&id).and_then(Object::birth).map(|birth| birth.btime_ns);
+            born_ns.into_iter().for_each(|ns| state.changed_at(id, ns));
         }
         for (id, ns) in private.ctimes() {
             state.changed_at(id, ns);

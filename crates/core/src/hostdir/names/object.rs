@@ -66,6 +66,17 @@ impl Moment {
 /// Where an object is, if it has a name.
 pub(crate) type Place = Option<Name>;
 
+/// The same, with all times so much later.
+fn moved(birth: &Birth, by: i64) -> Birth {
+    let moved = |ns: i64| ns.wrapping_add(by);
+    Birth {
+        btime_ns: moved(birth.btime_ns),
+        atime_ns: moved(birth.atime_ns),
+        mtime_ns: moved(birth.mtime_ns),
+        ..birth.clone()
+    }
+}
+
 /// See the head of [`names`](super). A group may make, or find, a million of them.
 pub(crate) struct Object {
     pub kind: Kind,
@@ -73,14 +84,17 @@ pub(crate) struct Object {
     pub(super) inode: Inode,
     /// Whether the log durably knows the inode, or need not.
     pub known: bool,
-    /// A place where the host has it, if it has it elsewhere than at its committed name.
-    pub(super) home: Option<Box<Name>>,
-    /// Whether the host has it at its committed name.
-    pub(super) is_at_place: bool,
-    /// A committed name of it.
-    pub(super) place: Place,
-    /// What a group made it as, while it is virtual, and after that for as long as it is in the table.
-    pub birth: Option<Arc<Birth>>,
+    /// A committed name of it, a place where the host has it, or both.
+    name: Place,
+    /// Whether that is its committed name.
+    is_placed: bool,
+    /// Whether the host has it there.
+    is_home: bool,
+    /// A place where the host has it, if that is not its committed name.
+    other: Option<Box<Name>>,
+    /// What a group made it as, with all times after `born_ns`: so it is shared by many.
+    birth: Option<Arc<Birth>>,
+    born_ns: i64,
     /// How many names more than at home it has; of a directory, how many directories more are in it.
     pub links: i32,
     /// How many names more than at home it has, directories too.
@@ -91,6 +105,8 @@ pub(crate) struct Object {
     pub unsure: bool,
     /// What groups have set of its attributes.
     pub sets: Sets,
+    /// Whether [something of it](super::State::waits_for) waits for a pass.
+    pub(super) waits: bool,
     /// When its content changed, where that is not home; of a regular file, its [`File`] knows.
     pub mtime: Moment,
     /// The sequence of the group that told that.
@@ -127,7 +143,7 @@ pub(crate) struct Object {
     pub left: Option<Box<Baseline>>,
 }
 
-const _: () = assert!(size_of::<Object>() <= 184);
+const _: () = assert!(size_of::<Object>() <= 192);
 
 impl Object {
     fn new(kind: Kind, inode: Option<Inode>, home: Place) -> Self {
@@ -135,15 +151,18 @@ impl Object {
             kind,
             inode: inode.unwrap_or_default(),
             known: true,
-            is_at_place: home.is_some(),
-            place: home,
-            home: None,
+            is_placed: home.is_some(),
+            is_home: home.is_some(),
+            name: home,
+            other: None,
             birth: None,
+            born_ns: 0,
             links: 0,
             named: 0,
             hangs: [false; 2],
             unsure: false,
             sets: Sets::default(),
+            waits: false,
             mtime: Moment::default(),
             ctime: Moment::default(),
             ctime_is_new: false,
@@ -179,34 +198,62 @@ impl Object {
         (self.is_immutable, self.is_append_only) = (stat.is_immutable, stat.is_append_only);
     }
 
-    /// What a group makes.
-    pub fn born(birth: Arc<Birth>) -> Self {
+    /// What a group makes. `last` is what it made before, which shares with it what both have.
+    pub fn born(birth: &Birth, last: &mut Option<Arc<Birth>>) -> Self {
         let kind = Kind::of(birth.mode);
         let mtime = (kind != Kind::Regular).then_some(birth.mtime_ns).into();
-        Object { known: false, mtime, birth: Some(birth), ..Self::new(kind, None, None) }
+        let all_but_when = moved(birth, birth.btime_ns.wrapping_neg());
+        let shared = last.take().filter(|last| **last == all_but_when).unwrap_or_else(|| Arc::new(all_but_when));
+        *last = Some(shared.clone());
+        let born_ns = birth.btime_ns;
+        Object { known: false, mtime, birth: Some(shared), born_ns, ..Self::new(kind, None, None) }
+    }
+
+    /// What a group made it as, while it is virtual, and after that for as long as it is in the table.
+    pub fn birth(&self) -> Option<Birth> {
+        self.birth.as_ref().map(|birth| moved(birth, self.born_ns))
+    }
+
+    /// Whether a group made it, as far as that is known.
+    pub fn is_born(&self) -> bool {
+        self.birth.is_some()
     }
 
     /// A committed name of it.
     pub fn place(&self) -> Option<&Name> {
-        self.place.as_ref()
+        self.name.as_ref().filter(|_| self.is_placed)
     }
 
     /// It has this committed name from now on. Where the host has it stays the same.
     pub fn set_place(&mut self, place: Place) {
         let home = self.home().cloned();
-        self.place = place;
-        self.set_home(home);
+        self.set_both(place, home);
     }
 
     /// A place where the host has it.
     pub fn home(&self) -> Option<&Name> {
-        if self.is_at_place { self.place.as_ref() } else { self.home.as_deref() }
+        if self.is_home { self.name.as_ref() } else { self.other.as_deref() }
     }
 
     /// The host has it here from now on.
     pub fn set_home(&mut self, home: Place) {
-        self.is_at_place = home.is_some() && home == self.place;
-        self.home = if self.is_at_place { None } else { home.map(Box::new) };
+        let place = self.place().cloned();
+        self.set_both(place, home);
+    }
+
+    /// One of very many has one name, or two that are the same.
+    fn set_both(&mut self, place: Place, home: Place) {
+        self.is_placed = place.is_some();
+        self.is_home = home.is_some() && (home == place || place.is_none());
+        (self.name, self.other) = match self.is_home {
+            true => (home, None),
+            false => (place, home.map(Box::new)),
+        };
+    }
+
+    /// Whether attributes or times of it are to go home, in whatever place it is.
+    pub fn waits(&self) -> bool {
+        self.waits
     }
 
     /// Inode number and time of birth; `None` while it is virtual.
@@ -270,13 +317,39 @@ mod tests {
         object.set_place(name(1, "b"));
         assert_eq!((object.place(), object.home()), (name(1, "b").as_ref(), name(1, "a").as_ref()));
         object.set_home(name(1, "b"));
-        assert!(object.home.is_none(), "it is told once");
+        assert!(object.other.is_none(), "it is told once");
         object.set_place(None);
         assert_eq!((object.place(), object.home()), (None, name(1, "b").as_ref()));
+        assert!(object.other.is_none(), "what loses its name takes no more memory");
+        object.set_place(name(1, "d"));
+        assert_eq!((object.place(), object.home()), (name(1, "d").as_ref(), name(1, "b").as_ref()));
+        object.set_place(None);
         object.set_home(None);
         assert_eq!((object.place(), object.home()), (None, None));
         object.set_place(name(1, "c"));
         assert_eq!((object.place(), object.home()), (name(1, "c").as_ref(), None));
+    }
+
+    #[test]
+    fn births_that_differ_in_when_only_are_shared() {
+        let birth = |mode: u32, ns: i64| Birth {
+            mode,
+            uid: 1,
+            gid: 2,
+            rdev: 0,
+            btime_ns: ns,
+            atime_ns: ns.wrapping_add(5),
+            mtime_ns: -7,
+            target: b"t".to_vec(),
+        };
+        let mut last = None;
+        for born in [birth(REGULAR | 0o644, 9), birth(REGULAR | 0o600, i64::MIN), birth(SYMLINK, i64::MAX)] {
+            assert_eq!(Object::born(&born, &mut last).birth(), Some(born));
+        }
+        let later = |ns: i64| Birth { mtime_ns: ns, ..birth(REGULAR, ns) };
+        let [first, second] = [7, 8].map(|ns| Object::born(&later(ns), &mut last));
+        assert_eq!((first.birth(), second.birth()), (Some(later(7)), Some(later(8))));
+        assert!(first.birth.zip(second.birth).is_some_and(|(first, second)| Arc::ptr_eq(&first, &second)));
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! What a running group has done to names: only it sees that until it commits.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
-use std::ops::Bound;
+use std::collections::{BTreeMap, HashMap};
 
-use super::{Name, Set, Wanted};
+use super::packed::Packed;
+use super::{Held, Ids, Name, Set};
 use crate::hostdir::clock::{AT_HOME, Mtime};
 use crate::rules::acl::Acl;
 
@@ -41,14 +40,14 @@ impl Default for Trace {
 /// See the head of this file.
 #[derive(Default)]
 pub(crate) struct Private {
-    changes: BTreeMap<Name, Change>,
+    changes: Packed<Name, Change>,
     /// The last name that the group gave an object, if it has that still; of directories, and of what it has not made.
     places: HashMap<u64, Name>,
-    traces: BTreeMap<u64, Trace>,
+    traces: Packed<u64, Trace>,
     /// How many directories more than all others see a directory has for the group.
     directories: HashMap<u64, i64>,
     /// Objects that the group made.
-    born: Vec<u64>,
+    born: Ids,
     /// Attributes that it set; also of objects of which it only told the time.
     sets: BTreeMap<u64, Set>,
     /// Default lists of directories in which it makes objects, as it saw them first.
@@ -56,7 +55,7 @@ pub(crate) struct Private {
     /// Of directories, when it changed what is in them; of all but regular files, the time that it told.
     mtimes: BTreeMap<u64, Mtime>,
     /// Objects that it identified.
-    logged: Vec<u64>,
+    logged: Ids,
     /// Objects that it made with all their bytes, of which it told the log.
     staged: Vec<u64>,
     /// Objects that it has adopted.
@@ -68,7 +67,7 @@ pub(crate) struct Private {
     /// Its id, where it is provisional, and whether it waits for the decision of a joint commit.
     pub provisional: Option<(u64, bool)>,
     /// What it has claimed, except for the names that it has [set](Self::set) and the objects that it made.
-    pub held: Wanted,
+    pub held: Held,
     /// The highest sequence of a group that had changed what it changes.
     pub after: u64,
 }
@@ -84,21 +83,22 @@ impl Private {
 
     /// Sets a name that has been `before`, for the group, which has claimed it. `is_dir` says whether `after` is a
     /// directory.
-    pub fn set(&mut self, dir: u64, name: &[u8], before: u64, (after, is_dir): (u64, bool)) {
-        let shared: Name = (dir, name.into());
-        let change = self.changes.entry(shared.clone()).or_insert(Change { committed: before, after });
+    pub fn set(&mut self, name: Name, before: u64, (after, is_dir): (u64, bool)) {
+        let new = || Change { committed: before, after };
+        let change = self.changes.get_or_insert_with(name.clone(), new);
         change.after = after;
         // A call claims few names.
-        let held = self.held.names.iter().rev().take(8).position(|held| held.0 == dir && *held.1 == *name);
+        let held = self.held.names.iter().rev().take(8).position(|held| *held == name);
         if let Some(behind) = held {
             self.held.names.swap_remove(self.held.names.len() - 1 - behind);
         }
-        if self.places.get(&before).is_some_and(|place| place.0 == dir && *place.1 == *name) {
+        let dir = name.0;
+        if self.places.get(&before) == Some(&name) {
             self.places.remove(&before);
         }
         // What is the group's own, and no directory, has a name as long as it has links.
         if after != 0 && (is_dir || !self.is_born(after)) {
-            self.places.insert(after, shared);
+            self.places.insert(after, name);
         }
         for (id, more) in [(before, -1), (after, 1)] {
             if id != 0 {
@@ -111,7 +111,7 @@ impl Private {
     }
 
     fn count(&mut self, id: u64, more: i64) {
-        let trace = self.traces.entry(id).or_default();
+        let trace = self.traces.get_or_insert_with(id, Trace::default);
         trace.links += more;
         if *trace == Trace::default() {
             self.traces.remove(&id);
@@ -119,7 +119,7 @@ impl Private {
     }
 
     /// Gives up all names that it has changed: they are everybody's.
-    pub fn take_changes(&mut self) -> BTreeMap<Name, Change> {
+    pub(super) fn take_changes(&mut self) -> Packed<Name, Change> {
         std::mem::take(&mut self.changes)
     }
 
@@ -129,8 +129,8 @@ impl Private {
     }
 
     /// All objects that it has claimed alone.
-    pub fn owned(&self) -> impl Iterator<Item = &u64> + Clone {
-        self.held.alone.iter().chain(&self.born)
+    pub fn owned(&self) -> impl Iterator<Item = u64> + Clone + '_ {
+        self.held.alone.iter().chain(self.born.iter())
     }
 
     /// Sets attributes of an object.
@@ -155,7 +155,7 @@ impl Private {
     /// The group has changed something of an object.
     pub fn set_ctime(&mut self, id: u64, now: i64) {
         if id != 0 {
-            self.traces.entry(id).or_default().ctime_ns = now;
+            self.traces.get_or_insert_with(id, Trace::default).ctime_ns = now;
         }
     }
 
@@ -179,20 +179,19 @@ impl Private {
 
     /// The group made an object, which it has just claimed.
     pub fn add_born(&mut self, id: u64) {
-        debug_assert!(self.born.last() < Some(&id), "ids go up");
-        let claimed = self.held.alone.pop_if(|claimed| *claimed == id);
-        debug_assert!(claimed.is_some(), "what is made is claimed");
-        self.born.push(id);
+        let claimed = self.held.alone.remove(id);
+        debug_assert!(claimed, "what is made is claimed");
+        self.born.insert(id);
         self.count(id, -1);
     }
 
     /// Whether the group made an object.
     #[inline]
     pub fn is_born(&self, id: u64) -> bool {
-        self.born.binary_search(&id).is_ok()
+        self.born.contains(id)
     }
 
-    pub fn born(&self) -> &[u64] {
+    pub fn born(&self) -> &Ids {
         &self.born
     }
 
@@ -209,7 +208,7 @@ impl Private {
     pub fn speak_of(&mut self, id: u64) {
         // What it makes itself its records tell in full.
         if id != 0 && !self.is_born(id) {
-            let trace = self.traces.entry(id).or_default();
+            let trace = self.traces.get_or_insert_with(id, Trace::default);
             if trace.announced == NOT_SPOKEN_OF {
                 trace.announced = 0;
             }
@@ -223,8 +222,7 @@ impl Private {
 
     /// Those in one directory.
     pub fn changes_in(&self, dir: u64) -> impl Iterator<Item = (&[u8], &Change)> {
-        let from = Bound::Included((dir, [].into()));
-        let names = self.changes.range((from, Bound::Unbounded));
+        let names = self.changes.from((dir, [].into()));
         names.take_while(move |(name, _)| name.0 == dir).map(|(name, change)| (&*name.1, change))
     }
 
@@ -251,21 +249,21 @@ impl Private {
     }
 
     /// Objects that are to be identified for `announced`, and were not by the group itself.
-    pub fn unidentified(&self, announced: u64) -> Vec<u64> {
+    pub fn unidentified(&self, announced: u64) -> Ids {
         let is_due = |trace: &Trace| trace.announced != NOT_SPOKEN_OF && trace.announced != announced;
         self.traces.iter().filter(|(_, trace)| is_due(trace)).map(|(id, _)| *id).collect()
     }
 
     /// The log knows an object for `announced`: because the group has told it so (`logged`), or else.
     pub fn identified(&mut self, id: u64, announced: u64, logged: bool) {
-        self.traces.entry(id).or_default().announced = announced;
+        self.traces.get_or_insert_with(id, Trace::default).announced = announced;
         if logged {
-            self.logged.push(id);
+            self.logged.insert(id);
         }
     }
 
     /// The objects that the group identified.
-    pub fn logged(&self) -> &[u64] {
+    pub fn logged(&self) -> &Ids {
         &self.logged
     }
 }

@@ -87,17 +87,19 @@ impl NameReplay {
 
     /// A group made an object.
     pub fn create(&mut self, id: u64, birth: Birth, sequence: u64) {
-        let object = Object { identified: sequence, made: sequence, ..Object::born(Arc::new(birth)) };
+        let mut object = Object::born(&birth, &mut self.state.last_birth);
+        (object.identified, object.made) = (sequence, sequence);
         self.state.objects.insert(id, object);
-        self.state.changed.insert(id);
+        self.state.waits_for(id);
     }
 
     /// A group told what and where an object is.
     pub fn identify(&mut self, id: u64, identity: &Identity, sequence: u64) {
         let moved = self.moved.contains(&id);
-        let object = self.state.objects.get_or_insert_with(id, || Object {
-            known: identity.ino != 0,
-            ..Object::settled(Kind::of(identity.mode), (0, 0), None)
+        let object = self.state.objects.get_or_insert_with(id, || {
+            let mut object = Object::settled(Kind::of(identity.mode), (0, 0), None);
+            object.known = identity.ino != 0;
+            object
         });
         object.identified = sequence;
         object.set_inode(None);
@@ -212,7 +214,7 @@ impl NameReplay {
                     object.set_home(Some((dir, name.clone())));
                     object.set_inode(Some(stat.inode()));
                     object.known = true;
-                    object.unsure = object.birth.is_some();
+                    object.unsure = object.is_born();
                     self.state.by_inode.insert((stat.ino, stat.btime_ns), id);
                     if object.kind == Kind::Directory {
                         todo.push_back(id);
@@ -238,8 +240,8 @@ impl NameReplay {
         let is_aside = mark_of(entry).is_some();
         let id = id_of(entry);
         let path = join(&self.state.host_path(folder).expect("a folder has a path"), entry);
-        let is_blank = || match self.state.objects.get(&id).and_then(|named| named.birth.as_ref()) {
-            Some(birth) => is_blank(host, &path, stat, birth),
+        let is_blank = || match self.state.objects.get(&id).and_then(Object::birth) {
+            Some(birth) => is_blank(host, &path, stat, &birth),
             None => Ok(false),
         };
         let object = known.unwrap_or(0);
@@ -278,7 +280,7 @@ impl NameReplay {
             let register = self.state.register(dir, &name);
             let mut made = None;
             for (_, id) in register.into_iter().flat_map(Register::values) {
-                let birth = self.state.objects.get(&id).and_then(|object| object.birth.clone());
+                let birth = self.state.objects.get(&id).and_then(Object::birth);
                 if let Some(birth) = birth
                     && is_blank(host, &at, &stat, &birth)?
                 {
@@ -410,8 +412,8 @@ impl NameReplay {
         for id in could_be {
             let Some(object) = self.state.objects.get(id) else { continue };
             // Also of what is elsewhere by now: a crash may have brought an earlier blank back.
-            if let Some(birth) = &object.birth
-                && is_blank(host, &path, stat, birth)?
+            if let Some(birth) = object.birth()
+                && is_blank(host, &path, stat, &birth)?
             {
                 return Ok(true);
             }
@@ -426,7 +428,7 @@ impl NameReplay {
             return FoundObject::At(path);
         }
         match object.place() {
-            Some(place) if object.birth.is_none() => match self.looked.get(place) {
+            Some(place) if !object.is_born() => match self.looked.get(place) {
                 Some(Some(_)) => FoundObject::Lost("another file has taken its name".into()),
                 _ => FoundObject::Lost("it is gone".into()),
             },

@@ -3,7 +3,8 @@
 use rustix::io::Errno;
 use wholly_host::{HostFs, Stat};
 
-use super::object::Kind;
+use super::object::{Kind, Object};
+use super::packed::Packed;
 use super::{Names, OWN_FOLDER, Private, ROOT, State};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
@@ -190,11 +191,11 @@ impl Walk<'_> {
         let _still = self.names.keep_homes();
         let (birth, path) = self.names.with(|state| {
             let object = state.objects.get(&found.id);
-            let birth = object.and_then(|object| object.birth.clone());
+            let birth = object.and_then(Object::birth);
             (birth, state.host_path(found.id))
         });
         if let Some(birth) = birth {
-            return Ok(birth.target.clone());
+            return Ok(birth.target);
         }
         let path = path.ok_or_else(|| Error::NotFound(format!("object {:#x}", found.id)))?;
         self.host.read_link(&path).map_err(|error| host_error(error, &path))
@@ -217,7 +218,7 @@ impl Walk<'_> {
             let host = host.into_iter().filter(|entry| !hidden(&entry.name));
             let mut all: Vec<_> =
                 host.map(|entry| (entry.name, Entry::Host { ino: entry.ino, kind: entry.kind })).collect();
-            for (name, register) in state.registers.get(&dir).into_iter().flatten() {
+            for (name, register) in state.registers.get(&dir).into_iter().flat_map(Packed::iter) {
                 if register.newest() != 0 && !is_private(name) {
                     all.push((name.to_vec(), Entry::Object(register.newest())));
                 }

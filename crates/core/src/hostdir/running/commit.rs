@@ -16,6 +16,9 @@ use crate::log::batch::{Outcome, Request, record_bytes};
 use crate::site;
 use crate::sync::Ordering;
 
+/// How often a group identifies what it speaks of beside checkpoints: each that begins meanwhile has it do so again.
+const BESIDE_PASSES: usize = 2;
+
 impl Running {
     /// See [`Group::commit`](crate::Group::commit).
     pub(in crate::hostdir) fn commit(&mut self) -> Result<()> {
@@ -27,6 +30,12 @@ impl Running {
 
     /// Commits the group. It is written back later.
     pub(in crate::hostdir) fn commit_to_log(&mut self) -> Result<()> {
+        self.commit_identified(|_| ())
+    }
+
+    /// The same. `between` comes after the group has identified what it speaks of, and before it commits.
+    #[inline(always)]
+    fn commit_identified(&mut self, mut between: impl FnMut(&StoreInner)) -> Result<()> {
         self.store.check_usable()?;
         self.check_whole()?;
         self.end_run()?;
@@ -47,25 +56,39 @@ impl Running {
         if self.store.log.is_pmem() && !self.in_lane {
             self.spill()?;
         }
-        loop {
-            let announced = self.identify()?;
-            let committed = if self.store.log.is_pmem() {
-                self.commit_lane(announced)
-            } else {
-                if !self.in_lane {
-                    let bytes = record_bytes(&self.seat().gathered, self.store.log.block());
-                    if bytes > self.store.log.record_capacity() {
-                        self.spill()?;
-                    }
-                }
-                self.commit_batch(announced)
-            };
-            match committed {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(error) => return Err(error),
+        for _ in 0..BESIDE_PASSES {
+            if self.try_commit(&mut between)? {
+                return Ok(());
             }
         }
+        self.commit_between_passes(&mut between)
+    }
+
+    /// Identifies what the group speaks of, and commits it. `Ok(false)`: a checkpoint was announced meanwhile.
+    #[inline(always)]
+    fn try_commit(&mut self, between: &mut impl FnMut(&StoreInner)) -> Result<bool> {
+        let announced = self.identify()?;
+        between(&self.store);
+        if self.store.log.is_pmem() {
+            return self.commit_lane(announced);
+        }
+        if !self.in_lane {
+            let bytes = record_bytes(&self.seat().gathered, self.store.log.block());
+            if bytes > self.store.log.record_capacity() {
+                self.spill()?;
+            }
+        }
+        self.commit_batch(announced)
+    }
+
+    /// Commits a group that takes longer to identify what it speaks of than the log takes to fill, which asks for the
+    /// next checkpoint: none begins before it has committed.
+    #[cold]
+    fn commit_between_passes(&mut self, between: &mut impl FnMut(&StoreInner)) -> Result<()> {
+        let store = self.store.clone();
+        let committed = store.with_room_between_passes(|| self.try_commit(between))?;
+        assert!(committed, "nobody else announces a checkpoint meanwhile");
+        Ok(())
     }
 
     /// Tells in the log which host files the group's numbers stand for, where no group above the announced tail does
@@ -371,4 +394,39 @@ fn publish(
         store.names.publish(sequence, names, claimer, time);
     }
     store.index.settle(stock);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hostdir::names::ROOT;
+    use crate::{Options, Store};
+    use wholly_sim::{SimConfig, World};
+
+    /// However often the log asks for checkpoints while a group identifies what it speaks of, the group commits.
+    #[test]
+    fn checkpoints_do_not_keep_a_group_from_its_commit() {
+        for config in [SimConfig::pmem(), SimConfig::disk()] {
+            let world = World::new(config);
+            world.add_file("a", b"");
+            let options = Options { background: false, ..Options::default() };
+            Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+            let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+            let _caller = store.inner.names.caller();
+            let mut group = Running::new(store.inner.clone(), Sharing::Own);
+            group.unlink(&b"a"[..]).unwrap();
+            let mut asked = 0;
+            let announce = |store: &StoreInner| {
+                asked += 1;
+                assert!(asked < 20, "it identifies its objects for ever");
+                store.announce_if_nobody_does();
+            };
+            group.commit_identified(announce).unwrap();
+            assert_eq!(asked, BESIDE_PASSES + 1);
+            store.checkpoint().unwrap();
+            drop(group);
+            assert!(store.inner.names.with(|state| state.register(ROOT, b"a").is_none()), "it is home");
+            assert!(store.open_file("a").is_err());
+        }
+    }
 }

@@ -40,13 +40,12 @@ impl Running {
         let store = self.store.clone();
         store.log.wait_for_groups_below(announced);
         let joined: HashSet<u64> = self.seat().files.iter().map(|file| file.inner.id).collect();
-        let born: HashSet<u64> = self.names_mut().born().iter().copied().collect();
         loop {
             let todo = self.names_mut().unidentified(announced);
             if todo.is_empty() {
                 return Ok(());
             }
-            for id in todo {
+            for id in todo.iter() {
                 store.settle(id)?;
                 let is_steady = store.is_steady();
                 let identity = store.names.with(|state| {
@@ -55,7 +54,8 @@ impl Running {
                     let left = object.left.as_deref().copied().filter(|_| is_steady);
                     state.identity(id).filter(|_| !known).map(|identity| identity.lying_as(left))
                 });
-                let identity = identity.filter(|_| !joined.contains(&id) && !born.contains(&id) && id != ROOT);
+                let is_told = joined.contains(&id) || self.names_mut().is_born(id) || id == ROOT;
+                let identity = identity.filter(|_| !is_told);
                 self.names_mut().identified(id, announced, identity.is_some());
                 if let Some(identity) = identity {
                     self.entry(EntryKind::Identify, id, 0, &identity.to_bytes())?;

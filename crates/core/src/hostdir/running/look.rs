@@ -144,7 +144,7 @@ impl Running {
 /// What the table knows of an object that somebody asks about.
 struct Known {
     place: Option<Vec<u8>>,
-    birth: Option<Arc<Birth>>,
+    birth: Option<Birth>,
     unsure: bool,
     links: i64,
     shown: u64,
@@ -161,7 +161,7 @@ impl Known {
         let object = state.objects.get(&id)?;
         Some(Known {
             place,
-            birth: object.birth.clone(),
+            birth: object.birth(),
             unsure: object.unsure,
             links: object.links.into(),
             shown,

@@ -9,7 +9,7 @@ use wholly_host::Rename;
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::{DIRECTORY, Found, Kind, Last, REGULAR, SYMLINK, TRIES, TYPE, Wanted, show};
+use crate::hostdir::names::{DIRECTORY, Found, Kind, Last, Object, REGULAR, SYMLINK, TRIES, TYPE, Wanted, show};
 use crate::hostdir::records::{Birth, Value};
 use crate::hostdir::room::Promise;
 use crate::log::layout::EntryKind;
@@ -81,18 +81,22 @@ impl Running {
         let value = Value { before, after, name: last.name.clone() };
         self.log_entry(EntryKind::Name, last.dir, &value.to_bytes())?;
         let store = self.store.clone();
-        let (builds_on, loses, gains) = store.names.with(|state| {
+        let (builds_on, name, loses, gains) = store.names.with(|state| {
             let objects = [before, after].into_iter().filter_map(|id| state.objects.get(&id)).map(|object| object.last);
             let register = state.register(last.dir, &last.name).map(|register| register.last());
             // Of the directory, only that it was made: what else others do to it commutes with what is done in it.
             let made = state.objects.get(&last.dir).map(|dir| dir.made);
             let builds_on = objects.chain(register).chain(made).max();
             let is_dir = |id: u64| state.objects.get(&id).is_some_and(|object| object.kind == Kind::Directory);
-            (builds_on.unwrap_or(0), is_dir(before), is_dir(after))
+            // What is taken away brings its name with it.
+            let place = state.objects.get(&before).and_then(Object::place);
+            let place = place.filter(|(dir, name)| *dir == last.dir && **name == *last.name).cloned();
+            let name = place.unwrap_or_else(|| (last.dir, last.name[..].into()));
+            (builds_on.unwrap_or(0), name, is_dir(before), is_dir(after))
         });
         let private = self.names_mut();
         private.after = private.after.max(builds_on);
-        private.set(last.dir, &last.name, before, (after, gains));
+        private.set(name, before, (after, gains));
         private.count_directories(last.dir, i64::from(gains) - i64::from(loses));
         private.set_mtime(last.dir, Mtime::Changed(now));
         private.set_ctime(last.dir, now);
@@ -127,8 +131,7 @@ impl Running {
     /// Makes an object that has no name.
     pub(super) fn bear_nameless(&mut self, birth: Birth) -> Result<u64> {
         self.promise(Promise::object(Kind::of(birth.mode), &birth.target), b"a new file or directory")?;
-        let birth = Arc::new(birth);
-        let id = self.store.names.with(|state| state.bear(birth.clone()));
+        let id = self.store.names.with(|state| state.bear(&birth));
         self.claim(&Wanted { alone: vec![id], ..Wanted::default() })?;
         self.names_mut().add_born(id);
         self.log_entry(EntryKind::Create, id, &birth.to_bytes())?;

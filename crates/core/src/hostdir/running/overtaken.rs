@@ -69,7 +69,7 @@ impl Running {
         self.check_open()?;
         // What the group itself makes is what it is: the directory counts that it comes into.
         let mut known = id;
-        while self.names_mut().born().contains(&known) {
+        while self.names_mut().is_born(known) {
             known = self.walk().above(known).unwrap_or(ROOT);
         }
         self.brought.get_or_insert_default().told.push((known, mismatch));

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::joint::folder::prepared_path;
-use crate::hostdir::names::{Change, Found, Kind, ROOT, names_in};
+use crate::hostdir::names::{Change, Found, Kind, Object, ROOT, names_in};
 use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
     is_readable, path_of, runs,
@@ -285,8 +285,7 @@ impl Running {
 
     /// The time of the last change of an object, where the group has set that.
     fn told_mtime(&self, id: u64, born: bool, of_files: &HashMap<u64, Mtime>) -> Option<i64> {
-        let birth =
-            || self.store.names.with(|state| state.objects.get(&id)?.birth.as_ref().map(|birth| birth.mtime_ns));
+        let birth = || self.store.names.with(|state| state.born_at(id));
         let mtime = of_files.get(&id).copied().or_else(|| Some(self.names.as_ref()?.mtime_of(id)))?;
         match mtime {
             Mtime::Told(ns) if !born || birth() != Some(ns) => Some(ns),
@@ -298,10 +297,10 @@ impl Running {
     fn known(&self, everybody: &Running, id: u64, born: bool) -> Result<Option<Known>> {
         let (birth, place) = self.store.names.with(|state| {
             let object = state.objects.get(&id);
-            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.place().cloned()))
+            (object.and_then(Object::birth), object.and_then(|object| object.place().cloned()))
         });
         if born {
-            return Ok(birth.map(Known::Born));
+            return Ok(birth.map(|birth| Known::Born(Arc::new(birth))));
         }
         let place = if id == ROOT { Some((0, [].into())) } else { place };
         let Some(place) = place else { return Ok(None) };

@@ -1,12 +1,10 @@
 //! Which inodes somebody refers to, by which numbers, and what is kept of them when they lose their last name.
 
-use std::collections::HashMap;
-
 use wholly_host::Stat;
 
 use crate::hostdir::StoreInner;
 use crate::hostdir::handle::File;
-use crate::hostdir::names::{ROOT, UNMADE};
+use crate::hostdir::names::{Packed, ROOT, UNMADE};
 use crate::sync::Mutex;
 use crate::vfs::{Errno, Ino, Result};
 
@@ -40,8 +38,8 @@ pub(super) struct Inodes {
 
 #[derive(Default)]
 struct Table {
-    by_number: HashMap<u64, Inode>,
-    numbers: HashMap<u64, u64>,
+    by_number: Packed<u64, Inode>,
+    numbers: Packed<u64, u64>,
 }
 
 impl Inodes {

@@ -1,16 +1,15 @@
 //! The five epochs of a commit.
 
 use wholly::Result;
-use wholly::sync::Ordering;
 
 use super::{
     COMMIT, COMMIT_FENCE, ENTRIES, FineGrainedWal, HOME, HOME_FENCE, LOG_FENCE, PLACE_FENCE, SETTLE, SETTLE_FENCE,
-    ZEROS,
 };
 use crate::engine::draft::Draft;
 use crate::engine::lanes::{Cursor, Redo};
+use crate::engine::logging::ZEROS;
 use crate::engine::{Allocate, Part};
-use crate::format::log::{OLD_MAX, SETTLED};
+use crate::format::log::SETTLED;
 
 impl FineGrainedWal {
     /// Commits a group. Returns its place in commit order.
@@ -21,16 +20,16 @@ impl FineGrainedWal {
             assert!(!is_unreached, "what a group has stored early, one of its changes reaches");
             return Ok(0);
         }
-        let mut cursor = cursor.map_or_else(|| self.lanes.take(), Ok)?;
-        let committing = self.lanes.commit()?;
-        let order = self.commits.fetch_add(1, Ordering::Relaxed);
+        let mut cursor = cursor.map_or_else(|| self.base.lanes.take(), Ok)?;
+        let committing = self.base.lanes.commit()?;
+        let order = self.base.next_order();
         self.epochs(&mut cursor, part.draft, part.space, order)?;
         committing.end(&cursor);
         Ok(order)
     }
 
     fn epochs(&self, cursor: &mut Cursor, draft: &Draft, space: &mut dyn Allocate, order: u64) -> Result<()> {
-        let region = &*self.region;
+        let region = &*self.base.region;
         // The data of an implicit group is in its lane, that of an explicit one in its chain.
         let in_lane = std::mem::take(&mut cursor.entries.redo);
         let redo = || in_lane.iter().chain(draft.data());
@@ -40,26 +39,15 @@ impl FineGrainedWal {
         if let Some(chain) = &draft.chain {
             entries.chain(region, &ENTRIES, chain)?;
         }
-        let mut left = draft.changes().map(|(_, line)| line.runs(OLD_MAX).count() as u64).sum::<u64>();
-        let is_changed = left > 0;
-        for (at, line) in draft.changes() {
-            for run in line.runs(OLD_MAX) {
-                left -= 1;
-                entries.undo(region, &ENTRIES, space, (at + run.start as u64, &line.old[run]), left)?;
-            }
-        }
+        let is_changed = entries.undo_all(region, &ENTRIES, space, draft)?;
         region.fence(LOG_FENCE)?;
         // 2: new bytes, in place.
-        for (at, line) in draft.changes() {
-            for run in line.runs(line.new.len()) {
-                region.write(line.site, at + run.start as u64, &line.new[run])?;
-            }
-        }
+        draft.store_in_place(region)?;
         if is_changed {
             region.fence(PLACE_FENCE)?;
         }
         // 3: the commit point. Nothing is acknowledged after the failure of another commit.
-        self.lanes.check()?;
+        self.base.lanes.check()?;
         let (half, entry, check) = cursor.commit_entry(order, has_data);
         region.write(COMMIT, half, &entry)?;
         region.fence(COMMIT_FENCE)?;

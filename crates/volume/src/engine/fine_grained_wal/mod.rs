@@ -111,20 +111,24 @@ mod recover;
 use std::sync::Arc;
 
 use wholly::Result;
-use wholly::sync::{AtomicU64, Ordering};
 use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
 use super::draft::Drafting;
 use super::lanes::{Cursor, Entries, Lanes, Redo, Sites};
+use super::logging::{Logging, ZEROS, commit_each};
+use super::patch;
 use super::{
     Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, Replay, View,
-    check_within, read_within,
+    check_within,
 };
-use crate::format::log::{LogArea, LogSeed, lines_of, payload_lines};
-use crate::format::{BLOCK, Lba, Seed};
+use crate::format::log::{LogArea, lines_of, payload_lines};
+use crate::format::{Lba, Seed};
 
-pub use recover::{Patch, lane_patches, patches, store};
+pub use recover::{lane_patches, patches};
+
+/// Where recovery stores.
+pub const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER_COMMIT, patch: RECOVER, fence: RECOVER_FENCE };
 
 const FRESH: Site = Site("wal.fresh");
 const UNDO: Site = Site("wal.undo");
@@ -167,25 +171,15 @@ pub const SITES: &[Site] = &[
 
 const ENTRIES: Sites = Sites { undo: UNDO, head: HEAD, payload: PAYLOAD, link: LINK };
 
-/// Undo entries of inodes and names that any group may have: a rename that exchanges two names of five slots has 40.
-const FEW: u64 = 64;
-
-static ZEROS: [u8; BLOCK] = [0; BLOCK];
-
 /// See the module.
 pub struct FineGrainedWal {
-    region: Arc<dyn Region>,
-    lanes: Lanes,
-    volume: Seed,
-    groups: AtomicU64,
-    commits: AtomicU64,
+    base: Logging,
 }
 
 impl FineGrainedWal {
     /// Over a region on persistent memory, with the log that its superblock names.
     pub fn new(region: Arc<dyn Region>, area: LogArea, volume: Seed, incarnation: u64) -> Self {
-        let lanes = Lanes::new(area, LogSeed::of(volume, incarnation));
-        FineGrainedWal { region, lanes, volume, groups: AtomicU64::new(1), commits: AtomicU64::new(1) }
+        FineGrainedWal { base: Logging::new(region, area, (volume, incarnation), FRESH) }
     }
 
     /// Adds entries of data to the log of a group. An implicit one takes a lane with its first entry. `lines`: how many
@@ -198,7 +192,7 @@ impl FineGrainedWal {
     ) -> Result<()> {
         let Some(group) = part.draft.group else {
             if part.draft.cursor.is_none() {
-                part.draft.cursor = Some(self.lanes.take()?);
+                part.draft.cursor = Some(self.base.lanes.take()?);
             }
             let cursor: &mut Cursor = part.draft.cursor.as_mut().expect("it was just taken");
             return add(&mut cursor.entries, part.space);
@@ -207,7 +201,7 @@ impl FineGrainedWal {
             let run = part.space.take(lines.div_ceil(lines_of(1)));
             // Free again when the group has ended.
             part.space.release(run);
-            part.draft.chain = Some(self.lanes.chain(group, run));
+            part.draft.chain = Some(self.base.lanes.chain(group, run));
         }
         part.draft.stored = true;
         let entries = &mut part.draft.chain.as_mut().expect("it was just made").entries;
@@ -216,30 +210,12 @@ impl FineGrainedWal {
         logged.into_iter().for_each(|redo| part.draft.log(redo));
         Ok(())
     }
-
-    fn store(&self, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
-        check_within(&*self.region, at, bytes.len())?;
-        Ok(self.region.write(site, at, bytes)?)
-    }
-
-    /// Writes to blocks that have no content yet: what `data` does not cover becomes zeros.
-    fn store_fresh(&self, home: Lba, offset: usize, data: &[u8]) -> Result<()> {
-        let (begin, end) = (home.byte() + offset as u64, (offset + data.len()) % BLOCK);
-        if offset > 0 {
-            self.store(FRESH, home.byte(), &ZEROS[..offset])?;
-        }
-        self.store(FRESH, begin, data)?;
-        if end > 0 {
-            self.store(FRESH, begin + data.len() as u64, &ZEROS[end..])?;
-        }
-        Ok(())
-    }
 }
 
 impl Load for FineGrainedWal {
     #[inline]
     fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
-        read_within(&*self.region, at.byte() + offset as u64, buf)
+        self.base.load(at, offset, buf)
     }
 }
 
@@ -253,16 +229,15 @@ impl Engine for FineGrainedWal {
     }
 
     fn recover(&self) -> Result<()> {
-        recover::recover(&*self.region, &self.lanes.area, self.lanes.seed())
+        recover::recover(&*self.base.region, &self.base.lanes.area, self.base.lanes.seed())
     }
 
     fn start(&self, incarnation: u64) {
-        self.lanes.start(LogSeed::of(self.volume, incarnation));
+        self.base.start(incarnation);
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {
-        // Four pointers in an entry; at the ends of each of a few runs, fewer.
-        self.lanes.blocks_for(FEW + logged.pointers.div_ceil(4), logged.bytes)
+        self.base.lanes.blocks_for(Logging::most_undo(logged.pointers), logged.bytes)
     }
 
     fn has_groups(&self) -> bool {
@@ -275,84 +250,59 @@ impl Engine for FineGrainedWal {
 
     fn blocks_for_commit(&self, changes: u64) -> u64 {
         // One more: that which leads to the chain.
-        self.lanes.blocks_for(changes + 1, 0)
+        self.base.lanes.blocks_for(changes + 1, 0)
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
-        match std::mem::take(&mut part.draft.stored) {
-            true => Ok(self.region.fence(CALL_FENCE)?),
-            false => Ok(()),
-        }
+        self.base.end_call(part, CALL_FENCE)
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {
-        GroupId(self.groups.fetch_add(1, Ordering::Relaxed))
+        self.base.begin()
     }
 
     fn abort(&self, part: &mut Part<'_>) {
         if let Some(cursor) = part.draft.cursor.take() {
-            self.lanes.abort(&cursor);
+            self.base.lanes.abort(&cursor);
         }
     }
 
     fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
-        replay.redo(operation, &mut Drafting { region: &*self.region, draft: part.draft, space: part.space })
+        replay.redo(operation, &mut Drafting { region: &*self.base.region, draft: part.draft, space: part.space })
     }
 
     fn write(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
-        let Some(home) = at.home else {
-            let run = part.space.take((offset + data.len()).div_ceil(BLOCK) as u64);
-            let data = &data[..data.len().min(run.count as usize * BLOCK - offset)];
-            part.draft.stored = true;
-            self.store_fresh(run.start, offset, data)?;
-            return Ok(Placed::Elsewhere(run));
-        };
-        if !at.valid {
-            // The pointer says so still: whatever is there reads as zeros.
-            part.draft.stored = true;
-            self.store_fresh(home, offset, data)?;
-            return Ok(Placed::Home);
+        if let Some(placed) = self.base.write_unseen(part, at, offset, data)? {
+            return Ok(placed);
         }
-        let to = home.byte() + offset as u64;
-        if at.own {
-            part.draft.stored = true;
-            self.store(FRESH, to, data)?;
-            return Ok(Placed::Home);
-        }
-        check_within(&*self.region, to, data.len())?;
+        let to = at.home.expect("else nobody sees it").byte() + offset as u64;
+        check_within(&*self.base.region, to, data.len())?;
         self.log(part, 2 + payload_lines(data.len() as u64), |entries, space| {
-            entries.data(&*self.region, &ENTRIES, space, (to, data))
+            entries.data(&*self.base.region, &ENTRIES, space, (to, data))
         })?;
         Ok(Placed::Home)
     }
 
     fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()> {
-        let home = at.home.expect("only what has a home is zeroed");
-        let to = home.byte() + offset as u64;
-        if at.own {
-            part.draft.stored = true;
-            return self.store(FRESH, to, &ZEROS[..len]);
+        if self.base.write_unseen(part, at, offset, &ZEROS[..len])?.is_some() {
+            return Ok(());
         }
-        check_within(&*self.region, to, len)?;
-        self.log(part, 2, |entries, space| entries.zero(&*self.region, &ENTRIES, space, (to, len as u64)))
+        let to = at.home.expect("only what has a home is zeroed").byte() + offset as u64;
+        check_within(&*self.base.region, to, len)?;
+        self.log(part, 2, |entries, space| entries.zero(&*self.base.region, &ENTRIES, space, (to, len as u64)))
     }
 
     fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
         let home = at.home.expect("only what has a home is read");
-        let at = home.byte() + offset as u64;
-        read_within(&*self.region, at, buf)?;
+        self.base.load(home, offset, buf)?;
         match view {
             View::Committed => Ok(()),
-            View::Group(draft) => draft.overlay_data(&*self.region, at, buf),
+            View::Group(draft) => draft.overlay_data(&*self.base.region, home.byte() + offset as u64, buf),
         }
     }
 
     fn commit(&self, parts: &mut [Part<'_>], _how: Durability, _replay: &dyn Replay) -> Result<CommitSequence> {
-        let mut last = 0;
-        for part in parts {
-            last = self.commit_one(part)?;
-        }
-        Ok(CommitSequence(last))
+        commit_each(parts, |part| self.commit_one(part))
     }
 
     fn wait(&self, _upto: CommitSequence) -> Result<()> {

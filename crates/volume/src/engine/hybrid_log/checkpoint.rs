@@ -50,7 +50,7 @@ fn select(versions: impl IntoIterator<Item = LinesVersion>) -> (Option<LinesVers
 impl HybridLog {
     /// Writes back long lists, and then the cheapest until `wanted` blocks are free. Returns the blocks.
     pub(super) fn write_back(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
-        self.lanes.check()?;
+        self.base.lanes.check()?;
         let _alone = self.writing_back.lock().unwrap();
         let mut free = Vec::new();
         let mut long = std::mem::take(&mut *self.long.lock().unwrap());
@@ -107,7 +107,7 @@ impl HybridLog {
     }
 
     fn write_back_lot(&self, homes: &[u64], maps: &dyn Maps, free: &mut Vec<Lba>) -> Result<()> {
-        let region = &*self.region;
+        let region = &*self.base.region;
         let mut taken = self.take_lists(homes.iter().copied());
         for list in &mut taken {
             // Who comes now sees the list, and reads none of the lines that change.
@@ -156,7 +156,7 @@ impl HybridLog {
     fn copy_lines(&self, from: Lba, to: Lba, lines: u64) -> Result<()> {
         for (first, end) in runs(if from == to { 0 } else { lines }) {
             let (at, len) = ((first * LINE) as u64, (end - first) * LINE);
-            self.region.write_from(HOME, to.byte() + at, &*self.region, from.byte() + at, len)?;
+            self.base.region.write_from(HOME, to.byte() + at, &*self.base.region, from.byte() + at, len)?;
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl HybridLog {
     /// Makes the pointer of a file point to the block in which all of a list is, and wipes the list's heads. Whether
     /// that was possible.
     fn swap(&self, list: &Taken<'_>, maps: &dyn Maps) -> Result<bool> {
-        let region = &*self.region;
+        let region = &*self.base.region;
         let mut line = [0; LINE];
         region.read(self.table.at(list.into), &mut line)?;
         let Some((head, _)) = head::decode(self.head_seed(), list.into, &line) else { return Ok(false) };
@@ -188,7 +188,7 @@ impl HybridLog {
     /// Drops the lists of homes that have no content any more, of groups that are settled (invariant 5). Returns the
     /// blocks that are free then.
     pub(super) fn drop_lists(&self, homes: &BTreeSet<u64>) -> Result<Vec<Lba>> {
-        let region = &*self.region;
+        let region = &*self.base.region;
         let _alone = self.writing_back.lock().unwrap();
         let (taken, mut free) = (self.take_lists(homes.iter().copied()), Vec::new());
         if taken.is_empty() {
@@ -223,8 +223,8 @@ impl HybridLog {
             let last = last.lock().unwrap();
             let is_meant = |last: &Last| of.is_none_or(|lines| share(lines, &last.lines));
             if !last.is_settled && is_meant(&last) {
-                let half = self.lanes.area.half(lane as u32, last.sequence);
-                self.region.write(SETTLE, half.start.byte() + SETTLED, &last.check.to_le_bytes())?;
+                let half = self.base.lanes.area.half(lane as u32, last.sequence);
+                self.base.region.write(SETTLE, half.start.byte() + SETTLED, &last.check.to_le_bytes())?;
                 settling.push(last);
             }
         }

@@ -18,12 +18,13 @@ impl HybridLog {
     pub(super) fn commit_one(&self, part: &mut Part<'_>) -> Result<u64> {
         let draft = &*part.draft;
         if draft.pended.blocks.is_empty() && draft.changes().next().is_none() {
-            assert!(!draft.stored && draft.pended.left.is_empty(), "a change reaches what was stored early");
+            let is_unreached = draft.stored && draft.group.is_none();
+            assert!(!is_unreached && draft.pended.left.is_empty(), "a change reaches what was stored early");
             return Ok(0);
         }
-        let mut cursor = self.lanes.take()?;
-        let committing = self.lanes.commit()?;
-        let order = self.commits.fetch_add(1, Ordering::Relaxed);
+        let mut cursor = self.base.lanes.take()?;
+        let committing = self.base.lanes.commit()?;
+        let order = self.base.next_order();
         self.epochs(&mut cursor, draft, part.space, order)?;
         self.publish(draft, order);
         if !draft.pended.left.is_empty() {
@@ -35,19 +36,16 @@ impl HybridLog {
     }
 
     fn epochs(&self, cursor: &mut Cursor, draft: &Draft, space: &mut dyn Allocate, order: u64) -> Result<()> {
-        let region = &*self.region;
+        let region = &*self.base.region;
         let (lane, sequence) = cursor.group();
         // 1: heads and old bytes, and who built on what.
         let mut sum = self.store_heads((lane, sequence, order), draft)?;
         let mut entries = draft.pended.blocks.len() as u32;
-        let mut left = draft.changes().map(|(_, line)| line.runs(OLD_MAX).count() as u64).sum::<u64>();
-        let is_changed = left > 0;
+        let is_changed = cursor.entries.undo_all(region, &ENTRIES, space, draft)?;
         for (at, line) in draft.changes() {
             for run in line.runs(OLD_MAX) {
-                left -= 1;
                 let at = at + run.start as u64;
-                sum = sum.wrapping_add(self.lanes.seed().in_place_sum(at, &line.new[run.clone()]));
-                cursor.entries.undo(region, &ENTRIES, space, (at, &line.old[run]), left)?;
+                sum = sum.wrapping_add(self.base.lanes.seed().in_place_sum(at, &line.new[run]));
             }
         }
         let lines: Vec<u64> = draft.changes().map(|(at, _)| at / LINE as u64).collect();
@@ -59,11 +57,7 @@ impl HybridLog {
             region.fence(LOG_FENCE)?;
             settled.into_iter().for_each(Settling::end);
             // 2: new bytes, in place.
-            for (at, line) in draft.changes() {
-                for run in line.runs(line.new.len()) {
-                    region.write(line.site, at + run.start as u64, &line.new[run])?;
-                }
-            }
+            draft.store_in_place(region)?;
         }
         let (number, checks) = cursor.total();
         (entries, sum) = (entries + number, sum.wrapping_add(checks));
@@ -73,7 +67,7 @@ impl HybridLog {
             region.fence(PLACE_FENCE)?;
         }
         // The commit point. Nothing is acknowledged after the failure of another commit.
-        self.lanes.check()?;
+        self.base.lanes.check()?;
         let (at, entry, check) = cursor.commit_line(&Entry::Commit { entries, sum, redo: in_doubt, order });
         region.write(COMMIT, at, &entry)?;
         region.fence(COMMIT_FENCE)?;
@@ -88,7 +82,7 @@ impl HybridLog {
         let mut total = 0u64;
         for (home, tentative) in &draft.pended.blocks {
             let mut bytes = [0; BLOCK];
-            self.region.read(tentative.at.byte(), &mut bytes)?;
+            self.base.region.read(tentative.at.byte(), &mut bytes)?;
             let sum = seed.lines_sum(tentative.at, tentative.lines, &bytes);
             let head = PendingHead {
                 lane,
@@ -102,7 +96,7 @@ impl HybridLog {
                 sum: sum as u32,
             };
             let (line, check) = head::encode(seed, tentative.at, &head);
-            self.region.write(HEAD, self.table.at(tentative.at), &line)?;
+            self.base.region.write(HEAD, self.table.at(tentative.at), &line)?;
             total = total.wrapping_add(check).wrapping_add(sum);
         }
         Ok(total)

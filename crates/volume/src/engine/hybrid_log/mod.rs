@@ -104,12 +104,47 @@
 //! 11. Pending blocks are taken from the group's reservation: a commit never meets `ENOSPC`. Writing back takes no
 //!     block.
 //! 12. Recovery copies what counts home in commit order, fences, and raises the incarnation, which makes all heads void
-//!     at once. It can be interrupted anywhere, and repeated. After an unmount there are no lists.
-//! 13. Threads: each store of a group is fenced by the thread that made it. A group is of one thread so far.
+//!     at once. It can be interrupted anywhere, and repeated. After an unmount there are no lists. Before it makes
+//!     anything because of a group whose writer may have died before the fence, it stores and fences again all that
+//!     proves the group: the commit entry; of a group in doubt its heads with their lines, undo entries and bytes in
+//!     place, too.
+//!     Not covered: the pointer of a swap whose process died before `hybrid.swap.fence`. Recovery reads no map, so it
+//!     does not store the pointer again; if the power fails in a later life before that line was stored, the old home
+//!     is the file's once more, and perhaps another's.
+//! 13. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread.
 //!
-//! Explicit groups, which are not here yet: heads are stored in the commit, so a group that lives long has its pending
-//! blocks only, and takes a lane for the time of its commit; reads of the group look into its draft first. What it
-//! drops is dropped at its commit, as here.
+//! # Explicit groups
+//!
+//! States: *running*, from `begin` to the commit or the abort, with calls one at a time; *committing*, through the
+//! epochs above, of which the calls have made the lines of content; then committed, or aborted.
+//!
+//! | epoch | what is stored | fence at its end |
+//! |---|---|---|
+//! | 0 | at a call: fresh blocks, lines of pending blocks, content of own blocks | `hybrid.call.fence` |
+//! | 1, 2 | in the commit: as above | |
+//!
+//! What a crash leaves, one instruction before the fence of a call: lines of blocks that are free then, or reserved and
+//! without content; no head is there, nor an undo entry.
+//!
+//! A group costs what the same changes cost in one call, and a fence for each call that stores content: its commit has
+//! 1 fence without changes of metadata, else 2. Lines that are written over again in the same group are in the same
+//! pending block: a head each block, however often it was written.
+//!
+//! 14. What a call of an explicit group stores is ordered before the call returns, by the thread that made it: the
+//!     commit may be another thread's, and its fence does not cover it. So the sum in the commit entry of such a group
+//!     proves heads, undo entries and bytes in place that its commit has stored, and lines that are durable already.
+//! 15. Heads are stored in the commit only, from the lines that the draft names then. A group takes a lane for the time
+//!     of its commit. So an abort stores nothing, and the blocks of an aborted group have no head that recovery could
+//!     take for one of the group that gets its sequence.
+//! 16. *Own block*: one that the group took itself, in an earlier call. Its content is stored in place: nobody else can
+//!     reach it, and it has no list. A pending block is never an own block of which a map knows.
+//! 17. The core lets nobody else write to a file that a running group has changed, nor swap its pointers (`Maps::swap`
+//!     says no): the homes that the draft names are those of the maps in the group's draft, until the commit has
+//!     returned. Lists of such homes may go home meanwhile: the latest lines of committed groups are the same after it,
+//!     and the group's own are in its pending blocks.
+//! 18. The group reads its own lines over the latest committed ones. A home that it frees, or that loses its content,
+//!     is in its draft no more; the pending block is free when the group has ended. The lists of such homes are dropped
+//!     by its commit, like those of an implicit group; until then others read them.
 //!
 //! | file | idea |
 //! |---|---|
@@ -134,13 +169,15 @@ use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
 use super::draft::Drafting;
-use super::lanes::{Lanes, Sites};
+use super::lanes::Sites;
+use super::logging::{Logging, ZEROS, commit_each};
+use super::patch;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Operation, Part, Placed, Replay,
-    StorageView, View, check_within, read_within,
+    StorageView, View,
 };
 use crate::format::head::{HeadSeed, HeadTable};
-use crate::format::log::{LogArea, LogSeed};
+use crate::format::log::LogArea;
 use crate::format::{BLOCK, Lba, Run, Seed};
 
 pub use pending::Pended;
@@ -151,6 +188,7 @@ const PENDING: Site = Site("hybrid.pending");
 const HEAD: Site = Site("hybrid.head");
 const UNDO: Site = Site("hybrid.undo");
 const LINK: Site = Site("hybrid.link");
+const CALL_FENCE: Site = Site("hybrid.call.fence");
 const LOG_FENCE: Site = Site("hybrid.log.fence");
 const PLACE_FENCE: Site = Site("hybrid.place.fence");
 const COMMIT: Site = Site("hybrid.commit");
@@ -162,6 +200,7 @@ const SWAP: Site = Site("hybrid.swap");
 const SWAP_FENCE: Site = Site("hybrid.swap.fence");
 const WIPE: Site = Site("hybrid.wipe");
 const WIPE_FENCE: Site = Site("hybrid.wipe.fence");
+const RECOVER_PROOF: Site = Site("hybrid.recover.proof");
 const RECOVER: Site = Site("hybrid.recover");
 const RECOVER_FENCE: Site = Site("hybrid.recover.fence");
 
@@ -172,6 +211,7 @@ pub const SITES: &[Site] = &[
     HEAD,
     UNDO,
     LINK,
+    CALL_FENCE,
     LOG_FENCE,
     PLACE_FENCE,
     COMMIT,
@@ -183,20 +223,20 @@ pub const SITES: &[Site] = &[
     SWAP_FENCE,
     WIPE,
     WIPE_FENCE,
+    RECOVER_PROOF,
     RECOVER,
     RECOVER_FENCE,
 ];
 
+/// Where recovery stores.
+const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER_PROOF, patch: RECOVER, fence: RECOVER_FENCE };
+
 const ENTRIES: Sites = Sites { undo: UNDO, head: HEAD, payload: PENDING, link: LINK };
 
-/// Undo entries of inodes and names that any group may have: a rename that exchanges two names of five slots has 40.
-const FEW: u64 = 64;
 /// Ends of a range that a group may make zeros.
 const ENDS: u64 = 2;
 /// A home with more heads than this is written back by the next call that writes (the paper's threshold, III-D).
 const MOST_VERSIONS: usize = 5;
-
-static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// The last group that was committed in a lane.
 #[derive(Clone, Debug)]
@@ -209,15 +249,16 @@ struct Last {
     lines: Vec<u64>,
 }
 
+/// Blocks, at most, that so many bytes of content take that are written over others.
+fn most_pending(bytes: u64) -> u64 {
+    if bytes == 0 { 0 } else { bytes.div_ceil(BLOCK as u64) + 1 }
+}
+
 /// See the module.
 pub struct HybridLog {
-    region: Arc<dyn Region>,
-    lanes: Lanes,
+    base: Logging,
     table: HeadTable,
-    volume: Seed,
     head_seed: Mutex<HeadSeed>,
-    groups: AtomicU64,
-    commits: AtomicU64,
     /// By lane. Held over the fence of a settled word.
     lasts: Vec<Mutex<Last>>,
     /// From a home to its list.
@@ -238,13 +279,9 @@ impl HybridLog {
     pub fn new(region: Arc<dyn Region>, area: LogArea, table: HeadTable, volume: Seed, incarnation: u64) -> Self {
         let last = || Mutex::new(Last { sequence: 0, check: 0, is_settled: true, lines: Vec::new() });
         HybridLog {
-            region,
-            lanes: Lanes::new(area, LogSeed::of(volume, incarnation)),
+            base: Logging::new(region, area, (volume, incarnation), FRESH),
             table,
-            volume,
             head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
-            groups: AtomicU64::new(1),
-            commits: AtomicU64::new(1),
             lasts: (0..area.lanes).map(|_| last()).collect(),
             index: FileIndex::default(),
             arena: VersionArena::new(),
@@ -258,30 +295,12 @@ impl HybridLog {
     fn head_seed(&self) -> HeadSeed {
         *self.head_seed.lock().unwrap()
     }
-
-    fn store(&self, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
-        check_within(&*self.region, at, bytes.len())?;
-        Ok(self.region.write(site, at, bytes)?)
-    }
-
-    /// Writes to blocks that have no content yet: what `data` does not cover becomes zeros.
-    fn store_fresh(&self, home: Lba, offset: usize, data: &[u8]) -> Result<()> {
-        let (begin, end) = (home.byte() + offset as u64, (offset + data.len()) % BLOCK);
-        if offset > 0 {
-            self.store(FRESH, home.byte(), &ZEROS[..offset])?;
-        }
-        self.store(FRESH, begin, data)?;
-        if end > 0 {
-            self.store(FRESH, begin + data.len() as u64, &ZEROS[end..])?;
-        }
-        Ok(())
-    }
 }
 
 impl Load for HybridLog {
     #[inline]
     fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
-        read_within(&*self.region, at.byte() + offset as u64, buf)
+        self.base.load(at, offset, buf)
     }
 }
 
@@ -307,8 +326,9 @@ impl StorageView for Noting<'_> {
     }
 
     fn release(&mut self, at: Lba) {
-        self.drafting.draft.pended.releases = true;
-        self.engine.leave(&mut self.drafting.draft.pended, at);
+        let Drafting { draft, space, .. } = &mut self.drafting;
+        draft.pended.releases = true;
+        self.engine.leave(&mut draft.pended, *space, at);
         // Else it would be a part of what proves the group, and soon another's.
         self.drafting.draft.forget(at);
         self.drafting.release(at);
@@ -325,49 +345,56 @@ impl Engine for HybridLog {
     }
 
     fn recover(&self) -> Result<()> {
-        recover::recover(&*self.region, &self.lanes.area, &self.table, (self.lanes.seed(), self.head_seed()))
+        let lanes = &self.base.lanes;
+        recover::recover(&*self.base.region, &lanes.area, &self.table, (lanes.seed(), self.head_seed()))
     }
 
     fn start(&self, incarnation: u64) {
-        self.lanes.start(LogSeed::of(self.volume, incarnation));
-        *self.head_seed.lock().unwrap() = HeadSeed::of(self.volume, incarnation);
+        self.base.start(incarnation);
+        *self.head_seed.lock().unwrap() = HeadSeed::of(self.base.volume, incarnation);
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {
-        // Four pointers in an entry; at the ends of each of a few runs, fewer.
-        let undo = self.lanes.blocks_for(FEW + logged.pointers.div_ceil(4), 0);
-        undo + if logged.bytes > 0 { logged.bytes.div_ceil(BLOCK as u64) + 1 } else { ENDS }
+        let undo = self.base.lanes.blocks_for(Logging::most_undo(logged.pointers), 0);
+        undo + if logged.bytes > 0 { most_pending(logged.bytes) } else { ENDS }
+    }
+
+    fn has_groups(&self) -> bool {
+        true
+    }
+
+    fn blocks_for_call(&self, logged: Logged) -> u64 {
+        most_pending(logged.bytes) + logged.zeros
+    }
+
+    fn blocks_for_commit(&self, changes: u64) -> u64 {
+        self.base.lanes.blocks_for(changes, 0)
+    }
+
+    fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
+        self.base.end_call(part, CALL_FENCE)
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {
-        GroupId(self.groups.fetch_add(1, Ordering::Relaxed))
+        self.base.begin()
     }
 
     fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
         if let Operation::Map { count, to: Mapped::Reserved(start), .. } = *operation
-            && self.pending_blocks() > 0
+            && (self.pending_blocks() > 0 || !part.draft.pended.blocks.is_empty())
         {
             // They may have had content until now.
-            (0..count).for_each(|i| self.leave(&mut part.draft.pended, Lba(start.0 + i)));
+            (0..count).for_each(|i| self.leave(&mut part.draft.pended, part.space, Lba(start.0 + i)));
         }
-        let drafting = Drafting { region: &*self.region, draft: part.draft, space: part.space };
+        let drafting = Drafting { region: &*self.base.region, draft: part.draft, space: part.space };
         replay.redo(operation, &mut Noting { engine: self, drafting })
     }
 
     fn write(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
-        let Some(home) = at.home else {
-            let run = part.space.take((offset + data.len()).div_ceil(BLOCK) as u64);
-            let data = &data[..data.len().min(run.count as usize * BLOCK - offset)];
-            part.draft.stored = true;
-            self.store_fresh(run.start, offset, data)?;
-            return Ok(Placed::Elsewhere(run));
-        };
-        if !at.valid {
-            // The pointer says so still: whatever is there reads as zeros.
-            part.draft.stored = true;
-            self.store_fresh(home, offset, data)?;
-            return Ok(Placed::Home);
+        if let Some(placed) = self.base.write_unseen(part, at, offset, data)? {
+            return Ok(placed);
         }
+        let home = at.home.expect("else nobody sees it");
         for (i, offset, inside) in pending::blocks(offset, data.len()) {
             let at = DataAt { block: at.block + i, home: Some(Lba(home.0 + i)), ..*at };
             self.pend(part, &at, offset, &data[inside])?;
@@ -376,24 +403,30 @@ impl Engine for HybridLog {
     }
 
     fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<()> {
-        self.pend(part, at, offset, &ZEROS[..len])
+        match self.base.write_unseen(part, at, offset, &ZEROS[..len])? {
+            Some(_) => Ok(()),
+            None => self.pend(part, at, offset, &ZEROS[..len]),
+        }
     }
 
-    fn read(&self, _view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
+    fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
         let home = at.home.expect("only what has a home is read");
-        if self.pending_blocks() == 0 {
-            return read_within(&*self.region, home.byte() + offset as u64, buf);
+        let own = match view {
+            View::Group(draft) if !draft.pended.blocks.is_empty() => Some(&draft.pended),
+            _ => None,
+        };
+        if self.pending_blocks() == 0 && own.is_none() {
+            return self.base.load(home, offset, buf);
         }
-        pending::blocks(offset, buf.len())
-            .try_for_each(|(i, offset, inside)| self.read_block(Lba(home.0 + i), offset, &mut buf[inside]))
+        pending::blocks(offset, buf.len()).try_for_each(|(i, offset, inside)| {
+            let (home, buf) = (Lba(home.0 + i), &mut buf[inside]);
+            self.read_block(home, offset, buf)?;
+            own.map_or(Ok(()), |own| own.overlay(&*self.base.region, home, offset, buf))
+        })
     }
 
     fn commit(&self, parts: &mut [Part<'_>], _how: Durability, _replay: &dyn Replay) -> Result<CommitSequence> {
-        let mut last = 0;
-        for part in parts {
-            last = self.commit_one(part)?;
-        }
-        Ok(CommitSequence(last))
+        commit_each(parts, |part| self.commit_one(part))
     }
 
     fn wait(&self, _upto: CommitSequence) -> Result<()> {
@@ -418,7 +451,7 @@ impl Engine for HybridLog {
         if wanted == u64::MAX
             && let Some(settling) = self.settle(None)?
         {
-            self.region.fence(HOME_FENCE)?;
+            self.base.region.fence(HOME_FENCE)?;
             settling.end();
         }
         self.write_back(wanted, maps)

@@ -8,10 +8,10 @@ use wholly::Result;
 use wholly_media::Region;
 
 use super::{HybridLog, PENDING};
-use crate::engine::{DataAt, InoGen, Part, check_within, read_within};
+use crate::engine::{Allocate, DataAt, InoGen, Part, check_within, read_within};
 use crate::format::head::runs;
 use crate::format::log::LINE;
-use crate::format::{BLOCK, Lba};
+use crate::format::{BLOCK, Lba, Run};
 
 /// What a running group does to content.
 #[derive(Debug, Default)]
@@ -57,10 +57,22 @@ fn read_lines(region: &dyn Region, from: Lba, lines: u64, offset: usize, buf: &m
     Ok(())
 }
 
+impl Pended {
+    /// Puts the group's own lines over the committed bytes of a home.
+    pub(super) fn overlay(&self, region: &dyn Region, home: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        match self.blocks.get(&home.0) {
+            Some(own) if !buf.is_empty() => {
+                read_lines(region, own.at, own.lines & lines_of(offset, buf.len()), offset, buf)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl HybridLog {
     /// Reads the latest committed bytes of a home.
     pub(super) fn read_block(&self, home: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
-        let region = &*self.region;
+        let region = &*self.base.region;
         let guard = self.index.get(home.0).map(|slot| slot.read());
         let newest = guard.as_ref().map_or(NO_VERSION, |guard| guard.newest());
         if newest == NO_VERSION || buf.is_empty() {
@@ -77,7 +89,7 @@ impl HybridLog {
 
     /// Writes bytes over others, inside of one block, to a pending block of the group.
     pub(super) fn pend(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<()> {
-        let region = &*self.region;
+        let region = &*self.base.region;
         let home = at.home.expect("only what has a home is written over");
         check_within(region, home.byte(), BLOCK)?;
         let mut tentative = match part.draft.pended.blocks.get(&home.0) {
@@ -98,16 +110,19 @@ impl HybridLog {
             }
         }
         bytes[offset..offset + data.len()].copy_from_slice(data);
+        part.draft.stored = true;
         region.write(PENDING, tentative.at.byte() + from as u64, &bytes[from..to])?;
         tentative.lines |= lines;
         part.draft.pended.blocks.insert(home.0, tentative);
         Ok(())
     }
 
-    /// A block has no content any more once the group is committed.
-    pub(super) fn leave(&self, pended: &mut Pended, home: Lba) {
-        // Its own block is free when the group has ended: the space knows of it.
-        assert!(!pended.blocks.contains_key(&home.0), "a group writes content, and frees it");
+    /// A block has no content any more once the group is committed: what the group has written there goes, too.
+    pub(super) fn leave(&self, pended: &mut Pended, space: &mut dyn Allocate, home: Lba) {
+        if let Some(own) = pended.blocks.remove(&home.0) {
+            // Free again when the group has ended.
+            space.release(Run { start: own.at, count: 1 });
+        }
         if self.index.get(home.0).is_some_and(|slot| !slot.is_empty()) {
             pended.left.insert(home.0);
         }

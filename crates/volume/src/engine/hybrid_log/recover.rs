@@ -4,8 +4,8 @@
 use wholly::Result;
 use wholly_media::Region;
 
-use super::{RECOVER, RECOVER_FENCE};
-use crate::engine::fine_grained_wal::Patch;
+use super::{RECOVER, RECOVER_FENCE, RECOVERY};
+use crate::engine::patch::{self, Patch};
 use crate::engine::{check_within, corrupt, lanes, read_within};
 use crate::format::head::{self, HeadSeed, HeadTable, PendingHead, runs};
 use crate::format::log::{self, ENTRIES, Entry, LINE, LogArea, LogSeed, OLD_MAX, SETTLED};
@@ -16,6 +16,8 @@ type FoundHead = (Lba, PendingHead, u64);
 
 /// What a crash has left.
 struct Survey {
+    /// What proves groups whose writers may have died before the fence.
+    proof: Vec<Patch>,
     /// Old bytes of metadata, in this order.
     undo: Vec<(u64, Vec<u8>)>,
     /// Heads of committed groups, in commit order.
@@ -32,8 +34,8 @@ pub fn patches(
     table: &HeadTable,
     seeds: (LogSeed, HeadSeed),
 ) -> Result<Vec<Patch>> {
-    let Survey { undo, redo } = survey(region, area, table, seeds)?;
-    let mut patches: Vec<Patch> = undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)).collect();
+    let Survey { proof: mut patches, undo, redo } = survey(region, area, table, seeds)?;
+    patches.extend(undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)));
     for found in redo {
         read_lines(region, seeds.1, &found)?;
         let (pending, head, _) = found;
@@ -52,7 +54,8 @@ pub(super) fn recover(
     table: &HeadTable,
     seeds: (LogSeed, HeadSeed),
 ) -> Result<()> {
-    let Survey { undo, redo } = survey(region, area, table, seeds)?;
+    let Survey { proof, undo, redo } = survey(region, area, table, seeds)?;
+    patch::store_proof(region, &RECOVERY, &proof)?;
     if undo.is_empty() && redo.is_empty() {
         return Ok(());
     }
@@ -81,10 +84,10 @@ fn read_lines(region: &dyn Region, seed: HeadSeed, (at, head, _): &FoundHead) ->
 
 fn survey(region: &dyn Region, area: &LogArea, table: &HeadTable, seeds: (LogSeed, HeadSeed)) -> Result<Survey> {
     let heads = read_table(region, table, seeds.1)?;
-    let (mut undo, mut committed) = (Vec::new(), Vec::new());
+    let (mut proof, mut undo, mut committed) = (Vec::new(), Vec::new(), Vec::new());
     for lane in 0..area.lanes {
         let seed = seeds.0.lane(lane);
-        let last = last_commit(region, area, lane, seeds, &heads)?;
+        let last = last_commit(region, (area, table), lane, seeds, (&heads, &mut proof))?;
         committed.push(last);
         let (mut old, running) = (Vec::new(), last + 1);
         lanes::walk(region, (seed, first(area, lane, running), running), &mut |_, read| {
@@ -99,7 +102,7 @@ fn survey(region: &dyn Region, area: &LogArea, table: &HeadTable, seeds: (LogSee
     let counts = |head: &PendingHead| committed.get(head.lane as usize).is_some_and(|last| head.sequence <= *last);
     let mut redo: Vec<FoundHead> = heads.into_iter().filter(|(_, head, _)| counts(head)).collect();
     redo.sort_unstable_by_key(|(at, head, _)| (head.order, *at));
-    Ok(Survey { undo, redo })
+    Ok(Survey { proof, undo, redo })
 }
 
 /// The byte at which the entries of a group begin.
@@ -122,13 +125,13 @@ fn read_table(region: &dyn Region, table: &HeadTable, seed: HeadSeed) -> Result<
     Ok(heads)
 }
 
-/// The sequence of the last committed group of a lane.
+/// The sequence of the last committed group of a lane. What proves it is added to `proof`, unless it is durable.
 fn last_commit(
     region: &dyn Region,
-    area: &LogArea,
+    (area, table): (&LogArea, &HeadTable),
     lane: u32,
     (log_seed, head_seed): (LogSeed, HeadSeed),
-    heads: &[FoundHead],
+    (heads, proof): (&[FoundHead], &mut Vec<Patch>),
 ) -> Result<u64> {
     let seed = log_seed.lane(lane);
     let line = |at: u64| -> Result<[u8; LINE]> {
@@ -149,7 +152,7 @@ fn last_commit(
     }
     let Some((read, at)) = last else { return Ok(0) };
     let Entry::Commit { entries, sum, redo: in_doubt, .. } = read.entry else { return Ok(0) };
-    if !in_doubt || line(at + SETTLED)?[..8] == read.check.to_le_bytes() {
+    if line(at + SETTLED)?[..8] == read.check.to_le_bytes() {
         return Ok(read.sequence);
     }
     // The next group has begun: this one's commit had returned.
@@ -162,23 +165,40 @@ fn last_commit(
     if next {
         return Ok(sequence);
     }
+    let of_line = |at: u64| Patch::there(at, LINE as u64);
+    let mut proves = vec![of_line(at)];
+    if !in_doubt {
+        proof.append(&mut proves);
+        return Ok(sequence);
+    }
     let (mut count, mut total) = (0, 0u64);
     for (at, head, check) in heads.iter().filter(|(_, head, _)| (head.lane, head.sequence) == (lane, sequence)) {
         let mut bytes = [0; BLOCK];
         read_within(region, at.byte(), &mut bytes)?;
         count += 1;
         total = total.wrapping_add(*check).wrapping_add(head_seed.lines_sum(*at, head.lines, &bytes));
+        proves.push(of_line(table.at(*at)));
+        proves.extend(
+            runs(head.lines)
+                .map(|(from, to)| Patch::there(at.byte() + (from * LINE) as u64, ((to - from) * LINE) as u64)),
+        );
     }
-    lanes::walk(region, (seed, first(area, lane, sequence), sequence), &mut |_, read| {
+    lanes::walk(region, (seed, first(area, lane, sequence), sequence), &mut |stands, read| {
         count += 1;
         total = total.wrapping_add(read.check);
+        proves.push(of_line(stands));
         if let Entry::Undo { at, len, .. } = read.entry {
             let mut bytes = [0; OLD_MAX];
             let bytes = &mut bytes[..usize::from(len)];
             read_within(region, at, bytes)?;
             total = total.wrapping_add(log_seed.in_place_sum(at, bytes));
+            proves.push(Patch::there(at, len.into()));
         }
         Ok(true)
     })?;
-    Ok(if (count, total) == (entries, sum) { sequence } else { sequence - 1 })
+    if (count, total) != (entries, sum) {
+        return Ok(sequence - 1);
+    }
+    proof.append(&mut proves);
+    Ok(sequence)
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use wholly_host::{SetXattr, Stat};
 
-use super::{Kind, NamePlan, in_order};
+use super::{Kind, NamePlan};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{Moment, Object, ROOT, Set, State};
+use crate::hostdir::names::{Ids, Moment, Object, ROOT, Set, State};
 use crate::hostdir::table::host_error;
 use crate::rules::acl;
 use crate::site;
@@ -17,17 +17,15 @@ use crate::site;
 impl NamePlan<'_> {
     /// Finds objects with attributes, or times, that groups below the target have set.
     pub(super) fn find_attributes(&mut self, state: &State) {
-        for id in &state.changed {
-            if let Some(object) = state.objects.get(id) {
-                let is_set = !object.sets.as_of(self.target).is_empty();
-                if is_set {
-                    self.set.push(*id);
-                }
-                match object.file.upgrade() {
-                    Some(file) => self.timed_files.push(file),
-                    None if is_set || object.mtime.ns().is_some() => self.timed.push(*id),
-                    None => {}
-                }
+        for (id, object) in state.objects.iter().filter(|(_, object)| object.waits()) {
+            let is_set = !object.sets.as_of(self.target).is_empty();
+            if is_set {
+                self.set.push(*id);
+            }
+            match object.file.upgrade() {
+                Some(file) => self.timed_files.push(file),
+                None if is_set || object.mtime.ns().is_some() => _ = self.timed.insert(*id),
+                None => {}
             }
         }
     }
@@ -35,7 +33,8 @@ impl NamePlan<'_> {
     /// Looks whether objects are where they should be whose attributes or times are to be set, and compares the
     /// attributes.
     pub(super) fn look_at_objects(&self) -> Result<()> {
-        for id in in_order(self.set.iter().chain(&self.timed).copied()) {
+        let all: Ids = self.set.iter().copied().chain(self.timed.iter()).collect();
+        for id in all.iter() {
             let store = self.store;
             // What a pass has made, and a crash may have undone, is nobody's yet.
             let place = store.names.with(|state| {
@@ -81,7 +80,8 @@ impl NamePlan<'_> {
     /// Gives objects the attributes that they are to have, times excepted.
     pub fn set_attributes(&mut self) -> Result<()> {
         let store = self.store;
-        for id in in_order(std::mem::take(&mut self.mend).into_iter().chain(self.set.iter().copied())) {
+        let all: Ids = std::mem::take(&mut self.mend).into_iter().chain(self.set.iter().copied()).collect();
+        for id in all.iter() {
             let whole = store.names.with(|state| {
                 let object = state.objects.get(&id)?;
                 Some((state.host_path(id)?, object.kind, self.wanted_of(object)))
@@ -100,7 +100,7 @@ impl NamePlan<'_> {
 
     /// All that is to be set of an object: of one that the host may have made otherwise, also what it was born with.
     fn wanted_of(&self, object: &Object) -> Set {
-        let mut wanted = match &object.birth {
+        let mut wanted = match object.birth() {
             Some(birth) if object.unsure => {
                 Set { mode: Some(birth.mode & 0o7777), uid: Some(birth.uid), gid: Some(birth.gid), ..Set::default() }
             }
@@ -155,7 +155,7 @@ impl NamePlan<'_> {
             self.set_times_of_file(file)?;
         }
         let store = self.store;
-        for &id in &self.timed {
+        for id in self.timed.iter() {
             let whole = store.names.with(|state| {
                 let object = state.objects.get(&id)?;
                 let mtime_ns = object.mtime.ns().filter(|_| object.mtime_sequence < self.target);
@@ -198,7 +198,7 @@ impl NamePlan<'_> {
         });
         let mtime_ns = file.mtime_as_of(self.target);
         if mtime_ns != file.mtime() {
-            store.names.with(|state| state.changed.insert(file.id));
+            store.names.with(|state| state.waits_for(file.id));
         }
         if mtime_ns.is_some() || atime_ns.is_some() {
             let set = match (file.full_home(), path) {

@@ -87,7 +87,7 @@ impl StoreInner {
         let stat = self.host.stat(path).map_err(failed)?;
         if Kind::of(stat.mode) == Kind::Directory
             && folder == BLANKS
-            && self.names.with(|state| state.objects.get(&id).is_none_or(|object| object.birth.is_none()))
+            && self.names.with(|state| state.objects.get(&id).is_none_or(|object| !object.is_born()))
         {
             // A pass has told the log of a directory that it made before anything but blanks came into it. What cannot
             // be removed, since others have made it, keeps nobody from his store: no other object ever gets its id.
@@ -120,7 +120,7 @@ impl StoreInner {
             let register = state.register(dir, name)?;
             let born = |id: u64| {
                 let object = state.objects.get(&id)?;
-                let birth = object.birth.clone().filter(|_| object.kind == Kind::of(stat.mode));
+                let birth = object.birth().filter(|_| object.kind == Kind::of(stat.mode));
                 birth.map(|birth| (id, birth))
             };
             register.values().find_map(|(_, id)| born(id))

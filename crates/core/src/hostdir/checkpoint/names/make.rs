@@ -10,14 +10,14 @@ use super::aside::stale;
 use super::attributes::is_otherwise;
 use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name};
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Name, ROOT, State, TYPE};
+use crate::hostdir::names::{Name, Object, ROOT, State, TYPE};
 use crate::hostdir::running::{Running, Sharing};
 use crate::hostdir::table::host_error;
 use crate::rules::acl;
 use crate::site;
 use crate::sync::Ordering;
 
-/// Identities that one group writes to the log: more of them go into several groups, so that memory is bounded.
+/// Identities that one group writes to the log: one of very many would take as much memory again.
 const KNOWN_AT_A_TIME: usize = 8192;
 
 impl NamePlan<'_> {
@@ -118,7 +118,7 @@ impl NamePlan<'_> {
         let store = self.store;
         let (birth, inode) = store.names.with(|state| {
             let object = state.objects.get(&id);
-            (object.and_then(|object| object.birth.clone()), object.and_then(|object| object.inode()))
+            (object.and_then(Object::birth), object.and_then(|object| object.inode()))
         });
         let Some(birth) = birth.filter(|_| inode.is_none()) else { return Ok(()) };
         // At its place, where that is free and its directory there.
@@ -311,23 +311,25 @@ impl NamePlan<'_> {
 
     /// The log learns which inodes were made: what a crash finds of them from here on is the store's own.
     fn know(&mut self) -> Result<()> {
+        let made = |state: &State, id: u64| {
+            state.objects.get(&id).is_some_and(|object| object.inode().is_some() && !object.known)
+        };
+        let named = |state: &State, id: u64| state.objects.get(&id).is_some_and(|object| object.place().is_some());
+        self.make.chunks(KNOWN_AT_A_TIME).try_for_each(|ids| self.know_of(ids, made))?;
+        self.keep.chunks(KNOWN_AT_A_TIME).try_for_each(|ids| self.know_of(ids, named))
+    }
+
+    /// The same of those among a few objects that are `unknown`.
+    fn know_of(&self, ids: &[u64], unknown: impl Fn(&State, u64) -> bool) -> Result<()> {
         let store = self.store;
-        let unknown: Vec<u64> = store.names.with(|state| {
-            let made =
-                |id: &&u64| state.objects.get(id).is_some_and(|object| object.inode().is_some() && !object.known);
-            let named = |id: &&u64| state.objects.get(id).is_some_and(|object| object.place().is_some());
-            let kept = self.keep.iter().filter(named);
-            self.make.iter().filter(made).chain(kept).copied().collect()
-        });
-        if unknown.is_empty() {
+        let ids: Vec<u64> = store.names.with(|state| ids.iter().copied().filter(|id| unknown(state, *id)).collect());
+        if ids.is_empty() {
             return Ok(());
         }
-        // One group of all of them would take as much memory again.
-        let known = unknown.chunks(KNOWN_AT_A_TIME).try_for_each(|ids| store.know(ids));
         store.checkpointer.knew.store(1, Ordering::Relaxed);
-        known?;
+        store.know(&ids)?;
         store.names.with(|state| {
-            for id in &unknown {
+            for id in &ids {
                 if let Some(object) = state.objects.get_mut(id) {
                     object.known = true;
                 }

@@ -47,7 +47,7 @@ use rustix::io::Errno;
 use super::StoreInner;
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{ANCHORS, BLANKS, Kind, Name, Object, ROOT, Register, State, id_name, join};
+use crate::hostdir::names::{ANCHORS, BLANKS, Ids, Kind, Name, Object, ROOT, Register, State, id_name, join};
 use crate::hostdir::table::host_error;
 
 /// A name that is to be another object's, or nobody's.
@@ -86,7 +86,7 @@ pub(super) struct NamePlan<'a> {
     /// Objects whose attributes groups have set.
     set: Vec<u64>,
     /// Objects with times that are to go home, regular files excepted.
-    timed: Vec<u64>,
+    timed: Ids,
     /// Regular files of which more is to go home than bytes, with their times.
     timed_files: Vec<Arc<File>>,
     /// Whether something hangs on an anchor that it may keep after the pass.
@@ -98,7 +98,7 @@ pub(super) struct NamePlan<'a> {
     /// Directories, and whether others may change names in them.
     shared: HashMap<u64, bool>,
     /// All objects whose names or attributes the pass changes, in order.
-    touched: Vec<u64>,
+    touched: Ids,
     /// Whether something was done, that has to be made durable.
     begun: bool,
 }
@@ -123,13 +123,13 @@ impl<'a> NamePlan<'a> {
             spent: Vec::new(),
             mend: Vec::new(),
             set: Vec::new(),
-            timed: Vec::new(),
+            timed: Ids::default(),
             timed_files: Vec::new(),
             hung: false,
             nameless: Vec::new(),
             default_acls: HashMap::new(),
             shared: HashMap::new(),
-            touched: Vec::new(),
+            touched: Ids::default(),
             begun: false,
         };
         store.names.with(|state| {
@@ -145,19 +145,19 @@ impl<'a> NamePlan<'a> {
         let named = plan.changes.iter().flat_map(|change| [change.home, change.want]);
         let lists =
             [&plan.make, &plan.move_, &plan.keep, &plan.idle, &plan.spent, &plan.mend, &plan.set, &plan.nameless];
-        plan.touched = in_order(named.chain(lists.into_iter().flatten().copied()).filter(|id| *id != 0));
+        plan.touched = named.chain(lists.into_iter().flatten().copied()).filter(|id| *id != 0).collect();
         Ok(plan)
     }
 
     /// Whether the pass changes names or attributes of an object, and with them its time of change on the host.
     pub fn touches(&self, id: u64) -> bool {
-        self.touched.binary_search(&id).is_ok()
+        self.touched.contains(id)
     }
 
     fn find_changes(&mut self, state: &mut State, target: u64) {
         self.changes.reserve_exact(state.count as usize);
         for (dir, names) in &state.registers {
-            for (name, register) in names {
+            for (name, register) in names.iter() {
                 let want = register.as_of(target);
                 if want != register.home() || register.is_stray() {
                     self.changes.push(Change { name: (*dir, name.clone()), home: register.home(), want });
@@ -169,7 +169,8 @@ impl<'a> NamePlan<'a> {
         let is_stray = |change: &Change| state.register(change.name.0, &change.name.1).is_some_and(Register::is_stray);
         self.stray = (0..changes.len()).filter(|i| is_stray(&changes[*i])).collect();
         let want = |i: u32| changes[i as usize].want;
-        self.wanted = (0..changes.len() as u32).filter(|i| want(*i) != 0).collect();
+        self.wanted.reserve_exact(changes.len());
+        self.wanted.extend((0..changes.len() as u32).filter(|i| want(*i) != 0));
         self.wanted.sort_unstable_by_key(|i| (want(*i), *i));
         self.wanted.dedup_by_key(|i| want(*i));
         // Names that stay are enough for an object not to need an anchor.
@@ -188,6 +189,7 @@ impl<'a> NamePlan<'a> {
                 state.lie(*id, name.clone());
             }
         }
+        self.make.reserve_exact(self.wanted.iter().filter(|i| !is_made(state, want(**i))).count());
         let mut made = HashSet::new();
         for i in 0..self.changes.len() {
             let want = self.changes[i].want;
@@ -195,11 +197,9 @@ impl<'a> NamePlan<'a> {
                 self.plan_to_make(state, want, &mut made);
             }
         }
-        let mut lost: Vec<u64> = self.changes.iter().map(|change| change.home).filter(|&id| id != 0).collect();
+        let mut lost: Ids = self.changes.iter().map(|change| change.home).filter(|&id| id != 0).collect();
         lost.extend(self.changes.iter().map(|change| change.want).filter(|id| hangs_in(state, *id, ANCHORS)));
-        lost.sort_unstable();
-        lost.dedup();
-        for id in lost {
+        for id in lost.iter() {
             match (self.wants(id), stays.contains_key(&id)) {
                 (true, false) => self.move_.push(id),
                 (false, false) if state.kept.contains(&id) || state.held.contains(&id) => self.move_.push(id),
@@ -232,8 +232,7 @@ impl<'a> NamePlan<'a> {
     /// `id` is made, if it is virtual, after the directories that it is in. What is no directory comes here once.
     fn plan_to_make(&mut self, state: &State, id: u64, made: &mut HashSet<u64>) {
         let Some(object) = state.objects.get(&id) else { return };
-        let is_there = object.inode().is_some() && object.known;
-        if is_there || id == ROOT || (object.kind == Kind::Directory && !made.insert(id)) {
+        if is_made(state, id) || id == ROOT || (object.kind == Kind::Directory && !made.insert(id)) {
             return;
         }
         if let Some(i) = self.first_wanted(id) {
@@ -329,8 +328,8 @@ impl<'a> NamePlan<'a> {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        let lists = [&self.make, &self.idle, &self.spent, &self.nameless, &self.mend, &self.set, &self.timed];
-        self.changes.is_empty() && lists.into_iter().all(Vec::is_empty)
+        let lists = [&self.make, &self.idle, &self.spent, &self.nameless, &self.mend, &self.set];
+        self.changes.is_empty() && self.timed.is_empty() && lists.into_iter().all(Vec::is_empty)
     }
 
     /// Whether something was done that has to be made durable.
@@ -346,13 +345,9 @@ impl<'a> NamePlan<'a> {
     }
 }
 
-/// These objects, each once.
-fn in_order(ids: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut all: Vec<u64> = ids.collect();
-    all.sort_unstable();
-    all.dedup();
-    all.shrink_to_fit();
-    all
+/// Whether the host has an object, and the log knows which inode it is.
+fn is_made(state: &State, id: u64) -> bool {
+    state.objects.get(&id).is_some_and(|object| object.inode().is_some() && object.known)
 }
 
 /// Whether somebody goes on using what is no directory, or the log has bytes, attributes or times for it, when its

@@ -99,7 +99,8 @@ impl NamePlan<'_> {
     /// Takes away names that end, and those that a rename cannot replace: deepest first.
     fn remove(&mut self) -> Result<()> {
         let store = self.store;
-        let mut removals = Vec::new();
+        let ends = self.changes.iter().filter(|change| change.home != 0).count();
+        let mut removals = Vec::with_capacity(ends);
         for (i, change) in self.changes.iter().enumerate().filter(|(_, change)| change.home != 0) {
             let (home_is_dir, want_is_dir) = store.names.with(|state| {
                 let is_dir = |id| state.objects.get(&id).map(|object| object.kind == Kind::Directory);
@@ -109,11 +110,12 @@ impl NamePlan<'_> {
             if want_is_dir.is_none_or(|want| want != home_is_dir) || home_is_dir {
                 let path = self.path_of(&change.name)?;
                 let depth = path.iter().filter(|&&byte| byte == b'/').count();
-                removals.push((std::cmp::Reverse(depth), i, home_is_dir));
+                removals.push((std::cmp::Reverse(depth as u32), i as u32, home_is_dir));
             }
         }
         removals.sort_unstable();
         for (_, i, is_dir) in removals {
+            let i = i as usize;
             // What it lies in is removed after it.
             let path = self.path_of(&self.changes[i].name)?;
             let change = &mut self.changes[i];

@@ -1,10 +1,12 @@
 //! A log of a client that is no store: its own kinds of entries, its own superblock, and segments that are extents of a
 //! larger region, none behind the one before it, and the slots of its superblock behind them all.
 
+mod crash;
+
 use std::sync::{Arc, Mutex};
 
 use wholly_error::{Error, Result};
-use wholly_log::batch::{BatchLane, Gathered, Outcome, Request};
+use wholly_log::batch::{BatchLane, Gathered, Outcome, Request, record_bytes};
 use wholly_log::checksum::checksum;
 use wholly_log::lane::{AppendError, Lane};
 use wholly_log::layout::{Entry, Kept, LogPart, SEGMENTS_START, SUPERBLOCK_SLOT, Superblock, SuperblockFault};
@@ -270,6 +272,16 @@ impl Committer {
         log.grow(log.segments().0, 1)
     }
 
+    fn append(log: &Log<Toy>, lane: &mut Lane<Toy>, group: &[Told]) {
+        for (kind, file, offset, data) in group {
+            while let Err(error) = lane.reserve(log, data.len() as u64) {
+                assert!(matches!(error, AppendError::NeedRoom), "{error:?}");
+                Self::grow(log).unwrap();
+            }
+            lane.append(log, *kind, *file, *offset, data).unwrap();
+        }
+    }
+
     fn commit(&mut self, group: &[Told]) -> u64 {
         let Committer { log, lane, batch } = self;
         if !log.is_pmem() {
@@ -279,28 +291,30 @@ impl Committer {
                 offset: *offset,
                 data: data[..].into(),
             };
-            let request = Request {
-                group: log.take_sequence(),
-                entries: group.iter().map(gathered).collect(),
-                parts: 0,
-                after: 0,
-                announced: log.announced_tail(),
-            };
+            let id = log.take_sequence();
+            let mut entries: Vec<_> = group.iter().map(gathered).collect();
+            let mut parts = 0;
+            if record_bytes(&entries, log.block()) > log.segment_bytes() - log.block() {
+                // All of it, before the record that commits it.
+                entries.clear();
+                lane.open(id);
+                Self::append(log, lane, group);
+                parts = lane.close(log).unwrap();
+                log.region().fence(site::SPILL_SYNC).unwrap();
+            }
+            let request = Request { group: id, entries, parts, after: 0, announced: log.announced_tail() };
             match batch.commit(log, request, || Self::grow(log)).unwrap() {
-                Outcome::Committed(sequence, _) => return sequence,
+                Outcome::Committed(sequence, _) => {
+                    lane.retire(log, sequence);
+                    return sequence;
+                }
                 Outcome::Announced => panic!("nothing was announced"),
             }
         }
         let slot = log.in_flight().enter(log.sequence_bound());
         let sequence = log.take_sequence();
         lane.open(sequence);
-        for (kind, file, offset, data) in group {
-            while let Err(error) = lane.reserve(log, data.len() as u64) {
-                assert!(matches!(error, AppendError::NeedRoom), "{error:?}");
-                Self::grow(log).unwrap();
-            }
-            lane.append(log, *kind, *file, *offset, data).unwrap();
-        }
+        Self::append(log, lane, group);
         lane.commit(log, sequence, 0, || ()).unwrap();
         lane.finish(log, sequence);
         log.in_flight().leave(slot);
@@ -309,12 +323,18 @@ impl Committer {
 
     /// All that was committed is home.
     fn checkpoint(&mut self) {
+        self.checkpoint_with(|| Ok(())).unwrap();
+    }
+
+    /// All that was committed goes home.
+    fn checkpoint_with(&mut self, go_home: impl FnOnce() -> Result<()>) -> Result<()> {
         self.lane.leave(&self.log);
         self.batch.leave(&self.log);
         let target = self.log.announce_tail();
-        self.log.begin_checkpoint(target).unwrap();
-        self.log.release_below(target).unwrap();
-        self.log.shrink().unwrap();
+        self.log.begin_checkpoint(target)?;
+        go_home()?;
+        self.log.release_below(target)?;
+        self.log.shrink()
     }
 }
 
@@ -384,16 +404,17 @@ fn a_group_costs_one_fence_or_one_write() {
     assert_eq!(disk, Counts::from([(site::BATCH_WRITE, count(1, 512, 1))]));
 }
 
-/// On persistent memory a group larger than a segment has parts, which its client's own kind for them holds together.
+/// A group larger than a segment has parts, which its client's own kind for them holds together.
 #[test]
 fn a_group_of_several_parts_is_given_as_one() {
-    let [world, _] = worlds();
-    let base = world.log();
-    format(&base);
-    let mut committer = Committer::new(open(&base).0);
-    let group: Vec<Told> = (0..9).map(|i| note(i, 1500)).collect();
-    let sequence = committer.commit(&group);
-    assert_eq!(open(&base).1, [(sequence, group)]);
+    for world in worlds() {
+        let base = world.log();
+        format(&base);
+        let mut committer = Committer::new(open(&base).0);
+        let group: Vec<Told> = (0..9).map(|i| note(i, 1500)).collect();
+        let sequence = committer.commit(&group);
+        assert_eq!(open(&base).1, [(sequence, group)]);
+    }
 }
 
 /// A kind that another client has is none here.

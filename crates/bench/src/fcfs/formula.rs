@@ -1,0 +1,227 @@
+//! What a group stores, to the line: the formula of each engine.
+//!
+//! A write is cut into *parts* at each MiB of the file, each a call of the group, and a part into *pieces* of
+//! consecutive blocks. With `lines(p)` for the lines that a piece touches, `P` parts, `F` files and the times of each
+//! changed:
+//!
+//! | engine | lines | fences |
+//! |---|---|---|
+//! | `none` | sum of `lines(p)`, and a line of times for each part | `P` |
+//! | `fine_grained_wal` | data entries: a head, and the bytes, in whole lines; a link where a run of blocks of the log ends; one entry that leads to the chain; two undo entries and a line in place for each file; commit entry; sum of `lines(e)` of the data entries, at home; settled word | `P + 5` |
+//!
+//! | `hybrid_log` | the sum of `lines(p)` and a head for each block of content; two undo entries and a line in place for each file; commit entry; a settled word for each of the last groups of the lanes that is in doubt and has changed one of the files; checkpoints apart | `P + 2` |
+//!
+//! The last line of each run of blocks in a chain is kept for a link, so a data entry is cut in two where a run ends.
+//! The first run has as many blocks as the first entry needs, each further one as many as what is left of the entry
+//! needs.
+
+use super::subject::{failed, name};
+use crate::Result;
+use crate::workload::{Case, Update};
+use std::collections::VecDeque;
+use wholly_media::Region;
+use wholly_sim::Count;
+use wholly_volume::{EngineKind, Object, Volume};
+
+const LINE: u64 = 64;
+const BLOCK: u64 = 4096;
+const LINES_OF_BLOCK: u64 = BLOCK / LINE;
+/// A write is a group, or a call of one, for each so many bytes of the file.
+const AT_ONCE: u64 = 1 << 20;
+/// Undo entries, of 32 bytes at most, for the times of a file: from the first changed word of mtime and ctime to the
+/// last one, and the check.
+const UNDO_OF_TIMES: u64 = 2;
+/// Bytes from the first changed word of a line of times to its check.
+const BYTES_OF_TIMES: u64 = 56;
+
+/// What a group stores, by phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cost {
+    pub call: Count,
+    pub commit: Count,
+    pub checkpoint: Count,
+}
+
+/// Consecutive bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    at: u64,
+    len: u64,
+}
+
+/// The formula of an engine, on one volume.
+pub(super) struct Formula {
+    engine: EngineKind,
+    /// By file: first block of the file, block of the volume, and how many.
+    extents: Vec<Vec<(u64, u64, u64)>>,
+    /// The last group of each lane, in the order in which lanes are taken: the files that it has changed, if it is in
+    /// doubt.
+    lanes: VecDeque<Vec<u32>>,
+}
+
+impl Formula {
+    /// That of an unmounted volume, whose groups come one after the other.
+    pub fn of(engine: EngineKind, region: &dyn Region, case: &Case) -> Result<Formula> {
+        let extents = |file: u32| {
+            let dumped = Volume::dump_region(region, Some(Object::Path(name(file).as_bytes()))).map_err(failed)?;
+            let extents = dumped.inode.map(|inode| inode.content.extents).unwrap_or_default();
+            Ok(extents.iter().map(|extent| (extent.first, extent.block, extent.count)).collect())
+        };
+        let extents = (0..case.files).map(extents).collect::<Result<_>>()?;
+        let superblocks = Volume::dump_region(region, None).map_err(failed)?.superblocks;
+        let log = superblocks.into_iter().find_map(|copy| copy.decoded.ok()).and_then(|superblock| superblock.log);
+        let lanes = vec![Vec::new(); log.map_or(0, |log| log.lanes as usize)];
+        Ok(Formula { engine, extents, lanes: lanes.into() })
+    }
+
+    /// What the next group stores, if the formula is stated. `has_checkpointed`: whether a checkpoint came before its
+    /// commit.
+    pub fn next(&mut self, group: &[Update], has_checkpointed: bool) -> Option<Cost> {
+        let parts: Vec<Vec<Piece>> = group.iter().flat_map(|update| self.parts(update)).collect();
+        match self.engine {
+            EngineKind::None => Some(none(&parts)),
+            EngineKind::FineGrainedWal => Some(fine_grained_wal(&parts, group.len() as u64)),
+            EngineKind::HybridLog => {
+                let files: Vec<u32> = group.iter().map(|update| update.file).collect();
+                Some(self.hybrid_log(&parts, files, has_checkpointed))
+            }
+            _ => None,
+        }
+    }
+
+    fn hybrid_log(&mut self, parts: &[Vec<Piece>], files: Vec<u32>, has_checkpointed: bool) -> Cost {
+        let mut cost = Cost::default();
+        for part in parts {
+            for piece in part {
+                let end = piece.at + piece.len;
+                for block in piece.at / BLOCK..end.div_ceil(BLOCK) {
+                    let (from, to) = (piece.at.max(block * BLOCK), end.min((block + 1) * BLOCK));
+                    let from = from / LINE * LINE;
+                    cost.call += store(from, to.div_ceil(LINE) * LINE - from);
+                    cost.commit += entries(1);
+                }
+            }
+            cost.call += FENCE;
+        }
+        cost.commit += in_place(files.len() as u64);
+        cost.commit += entries(1);
+        cost.commit += FENCE;
+        if has_checkpointed {
+            // It has settled all of them.
+            self.lanes.iter_mut().for_each(Vec::clear);
+        }
+        for last in self.lanes.iter_mut().filter(|last| last.iter().any(|file| files.contains(file))) {
+            cost.commit += store(LINE, 8);
+            last.clear();
+        }
+        self.lanes.pop_front();
+        self.lanes.push_back(files);
+        cost
+    }
+
+    /// The parts of an update, and the pieces of each.
+    fn parts(&self, update: &Update) -> Vec<Vec<Piece>> {
+        let (mut at, end) = (update.offset, update.offset + u64::from(update.len));
+        let mut parts = Vec::new();
+        while at < end {
+            let part_end = end.min((at / AT_ONCE + 1) * AT_ONCE);
+            let mut pieces: Vec<Piece> = Vec::new();
+            while at < part_end {
+                let block = at / BLOCK;
+                let extents = &self.extents[update.file as usize];
+                let (first, home, count) = *extents
+                    .iter()
+                    .find(|(first, _, count)| (*first..first + count).contains(&block))
+                    .expect("all of a file has blocks");
+                let len = part_end.min((first + count) * BLOCK) - at;
+                let piece = Piece { at: home * BLOCK + (at - first * BLOCK), len };
+                match pieces.last_mut() {
+                    Some(last) if last.at + last.len == piece.at => last.len += piece.len,
+                    _ => pieces.push(piece),
+                }
+                at += len;
+            }
+            parts.push(pieces);
+        }
+        parts
+    }
+}
+
+/// One store of bytes.
+fn store(at: u64, len: u64) -> Count {
+    Count { calls: 1, bytes: len, lines: (at + len - 1) / LINE - at / LINE + 1, fences: 0 }
+}
+
+/// Whole lines, each by a call of its own.
+fn entries(count: u64) -> Count {
+    Count { calls: count, bytes: count * LINE, lines: count, fences: 0 }
+}
+
+const FENCE: Count = Count { calls: 1, bytes: 0, lines: 0, fences: 1 };
+
+/// The times of so many files: old bytes, a fence, and new ones.
+fn in_place(files: u64) -> Count {
+    let mut count = entries(UNDO_OF_TIMES * files);
+    count += FENCE;
+    (0..files).for_each(|_| count += store(LINE - BYTES_OF_TIMES, BYTES_OF_TIMES));
+    count
+}
+
+fn none(parts: &[Vec<Piece>]) -> Cost {
+    let mut cost = Cost::default();
+    for part in parts {
+        part.iter().for_each(|piece| cost.call += store(piece.at, piece.len));
+        cost.call += entries(1);
+        cost.call += FENCE;
+    }
+    cost
+}
+
+fn fine_grained_wal(parts: &[Vec<Piece>], files: u64) -> Cost {
+    let mut cost = Cost::default();
+    let mut chain = Chain::default();
+    for part in parts {
+        part.iter().for_each(|piece| chain.add(*piece, &mut cost));
+        cost.call += FENCE;
+    }
+    // Where the chain is; times; the commit entry.
+    cost.commit += entries(1);
+    cost.commit += in_place(files);
+    cost.commit += FENCE;
+    cost.commit += entries(1);
+    cost.commit += FENCE;
+    cost.checkpoint += FENCE;
+    cost.checkpoint += store(LINE, 8);
+    cost.checkpoint += FENCE;
+    cost
+}
+
+/// The chain of an explicit group's data.
+#[derive(Default)]
+struct Chain {
+    /// Lines that are left of a run of blocks, once there is one.
+    left: Option<u64>,
+}
+
+impl Chain {
+    /// Adds the data entries of a piece, with their way home.
+    fn add(&mut self, mut piece: Piece, cost: &mut Cost) {
+        let needed = |len: u64| 1 + len.div_ceil(LINE);
+        let run = |lines: u64| lines.div_ceil(LINES_OF_BLOCK) * LINES_OF_BLOCK;
+        let mut left = self.left.unwrap_or_else(|| run(needed(piece.len) + 1));
+        while piece.len > 0 {
+            // A head, a line of bytes, and a link.
+            if left < 3 {
+                cost.call += entries(1);
+                left = run(needed(piece.len) + 1);
+            }
+            let len = piece.len.min((left - 2) * LINE);
+            cost.call += entries(1);
+            cost.call += store(0, len);
+            cost.checkpoint += store(piece.at, len);
+            left -= needed(len);
+            piece = Piece { at: piece.at + len, len: piece.len - len };
+        }
+        self.left = Some(left);
+    }
+}

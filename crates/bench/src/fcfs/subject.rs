@@ -1,0 +1,165 @@
+//! Volumes that run the groups of a case.
+
+use crate::place::Place;
+use crate::workload::{Case, Payload, Update};
+use crate::{Error, Result};
+use rustix::fs::{Mode, OFlags};
+use std::sync::Arc;
+use wholly::vfs::{Context, Errno, Handle, Ino, Vfs};
+use wholly_media::{
+    Region,
+    pmem::{PmemOptions, PmemRegion},
+};
+use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
+
+/// A system of the suite.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subject {
+    pub name: &'static str,
+    pub engine: EngineKind,
+    /// Whether checkpoints can wait for times without load.
+    pub defers: bool,
+}
+
+/// All of them: one for each engine.
+pub(super) fn all() -> impl Iterator<Item = Subject> {
+    EngineKind::ALL.iter().map(|engine| Subject {
+        name: engine.name(),
+        engine: *engine,
+        defers: *engine == EngineKind::HybridLog,
+    })
+}
+
+/// All volumes have the same: places of entries depend on it, so that runs can be compared.
+const VOLUME_ID: [u8; 16] = *b"wholly-bench-fcf";
+/// Bytes that a call writes when files are made.
+const PIECE: usize = 1 << 20;
+
+impl Subject {
+    /// Whether its groups survive wholly or not at all: else it runs plain calls.
+    pub fn promises_groups(&self) -> bool {
+        self.engine != EngineKind::None
+    }
+
+    pub fn options(&self) -> VolumeOptions {
+        // Room to keep in memory where the blocks of all files are.
+        VolumeOptions { engine: self.engine, cache_bytes: 256 << 20, ..VolumeOptions::default() }
+    }
+
+    /// A region for the volume of a case, in a file of the place. Its size is the paper's: 6 GB for 4 GB of files.
+    pub fn region(case: &Case, place: &Place, prefault: bool) -> Result<PmemRegion> {
+        // The engine's own space beside: in a small volume it is a larger part.
+        Self::region_of(place, case.data_bytes() / 2 * 3 + (1 << 20), prefault)
+    }
+
+    /// A region of so many bytes.
+    pub fn region_of(place: &Place, bytes: u64, prefault: bool) -> Result<PmemRegion> {
+        let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::open(place.dir.join("volume.img"), how, Mode::RUSR | Mode::WUSR)?;
+        rustix::fs::ftruncate(&file, bytes / 4096 * 4096)?;
+        Ok(PmemRegion::open(file, PmemOptions { prefault, ..PmemOptions::default() })?)
+    }
+
+    /// Makes the volume with the files of a case. It is unmounted then.
+    ///
+    /// All names come first: directories give up blocks as they grow, and content fills them. So free space is in one
+    /// piece.
+    pub fn make(&self, region: &Arc<dyn Region>, case: &Case) -> Result<()> {
+        Volume::format_region_as(&**region, &self.options(), VOLUME_ID).map_err(failed)?;
+        let volume = Volume::open_region(region.clone(), &self.options()).map_err(failed)?;
+        let vfs = VolumeVfs::new(&volume);
+        let ctx = Context::superuser();
+        let make = |n: u32| vfs.create(&ctx, Ino::ROOT, name(n).as_bytes(), OFlags::RDWR, Mode::RUSR | Mode::WUSR);
+        let files = (0..case.files).map(make).collect::<Result<Vec<_>, Errno>>()?;
+        let zeros = vec![0; PIECE];
+        for (attr, file) in files {
+            for at in (0..case.file_bytes).step_by(PIECE) {
+                vfs.write(&ctx, file, at, &zeros[..PIECE.min((case.file_bytes - at) as usize)])?;
+            }
+            vfs.release(&ctx, file)?;
+            vfs.forget(attr.ino, 1);
+        }
+        drop(vfs);
+        volume.close().map_err(failed)
+    }
+}
+
+pub(super) fn name(file: u32) -> String {
+    file.to_string()
+}
+
+pub(super) fn failed(error: wholly::Error) -> Error {
+    error.to_string().into()
+}
+
+/// An open volume.
+pub(super) struct Open {
+    // Before the volume: it keeps it open.
+    vfs: VolumeVfs,
+    files: Vec<Handle>,
+    volume: Volume,
+    pub has_groups: bool,
+}
+
+impl Open {
+    /// Opens the volume of a case.
+    pub fn new(region: Arc<dyn Region>, options: &VolumeOptions, case: &Case) -> Result<Open> {
+        let volume = Volume::open_region(region, options).map_err(failed)?;
+        let vfs = VolumeVfs::new(&volume);
+        let ctx = Context::superuser();
+        let open = |n: u32| {
+            let found = vfs.lookup(&ctx, Ino::ROOT, name(n).as_bytes())?;
+            let file = vfs.open(&ctx, found.ino, OFlags::RDWR);
+            vfs.forget(found.ino, 1);
+            file
+        };
+        let files = (0..case.files).map(open).collect::<Result<Vec<_>, Errno>>()?;
+        let has_groups = match vfs.begin_group() {
+            Ok(group) => vfs.abort_group(group).map(|()| true)?,
+            Err(Errno::OPNOTSUPP) => false,
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(Open { vfs, files, volume, has_groups })
+    }
+
+    /// Blocks that are free, or can be.
+    pub fn free_blocks(&self) -> u64 {
+        self.volume.stat().free_blocks
+    }
+
+    /// The program of the paper's figure 1: begin with the descriptors, writes, commit. `called` is called between the
+    /// last write and the commit. Without groups, the writes alone.
+    #[inline]
+    pub fn run_group(&self, group: &[Update], payload: &Payload, called: impl FnOnce()) -> Result<()> {
+        let id = if self.has_groups { Some(self.vfs.begin_group()?) } else { None };
+        let ctx = Context { group: id, ..Context::superuser() };
+        if let Some(id) = id {
+            group.iter().try_for_each(|update| self.vfs.add_to_group(id, self.files[update.file as usize]))?;
+        }
+        for update in group {
+            let written = self.vfs.write(&ctx, self.files[update.file as usize], update.offset, payload.of(update))?;
+            if written != update.len as usize {
+                return Err(format!("{written} bytes of {} were written", update.len).into());
+            }
+        }
+        called();
+        match id {
+            Some(id) => Ok(self.vfs.commit_group(id)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Unmounts the volume: all content is at home then.
+    pub fn close(self) -> Result<()> {
+        let Open { vfs, files, volume, .. } = self;
+        let ctx = Context::superuser();
+        files.into_iter().try_for_each(|file| vfs.release(&ctx, file))?;
+        drop(vfs);
+        volume.close().map_err(failed)
+    }
+
+    /// Ends as by the death of the process.
+    pub fn abandon(self) {
+        self.volume.abandon();
+    }
+}

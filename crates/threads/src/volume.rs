@@ -1,0 +1,326 @@
+//! Programs of threads over a volume.
+//!
+//! The volume is made, and filled, by the ordinary package before the execution begins; who comes after a crash is the
+//! crash explorer's own subject, which is the ordinary package too. Each call outside of groups is durable when it
+//! returns.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use scheduled::vfs::Timestamp;
+use scheduled_volume::{Volume, VolumeCalls, VolumeFile, VolumeGroup, VolumeOptions};
+use wholly_crash::volume::{OnVolume, Program, Running, fill, setting};
+use wholly_crash::{EXISTING, FILE_MODE, FRESH, NAMES, Op, Setting, Start, State, Subject, served_tree};
+use wholly_sim::{SimConfig, World};
+use wholly_volume::EngineKind;
+
+use crate::explore::Threaded;
+use crate::history::{Look, Seen};
+use crate::program::{A, A_FOO, Act, B, C, D, aborted, append, call, chmod, cut, group, link, look, rename, write};
+use crate::stage::{OWN, Performance, Stage, bytes_of, change_names, is_in_the_way, opened_as, served, storing_thread};
+use crate::sync::thread;
+use crate::{Error, Policy};
+
+/// What threads do to a volume at the same time.
+#[derive(Clone, Debug)]
+pub struct VolumeProgram {
+    /// Its name.
+    pub name: &'static str,
+    /// The engine.
+    pub engine: EngineKind,
+    /// What is there before.
+    pub start: Start,
+    /// What each thread does: groups, calls and looks.
+    pub threads: Vec<Vec<Act>>,
+}
+
+/// All programs.
+pub fn all() -> Vec<VolumeProgram> {
+    let program = |name, start, threads| VolumeProgram { name, engine: EngineKind::FineGrainedWal, start, threads };
+    vec![
+        program(
+            "volume-one-block",
+            Start::Files,
+            vec![
+                vec![call(write(A, 100, 40)), call(write(A, 96, 64))],
+                vec![call(write(A, 120, 40)), call(write(A, 4090, 12)), look(96, 80)],
+            ],
+        ),
+        program(
+            "volume-own-files",
+            Start::Files,
+            vec![
+                vec![call(write(A, 4000, 200)), call(cut(A, 100)), call(append(A, 9))],
+                vec![call(append(B, 30)), call(append(B, 5000)), call(cut(B, 4100))],
+            ],
+        ),
+        program(
+            "volume-appends",
+            Start::Files,
+            vec![vec![call(append(B, 30)), call(append(B, 4080))], vec![call(append(B, 50)), call(append(B, 7))]],
+        ),
+        program(
+            "volume-created",
+            Start::Files,
+            vec![
+                vec![call(Op::Create(C)), call(append(C, 20)), call(append(C, 5000))],
+                vec![call(Op::Create(D)), call(append(D, 30)), call(Op::Unlink(D))],
+            ],
+        ),
+        program(
+            "volume-group-beside-calls",
+            Start::Files,
+            vec![
+                vec![group(&[write(A, 8, 40), append(B, 4090), Op::Create(C), append(C, 20)])],
+                vec![call(append(B, 9)), call(Op::Create(D)), call(append(D, 30)), call(write(A, 0, 16))],
+            ],
+        ),
+        program(
+            "volume-two-groups",
+            Start::Files,
+            vec![
+                vec![group(&[write(A, 4000, 200), Op::Create(D), append(D, 20)])],
+                vec![group(&[append(B, 30), Op::Create(C), append(C, 9)]), aborted(&[write(A, 0, 80)])],
+            ],
+        ),
+        program(
+            "volume-names",
+            Start::Dirs,
+            vec![
+                vec![call(rename("A/foo", "B/foo")), call(rename("B", "A/C"))],
+                vec![call(Op::Create("B/bar")), call(chmod("A", 0o705)), call(Op::Unlink("B/bar"))],
+            ],
+        ),
+        program(
+            "volume-names-in-groups",
+            Start::Dirs,
+            vec![
+                vec![group(&[Op::Create("A/bar"), append("A/bar", 20), rename("A/C", "B/C")])],
+                vec![group(&[link("A/foo", "B/foo"), Op::Unlink("A/foo")]), call(Op::Mkdir("A/foo"))],
+            ],
+        ),
+    ]
+}
+
+/// The program with this name.
+pub fn find(name: &str) -> Option<VolumeProgram> {
+    all().into_iter().find(|program| program.name == name)
+}
+
+fn clock() -> Timestamp {
+    Timestamp { sec: 2_000, nsec: 0 }
+}
+
+impl VolumeProgram {
+    fn opened(&self) -> &'static [&'static str] {
+        match self.start {
+            Start::Files => &NAMES[..EXISTING],
+            Start::Bare | Start::Dirs | Start::Guest => &[A_FOO],
+        }
+    }
+}
+
+impl Threaded for VolumeProgram {
+    type After = OnVolume<VolumeProgram>;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn setting(name: &str) -> Option<Setting> {
+        setting(name)
+    }
+
+    fn in_row(&self, _seed: u64) -> VolumeProgram {
+        self.clone()
+    }
+
+    fn policy(&self) -> Policy {
+        Policy::PerOp
+    }
+
+    fn initial(&self, setting: &Setting) -> State {
+        let mut state = self.after().begin(setting).state;
+        state.reopen();
+        state
+    }
+
+    fn after(&self) -> OnVolume<VolumeProgram> {
+        OnVolume { engine: self.engine, program: self.clone() }
+    }
+
+    fn perform(&self, setting: &Setting) -> Performance {
+        let made = self.after().begin(setting).world.latest();
+        let world = World::from_image(&made, SimConfig { thread: storing_thread, ..(*setting.sim).clone() });
+        Stage::new(world).perform(|stage| on_stage(self, stage))
+    }
+}
+
+/// What is common to those who come after a crash.
+impl Program for VolumeProgram {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn prepare(&self, volume: &wholly_volume::Volume) -> Result<(), String> {
+        fill(volume, &self.start.state())
+    }
+
+    fn perform(&self, _running: &mut Running<'_>) -> Result<(), String> {
+        Err("it takes threads".into())
+    }
+
+    fn ops_after(&self, _state: &State) -> Vec<Op> {
+        vec![Op::Create(FRESH), write(FRESH, 0, 5000), write(FRESH, 10, 3000), Op::Unlink(FRESH)]
+    }
+
+    fn rules(&self) -> String {
+        String::new()
+    }
+}
+
+served!(VolumeCalls);
+
+fn on_stage(program: &VolumeProgram, stage: &Arc<Stage>) -> Result<(u64, State), String> {
+    let failed = |what: &'static str| move |error: Error| format!("{what}: {error}");
+    let options = VolumeOptions { cache_bytes: 1 << 20, clock, ..VolumeOptions::default() };
+    let volume = Volume::open_region(stage.world.log(), &options).map_err(failed("open"))?;
+    let mut files = BTreeMap::new();
+    for file in program.opened() {
+        files.insert(*file, Arc::new(volume.open_file(file).map_err(failed("open a file"))?));
+    }
+    let made = stage.world.now();
+    let actors: Vec<Actor> = (1..)
+        .zip(&program.threads)
+        .map(|(n, _)| Actor { stage: stage.clone(), volume: volume.clone(), files: files.clone(), write: n * 100 })
+        .collect();
+    drop(files);
+    let threads: Vec<_> = actors
+        .into_iter()
+        .zip(program.threads.clone())
+        .map(|(mut actor, acts)| thread::spawn(move || actor.act_all(&acts)))
+        .collect();
+    for thread in threads {
+        thread.join().map_err(|_| "a thread panicked".to_string())?;
+    }
+    let served = served_tree(&mut Served(&volume), &mut |path, error| Err(format!("{path} in the end: {error}")))?;
+    volume.close().map_err(failed("close"))?;
+    Ok((made, served))
+}
+
+/// A thread of the program, with its open files.
+struct Actor {
+    stage: Arc<Stage>,
+    volume: Volume,
+    files: BTreeMap<&'static str, Arc<VolumeFile>>,
+    /// The number of its next write: no other thread has the same.
+    write: u64,
+}
+
+/// Whether somebody else was in the way, or has moved what a path leads through.
+fn may_be(error: &Error) -> bool {
+    is_in_the_way(error) || matches!(error, Error::Refused(_, Errno::STALE))
+}
+
+impl Actor {
+    fn act_all(&mut self, acts: &[Act]) {
+        for act in acts {
+            if let Err(error) = self.act(act) {
+                return self.stage.fail(format!("{act:?}: {error}"));
+            }
+        }
+    }
+
+    fn act(&mut self, act: &Act) -> crate::Result<()> {
+        match act {
+            Act::Group { ops, commit } => match self.in_group(self.volume.begin(), ops, *commit) {
+                Err(error) if may_be(&error) => Ok(()),
+                done => done,
+            },
+            Act::Call(op) => self.call(op),
+            Act::Look { file, offset, length } => {
+                let mut bytes = vec![0; *length];
+                let (op, begin) = self.stage.begin("look".into());
+                let read = self.files[file].read_at(*offset, &mut bytes)?;
+                bytes.truncate(read);
+                let end = self.stage.end(op);
+                let seen = Seen { file, offset: *offset, bytes };
+                self.stage.notes().history.looks.push(Look { begin, end, seen });
+                Ok(())
+            }
+            Act::Sync(_) | Act::Checkpoint => Err(Error::Unsupported("each call is durable, and at home".into())),
+        }
+    }
+
+    fn in_group(&mut self, mut group: VolumeGroup, ops: &[Op], commit: bool) -> crate::Result<()> {
+        let (mut own, mut changes, mut made) = (Vec::new(), Vec::<(Op, Vec<u8>)>::new(), BTreeMap::new());
+        for op in ops {
+            let bytes = bytes_of(op, &mut self.write);
+            if !op.is_of_bytes() {
+                match op {
+                    Op::Create(file) => drop(made.insert(*file, Arc::new(group.create(file, FILE_MODE)?))),
+                    op => change_names!(group, op)?,
+                }
+                changes.push((op.clone(), bytes));
+                continue;
+            }
+            let path = opened_as(op.file());
+            let file = made.get(path).unwrap_or_else(|| &self.files[path]);
+            match op {
+                Op::Write { file: number, offset, .. } => {
+                    if !changes.iter().any(|(done, _)| done.file() == op.file()) {
+                        group.add(file)?;
+                        let mut bytes = vec![0; OWN];
+                        let read = group.read_at(file, *offset, &mut bytes)?;
+                        bytes.truncate(read);
+                        own.push(Seen { file: number, offset: *offset, bytes });
+                    }
+                    group.write_at(file, *offset, &bytes)?;
+                }
+                Op::Append { .. } => drop(group.append(file, &bytes)?),
+                Op::SetLen { length, .. } => group.set_len(file, *length)?,
+                op => return Err(Error::Unsupported(format!("{op:?} by threads"))),
+            }
+            changes.push((op.clone(), bytes));
+        }
+        if !commit {
+            group.abort();
+            return Ok(());
+        }
+        let noted = self.stage.note("commit", changes, own);
+        group.commit()?;
+        self.stage.returned(noted, None);
+        self.files.append(&mut made);
+        Ok(())
+    }
+
+    fn call(&mut self, op: &Op) -> crate::Result<()> {
+        let bytes = bytes_of(op, &mut self.write);
+        // Where making it has failed, there is nothing to be done to it.
+        if op.is_of_bytes() && !self.files.contains_key(opened_as(op.file())) {
+            return Ok(());
+        }
+        let noted = self.stage.note("call", vec![(op.clone(), bytes.clone())], Vec::new());
+        let file = || &self.files[opened_as(op.file())];
+        let done = match op {
+            Op::Create(path) => match self.volume.create_file(path, FILE_MODE) {
+                Ok(file) => {
+                    self.files.insert(path, Arc::new(file));
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            },
+            Op::Write { offset, .. } => file().write_at(*offset, &bytes).map(|()| None),
+            Op::Append { .. } => file().append(&bytes).map(Some),
+            Op::SetLen { length, .. } => file().set_len(*length).map(|()| None),
+            op => change_names!(self.volume, op).map(|()| None),
+        };
+        match done {
+            Ok(offset) => self.stage.returned(noted, offset),
+            Err(error) if may_be(&error) => self.stage.refused(noted),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

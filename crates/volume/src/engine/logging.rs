@@ -1,0 +1,127 @@
+//! What engines that log on persistent memory have in common: lanes, numbers of groups, and stores to blocks that
+//! nobody but the running group can reach.
+
+use std::sync::Arc;
+
+use wholly::Result;
+use wholly::sync::{AtomicU64, Ordering};
+use wholly::vfs::GroupId;
+use wholly_media::{Region, Site};
+
+use super::lanes::Lanes;
+use super::{CommitSequence, DataAt, Part, Placed, check_within, read_within};
+use crate::format::log::{LogArea, LogSeed};
+use crate::format::{BLOCK, Lba, Seed};
+
+/// Undo entries of inodes and names that any group may have: a rename that exchanges two names of five slots has 40.
+const FEW: u64 = 64;
+
+pub static ZEROS: [u8; BLOCK] = [0; BLOCK];
+
+/// See the module.
+pub struct Logging {
+    pub region: Arc<dyn Region>,
+    pub lanes: Lanes,
+    pub volume: Seed,
+    groups: AtomicU64,
+    commits: AtomicU64,
+    /// Where it stores to blocks of running groups.
+    fresh: Site,
+}
+
+impl Logging {
+    /// Over a region on persistent memory, with the log that its superblock names.
+    pub fn new(region: Arc<dyn Region>, area: LogArea, (volume, incarnation): (Seed, u64), fresh: Site) -> Logging {
+        let lanes = Lanes::new(area, LogSeed::of(volume, incarnation));
+        Logging { region, lanes, volume, groups: AtomicU64::new(1), commits: AtomicU64::new(1), fresh }
+    }
+
+    /// A new incarnation is durable.
+    pub fn start(&self, incarnation: u64) {
+        self.lanes.start(LogSeed::of(self.volume, incarnation));
+    }
+
+    /// The number of a new group.
+    pub fn begin(&self) -> GroupId {
+        GroupId(self.groups.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The next place in commit order.
+    pub fn next_order(&self) -> u64 {
+        self.commits.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        read_within(&*self.region, at.byte() + offset as u64, buf)
+    }
+
+    /// Undo entries, at most, of an implicit group that changes so many pointers.
+    pub fn most_undo(pointers: u64) -> u64 {
+        // Four pointers in an entry; at the ends of each of a few runs, fewer.
+        FEW + pointers.div_ceil(4)
+    }
+
+    fn store(&self, part: &mut Part<'_>, at: u64, bytes: &[u8]) -> Result<()> {
+        part.draft.stored = true;
+        check_within(&*self.region, at, bytes.len())?;
+        Ok(self.region.write(self.fresh, at, bytes)?)
+    }
+
+    /// Writes to blocks that have no content yet: what `data` does not cover becomes zeros.
+    fn store_fresh(&self, part: &mut Part<'_>, home: Lba, offset: usize, data: &[u8]) -> Result<()> {
+        let (begin, end) = (home.byte() + offset as u64, (offset + data.len()) % BLOCK);
+        if offset > 0 {
+            self.store(part, home.byte(), &ZEROS[..offset])?;
+        }
+        self.store(part, begin, data)?;
+        if end > 0 {
+            self.store(part, begin + data.len() as u64, &ZEROS[end..])?;
+        }
+        Ok(())
+    }
+
+    /// Writes data that nobody else can read before the commit: to blocks without content, or of the group itself.
+    /// `None` if others can read what is there.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn write_unseen(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Option<Placed>> {
+        match at.home {
+            None => {
+                let run = part.space.take((offset + data.len()).div_ceil(BLOCK) as u64);
+                let data = &data[..data.len().min(run.count as usize * BLOCK - offset)];
+                self.store_fresh(part, run.start, offset, data)?;
+                return Ok(Some(Placed::Elsewhere(run)));
+            }
+            // The pointer says so still: whatever is there reads as zeros.
+            Some(home) if !at.valid => self.store_fresh(part, home, offset, data)?,
+            Some(home) if at.own => self.store(part, home.byte() + offset as u64, data)?,
+            Some(_) => return Ok(None),
+        }
+        Ok(Some(Placed::Home))
+    }
+
+    /// The end of a call of an explicit group: what the call has stored is ordered by the thread that stored it.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn end_call(&self, part: &mut Part<'_>, fence: Site) -> Result<()> {
+        match std::mem::take(&mut part.draft.stored) {
+            true => Ok(self.region.fence(fence)?),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Commits groups, one by one.
+pub fn commit_each(
+    parts: &mut [Part<'_>],
+    mut one: impl FnMut(&mut Part<'_>) -> Result<u64>,
+) -> Result<CommitSequence> {
+    let mut last = 0;
+    for part in parts {
+        last = one(part)?;
+    }
+    Ok(CommitSequence(last))
+}
