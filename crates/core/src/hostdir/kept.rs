@@ -16,7 +16,7 @@
 //!
 //! 1. One rename, of `<id>.undo` to `<id>.kept`, makes the group final and its undo kept. What else that needs is
 //!    durable before: `<id>.made`, and what is held. A crash leaves a group that is to be undone, or a final one with
-//!    all of its undo. A `.made` without a `.kept` belongs to nothing.
+//!    all of its undo.
 //! 2. Keeping an undo is no part of the group: where it cannot be kept, for want of space or by its bound, the group is
 //!    final all the same, without one.
 //! 3. What is held no checkpoint and no open removes; and what loses all its names while it is held goes back to its
@@ -29,6 +29,12 @@
 //!    undo that it has used goes with an Applied entry, as a parked group does.
 //! 6. Nothing that is held is removed before its kept undo has the name of a dropped one, durably. An open goes on with
 //!    what is dropped.
+//! 7. A group that is final with its undo kept is never written back again: that would give its objects other times of
+//!    change. Its `.made` tells how far the log is in the directory, and an open does not replay what is below that.
+//!    The tail follows once `.kept` is durable.
+//! 8. A group that is undone gives its objects other times of change, too. While any undo is kept, that is written back
+//!    alone, and then the `.made` of the undone group, without a `.kept`, tells which states are the same. It survives
+//!    before the undone group's `.undo` goes, and stays as long as any undo is kept.
 //!
 //! ```text
 //!  running ──commit──► provisional ──written back──► final, undo kept ──taken back──► gone, in its place that of the
@@ -45,14 +51,16 @@ use rustix::io::Errno;
 use wholly_host::{HostFs, Inode, Rename, Stat};
 
 use super::StoreInner;
-use super::names::{ANCHOR_FOLDER, Kind, ROOT, Set, id_name, id_of, join, names_in};
-use super::parked::{Base, FOLDER, Known, LONGEST_NOTE, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing};
+use super::names::{ANCHOR_FOLDER, ANCHORS, Kind, Object, ROOT, Set, id_name, id_of, join, names_in};
+use super::parked::{
+    Base, FOLDER, Head, Known, LONGEST_NOTE, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing,
+};
 use super::parked::{path_of_kind, undo_path};
 use super::records::Baseline;
 use super::table::{host_error, is_there};
 use crate::error::{Error, Result};
 use crate::site;
-use crate::sync::Mutex;
+use crate::sync::{AtomicU8, Mutex, Ordering};
 
 /// After the id in the name of an undo that is kept.
 const KEPT: &[u8] = b".kept";
@@ -136,9 +144,26 @@ pub(crate) struct KeptUndos {
     /// The group that is being committed and asks for its undo to be kept.
     keeping: Mutex<Option<(u64, Keeping)>>,
     last: Mutex<Option<UndoFate>>,
+    /// What the open has found: the groups of the log below this are in the directory.
+    home_below: u64,
+    /// 1 while a pass writes back what undoes a group.
+    restores: AtomicU8,
 }
 
 impl KeptUndos {
+    /// Of a store whose groups below `home_below` are in the directory.
+    pub fn new(home_below: u64) -> KeptUndos {
+        KeptUndos { home_below, ..KeptUndos::default() }
+    }
+
+    /// A pass that writes back what undoes a group, with no other group after that.
+    pub fn restoring<T>(&self, pass: impl FnOnce() -> T) -> T {
+        self.restores.store(1, Ordering::Relaxed);
+        let done = pass();
+        self.restores.store(0, Ordering::Relaxed);
+        done
+    }
+
     /// The group asks for its undo to be kept once it is final; `None` once it has ended.
     pub fn is_to_keep(&self, keeping: Option<(u64, Keeping)>) {
         *self.keeping.lock().unwrap() = keeping;
@@ -246,12 +271,32 @@ pub(super) fn expiries(host: &dyn HostFs) -> Result<Vec<(u64, i64)>> {
     ids(host, KEPT)?.into_iter().filter_map(|id| head(id).transpose()).collect()
 }
 
+/// Invariant 7: below which sequence the groups of the log are in the directory. `end` is above all that there can be.
+pub(super) fn home_below(host: &dyn HostFs, volume_id: &[u8; 16], end: u64) -> Result<u64> {
+    let mut below = 0;
+    for id in ids(host, MADE)? {
+        // A group that is to be undone still.
+        if is_there(host, &undo_path(id))? {
+            continue;
+        }
+        match ParkedFile::head_of(host, &made_path(id)) {
+            Ok((head, _)) if (head.volume_id, head.id) == (*volume_id, id) && head.home_below < end => {
+                below = below.max(head.home_below);
+            }
+            Ok(_) | Err(Error::Corrupt { .. } | Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(below)
+}
+
 impl StoreInner {
-    /// The group is written back, durably: makes it final, with its undo kept if it has asked for that.
-    pub(super) fn make_final(&self, id: u64) -> Result<()> {
+    /// The group is written back, durably, as are all below `target`: makes it final, with its undo kept if it has
+    /// asked for that.
+    pub(super) fn make_final(&self, id: u64, target: u64) -> Result<()> {
         let keeping = self.kept.keeping.lock().unwrap().take_if(|(group, _)| *group == id);
         let Some((_, keeping)) = keeping else { return self.remove_undo(id) };
-        let fate = match self.keep_undo(id, &keeping) {
+        let fate = match self.keep_undo(id, &keeping, target) {
             Ok(Ok(())) => UndoFate::Kept(ParkedId(id)),
             Err(error @ Error::Poisoned(_)) => return Err(error),
             Ok(Err(why)) => UndoFate::NotKept(why),
@@ -266,7 +311,7 @@ impl StoreInner {
     }
 
     /// Keeps the undo of a group, which is final when this returns. In words, why it is not kept: nothing is final.
-    fn keep_undo(&self, id: u64, keeping: &Keeping) -> Result<Result<(), String>> {
+    fn keep_undo(&self, id: u64, keeping: &Keeping, target: u64) -> Result<Result<(), String>> {
         let host = &*self.host;
         let failed = |path: &[u8], error| host_error(error, path);
         let undo = ParkedFile::read(host, &undo_path(id))?;
@@ -288,30 +333,125 @@ impl StoreInner {
         let Some(made) = self.made_by(&undo.summary, &held, keeping)? else {
             return Ok(Err("another program has changed what the group has made".into()));
         };
-        let (path, now) = (made_path(id), host.now_ns());
-        let unfinished = [&path, UNFINISHED].concat();
-        let head = (self.log.volume_id(), id, &*undo.head.note);
         let write = || {
-            let mut writing = Writing::new(host, &unfinished, head, (now, undo.head.expires_ns))?;
-            writing.is_about(bytes);
-            writing.finish(&made)?;
-            host.rename(site::UNDO_RENAME, &unfinished, &path, Rename::Replace)
-                .map_err(|error| failed(&path, error))?;
-            self.sync_parked(site::UNDO_SYNC)?;
+            self.write_made(&undo.head, &made, (bytes, target))?;
             // Invariant 1.
             let kept = kept_path(id);
             host.rename(site::UNDO_RENAME, &undo_path(id), &kept, Rename::Replace)
                 .map_err(|error| failed(&kept, error))?;
             self.sync_parked(site::UNDO_END)
         };
-        write().inspect_err(|_| {
-            _ = host.unlink(site::PARK_REMOVE, &unfinished);
-            _ = host.unlink(site::PARK_REMOVE, &path);
+        write().inspect_err(|error| {
+            // A sync that failed leaves open whether the undo is kept.
+            if !matches!(error, Error::Poisoned(_)) {
+                _ = host.unlink(site::PARK_REMOVE, &made_path(id));
+            }
         })?;
         self.names.with(|state| state.held.extend(held));
         self.expires_at(undo.head.expires_ns);
         self.leave_room_for_others(Some(id))?;
         Ok(Ok(()))
+    }
+
+    /// Writes what a group left, by the head of its undo. It survives when this returns.
+    fn write_made(&self, of: &Head, made: &Summary, (bytes, home_below): (u64, u64)) -> Result<()> {
+        let host = &*self.host;
+        let path = made_path(of.id);
+        let unfinished = [&path, UNFINISHED].concat();
+        let write = || {
+            let times = (host.now_ns(), of.expires_ns);
+            let mut writing = Writing::new(host, &unfinished, (self.log.volume_id(), of.id, &of.note), times)?;
+            writing.is_about(bytes, home_below);
+            writing.finish(made)?;
+            host.rename(site::UNDO_RENAME, &unfinished, &path, Rename::Replace)
+                .map_err(|error| host_error(error, &path))?;
+            self.sync_parked(site::UNDO_SYNC)
+        };
+        write().inspect_err(|_| _ = host.unlink(site::PARK_REMOVE, &unfinished))
+    }
+
+    /// The groups below `target` are written back, and one that was undone is among them: notes in which state its
+    /// objects are again (invariant 8).
+    pub(super) fn note_restored(&self, id: u64, target: u64) -> Result<()> {
+        let is_alone = self.kept.restores.load(Ordering::Relaxed) != 0;
+        if !is_alone || !is_there(&*self.host, &undo_path(id))? || ids(&*self.host, KEPT)?.is_empty() {
+            return Ok(());
+        }
+        match self.write_restored(id, target) {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            // Without it they count as changed.
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the anchors of what has its name again, durably: a later pass would give it another time of change.
+    fn clear_anchors(&self, undo: &Summary) -> Result<()> {
+        let is_idle = |object: &Object| {
+            let is_elsewhere = object.home().is_some_and(|home| home.0 != ANCHORS);
+            object.hangs[0] && object.kind != Kind::Directory && is_elsewhere
+        };
+        let idle: Vec<u64> = self.names.with(|state| {
+            let is_idle = |id: &u64| !state.held.contains(id) && state.objects.get(id).is_some_and(is_idle);
+            undo.objects.keys().copied().filter(is_idle).collect()
+        });
+        for &id in &idle {
+            let path = held_path(id);
+            let remove = || match self.host.unlink(site::NAMES_CLEAN, &path) {
+                Err(error) if error.errno != Errno::NOENT => Err(error),
+                _ => Ok(()),
+            };
+            self.names.change_home(remove, |state, ()| state.fall(id)).map_err(|error| host_error(error, &path))?;
+        }
+        if idle.is_empty() {
+            return Ok(());
+        }
+        self.host.sync_all(site::CHECKPOINT_SYNC).map_err(|error| self.poison(&Error::Media(error)))
+    }
+
+    fn write_restored(&self, id: u64, target: u64) -> Result<()> {
+        let undo = ParkedFile::read(&*self.host, &undo_path(id))?;
+        self.clear_anchors(&undo.summary)?;
+        let mut made = Summary::default();
+        for (&object, known) in &undo.summary.objects {
+            let (Known::Settled(before), Some(path)) = (known, undo.summary.path_before(object)) else { continue };
+            let stat = match self.host.stat(&path) {
+                Ok(stat) => stat,
+                Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => continue,
+                Err(error) => return Err(host_error(error, &path)),
+            };
+            let (was, now) = (Baseline::of(&before.stat), Baseline::of(&stat));
+            let is_dir = Kind::of(stat.mode) == Kind::Directory;
+            let is_again =
+                stat.inode() == before.stat.inode() && was.mtime_ns == now.mtime_ns && (is_dir || was.size == now.size);
+            if object != ROOT && is_again {
+                // Where it lies does not matter.
+                let (place, base) = ((ROOT, before.place.1.clone()), Some(Base::Stat(was)));
+                made.objects.insert(object, Known::Settled(Box::new(Settled { stat, place, base })));
+            }
+        }
+        self.write_made(&undo.head, &made, (0, target))
+    }
+
+    /// Invariant 7: the tail comes to where it was about to be. What says so survives already.
+    pub(super) fn catch_up_with_kept(&self) -> Result<()> {
+        match self.kept.home_below {
+            target if target > self.log.tail() => {
+                self.log.release_below(target).map(drop).map_err(|error| self.poison(&error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A recovery has left a group that undoes another one: it is written back before others follow (invariant 8).
+    pub(super) fn write_back_undone(&self) -> Result<()> {
+        if self.parked.applied_ids().is_empty() || ids(&*self.host, KEPT)?.is_empty() {
+            return Ok(());
+        }
+        match self.kept.restoring(|| self.checkpoint()) {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            // A later pass does that.
+            _ => Ok(()),
+        }
     }
 
     /// What the group left, as it lies on the host. `None` where that is not there.
@@ -433,8 +573,8 @@ impl StoreInner {
             self.drop_rest(id)?;
         }
         let kept = ids(host, KEPT)?;
-        for id in ids(host, MADE)?.into_iter().filter(|id| !kept.contains(id)) {
-            self.unlink_parked(&made_path(id))?;
+        if kept.is_empty() {
+            ids(host, MADE)?.into_iter().try_for_each(|id| self.unlink_parked(&made_path(id)))?;
         }
         let hanging = if kept.is_empty() { Vec::new() } else { names_in(host, ANCHOR_FOLDER)? };
         // A group that is about to be undone may have given names to all that was held.
@@ -464,10 +604,14 @@ impl StoreInner {
         self.drop_files(&kept_path(id), id)
     }
 
-    /// Removes the files of a kept undo that was used: what it held has its name.
+    /// Removes the files of a kept undo that was used: what it held has its name. What a group has left that was undone
+    /// stays.
     pub(super) fn unlink_kept(&self, id: u64) -> Result<()> {
-        self.unlink_parked(&kept_path(id))?;
-        self.unlink_parked(&made_path(id))
+        if self.is_kept(id)? {
+            self.unlink_parked(&kept_path(id))?;
+            self.unlink_parked(&made_path(id))?;
+        }
+        Ok(())
     }
 
     /// Invariant 6.

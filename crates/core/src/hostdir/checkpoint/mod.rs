@@ -262,7 +262,7 @@ impl StoreInner {
             // It is in the directory, and may be undone: the log goes on telling of it.
             return Ok(report);
         }
-        self.finish_provisional(|group| group.sequence < target)?;
+        self.finish_provisional(target, |group| group.sequence < target)?;
         self.remove_applied(target)?;
         let segments_freed = self.log.release_below(target).map_err(|error| self.poison(&error))? as u64;
         self.memory.release_below(target);

@@ -169,7 +169,7 @@ impl StoreInner {
                 self.remember_undone(applied.1);
                 self.parked.applied.lock().unwrap().push(applied);
             } else {
-                self.unlink_applied(applied.1)?;
+                self.unlink_applied(applied)?;
             }
         }
         self.settle_kept()?;
@@ -257,7 +257,7 @@ impl StoreInner {
             return Ok(());
         }
         for (_, id) in applied.iter().filter(|applied| is_due(applied)) {
-            self.unlink_applied(*id)?;
+            self.unlink_applied((target, *id))?;
         }
         self.sync_parked(site::PARK_REMOVE_SYNC)?;
         applied.retain(|applied| !is_due(applied));
@@ -307,11 +307,13 @@ impl StoreInner {
         self.parked.next_expiry.fetch_min(ns as u64, Ordering::AcqRel);
     }
 
-    /// Removes a group that the log has, whether it was parked or prepared.
-    fn unlink_applied(&self, id: u64) -> Result<()> {
+    /// Removes a group that the log has, whether it was parked or prepared. All below `target` is written back, if
+    /// something undoes it still.
+    fn unlink_applied(&self, (target, id): (u64, u64)) -> Result<()> {
         self.unlink_parked(&path_of(id))?;
         self.unlink_parked(&prepared_path(id))?;
         self.unlink_kept(id)?;
+        self.note_restored(id, target)?;
         self.unlink_parked(&undo_path(id))
     }
 

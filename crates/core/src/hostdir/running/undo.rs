@@ -301,10 +301,15 @@ impl StoreInner {
         }
     }
 
-    /// Provisional groups that are `done` are final, and that survives when this returns.
-    pub(in crate::hostdir) fn finish_provisional(&self, done: impl Fn(&Provisional) -> bool) -> Result<()> {
+    /// All below `target` is written back. Provisional groups that are `done` are final, and that survives when this
+    /// returns.
+    pub(in crate::hostdir) fn finish_provisional(
+        &self,
+        target: u64,
+        done: impl Fn(&Provisional) -> bool,
+    ) -> Result<()> {
         let mut provisional = self.parked.provisional.lock().unwrap();
-        provisional.iter().filter(|group| done(group)).try_for_each(|group| self.make_final(group.id))?;
+        provisional.iter().filter(|group| done(group)).try_for_each(|group| self.make_final(group.id, target))?;
         provisional.retain(|group| !done(group));
         Ok(())
     }
@@ -317,7 +322,8 @@ impl StoreInner {
 
     /// A joint commit is decided: its part here, group `id`, is final, and that survives when this returns.
     pub(in crate::hostdir) fn finish_joint(&self, id: u64) -> Result<()> {
-        self.finish_provisional(|group| group.id == id)?;
+        // It keeps no undo, so the target does not matter.
+        self.finish_provisional(0, |group| group.id == id)?;
         self.names.with(|state| state.kept.clear());
         Ok(())
     }
@@ -326,7 +332,7 @@ impl StoreInner {
     /// was refused too: the next open goes on with it.
     pub(in crate::hostdir) fn take_back(&self, id: u64, error: Error) -> Error {
         self.parked.is_to_be_undone(id);
-        match self.undo(id).and_then(|()| self.checkpoint()) {
+        match self.undo(id).and_then(|()| self.kept.restoring(|| self.checkpoint())) {
             Ok(_) => {
                 self.names.with(|state| state.kept.clear());
                 error
