@@ -351,7 +351,8 @@ impl<V: Version> VersionArena<V> {
         }
     }
 
-    /// Takes the versions that `out` names off the end of a list that nobody reads. Returns its new newest version.
+    /// Removes from a list that nobody reads the versions that `out` names, which are its oldest. Returns the newest
+    /// one that stays.
     ///
     /// # Panics
     /// If a version that stays is older than one that goes.

@@ -47,5 +47,5 @@ fn a_commit_entry_before_what_it_commits_is_durable() {
 
 #[test]
 fn two_groups_get_one_number() {
-    found("volume-two-groups", "pmem", Some(Mistake::Torn("engine/fine_grained_wal/mod.rs")));
+    found("volume-two-groups", "pmem", Some(Mistake::Torn("engine/logging.rs")));
 }

@@ -18,11 +18,11 @@ use wholly_media::{
 
 use wholly::vfs::Vfs;
 
-use crate::engine::Engine;
 use crate::engine::fine_grained_wal::{self, FineGrainedWal};
 use crate::engine::hybrid_log::{self, HybridLog};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
+use crate::engine::{Engine, Moved};
 use crate::format::head::HeadSeed;
 use crate::format::inode::Time;
 use crate::format::log::LogSeed;
@@ -549,6 +549,8 @@ fn in_place(region: &Arc<dyn Region>) -> Box<dyn Engine> {
 #[derive(Default)]
 struct Logged {
     patches: Vec<Patch>,
+    /// Blocks of files that may have moved.
+    moved: Vec<Moved>,
     damage: Vec<Finding>,
     /// Blocks of other structures that cannot be read.
     unreadable: Vec<Finding>,
@@ -574,7 +576,12 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     let volume = Seed::of(volume_id);
     let seed = LogSeed::of(volume, *incarnation);
     if let Some(heads) = heads {
-        match hybrid_log::patches(region, log, heads, (seed, HeadSeed::of(volume, *incarnation))) {
+        let of_heads = HeadSeed::of(volume, *incarnation);
+        let patches = hybrid_log::survey(region, log, heads, (seed, of_heads)).and_then(|found| {
+            logged.moved = found.moved();
+            found.patches(region, of_heads)
+        });
+        match patches {
             Ok(patches) => logged.patches = patches,
             Err(error) => logged.damage.push(of_log(error)?),
         }
@@ -718,7 +725,7 @@ fn repair_structure(
         repaired.checked = Checked { is_clean: true, blocks: superblock.blocks, ..Checked::default() };
         return Ok(repaired);
     }
-    let (examined, Logged { patches, damage, unreadable }) = recovered(&**region, |over| {
+    let (examined, Logged { patches, moved, damage, unreadable }) = recovered(&**region, |over| {
         check::examine(over, &mount::read_superblock(over)?, &mut |progress| watch(progress))
     })?;
     let is_safe = examined.is_complete && examined.remedies.iter().all(Remedy::is_safe);
@@ -730,7 +737,7 @@ fn repair_structure(
     if damage.is_empty() && unreadable.is_empty() && examined.checked.findings.is_empty() {
         if !superblock.is_clean {
             patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
-            repair::end_log(&**region)?;
+            repair::end_log(&**region, &moved)?;
             if repaired.done.is_empty() {
                 let done = "what the last mount has left is put in order";
                 repaired.done.push(mended("the volume", "it was not unmounted", done));
@@ -738,7 +745,7 @@ fn repair_structure(
         }
     } else {
         patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
-        repair::end_log(&**region)?;
+        repair::end_log(&**region, &moved)?;
         let lost = |what: &'static str| move |finding: Finding| Mended { finding, done: format!("{what} lost") };
         repaired.done.extend(damage.into_iter().map(lost("its groups are")));
         // All copies were written just now.

@@ -98,7 +98,7 @@ impl Program for Calls {
                 return Err(format!("after step {i}: {difference}"));
             }
         }
-        // Without a process nobody closes them.
+        // A process that has died closes no files.
         caller.running.die();
         Ok(())
     }
@@ -132,7 +132,7 @@ pub fn fill(volume: &VolumeCalls, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Who makes the calls.
+/// Makes the calls, on the volume and on the model.
 struct Caller<'c, 'r> {
     running: &'c mut Running<'r>,
     model: State,

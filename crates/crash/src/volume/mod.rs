@@ -206,7 +206,7 @@ impl<P: Program> Subject for OnVolume<P> {
         let made = format(&world, self.engine, volume_id).and_then(|()| {
             let mut volume = open(&world).map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
-            // Whoever looks after a crash has no times of access to renew, but those of what has changed since.
+            // Reads after a crash renew the access time of those files only that have changed since this time.
             turn_to(0, MADE + 1);
             serves(&volume)?;
             let volume = volume.0.take().expect("it is open");

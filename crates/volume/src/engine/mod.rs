@@ -296,6 +296,16 @@ pub trait Maps {
     ) -> Result<bool>;
 }
 
+/// A block of a file that may have got another place by [`Maps::swap`]: the process may have died between the store of
+/// the pointer and its fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The block.
+    pub block: (InoGen, u64),
+    /// The block of the volume to which the pointer leads then.
+    pub to: Lba,
+}
+
 /// Which version a reader gets.
 #[derive(Clone, Copy, Debug)]
 pub enum View<'v> {
@@ -364,10 +374,13 @@ pub trait Engine: Load + Send + Sync {
     /// Makes the medium consistent before anything else is read from it but the superblock, whose fields for the log
     /// and the incarnation are those with which the engine was made. It can be interrupted and repeated.
     ///
+    /// Returns blocks that may have moved. The core stores the pointer of each that has once more, and fences, before
+    /// it begins a new incarnation: until then, the next recovery names them again.
+    ///
     /// # Errors
     /// The medium's; if the log is damaged.
-    fn recover(&self) -> Result<()> {
-        Ok(())
+    fn recover(&self) -> Result<Vec<Moved>> {
+        Ok(Vec::new())
     }
 
     /// A new incarnation is durable: what was logged before is void.

@@ -14,7 +14,7 @@ use super::overlay::is_lost;
 use super::space::Space;
 use super::storage::{Storage, slot_of, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
-use crate::engine::{Engine, Fields, InoGen, Kind, Load, Operation, Replay, StorageView, Structure};
+use crate::engine::{Engine, Fields, InoGen, Kind, Load, Moved, Operation, Replay, StorageView, Structure};
 use crate::engine::{corrupt, read_within};
 use crate::format::head::HeadTable;
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
@@ -224,6 +224,35 @@ pub fn ensure_slot(region: &dyn Region, superblock: &Superblock) -> Result<()> {
     Ok(())
 }
 
+/// Stores the pointers of blocks that have moved once more. They are durable on return. Without that, the places where
+/// the blocks were before would count as free, and a power failure in a later life could bring the old pointers back.
+pub fn store_moved(region: &dyn Region, storage: &Storage, moved: &[Moved]) -> Result<()> {
+    let view = Plain { region, next: 0 };
+    let pointer = |Moved { block: (file, block), to }: Moved| {
+        let (at, offset) = storage.place(&view, file.ino)?;
+        let mut line = [0; LINE];
+        view.load(at, offset, &mut line)?;
+        let damaged = |fault| corrupt(format!("inode {}", file.ino), fault);
+        let tree = Owned::decode(storage.seed, file.ino, &line).map_err(damaged)?.tree;
+        // That it is another life's inode, or another block by now, its check tells.
+        map::swapped(&view, storage.data_seed(file), &tree, block, (to, to))
+    };
+    let mut has_stored = false;
+    for moved in moved {
+        let found = match pointer(*moved) {
+            // It leads nowhere then. Who reads all maps next says what is damaged.
+            Err(Error::Corrupt { .. }) => None,
+            Err(Error::Media(error)) if is_lost(&error) => None,
+            found => found?,
+        };
+        if let Some((at, word)) = found {
+            region.write(map::POINTER, at, &word.to_le_bytes())?;
+            has_stored = true;
+        }
+    }
+    if has_stored { Ok(region.fence(FENCE)?) } else { Ok(()) }
+}
+
 /// Opens a volume, and marks it as mounted.
 pub fn mount(
     region: &Arc<dyn Region>,
@@ -231,9 +260,7 @@ pub fn mount(
     cache_bytes: usize,
     clock: fn() -> Timestamp,
 ) -> Result<Core> {
-    if !read_superblock(&**region)?.is_clean {
-        engine.recover()?;
-    }
+    let moved = if read_superblock(&**region)?.is_clean { Vec::new() } else { engine.recover()? };
     // The newest may have been one that recovery has undone.
     let superblock = read_superblock(&**region)?;
     // It is durable in its slot only now, if only the copy had it, or if the process that wrote it died before its
@@ -242,6 +269,7 @@ pub fn mount(
     region.fence(FENCE)?;
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
     let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
+    store_moved(&**region, &core.storage, &moved)?;
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
     let orphans = if restored { Vec::new() } else { rebuild(&core, &**region)? };
     {

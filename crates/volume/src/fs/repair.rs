@@ -28,13 +28,13 @@ use wholly_media::{Region, Site};
 use super::check::{Examined, Finding, Watch, examine};
 use super::group::{Group, Need};
 use super::map;
-use super::mount::{self, Marks, Plain, ensure_slot, read_superblock};
+use super::mount::{self, Marks, Plain, ensure_slot, read_superblock, store_moved};
 use super::names::Birth;
 use super::overlay::{Overlay, is_lost};
 use super::remedy::{MapOf, Remedy};
 use super::storage::{ENTRY_CLEAR, INODE_BLOCK, INODE_LINE, LEAF, Storage, write_superblock};
 use super::{DIRECTORY, REGULAR, TYPE};
-use crate::engine::{Engine, Kind, Load, StorageView, corrupt};
+use crate::engine::{Engine, Kind, Load, Moved, StorageView, corrupt};
 use crate::format::dir::{MAX_TRIE_DEPTH, NAME_MAX, SLOT, leaf_depth};
 use crate::format::inode::{INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Target, Time, Times, Tree};
 use crate::format::pointer::{Pointer, depth_for, nodes_for};
@@ -80,14 +80,15 @@ pub struct Mended {
 /// Makes an engine that stores in place, for the mount inside of a repair.
 pub type InPlace<'e> = dyn Fn(&Arc<dyn Region>) -> Box<dyn Engine> + 'e;
 
-/// Makes a log void whose patches are stored. A crash repeats that.
+/// Makes a log void whose patches are stored, and that names what may have moved. A crash repeats that.
 ///
 /// # Errors
 /// Those of the medium.
-pub fn end_log(region: &dyn Region) -> Result<()> {
+pub fn end_log(region: &dyn Region, moved: &[Moved]) -> Result<()> {
     // The newest may have been one that was undone.
     let mut superblock = read_superblock(region)?;
     ensure_slot(region, &superblock)?;
+    store_moved(region, &Storage::new(superblock.clone()), moved)?;
     (superblock.saved, superblock.is_clean) = (None, false);
     superblock.incarnation += 1;
     write_superblock(&mut Plain { region, next: 0 }, &mut superblock)?;

@@ -225,6 +225,23 @@ impl Recorded {
         &self.trace.events[self.ends[0] as usize..]
     }
 
+    /// What the death of the process leaves right behind each store of a site, and the store.
+    pub fn deaths_behind(&self, site: &str) -> Vec<(Image, &Event)> {
+        let mut explorer = Explorer::new(&self.trace);
+        let events = self.trace.events.iter().zip(1..);
+        let stores = events.filter(|(event, _)| event.site.is_some_and(|passed| passed.0 == site));
+        let death = |(event, behind)| {
+            explorer.seek(behind);
+            (explorer.kill_image(), event)
+        };
+        stores.map(death).collect()
+    }
+
+    /// A world that begins with an image, and in which nothing is broken.
+    pub fn world_of(&self, image: &Image) -> Arc<World> {
+        World::from_image(image, SimConfig { mutations: Vec::new(), ..(*self.config).clone() })
+    }
+
     /// What may be there after a crash at a point.
     fn allowed(&self, point: u64) -> Vec<&Seen> {
         let done = self.ends.partition_point(|end| *end <= point);

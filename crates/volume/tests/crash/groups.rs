@@ -105,7 +105,7 @@ const CROWD: [&[Step]; 2] = [
     ],
 ];
 
-fn expect(is: bool) -> Result<()> {
+pub fn expect(is: bool) -> Result<()> {
     if is { Ok(()) } else { Err(Errno::BADMSG) }
 }
 

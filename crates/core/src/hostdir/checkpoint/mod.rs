@@ -190,8 +190,8 @@ impl StoreInner {
         look()
     }
 
-    /// Commits a group while no pass is made, and none is announced. One makes room in the log first; then the log
-    /// grows, since nobody else makes room.
+    /// Commits a group while no pass runs and none is announced. A pass makes room in the log before; if the log is
+    /// full all the same, it grows, as no pass can make room now.
     pub fn with_room_between_passes<T>(&self, commit: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut queue = self.checkpointer.queue.lock().unwrap();
         // An error shows again in the call that needs the room.

@@ -44,7 +44,7 @@ pub(crate) struct Held {
     pub attributes: Vec<u64>,
 }
 
-/// See the head of this file. `S` hashes names with a key of its own, so that nobody can choose equal hashes.
+/// See the head of this file. `S` hashes names with a secret key: nobody can choose names that have one hash.
 #[derive(Default)]
 pub(crate) struct Claims<S = RandomState> {
     hasher: S,

@@ -273,7 +273,7 @@ impl Object {
         (self.owner != 0).then_some(self.owner)
     }
 
-    /// Claims it for a group; nobody else has it. Returns whether the claim is new.
+    /// Claims the object for a group. No other group may have it. Returns whether the claim is new.
     pub(super) fn own(&mut self, group: u64) -> bool {
         std::mem::replace(&mut self.owner, group) == 0
     }

@@ -156,7 +156,7 @@ impl<K, V> IntoIterator for Packed<K, V> {
     }
 }
 
-/// A set of ids, of which most have neighbours in it: a bit each.
+/// A set of ids, with a bit for each id. It is small where ids lie close together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ids(BTreeMap<u64, u64>);
 

@@ -119,8 +119,8 @@ use super::lanes::{Cursor, Entries, Lanes, Redo, Sites};
 use super::logging::{Logging, ZEROS, commit_each};
 use super::patch;
 use super::{
-    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, Replay, View,
-    check_within,
+    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Moved, Operation, Part, Placed, Replay,
+    View, check_within,
 };
 use crate::format::log::{LogArea, lines_of, payload_lines};
 use crate::format::{Lba, Seed};
@@ -228,8 +228,9 @@ impl Engine for FineGrainedWal {
         true
     }
 
-    fn recover(&self) -> Result<()> {
-        recover::recover(&*self.base.region, &self.base.lanes.area, self.base.lanes.seed())
+    fn recover(&self) -> Result<Vec<Moved>> {
+        recover::recover(&*self.base.region, &self.base.lanes.area, self.base.lanes.seed())?;
+        Ok(Vec::new())
     }
 
     fn start(&self, incarnation: u64) {

@@ -54,6 +54,7 @@
 //! - write back, 1: any part of the lines. All heads are there, and what they have the checksum of: they are copied
 //!   home.
 //! - write back, 2: the one pointer or the other. Both blocks have all: the old home once the heads are copied again.
+//!   If only the process has died, the pointer is there, and not durable (invariant 12).
 //! - write back, 3 and more: of each list the newer heads are left, and home has all. Copied again in commit order, the
 //!   newest of these comes last, and is the newest of all. Heads of a home that was replaced write to a free block.
 //!
@@ -108,9 +109,13 @@
 //!     anything because of a group whose writer may have died before the fence, it stores and fences again all that
 //!     proves the group: the commit entry; of a group in doubt its heads with their lines, undo entries and bytes in
 //!     place, too.
-//!     Not covered: the pointer of a swap whose process died before `hybrid.swap.fence`. Recovery reads no map, so it
-//!     does not store the pointer again; if the power fails in a later life before that line was stored, the old home
-//!     is the file's once more, and perhaps another's.
+//!     So is the pointer of a swap, by the core, since recovery reads no map. A pointer whose store nobody has fenced
+//!     leads to a block that has a valid head, of a settled group: the heads of its list are wiped behind
+//!     `hybrid.swap.fence`, and the head says whose block it is, and where in the file, for the file is locked until
+//!     then. There is at most one such pointer. Recovery names all blocks with heads that count; the core stores again
+//!     each pointer that leads to one of them, and fences, before it raises the incarnation. A crash in between leaves
+//!     all heads, so that the next recovery names the same. Until then nobody uses the old home, and recovery copies
+//!     what counts there, too: if the power fails, the old pointer is as good as the new one.
 //! 13. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread.
 //!
 //! # Explicit groups
@@ -173,15 +178,15 @@ use super::lanes::Sites;
 use super::logging::{Logging, ZEROS, commit_each};
 use super::patch;
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Operation, Part, Placed, Replay,
-    StorageView, View,
+    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Moved, Operation, Part, Placed,
+    Replay, StorageView, View,
 };
 use crate::format::head::{HeadSeed, HeadTable};
 use crate::format::log::LogArea;
 use crate::format::{BLOCK, Lba, Run, Seed};
 
 pub use pending::Pended;
-pub use recover::patches;
+pub use recover::survey;
 
 const FRESH: Site = Site("hybrid.fresh");
 const PENDING: Site = Site("hybrid.pending");
@@ -344,7 +349,7 @@ impl Engine for HybridLog {
         true
     }
 
-    fn recover(&self) -> Result<()> {
+    fn recover(&self) -> Result<Vec<Moved>> {
         let lanes = &self.base.lanes;
         recover::recover(&*self.base.region, &lanes.area, &self.table, (lanes.seed(), self.head_seed()))
     }

@@ -6,7 +6,7 @@ use wholly_media::Region;
 
 use super::{RECOVER, RECOVER_FENCE, RECOVERY};
 use crate::engine::patch::{self, Patch};
-use crate::engine::{check_within, corrupt, lanes, read_within};
+use crate::engine::{InoGen, Moved, check_within, corrupt, lanes, read_within};
 use crate::format::head::{self, HeadSeed, HeadTable, PendingHead, runs};
 use crate::format::log::{self, ENTRIES, Entry, LINE, LogArea, LogSeed, OLD_MAX, SETTLED};
 use crate::format::{BLOCK, Fault, Lba};
@@ -15,7 +15,7 @@ use crate::format::{BLOCK, Fault, Lba};
 type FoundHead = (Lba, PendingHead, u64);
 
 /// What a crash has left.
-struct Survey {
+pub struct Survey {
     /// What proves groups whose writers may have died before the fence.
     proof: Vec<Patch>,
     /// Old bytes of metadata, in this order.
@@ -24,40 +24,48 @@ struct Survey {
     redo: Vec<FoundHead>,
 }
 
-/// The bytes that recovery stores, in this order. Only reads.
-///
-/// # Errors
-/// If the log is damaged; the medium's.
-pub fn patches(
-    region: &dyn Region,
-    area: &LogArea,
-    table: &HeadTable,
-    seeds: (LogSeed, HeadSeed),
-) -> Result<Vec<Patch>> {
-    let Survey { proof: mut patches, undo, redo } = survey(region, area, table, seeds)?;
-    patches.extend(undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)));
-    for found in redo {
-        read_lines(region, seeds.1, &found)?;
-        let (pending, head, _) = found;
-        patches.extend(runs(head.lines).map(|(from, to)| {
-            let (at, len) = ((from * LINE) as u64, ((to - from) * LINE) as u64);
-            Patch::copied(head.home.byte() + at, len, pending.byte() + at)
-        }));
+impl Survey {
+    /// The bytes that recovery stores, in this order. Only reads.
+    ///
+    /// # Errors
+    /// If a pending block is damaged; the medium's.
+    pub fn patches(self, region: &dyn Region, seed: HeadSeed) -> Result<Vec<Patch>> {
+        let Survey { proof: mut patches, undo, redo } = self;
+        patches.extend(undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)));
+        for found in redo {
+            read_lines(region, seed, &found)?;
+            let (pending, head, _) = found;
+            patches.extend(runs(head.lines).map(|(from, to)| {
+                let (at, len) = ((from * LINE) as u64, ((to - from) * LINE) as u64);
+                Patch::copied(head.home.byte() + at, len, pending.byte() + at)
+            }));
+        }
+        Ok(patches)
     }
-    Ok(patches)
+
+    /// Blocks of files to which a pointer may lead that is not durable (invariant 12).
+    pub fn moved(&self) -> Vec<Moved> {
+        let of_head = |(at, head, _): &FoundHead| {
+            let file = InoGen { ino: head.ino, generation: head.generation };
+            Moved { block: (file, head.block), to: *at }
+        };
+        self.redo.iter().map(of_head).collect()
+    }
 }
 
-/// Repairs the volume. What is stored is durable on return.
+/// Repairs the volume. What is stored is durable on return. Returns what may have moved.
 pub(super) fn recover(
     region: &dyn Region,
     area: &LogArea,
     table: &HeadTable,
     seeds: (LogSeed, HeadSeed),
-) -> Result<()> {
-    let Survey { proof, undo, redo } = survey(region, area, table, seeds)?;
+) -> Result<Vec<Moved>> {
+    let found = survey(region, area, table, seeds)?;
+    let moved = found.moved();
+    let Survey { proof, undo, redo } = found;
     patch::store_proof(region, &RECOVERY, &proof)?;
     if undo.is_empty() && redo.is_empty() {
-        return Ok(());
+        return Ok(moved);
     }
     for (at, bytes) in undo {
         region.write(RECOVER, at, &bytes)?;
@@ -68,7 +76,8 @@ pub(super) fn recover(
             region.write(RECOVER, head.home.byte() + (from * LINE) as u64, &bytes[from * LINE..to * LINE])?;
         }
     }
-    Ok(region.fence(RECOVER_FENCE)?)
+    region.fence(RECOVER_FENCE)?;
+    Ok(moved)
 }
 
 /// The block with the lines of a head that counts.
@@ -82,7 +91,11 @@ fn read_lines(region: &dyn Region, seed: HeadSeed, (at, head, _): &FoundHead) ->
     }
 }
 
-fn survey(region: &dyn Region, area: &LogArea, table: &HeadTable, seeds: (LogSeed, HeadSeed)) -> Result<Survey> {
+/// Finds out what recovery has to do. Only reads.
+///
+/// # Errors
+/// If the log is damaged; the medium's.
+pub fn survey(region: &dyn Region, area: &LogArea, table: &HeadTable, seeds: (LogSeed, HeadSeed)) -> Result<Survey> {
     let heads = read_table(region, table, seeds.1)?;
     let (mut proof, mut undo, mut committed) = (Vec::new(), Vec::new(), Vec::new());
     for lane in 0..area.lanes {
