@@ -425,31 +425,46 @@ pub struct UndoArgs {
     /// Show only what would change
     #[arg(long, short = 'n')]
     pub dry_run: bool,
+    /// Undo only in this directory, even if the command has changed several
+    #[arg(long)]
+    pub only: bool,
 }
 
 const DIFF_EXAMPLES: &str = "\
-It prints a line for each name, then the lines that differ in each text file of up to 1 MiB. It opens the store, and \
-so recovers it.
+It prints a line for each name, then the lines that differ in each text file of up to 1 MiB. Directories whose times \
+alone change are counted in one line. It opens the store, and so recovers it.
+
+--patch prints a patch for `git apply` or `patch -p1`. That applies what fits, also where other programs have changed \
+the same files since. It has text files only; other changes are listed on stderr.
 
 Exit code: 0: shown; 4: damaged; 8: in use, no store, no such group.
 
 Examples:
+  wholly diff
   wholly diff /srv/data 5-18
+  wholly diff --stat /srv/data 5-18
   wholly diff --names-only /srv/data 5-18
+  wholly diff --patch /srv/data 5-18 | patch -p1
   wholly diff --json /srv/data 5-18 | jq -r '.changes[].path'";
 
 /// `wholly diff`.
 #[derive(Args, Debug)]
 pub struct DiffArgs {
     /// The store
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The id of the group, from `wholly list`
+    /// The id of the group, from `wholly list`; without it the newest
     #[arg(value_hint = ValueHint::Other)]
-    pub id: wholly::ParkedId,
+    pub id: Option<wholly::ParkedId>,
     /// Show names only, no lines of files
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["stat", "patch"])]
     pub names_only: bool,
+    /// Show how many lines of each file differ
+    #[arg(long, conflicts_with = "patch")]
+    pub stat: bool,
+    /// Print a patch for `git apply` or `patch -p1`
+    #[arg(long, short)]
+    pub patch: bool,
 }
 
 const APPLY_EXAMPLES: &str = "\
@@ -458,22 +473,31 @@ it changes or removes, the attributes that it sets. Otherwise all differences ar
 group stays parked. On return all files are current. Groups of several stores are applied together: all of them, or \
 none. So are groups that one run over several directories has parked, whichever of them is named.
 
+With paths (after `--`) only the changes there are applied, with those that they need, such as a new directory for a \
+file in it; the rest stays parked. With --ours the group is applied but for what is otherwise: there the directory \
+keeps what it has, and the group is gone.
+
 Exit code: 0: applied; 4: damaged; 8: in use, no store, no such group; 120: the write of the commit failed, run \
 `wholly recover` for the outcome; 123: something has changed meanwhile, the group stays parked; 124: committed, but \
 not all written back.
 
 Examples:
+  wholly apply
   wholly apply /srv/data 5-18
   wholly apply /srv/data 5-18 /srv/index 2-7
   wholly apply --only /srv/data 5-18
+  wholly apply /srv/data 5-18 -- made
+  wholly apply --ours /srv/data 5-18
   wholly apply --json /srv/data 5-18 | jq '.mismatches'";
 
 const DISCARD_EXAMPLES: &str = "\
-If one run over several directories has parked several groups, all of them are discarded, whichever is named.
+If one run over several directories has parked several groups, all of them are discarded, whichever is named. The id of \
+a command from `wholly log` removes its undo.
 
 Exit code: 0: removed; 8: in use, no store, no such group; 120: the medium failed, run `wholly list` for the outcome.
 
 Examples:
+  wholly discard
   wholly discard /srv/data 5-18
   wholly discard --only /srv/data 5-18";
 
@@ -481,28 +505,34 @@ Examples:
 #[derive(Args, Debug)]
 pub struct ApplyArgs {
     /// The store
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The id of the group, from `wholly list`
+    /// The id of the group, from `wholly list`; without it the newest
     #[arg(value_hint = ValueHint::Other)]
-    pub id: wholly::ParkedId,
+    pub id: Option<wholly::ParkedId>,
     /// Further stores, each with a group to apply together with the first: DIR ID DIR ID ...
     #[arg(value_name = "DIR ID")]
     pub others: Vec<OsString>,
     /// Apply only the named groups, even if one run has parked them together with others
     #[arg(long)]
     pub only: bool,
+    /// Keep what other programs have changed meanwhile, and apply the rest
+    #[arg(long, conflicts_with_all = ["others", "paths"])]
+    pub ours: bool,
+    /// Apply only the changes at these paths in the store, and of what is in them
+    #[arg(last = true, value_name = "PATH", conflicts_with = "others")]
+    pub paths: Vec<PathBuf>,
 }
 
 /// `wholly discard`.
 #[derive(Args, Debug)]
 pub struct ParkedArgs {
     /// The store
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The id of the group, from `wholly list`
+    /// The id of the group, from `wholly list` or `wholly log`; without it the newest parked one
     #[arg(value_hint = ValueHint::Other)]
-    pub id: wholly::ParkedId,
+    pub id: Option<wholly::ParkedId>,
     /// Discard only the named group, even if one run has parked it together with others
     #[arg(long)]
     pub only: bool,
@@ -662,7 +692,7 @@ pub struct RunArgs {
     /// Report how many changes were made, and what is not covered
     #[arg(long, short)]
     pub verbose: bool,
-    /// Keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space; one directory only
+    /// Keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space
     #[arg(long, default_value = "no", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
     pub keep_undo: UndoBound,
     /// The command and its arguments

@@ -6,6 +6,8 @@ use common::run::{Rig, recover, run, shell, succeeds, traces};
 use common::tree::Tree;
 use common::{Run, wholly};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Something of each kind that a command can find.
 const BEFORE: &str = "mkdir -p d/e keep; echo one > a; echo two > b; ln b d/b2; echo deep > d/e/f; ln -s a l; mkfifo p; \
@@ -19,7 +21,11 @@ const SCRIPT: &str = "echo more >> a; setfattr -n user.tag -v new a; setfattr -n
                       conv=notrunc 2> /dev/null; : > keep/empty; ln -s nowhere n/l";
 
 fn kept(dir: &Path, script: &str) {
-    let output = run(dir, &["--keep-undo", "1G"], script);
+    kept_in(dir, &[], script);
+}
+
+fn kept_in(dir: &Path, options: &[&str], script: &str) {
+    let output = run(dir, &[options, &["--keep-undo", "1G"]].concat(), script);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
@@ -156,15 +162,81 @@ fn what_would_take_more_is_not_kept() {
     assert_eq!(traces(&dir), [] as [&Path; 0]);
     assert!(!dir.join("a").exists() && dir.join("n/f").exists());
     assert!(on(&dir, &["log"]).out.contains("nothing can be taken back"));
-    // Nor is what takes one of two names.
+    // Nor is what changes a file and takes one of its two names.
     succeeds(&mut shell(&dir, "echo z > one; ln one two"));
-    let output = run(&dir, &["--keep-undo", "1G"], "echo y > one; rm one");
+    let output = run(&dir, &["--keep-undo", "1G"], "chmod 600 one; rm one");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("several names of a file"), "{said}");
+    assert!(output.status.success() && said.contains("removed one of several of its names"), "{said}");
     assert_eq!(traces(&dir), [] as [&Path; 0]);
-    // By default nothing is.
-    assert!(run(&dir, &[], "rm -r n").status.success());
+    // Nor is anything where that is not wanted.
+    assert!(run(&dir, &["--keep-undo", "no"], "rm -r n").status.success());
     assert_eq!(traces(&dir), [] as [&Path; 0]);
+}
+
+#[test]
+fn a_command_over_several_directories_is_taken_back_in_all_of_them() {
+    let Some(rig) = Rig::new("undo-together") else { return };
+    let dirs = ["one", "two"].map(|name| rig.dir(name, BEFORE));
+    let places = [0, 1].map(|i| dirs[i].to_str().unwrap());
+    let trees = || [0, 1].map(|i| tree(&dirs[i]));
+    let assert_are = |wanted: &[Tree; 2], what: &str| {
+        (0..2).for_each(|i| assert_same(&tree(&dirs[i]), &wanted[i], what));
+    };
+    let before = trees();
+    let script = format!("for dir in {} {}; do cd $dir; {SCRIPT}; done", places[0], places[1]);
+    kept_in(&dirs[0], &["--dir", places[0], "--dir", places[1]], &script);
+    let after = trees();
+    let undone = wholly(&["undo", places[0]]);
+    undone.exits(0);
+    assert!(undone.out.contains(&format!("{}:\n", places[1])), "{}", undone.out);
+    assert_are(&before, "taken back");
+    wholly(&["undo", places[1]]).exits(0);
+    assert_are(&after, "done again");
+    // What is in the way in one of them is in the way in both.
+    succeeds(&mut shell(&dirs[1], "sleep 0.02; echo mine >> a"));
+    let mine = trees();
+    let refused = wholly(&["undo", places[0]]);
+    refused.exits(123);
+    assert!(refused.out.contains(&format!("{}/a: ", places[1])), "{}", refused.out);
+    assert_are(&mine, "refused");
+    wholly(&["undo", "--only", places[0]]).exits(0);
+    assert_are(&[before[0].clone(), mine[1].clone()], "one alone");
+    let refused = wholly(&["undo", places[1]]);
+    refused.exits(8);
+    assert!(refused.err.contains("wholly undo --only"), "{}", refused.err);
+    dirs.iter().for_each(|dir| recover(dir));
+}
+
+/// This is the death of a process, no power failure.
+#[test]
+fn killed_while_it_takes_back_in_several_directories_it_has_done_all_or_nothing() {
+    let Some(rig) = Rig::new("undo-together-killed") else { return };
+    let dirs = ["one", "two"].map(|name| rig.dir(name, BEFORE));
+    let places = [0, 1].map(|i| dirs[i].to_str().unwrap());
+    let trees = || [0, 1].map(|i| tree(&dirs[i]));
+    let mut states = vec![trees()];
+    let script = format!("for dir in {} {}; do cd $dir; {SCRIPT}; done", places[0], places[1]);
+    kept_in(&dirs[0], &["--dir", places[0], "--dir", places[1]], &script);
+    states.push(trees());
+    let mut random = Random(1);
+    for n in 0..if common::is_long() { 100 } else { 10 } {
+        killed(common::views::command(env!("CARGO_BIN_EXE_wholly")).args(["undo", places[n % 2]]), &mut random);
+        for place in places {
+            let recovered = wholly(&["recover", place]);
+            assert!(matches!(recovered.code, Some(0 | 1)), "{}{}", recovered.out, recovered.err);
+        }
+        let now = trees();
+        assert!(states.contains(&now), "{n}: {}{}", now[0].difference(&states[0][0]), now[1].difference(&states[0][1]));
+    }
+    dirs.iter().for_each(|dir| recover(dir));
+}
+
+/// Kills it after a while, if it has not ended by then.
+fn killed(command: &mut Command, random: &mut Random) {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_micros(random.below(100_000)));
+    let _ = child.kill();
+    child.wait().unwrap();
 }
 
 /// Numbers that look random, the same each time.
@@ -197,7 +269,8 @@ impl Random {
                 7 => format!("rm -rf {a}"),
                 8 | 9 => format!("mv -T {a} {b}"),
                 10 => format!("cp {a} {b}"),
-                11 => format!("ln -s {b} {a}"),
+                11 if n % 2 == 0 => format!("ln -s {b} {a}"),
+                11 => format!("ln {b} {a}"),
                 12 => format!("chmod {:o} {a}", 0o700 | n % 0o100),
                 13 => format!("setfattr -n user.{} -v {n} {a}", n % 3),
                 14 => format!("touch -d @{n} {a}"),
@@ -235,6 +308,28 @@ fn random_commands_are_taken_back_and_done_again() {
             let undone = wholly(&["undo", dir.to_str().unwrap(), ids.last().unwrap()]);
             assert_eq!(undone.code, Some(0), "{}", at(&format!("{}{}", undone.out, undone.err)));
             assert_same(&tree(&dir), &states[0], &at("the first"));
+        }
+        // Killed at any moment: a command that is there can be taken back.
+        let before = tree(&dir);
+        killed(&mut common::run::as_group(&dir, &["--keep-undo", "1G"], &random.script(12)), &mut random);
+        common::wait_until_unused(&dir);
+        if traces(&dir).is_empty() {
+            assert_same(&tree(&dir), &before, &at("killed before it was a store"));
+            continue;
+        }
+        let recovered = on(&dir, &["recover"]);
+        assert!(matches!(recovered.code, Some(0 | 1)), "{}", at(&format!("{}{}", recovered.out, recovered.err)));
+        let after = tree(&dir);
+        if after != before {
+            killed(common::views::command(env!("CARGO_BIN_EXE_wholly")).arg("undo").arg(&dir), &mut random);
+            let recovered = on(&dir, &["recover"]);
+            assert!(matches!(recovered.code, Some(0 | 1)), "{}", at(&format!("{}{}", recovered.out, recovered.err)));
+            let now = tree(&dir);
+            assert!(now == before || now == after, "{}", at(&now.difference(&before)));
+            if now == after {
+                on(&dir, &["undo"]).exits(0);
+                assert_same(&tree(&dir), &before, &at("the killed one"));
+            }
         }
         recover(&dir);
         succeeds(shell(&dir, "rm -rf ./*").current_dir(&dir));

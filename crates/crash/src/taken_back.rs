@@ -37,7 +37,8 @@ pub struct Judged {
     pub sites: BTreeSet<&'static str>,
 }
 
-fn keep() -> KeepUndo {
+/// Any undo is kept, for long.
+pub(crate) fn keep() -> KeepUndo {
     KeepUndo { note: "a group".into(), expires: Duration::from_secs(1 << 30), most_bytes: u64::MAX }
 }
 

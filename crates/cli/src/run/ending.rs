@@ -195,11 +195,13 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
     for one in running {
         one.place.store().check_usable().map_err(|error| one.place.failed(error))?;
     }
-    if let [Running { view, group, place, has_adopted, .. }] = running {
-        if let UndoBound::Bytes(most_bytes) = args.keep_undo {
-            let keep = KeepUndo { note: note(args), expires: KEPT_FOR, most_bytes };
+    if let UndoBound::Bytes(most_bytes) = args.keep_undo {
+        let keep = KeepUndo { note: note(args), expires: KEPT_FOR, most_bytes };
+        for Running { view, group, place, .. } in running {
             view.keep_undo(*group, &keep).map_err(|error| place.failed(error))?;
         }
+    }
+    if let [Running { view, group, place, has_adopted, .. }] = running {
         if *has_adopted {
             // What a bystander does after the last look is a conflict, as after any commit.
             return view.commit(*group).map_err(|error| refused(place, error));
@@ -239,19 +241,17 @@ fn tell_undo(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) {
     if args.keep_undo == UndoBound::No || outcome.mismatches().next().is_some() {
         return;
     }
-    let why = match running {
-        [one] => match one.place.store().undo_fate() {
-            Some(UndoFate::Kept(id)) => {
-                outcome.dirs[0].undo = Some(id.to_string());
-                return;
+    for (one, dir) in running.iter().zip(&mut outcome.dirs) {
+        match one.place.store().undo_fate() {
+            Some(UndoFate::Kept(id)) => dir.undo = Some(id.to_string()),
+            Some(UndoFate::NotKept(why)) => {
+                let why = name(why.as_bytes());
+                eprintln!("wholly: run: committed in {}, but its undo is not kept: {why}", dir.dir);
             }
-            Some(UndoFate::NotKept(why)) => why,
             // Nothing has changed.
-            None => return,
-        },
-        _ => "it covers several directories".into(),
-    };
-    eprintln!("wholly: run: committed, but its undo is not kept: {}", name(why.as_bytes()));
+            None => {}
+        }
+    }
 }
 
 /// What a person can do after a refusal.

@@ -18,7 +18,7 @@
 //!    durable before: `<id>.made`, and what is held. A crash leaves a group that is to be undone, or a final one with
 //!    all of its undo.
 //! 2. Keeping an undo is no part of the group: where it cannot be kept, for want of space or by its bound, the group is
-//!    final all the same, without one.
+//!    final all the same, without one. So is a part of a joint commit that a crash has cut short.
 //! 3. What is held no checkpoint and no open removes; and what loses all its names while it is held goes back to its
 //!    anchor: a group that takes back and is undone leaves the kept undo as it was.
 //! 4. A group is taken back wholly or not at all, and only if all that it left is as it left it. That is known by
@@ -51,6 +51,7 @@ use rustix::io::Errno;
 use wholly_host::{HostFs, Inode, Rename, Stat};
 
 use super::StoreInner;
+use super::joint::Neighbour;
 use super::names::{ANCHOR_FOLDER, ANCHORS, Kind, Object, ROOT, Set, id_name, id_of, join, names_in};
 use super::parked::{
     Base, FOLDER, Head, Known, LONGEST_NOTE, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing,
@@ -119,6 +120,10 @@ pub(crate) struct Keeping {
     pub restores: HashMap<u64, Baseline>,
     /// The same for the group that does this one again, once it is taken back.
     pub restored: HashMap<u64, Baseline>,
+    /// The other groups of the joint commit that it is part of.
+    pub parts: Vec<Neighbour>,
+    /// Whether it takes back another group.
+    pub takes_back: bool,
 }
 
 impl Keeping {
@@ -128,7 +133,7 @@ impl Keeping {
         if keep.note.len() > LONGEST_NOTE || keep.note.contains('\0') {
             return Err(Error::invalid(format!("a note has at most {LONGEST_NOTE} bytes, none of them zero")));
         }
-        Ok(Keeping { keep, restores: HashMap::new(), restored: HashMap::new() })
+        Ok(Keeping { keep, restores: HashMap::new(), restored: HashMap::new(), parts: Vec::new(), takes_back: false })
     }
 
     /// When it is dropped, if it is kept from now on.
@@ -181,11 +186,11 @@ pub(super) struct ReadUndo {
     pub made: ParkedFile,
 }
 
-fn kept_path(id: u64) -> Vec<u8> {
+pub(super) fn kept_path(id: u64) -> Vec<u8> {
     path_of_kind(id, KEPT)
 }
 
-fn made_path(id: u64) -> Vec<u8> {
+pub(super) fn made_path(id: u64) -> Vec<u8> {
     path_of_kind(id, MADE)
 }
 
@@ -214,6 +219,11 @@ fn ids(host: &dyn HostFs, end: &[u8]) -> Result<Vec<u64>> {
 /// What a group takes all names from.
 pub(super) fn lost(undo: &Summary) -> impl Iterator<Item = u64> + '_ {
     undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id)
+}
+
+/// Whether it gives an object other content or attributes.
+fn is_changed(undo: &Summary, id: u64) -> bool {
+    undo.contents.contains_key(&id) || undo.sets.get(&id).is_some_and(|(set, _)| *set != Set::default())
 }
 
 /// How many changes people would count.
@@ -317,22 +327,32 @@ impl StoreInner {
         let undo = ParkedFile::read(host, &undo_path(id))?;
         let stat = |path: &[u8]| host.stat(path).map_err(|error| failed(path, error));
         let mut bytes = stat(&undo_path(id))?.allocated;
-        let held: BTreeSet<u64> = lost(&undo.summary).collect();
-        for id in &held {
-            let stat = stat(&held_path(*id))?;
+        let mut held = BTreeSet::new();
+        for id in lost(&undo.summary) {
+            let path = held_path(id);
+            let stat = match host.stat(&path) {
+                // It has another name, which the store knows.
+                Err(error) if error.errno == Errno::NOENT => continue,
+                stat => stat.map_err(|error| failed(&path, error))?,
+            };
+            held.insert(id);
             match Kind::of(stat.mode) {
-                Kind::Directory => bytes += self.bytes_below(&held_path(*id))?,
-                // Where the others are, by which it may be changed, nobody knows.
-                _ if stat.nlink > 1 => return Ok(Err("it has removed one of several names of a file".into())),
+                Kind::Directory => bytes += self.bytes_below(&path)?,
+                // By its other names, which the store does not know, another program may change it, and then what is
+                // put back would overwrite that.
+                _ if stat.nlink > 1 && is_changed(&undo.summary, id) => {
+                    return Ok(Err("it has changed a file and removed one of several of its names".into()));
+                }
                 _ => bytes += stat.allocated,
             }
         }
         if bytes > keeping.keep.most_bytes {
             return Ok(Err(format!("it would take {bytes} bytes, and {} are allowed", keeping.keep.most_bytes)));
         }
-        let Some(made) = self.made_by(&undo.summary, &held, keeping)? else {
+        let Some(mut made) = self.made_by(&undo.summary, &held, keeping)? else {
             return Ok(Err("another program has changed what the group has made".into()));
         };
+        made.parts.clone_from(&keeping.parts);
         let write = || {
             self.write_made(&undo.head, &made, (bytes, target))?;
             // Invariant 1.
@@ -459,7 +479,8 @@ impl StoreInner {
         let mut made = Summary::default();
         let named = undo.names().iter().flat_map(|((dir, _), (_, after))| [*dir, *after]);
         let changed = undo.contents.keys().chain(undo.sets.keys()).copied();
-        let mut todo: Vec<u64> = named.chain(changed).filter(|id| *id != 0 && !held.contains(id)).collect();
+        let named = named.chain(changed).chain(lost(undo));
+        let mut todo: Vec<u64> = named.filter(|id| *id != 0 && !held.contains(id)).collect();
         while let Some(id) = todo.pop() {
             if made.objects.contains_key(&id) {
                 continue;

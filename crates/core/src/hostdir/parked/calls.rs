@@ -1,5 +1,7 @@
 //! Calls on parked groups.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,8 +49,9 @@ impl Group<'_> {
     }
 
     /// Asks for the undo of the group to be kept, so that [`Store::undo`] can take the group back after its commit.
-    /// Only where the store is opened with [`at_once`](crate::Options::at_once), and the group commits by itself; else
-    /// it has no effect.
+    /// Only where the store is opened with [`at_once`](crate::Options::at_once); else it has no effect. In a
+    /// [joint commit](crate::Store::commit_together) the undo of each part is kept by itself, and names the others
+    /// ([`parts`](crate::parts)).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a note that is too long.
@@ -99,6 +102,27 @@ impl Store {
     /// - [`Error::NotFound`]; [`Error::Corrupt`]; those of [`Group::commit`].
     pub fn apply(&self, id: ParkedId) -> Result<()> {
         self.used(|inner| inner.apply_parked(id))
+    }
+
+    /// Commits a part of a parked group, as [`apply`](Self::apply) does with all of it: the changes at these paths,
+    /// which are relative to the store's directory, and of what is in them, with those that they need. The rest stays
+    /// parked. Gives whether there is any. A crash while the rest is being parked leaves the whole group parked,
+    /// although the part is committed.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply); [`Error::NotFound`] if there is no change at these paths.
+    pub fn apply_part<P: AsRef<Path>>(&self, id: ParkedId, paths: &[P]) -> Result<bool> {
+        let paths: Vec<&[u8]> = paths.iter().map(|path| path.as_ref().as_os_str().as_bytes()).collect();
+        self.used(|inner| inner.apply_part(id, &paths))
+    }
+
+    /// Commits of a parked group what nothing is in the way of, and drops the rest with the group, in one step. Gives
+    /// what is in the way of the rest.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply); [`Error::ChangedMeanwhile`] if something is in the way of all of it.
+    pub fn apply_free(&self, id: ParkedId) -> Result<Vec<Mismatch>> {
+        self.used(|inner| inner.apply_free(id))
     }
 
     /// Lists what has changed meanwhile of what a parked group relies on, as of now. The list is empty if the group

@@ -34,6 +34,7 @@ mod changes;
 mod find;
 pub(super) mod folder;
 mod format;
+mod part;
 mod summary;
 
 pub use changes::{Change, Review, Side, What, XattrChange};

@@ -68,6 +68,22 @@ impl Running {
     /// Does what a parked group would do, but for the commit. Gives what that relied on and is otherwise: then the
     /// group is only fit to be aborted.
     pub(in crate::hostdir) fn apply(&mut self, parked: &ParkedFile, finder: &mut Finder) -> Result<Vec<Mismatch>> {
+        let mismatches = self.apply_changes(parked, finder)?;
+        if mismatches.is_empty() {
+            self.is_applied(parked.head.id)?;
+            if let Some(id) = parked.summary.applies {
+                self.is_applied(id)?;
+            }
+        }
+        Ok(mismatches)
+    }
+
+    /// The same, and the parked group stays.
+    pub(in crate::hostdir) fn apply_changes(
+        &mut self,
+        parked: &ParkedFile,
+        finder: &mut Finder,
+    ) -> Result<Vec<Mismatch>> {
         self.check_open()?;
         let summary = &parked.summary;
         let mut applying = Applying { summary, ids: HashMap::from([(ROOT, ROOT)]), wrong: Vec::new() };
@@ -90,10 +106,6 @@ impl Running {
         for (id, (set, mtime_ns)) in &summary.sets {
             let birth = matches!(summary.objects.get(id), Some(Known::Born(_)));
             self.set_all(applying.ids[id], &applying.path(*id), (set, *mtime_ns), birth)?;
-        }
-        self.is_applied(parked.head.id)?;
-        if let Some(id) = summary.applies {
-            self.is_applied(id)?;
         }
         Ok(Vec::new())
     }

@@ -109,6 +109,11 @@ impl Running {
     /// What the group would change, with all by which that is known again; none where it changes nothing.
     pub(in crate::hostdir) fn summarize_to_set_aside(&mut self) -> Result<Option<Summary>> {
         self.check_open()?;
+        if self.takes_back() {
+            // What it gives names again has none by which another process would find it. In a joint commit it is
+            // written back before the decision; where that is given up, its kept undo is there still.
+            return Ok(Some(Summary::default()));
+        }
         let summarize = || {
             look_steadily(|| {
                 let mut summary = self.summarize(For::Parking)?;

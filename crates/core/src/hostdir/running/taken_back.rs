@@ -12,6 +12,7 @@ use super::apply::{Applying, content_changed};
 use super::undo::adopted;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
+use crate::hostdir::joint::Neighbour;
 use crate::hostdir::kept::{KeepUndo, Keeping, ReadUndo, held_path, is_as_left, lost};
 use crate::hostdir::names::{Kind, ROOT};
 use crate::hostdir::parked::{Base, Known, Mismatch, ParkedId, Review, Summary};
@@ -28,6 +29,18 @@ impl Running {
         Ok(())
     }
 
+    /// Where its undo is kept, that names the other groups of its joint commit.
+    pub(in crate::hostdir) fn is_together_with(&mut self, others: impl Iterator<Item = Neighbour>) {
+        if let Some(keeping) = &mut self.keep {
+            keeping.parts = others.collect();
+        }
+    }
+
+    /// Whether it takes back another group.
+    pub(super) fn takes_back(&self) -> bool {
+        self.keep.as_ref().is_some_and(|keeping| keeping.takes_back)
+    }
+
     /// Does the contrary of a group, but for the commit. Gives what is not as that has left it: then this one is only
     /// fit to be aborted.
     fn take_back_kept(&mut self, kept: &ReadUndo) -> Result<Vec<Mismatch>> {
@@ -39,7 +52,7 @@ impl Running {
         for &id in made.objects.keys() {
             self.find_made(&mut applying, made, id)?;
         }
-        self.find_held(&mut applying, undo)?;
+        self.find_held(&mut applying, undo, made)?;
         let times = self.compare_made(&mut applying, kept, &whole)?;
         self.claim_all(&applying)?;
         for &id in summary.moved().keys() {
@@ -97,9 +110,9 @@ impl Running {
         Ok(Some(found.id))
     }
 
-    /// Takes up what is held.
-    fn find_held(&mut self, applying: &mut Applying<'_>, undo: &Summary) -> Result<()> {
-        for id in lost(undo) {
+    /// Takes up what is held: what has lost all names that the store knows.
+    fn find_held(&mut self, applying: &mut Applying<'_>, undo: &Summary, made: &Summary) -> Result<()> {
+        for id in lost(undo).filter(|id| !made.objects.contains_key(id)) {
             let path = held_path(id);
             let stat = match self.store.host.stat(&path) {
                 Err(error) if error.errno == rustix::io::Errno::NOENT => None,
@@ -207,6 +220,7 @@ impl Running {
     /// Notes which states are restored by this group, and by one that takes it back.
     fn restores(&mut self, applying: &Applying<'_>, kept: &ReadUndo) {
         let Some(keeping) = &mut self.keep else { return };
+        keeping.takes_back = true;
         for (id, known) in &kept.undo.summary.objects {
             if let (Known::Settled(before), Some(&now)) = (known, applying.ids.get(id)) {
                 let state = match before.base {
@@ -243,6 +257,22 @@ fn contrary(undo: &Summary, made: &Summary) -> Summary {
 }
 
 impl StoreInner {
+    /// A group that takes back another one. This thread works on that, and is a caller of the store.
+    pub(in crate::hostdir) fn contrary_of(self: &Arc<Self>, id: ParkedId, keep: &KeepUndo) -> Result<Running> {
+        self.check_usable()?;
+        if !self.options.at_once {
+            return Err(Error::invalid("a group is taken back in a store that writes groups back at once"));
+        }
+        let kept = self.read_kept(id)?;
+        let mut running = Running::new(self.clone(), Sharing::Own);
+        running.keep_undo(keep)?;
+        let mismatches = running.take_back_kept(&kept)?;
+        match mismatches.is_empty() {
+            true => Ok(running),
+            false => Err(Error::ChangedMeanwhile(id, mismatches.into())),
+        }
+    }
+
     /// See [`Store::undo`](crate::Store::undo).
     pub(in crate::hostdir) fn undo_kept(
         self: &Arc<Self>,
@@ -250,26 +280,15 @@ impl StoreInner {
         keep: &KeepUndo,
         decide: impl FnOnce(&Review<'_>) -> bool,
     ) -> Result<bool> {
-        self.check_usable()?;
-        if !self.options.at_once {
-            return Err(Error::invalid("a group is taken back in a store that writes groups back at once"));
-        }
         // Who has come in time keeps it from expiring.
         self.discard_expired()?;
         let _mine = self.work_on_parked(id)?;
         let caller = self.names.caller();
-        let kept = self.read_kept(id)?;
-        let mut running = Running::new(self.clone(), Sharing::Own);
-        running.keep_undo(keep)?;
-        let mismatches = running.take_back_kept(&kept)?;
-        if !mismatches.is_empty() {
-            return Err(Error::ChangedMeanwhile(id, mismatches.into()));
-        }
+        let mut running = self.contrary_of(id, keep)?;
         let summary = running.review()?;
         if !decide(&Review::of_group(&running, summary)) {
             return Ok(false);
         }
-        drop(kept);
         running.commit()?;
         drop(caller);
         // It is committed, whatever becomes of the files: the log goes on telling, and the next pass tries again.

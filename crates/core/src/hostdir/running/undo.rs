@@ -88,7 +88,7 @@ impl Running {
         // It is as large as the group, and written by now.
         drop(undo);
         self.names_mut().provisional = Some((id, waits));
-        store.kept.is_to_keep(self.keep.take().filter(|_| !waits).map(|keep| (id, *keep)));
+        store.kept.is_to_keep(self.keep.take().map(|keep| (id, *keep)));
         let committed = self.entry(EntryKind::Provisional, 0, id, &[]).and_then(|_| self.commit_to_log());
         let done = match committed {
             Err(error @ Error::Poisoned(_)) => Err(error),
@@ -99,8 +99,8 @@ impl Running {
                 Err(error) => Err(store.take_back(id, error)),
             },
         };
-        store.kept.is_to_keep(None);
         if !waits || done.is_err() {
+            store.kept.is_to_keep(None);
             store.names.with(|state| state.kept.clear());
         }
         done
@@ -322,8 +322,11 @@ impl StoreInner {
 
     /// A joint commit is decided: its part here, group `id`, is final, and that survives when this returns.
     pub(in crate::hostdir) fn finish_joint(&self, id: u64) -> Result<()> {
-        // It keeps no undo, so the target does not matter.
-        self.finish_provisional(0, |group| group.id == id)?;
+        // The pass that has written it back has done so with all before it.
+        let provisional = self.parked.provisional.lock().unwrap().clone();
+        let target = provisional.iter().find(|group| group.id == id).map_or(0, |group| group.sequence + 1);
+        self.finish_provisional(target, |group| group.id == id)?;
+        self.kept.is_to_keep(None);
         self.names.with(|state| state.kept.clear());
         Ok(())
     }
@@ -332,6 +335,7 @@ impl StoreInner {
     /// was refused too: the next open goes on with it.
     pub(in crate::hostdir) fn take_back(&self, id: u64, error: Error) -> Error {
         self.parked.is_to_be_undone(id);
+        self.kept.is_to_keep(None);
         match self.undo(id).and_then(|()| self.kept.restoring(|| self.checkpoint())) {
             Ok(_) => {
                 self.names.with(|state| state.kept.clear());
