@@ -8,7 +8,7 @@ use crate::output::{Name, Ui, name};
 use crate::parts;
 use crate::recover;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use wholly::{Error, ParkedId, Store};
 
 #[derive(Serialize)]
@@ -98,7 +98,7 @@ fn some(args: &ApplyArgs, ui: &Ui, dir: &Path, id: ParkedId) -> Result<Exit, Fai
     let store = recover::open_at_once("apply", dir, ui)?;
     let done = match args.ours {
         true => store.apply_free(id).map(|mismatches| (true, mismatches, false)),
-        false => store.apply_part(id, &args.paths).map(|is_left| (true, Vec::new(), is_left)),
+        false => store.apply_part(id, &within(dir, &args.paths)).map(|is_left| (true, Vec::new(), is_left)),
     };
     let (applied, mismatches, is_left) = match done {
         Err(Error::ChangedMeanwhile(_, mismatches)) => (false, mismatches.to_vec(), true),
@@ -110,6 +110,17 @@ fn some(args: &ApplyArgs, ui: &Ui, dir: &Path, id: ParkedId) -> Result<Exit, Fai
     opening::close(store).map_err(|error| Failure::of_store("apply", dir, error))?;
     ui.emit("apply", &applied, text)?;
     Ok(if applied.applied { Exit::DONE } else { Exit::REFUSED })
+}
+
+/// Paths as they are in a directory, however they were typed.
+fn within(dir: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
+    let dir = dir.canonicalize().unwrap_or_default();
+    let one = |path: &PathBuf| {
+        let parts = path.strip_prefix(&dir).unwrap_or(path).components().filter(|part| *part != Component::CurDir);
+        let path: PathBuf = parts.collect();
+        if path.as_os_str().is_empty() { ".".into() } else { path }
+    };
+    paths.iter().map(one).collect()
 }
 
 /// The stores that are named, each with its group.
@@ -149,5 +160,5 @@ fn text(applied: &Applied) -> String {
         return text;
     }
     text + "It stays parked. Restore the listed files and retry; keep them and apply the rest (`wholly apply --ours`); \
-            apply the lines that fit (`wholly diff --patch | patch -p1`); or discard (`wholly discard`).\n"
+            or discard (`wholly discard`).\n"
 }

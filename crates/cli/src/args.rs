@@ -73,7 +73,7 @@ pub enum Verb {
     /// List the commands that can be taken back; changes nothing, works while the store is in use
     #[command(after_help = LOG_EXAMPLES)]
     Log(ListArgs),
-    /// Take back a command that `run --keep-undo` has committed, wholly or not at all
+    /// Take back a command that `run` has committed, wholly or not at all
     #[command(after_help = UNDO_EXAMPLES)]
     Undo(UndoArgs),
     /// Make a directory a store
@@ -388,9 +388,9 @@ pub struct ListArgs {
 }
 
 const LOG_EXAMPLES: &str = "\
-A command is listed if it was run with --keep-undo, until it is taken back, its undo is discarded (`wholly discard`), \
-it expires, or the space is needed. What took back a command is listed too: to take that back is to do the command \
-again.
+A command is listed unless it was run with `--keep-undo no`, until it is taken back, its undo is discarded \
+(`wholly discard`), it expires, or the space is needed. What took back a command is listed too: to take that back is \
+to do the command again.
 
 Exit code: 0: listed; 4: an undo is damaged; 8: no store.
 
@@ -434,8 +434,8 @@ const DIFF_EXAMPLES: &str = "\
 It prints a line for each name, then the lines that differ in each text file of up to 1 MiB. Directories whose times \
 alone change are counted in one line. It opens the store, and so recovers it.
 
---patch prints a patch for `git apply` or `patch -p1`. That applies what fits, also where other programs have changed \
-the same files since. It has text files only; other changes are listed on stderr.
+--patch prints a patch for `git apply` or `patch -p1`, for another copy of the directory. It has text files only that \
+nobody has changed since; other changes are listed on stderr.
 
 Exit code: 0: shown; 4: damaged; 8: in use, no store, no such group.
 
@@ -444,7 +444,7 @@ Examples:
   wholly diff /srv/data 5-18
   wholly diff --stat /srv/data 5-18
   wholly diff --names-only /srv/data 5-18
-  wholly diff --patch /srv/data 5-18 | patch -p1
+  wholly diff --patch /srv/data 5-18 | git -C ~/copy apply
   wholly diff --json /srv/data 5-18 | jq -r '.changes[].path'";
 
 /// `wholly diff`.
@@ -491,8 +491,8 @@ Examples:
   wholly apply --json /srv/data 5-18 | jq '.mismatches'";
 
 const DISCARD_EXAMPLES: &str = "\
-If one run over several directories has parked several groups, all of them are discarded, whichever is named. The id of \
-a command from `wholly log` removes its undo.
+If one run over several directories has parked several groups, all of them are discarded, whichever is named. The id \
+of a command from `wholly log` removes its undo.
 
 Exit code: 0: removed; 8: in use, no store, no such group; 120: the medium failed, run `wholly list` for the outcome.
 
@@ -633,9 +633,9 @@ const RUN_EXAMPLES: &str = "\
 The command sees DIR with its changes; all other programs see it unchanged. When the command exits with 0, processes \
 that it has left running are killed, and all of its changes in DIR happen at once, durably. In every other case \
 nothing changes. Changes outside of DIR are not covered, nor are other file systems that are mounted in it: --verbose \
-and --review name them. DIR need not be a store: it becomes a temporary one while the command runs. Without root you \
-can run commands only in directories that you own, and set-user-id programs such as sudo do not get their owner's \
-rights.
+and --review name them. DIR need not be a store: it becomes a temporary one, for as long as something is kept in it. \
+Without root you can run commands only in directories that you own, and set-user-id programs such as sudo do not get \
+their owner's rights.
 
 Exit code: the command's if it fails, 128 plus the number of its signal if it is killed. Otherwise 0: committed; 120: \
 the write of the commit failed, run `wholly recover` for the outcome; 121: parked; 122: discarded; 123: not \
@@ -649,7 +649,7 @@ Examples:
   wholly run --dir /srv/www --dir /srv/data -- ./deploy.sh   both change, or neither does
   wholly run --root -- apt-get install nginx     the whole system, as far as it is on one file system
   wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard
-  wholly run --keep-undo 1G -- ./upgrade.sh      then wholly undo takes it back, even days later";
+  wholly run --keep-undo 20G -- ./upgrade.sh     keep what it removes, if that is at most 20 GiB; see wholly undo";
 
 /// How much disk space the undo of a command may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -693,7 +693,7 @@ pub struct RunArgs {
     #[arg(long, short)]
     pub verbose: bool,
     /// Keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space
-    #[arg(long, default_value = "no", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
+    #[arg(long, default_value = "1G", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
     pub keep_undo: UndoBound,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]

@@ -85,6 +85,8 @@ pub fn run(args: &DiffArgs, ui: &Ui) -> Result<Exit, Failure> {
     let store = recover::open("diff", &dir, ui)?;
     let changes = all(&store.review(id).map_err(failed)?).map_err(failed)?;
     let others = parts::of(&dir, id);
+    // A patch of a file is from what it was, which nobody has any more once it has been changed.
+    let changed = if args.patch { store.changed_meanwhile(id).map_err(failed)? } else { Vec::new() };
     let diff = Diff { dir: Name::of_dir(&dir), id: id.to_string(), changes, others };
     ui.emit("diff", &diff, |diff| {
         let (changes, paint) = (&diff.changes, ui.paint());
@@ -92,8 +94,8 @@ pub fn run(args: &DiffArgs, ui: &Ui) -> Result<Exit, Failure> {
         let others = diff.others.iter().map(one);
         match () {
             // It goes to a program as it is.
-            () if args.patch && !std::io::stdout().is_terminal() => patch::of(changes),
-            () if args.patch => safe(&patch::of(changes), paint),
+            () if args.patch && !std::io::stdout().is_terminal() => patch::of(changes, &changed),
+            () if args.patch => safe(&patch::of(changes, &changed), paint),
             () if args.stat => others.chain([stat(changes, paint)]).collect(),
             () if args.names_only => others.chain([names(changes, paint)]).collect(),
             () => others.chain([text(changes, paint)]).collect(),

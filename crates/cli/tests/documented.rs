@@ -50,7 +50,7 @@ fn pages() -> Vec<(String, String)> {
 
 fn wholly(words: &[String]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
-    command.args(words).env("WHOLLY_REGISTRY", "").stdin(Stdio::null());
+    command.args(words).env("WHOLLY_REGISTRY", "").env("WHOLLY_KEEP_UNDO", "no").stdin(Stdio::null());
     command
 }
 

@@ -299,10 +299,10 @@ fn the_newest_is_meant_where_none_is_named() {
     assert_eq!(common::run::traces(&dir), [] as [&std::path::Path; 0]);
 }
 
-/// What cannot be applied any more is no dead end: its patch applies where it fits. It is what git reads, for new,
-/// removed, renamed and changed files with names of any kind.
+/// The patch of a parked group is what git and `patch` read, for new, removed, renamed and changed files with names of
+/// any kind.
 #[test]
-fn what_others_have_changed_can_be_patched() {
+fn what_is_parked_can_be_patched_elsewhere() {
     let Some(rig) = Rig::new("parked-patch") else { return };
     if !common::may_run(&["git", "patch"]) {
         return;
@@ -313,23 +313,24 @@ fn what_others_have_changed_can_be_patched() {
                   printf 'still no end' > n; mkdir d; echo made > d/made; : > empty; echo ten >> tab\\\"";
     let dir = rig.dir("dir", before);
     let wanted = rig.dir("wanted", &format!("{before}; {script}; sed -i 1d a"));
+    let copies = ["patched", "applied"].map(|name| rig.copy(name, &dir));
     assert_eq!(common::run::run(&dir, &["--park"], script).status.code(), Some(121));
-    succeeds(&mut shell(&dir, "sed -i 1d a"));
-    let refused = common::wholly_in(&dir, &["apply"]);
-    refused.exits(123);
-    assert!(refused.out.contains("wholly diff --patch"), "{}", refused.out);
     let patch = common::wholly_in(&dir, &["diff", "--patch"]);
     patch.exits(0);
     assert_eq!(patch.err, "", "all of it is in the patch");
-    common::wholly_in(&dir, &["discard"]).exits(0);
-    for (tool, name) in [("patch -p1", "patched"), ("git apply --whitespace=nowarn", "applied")] {
-        let copy = rig.copy(name, &dir);
-        std::fs::write(rig.path("patch"), &patch.out).unwrap();
-        succeeds(&mut shell(&copy, &format!("{tool} < ../patch")));
+    std::fs::write(rig.path("patch"), &patch.out).unwrap();
+    for (tool, copy) in ["patch -p1", "git apply --whitespace=nowarn"].into_iter().zip(copies) {
+        // The same lines in a file that is another one by now.
+        succeeds(&mut shell(&copy, &format!("sed -i 1d a; {tool} < ../patch")));
         succeeds(std::process::Command::new("diff").arg("-r").args([&copy, &wanted]));
         assert_eq!(succeeds(&mut shell(&copy, "stat -c %a keep")), b"755\n");
     }
-    // What a patch has no words for is named.
+    // What has been changed since is not told of as if it had been so; nor what a patch has no words for.
+    succeeds(&mut shell(&dir, "echo mine >> a"));
+    let patch = common::wholly_in(&dir, &["diff", "--patch"]);
+    assert!(patch.err.contains("not in the patch: ") && patch.err.contains("  a  ("), "{}", patch.err);
+    assert!(!patch.out.contains("a/a") && patch.out.contains("+made"), "{}", patch.out);
+    common::wholly_in(&dir, &["discard"]).exits(0);
     assert_eq!(common::run::run(&dir, &["--park"], "ln -s a l; head -c 9 /dev/zero > zeros").status.code(), Some(121));
     let patch = common::wholly_in(&dir, &["diff", "--patch"]);
     assert_eq!(patch.out, "");
@@ -341,7 +342,7 @@ fn what_others_have_changed_can_be_patched() {
 #[test]
 fn a_part_is_applied_and_the_rest_follows() {
     let Some(rig) = Rig::new("parked-part") else { return };
-    let before = "mkdir d e; echo one > a; echo two > b; echo three > d/c; echo four > e/x; ln a e/link; echo old > v";
+    let before = "mkdir d e; echo one > a; echo two > b; echo three > d/c; echo four > e/x; echo five > f; ln f e/link; echo old > v";
     let script = "echo more >> a; mkdir -p n/m; echo 1 > n/m/f; echo 2 > n/g; mv b d/b2; rm -r e; mv d moved; \
                   echo in > moved/new; chmod 600 moved/c; mv v w; echo fresh > v";
     let after = rig.dir("after", &format!("{before}; {script}"));
@@ -363,7 +364,7 @@ fn a_part_is_applied_and_the_rest_follows() {
     for (i, order) in orders.iter().enumerate() {
         let dir = parked(&format!("dir{i}"));
         for path in *order {
-            let part = common::wholly_in(&dir, &["apply", "--", path]);
+            let part = common::wholly_in(&dir, &["apply", "--", &format!("./{path}/")]);
             assert!(matches!(part.code, Some(0 | 8)), "{order:?}, {path}: {}{}", part.out, part.err);
             common::wholly_in(&dir, &["check"]).exits(0);
         }
@@ -382,6 +383,6 @@ fn a_part_is_applied_and_the_rest_follows() {
     }
     let all = "cat a n/own e/own moved/b2 moved/new w v; ls n e; stat -c %a moved/c";
     let all = String::from_utf8(succeeds(&mut shell(&dir, all))).unwrap();
-    assert_eq!(all, "one\nmine\nmine\nmine\ntwo\nin\nold\nfresh\ne:\nlink\nown\n\nn:\nown\n600\n");
+    assert_eq!(all, "one\nmine\nmine\nmine\ntwo\nin\nold\nfresh\ne:\nown\n\nn:\nown\n600\n");
     assert_eq!(common::run::traces(&dir), [] as [&std::path::Path; 0]);
 }

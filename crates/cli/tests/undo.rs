@@ -158,7 +158,7 @@ fn what_would_take_more_is_not_kept() {
     let output = run(&dir, &["--keep-undo", "100K"], "rm -r a d; mkdir n; echo y > n/f");
     assert!(output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("committed, but its undo is not kept: it would take "), "{said}");
+    assert!(said.contains("but its undo is not kept: it would take "), "{said}");
     assert_eq!(traces(&dir), [] as [&Path; 0]);
     assert!(!dir.join("a").exists() && dir.join("n/f").exists());
     assert!(on(&dir, &["log"]).out.contains("nothing can be taken back"));
@@ -171,6 +171,22 @@ fn what_would_take_more_is_not_kept() {
     // Nor is anything where that is not wanted.
     assert!(run(&dir, &["--keep-undo", "no"], "rm -r n").status.success());
     assert_eq!(traces(&dir), [] as [&Path; 0]);
+}
+
+/// Without an option the undo is kept. The others here say what they want.
+#[test]
+fn by_default_a_command_can_be_taken_back() {
+    let Some(rig) = Rig::new("undo-default") else { return };
+    let dir = rig.dir("dir", "echo one > a; echo two > b; ln b c");
+    let before = tree(&dir);
+    let mut command = common::run::as_group(&dir, &[], "echo more >> a; rm b; mkdir d");
+    assert!(command.env_remove("WHOLLY_KEEP_UNDO").status().unwrap().success());
+    // The other name of what was removed shows that it is kept.
+    assert_eq!(std::os::unix::fs::MetadataExt::nlink(&dir.join("c").metadata().unwrap()), 2);
+    common::wholly_in(&dir, &["undo"]).exits(0);
+    assert_same(&tree(&dir), &before, "taken back");
+    assert!(std::fs::read(dir.join("b")).unwrap() == b"two\n");
+    recover(&dir);
 }
 
 #[test]

@@ -3,12 +3,17 @@
 use super::{State, Told};
 use crate::output::{Name, Paint};
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use wholly::Mismatch;
 
-/// The changes of text files, as a patch. Others are named on stderr.
-pub fn of(changes: &[Told]) -> String {
+/// The changes of text files, as a patch. Others are named on stderr, and so are those of files that have been changed
+/// since.
+pub fn of(changes: &[Told], changed: &[Mismatch]) -> String {
     let (mut text, mut is_whole) = (String::new(), true);
     for change in changes {
-        match one(change) {
+        let is_it = |path: &Name| changed.iter().any(|it| it.path.as_os_str().as_bytes() == path.bytes());
+        let is_changed = is_it(&change.path) || change.from.as_ref().is_some_and(is_it);
+        match one(change).filter(|_| !is_changed) {
             Some(patch) => text += &patch,
             None => {
                 is_whole = false;
@@ -17,7 +22,10 @@ pub fn of(changes: &[Told]) -> String {
         }
     }
     if !is_whole {
-        eprintln!("wholly: diff: a patch has text files of up to 1 MiB, no owners, times or extended attributes");
+        eprintln!(
+            "wholly: diff: a patch has text files of up to 1 MiB that have not been changed since; it has no owners, \
+             times or extended attributes"
+        );
     }
     text
 }

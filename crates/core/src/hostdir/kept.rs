@@ -174,6 +174,11 @@ impl KeptUndos {
         *self.keeping.lock().unwrap() = keeping;
     }
 
+    /// Whether the last one that was asked for was that of the group, and is kept.
+    pub fn has_kept(&self, id: u64) -> bool {
+        *self.last.lock().unwrap() == Some(UndoFate::Kept(ParkedId(id)))
+    }
+
     /// What has become of the last one that was asked for.
     pub fn last(&self) -> Option<UndoFate> {
         self.last.lock().unwrap().clone()

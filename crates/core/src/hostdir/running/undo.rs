@@ -325,7 +325,11 @@ impl StoreInner {
         // The pass that has written it back has done so with all before it.
         let provisional = self.parked.provisional.lock().unwrap().clone();
         let target = provisional.iter().find(|group| group.id == id).map_or(0, |group| group.sequence + 1);
-        self.finish_provisional(target, |group| group.id == id)?;
+        self.between_passes(|| {
+            self.finish_provisional(target, |group| group.id == id)?;
+            // What a pass would write once more would get another time of change (`kept`, invariant 7).
+            if self.kept.has_kept(id) { self.release_written_back(target).map(drop) } else { Ok(()) }
+        })?;
         self.kept.is_to_keep(None);
         self.names.with(|state| state.kept.clear());
         Ok(())
